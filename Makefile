@@ -1,0 +1,42 @@
+# Every target sets itself up: it needs nothing but python3 (3.11 or newer) and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
+
+setup: $(READY)  ## make .venv with the locked versions
+
+$(READY): pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## a pod with three claims, explained on a small cluster
+	$(BIN)/volsched explain pod shop/db-0 -f docs/examples/three-zones.yaml
+	$(BIN)/volsched explain pod shop/analytics-0 -f docs/examples/three-zones.yaml || test $$? -eq 4
+
+test: lint  ## lint, types, import contract, then all tests
+	$(BIN)/python -m pytest -n auto
+
+lint: $(READY)  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## cost of a decision, as a ratio to a baseline measured in the same run
+	$(BIN)/volsched bench decide
+
+lock: $(READY)  ## write requirements.lock anew (newest versions that pyproject.toml allows)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --upgrade --quiet \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --output-file requirements.lock
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

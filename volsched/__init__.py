@@ -1,0 +1,1 @@
+"""volsched: topology-aware volume scheduling whose every decision is kept, explained and replayable."""

@@ -1,0 +1,72 @@
+"""What every object has: its metadata, and references from one object to another."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from volsched.model.reading import Flag
+from volsched.model.selectors import CAMEL
+
+# Annotations -----------------------------------------------------------------------------------------
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
+MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
+ROLLBACK = "pv.kubernetes.io/rollback"
+
+# Labels ----------------------------------------------------------------------------------------------
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+LEGACY_ZONE = "failure-domain.beta.kubernetes.io/zone"
+LEGACY_REGION = "failure-domain.beta.kubernetes.io/region"
+# Zone labels first, legacy before GA: the order in which the reference looks at them.
+TOPOLOGY_LABELS = (LEGACY_ZONE, LEGACY_REGION, ZONE, REGION)
+ZONE_SEPARATOR = "__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerReference:
+    __pydantic_config__ = CAMEL
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: Flag = False
+    block_owner_deletion: Flag = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    __pydantic_config__ = CAMEL
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def being_deleted(self) -> bool:
+        return self.deletion_timestamp is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectReference:
+    """A pointer to another object, such as a volume's claimRef."""
+
+    __pydantic_config__ = CAMEL
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""

@@ -1,0 +1,62 @@
+"""Which strings Kubernetes accepts as names, label keys, label values and annotation keys.
+
+Each `*_problem` function answers None for a legal string, else a sentence that says what is legal.
+"""
+
+import re
+from functools import lru_cache
+
+LABEL_MAX = 63
+SUBDOMAIN_MAX = 253
+
+_DNS_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_LABEL = re.compile(_DNS_LABEL)
+_SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*")
+_NAME_PART = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+
+
+def dns_label_problem(text: str) -> str | None:
+    if len(text) <= LABEL_MAX and _LABEL.fullmatch(text):
+        return None
+    return "must be 1 to 63 lower-case letters, digits or '-', starting and ending with a letter or digit"
+
+
+def dns_subdomain_problem(text: str) -> str | None:
+    if len(text) <= SUBDOMAIN_MAX and _SUBDOMAIN.fullmatch(text):
+        return None
+    return (
+        "must be at most 253 lower-case letters, digits, '-' or '.', "
+        "each dot-separated part starting and ending with a letter or digit"
+    )
+
+
+@lru_cache(maxsize=4096)
+def qualified_name_problem(text: str) -> str | None:
+    """Label keys: an optional DNS subdomain and '/', then a name."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and dns_subdomain_problem(prefix) is not None:
+        return "must have a DNS subdomain such as example.com before its only '/'"
+    if len(name) <= LABEL_MAX and _NAME_PART.fullmatch(name):
+        return None
+    return (
+        "must be a name of 1 to 63 letters, digits, '-', '_' or '.', starting and ending with a letter "
+        "or digit, optionally after a DNS subdomain and '/'"
+    )
+
+
+def annotation_key_problem(text: str) -> str | None:
+    """Annotation keys and provisioner names: a qualified name whose case does not matter."""
+    return qualified_name_problem(text.lower())
+
+
+@lru_cache(maxsize=4096)
+def label_value_problem(text: str) -> str | None:
+    if text == "" or (len(text) <= LABEL_MAX and _NAME_PART.fullmatch(text)):
+        return None
+    return "must be empty or 1 to 63 letters, digits, '-', '_' or '.', starting and ending with a letter or digit"
+
+
+def csi_driver_problem(text: str) -> str | None:
+    if 0 < len(text) <= LABEL_MAX and _SUBDOMAIN.fullmatch(text.lower()):
+        return None
+    return "must be a CSI driver name: a DNS subdomain of 1 to 63 characters such as ebs.csi.example.com"
