@@ -80,10 +80,7 @@ def parse_quantity(text: str) -> Quantity:
     two, ten, family = _scale(suffix)
     ten -= len(fraction)
     numerator = int(whole + fraction) * NANO * 2**two
-    if ten >= 0:
-        nano = numerator * 10**ten
-    else:
-        nano = -(-numerator // 10**-ten)
+    nano = numerator * 10**ten if ten >= 0 else -(-numerator // 10**-ten)
     if family is Family.BINARY:
         nano = min(nano, INT64_MAX * NANO)
         if 0 < nano < NANO:

@@ -99,9 +99,7 @@ def node_requirement_problem(requirement: Requirement) -> str | None:
             if count_problem is None and parse_integer(values[0]) is None:
                 count_problem = f'{operator} needs an integer, not "{values[0]}"'
         case _:
-            count_problem = (
-                f'"{operator}" is not one of the operators In, NotIn, Exists, DoesNotExist, Gt and Lt'
-            )
+            count_problem = f'"{operator}" is not one of the operators In, NotIn, Exists, DoesNotExist, Gt and Lt'
     return count_problem or _spelling_problem(requirement.key, values)
 
 

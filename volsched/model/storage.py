@@ -23,10 +23,13 @@ ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", READ_WRITE_ONC
 
 # Every volume source of the core API, inline in a pod or in a PersistentVolume.
 SOURCES = frozenset(
-    """awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI emptyDir fc flexVolume
-    flocker gcePersistentDisk gitRepo glusterfs hostPath image iscsi local nfs photonPersistentDisk
-    portworxVolume projected quobyte rbd scaleIO secret storageos vsphereVolume""".split()
-)
+    {
+        "awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "configMap", "csi", "downwardAPI",
+        "emptyDir", "fc", "flexVolume", "flocker", "gcePersistentDisk", "gitRepo", "glusterfs", "hostPath",
+        "image", "iscsi", "local", "nfs", "photonPersistentDisk", "portworxVolume", "projected", "quobyte", "rbd",
+        "scaleIO", "secret", "storageos", "vsphereVolume",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ SourceIn = BeforeValidator(read_source)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageClass:
     __pydantic_config__ = CAMEL
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
     provisioner: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     reclaim_policy: str = ""
@@ -85,7 +88,7 @@ class VolumeNodeAffinity:
 class Volume:
     """A PersistentVolume."""
 
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
     capacity: Annotated[Mapping[str, Amount], at("spec", "capacity")] = field(default_factory=dict)
     access_modes: Annotated[tuple[str, ...], at("spec", "accessModes")] = ()
     reclaim_policy: Annotated[str, at("spec", "persistentVolumeReclaimPolicy")] = ""
@@ -123,11 +126,9 @@ class Volume:
 class Claim:
     """A PersistentVolumeClaim."""
 
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
     access_modes: Annotated[tuple[str, ...], at("spec", "accessModes")] = ()
-    requests: Annotated[Mapping[str, Amount], at("spec", "resources", "requests")] = field(
-        default_factory=dict
-    )
+    requests: Annotated[Mapping[str, Amount], at("spec", "resources", "requests")] = field(default_factory=dict)
     storage_class_name: Annotated[str | None, at("spec", "storageClassName")] = None
     volume_name: Annotated[str, at("spec", "volumeName")] = ""
     volume_mode: Annotated[str | None, at("spec", "volumeMode")] = None
@@ -166,7 +167,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CSIDriver:
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
     storage_capacity: Annotated[Flag, at("spec", "storageCapacity")] = False
     prevent_scheduling_if_missing: Annotated[Flag, at("spec", "preventPodSchedulingIfMissing")] = False
 
@@ -186,7 +187,7 @@ class CSINodeDriver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CSINode:
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
     drivers: Annotated[tuple[CSINodeDriver, ...], at("spec", "drivers")] = ()
 
     @property
@@ -199,7 +200,7 @@ class StorageCapacity:
     """A CSIStorageCapacity: how much a driver can still create for a class, seen from some nodes."""
 
     __pydantic_config__ = CAMEL
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
     capacity: Amount | None = None
@@ -217,7 +218,7 @@ class StorageCapacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeAttachment:
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
     attacher: Annotated[str, at("spec", "attacher")] = ""
     node_name: Annotated[str, at("spec", "nodeName")] = ""
     volume_name: Annotated[str, at("spec", "source", "persistentVolumeName")] = ""

@@ -16,7 +16,7 @@ Amounts = Mapping[str, Amount]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
     unschedulable: Annotated[Flag, at("spec", "unschedulable")] = False
     taints: Annotated[tuple[Taint, ...], at("spec", "taints")] = ()
     allocatable: Annotated[Amounts, at("status", "allocatable")] = field(default_factory=dict)
@@ -79,18 +79,14 @@ class WeightedPodAffinityTerm:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAffinity:
     required: Annotated[NodeSelector | None, at("requiredDuringSchedulingIgnoredDuringExecution")] = None
-    preferred: Annotated[
-        tuple[PreferredNodeTerm, ...], at("preferredDuringSchedulingIgnoredDuringExecution")
-    ] = ()
+    preferred: Annotated[tuple[PreferredNodeTerm, ...], at("preferredDuringSchedulingIgnoredDuringExecution")] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAffinity:
     """Both `podAffinity` and `podAntiAffinity`."""
 
-    required: Annotated[
-        tuple[PodAffinityTerm, ...], at("requiredDuringSchedulingIgnoredDuringExecution")
-    ] = ()
+    required: Annotated[tuple[PodAffinityTerm, ...], at("requiredDuringSchedulingIgnoredDuringExecution")] = ()
     preferred: Annotated[
         tuple[WeightedPodAffinityTerm, ...], at("preferredDuringSchedulingIgnoredDuringExecution")
     ] = ()
@@ -139,7 +135,7 @@ class SchedulingGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
     node_name: Annotated[str, at("spec", "nodeName")] = ""
     scheduler_name: Annotated[str, at("spec", "schedulerName")] = ""
     priority: Annotated[Whole, at("spec", "priority")] = 0
@@ -153,9 +149,7 @@ class Pod:
     containers: Annotated[tuple[Container, ...], at("spec", "containers")] = ()
     init_containers: Annotated[tuple[Container, ...], at("spec", "initContainers")] = ()
     overhead: Annotated[Amounts, at("spec", "overhead")] = field(default_factory=dict)
-    volumes: Annotated[
-        tuple[Annotated[PodVolume, BeforeValidator(_with_source)], ...], at("spec", "volumes")
-    ] = ()
+    volumes: Annotated[tuple[Annotated[PodVolume, BeforeValidator(_with_source)], ...], at("spec", "volumes")] = ()
     phase: Annotated[str, at("status", "phase")] = ""
 
     @property
@@ -173,7 +167,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatefulSet:
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
     replicas: Annotated[Whole, at("spec", "replicas")] = 1
     first_ordinal: Annotated[Whole, at("spec", "ordinals", "start")] = 0
     pod_management_policy: Annotated[str, at("spec", "podManagementPolicy")] = ""
@@ -185,7 +179,7 @@ class StatefulSet:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     __pydantic_config__ = CAMEL
-    meta: Annotated[Metadata, at("metadata")] = Metadata()
+    meta: Annotated[Metadata, at("metadata")]
     involved_object: ObjectReference = ObjectReference()
     type: str = ""
     reason: str = ""
