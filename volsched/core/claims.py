@@ -1,0 +1,101 @@
+"""A pod's claims: which it uses, in what state each is, and what that means for the pod."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from volsched.core.snapshot import Snapshot
+from volsched.core.status import AttemptError
+from volsched.model.meta import BIND_COMPLETED, SELECTED_NODE
+from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, Volume
+from volsched.model.workloads import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """One volume of a pod that stands for a claim."""
+
+    namespace: str
+    name: str
+    ephemeral: bool
+    """The claim is made from a template in the pod, and must be owned by the pod."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodClaims:
+    """A pod's claims split by what is left to do, in the order of the pod's volumes."""
+
+    bound: tuple[Claim, ...] = ()
+    delayed: tuple[Claim, ...] = ()
+    immediate: tuple[Claim, ...] = ()
+    candidates: Mapping[str, tuple[Volume, ...]] = field(default_factory=dict)
+    """Per class of the delayed claims, its volumes in name order: one picture for the whole cycle."""
+
+
+def claim_uses(pod: Pod) -> Iterator[ClaimUse]:
+    for volume in pod.volumes:
+        if volume.claim_name is not None:
+            yield ClaimUse(pod.namespace, volume.claim_name, ephemeral=False)
+        elif volume.claim_template is not None:
+            yield ClaimUse(pod.namespace, f"{pod.name}-{volume.name}", ephemeral=True)
+
+
+def is_fully_bound(claim: Claim) -> bool:
+    """The phase is deliberately not consulted."""
+    return claim.volume_name != "" and BIND_COMPLETED in claim.meta.annotations
+
+
+def is_delay_binding(snapshot: Snapshot, claim: Claim) -> bool:
+    """A claim without a class, or whose class is gone, is not delayed."""
+    storage_class = snapshot.classes.get(claim.class_name) if claim.class_name else None
+    if storage_class is None:
+        return False
+    if storage_class.volume_binding_mode is None:
+        raise AttemptError(mode_not_set(storage_class.name))
+    return storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+
+def mode_not_set(class_name: str) -> str:
+    return f'VolumeBindingMode not set for StorageClass "{class_name}"'
+
+
+def is_owned_by(claim: Claim, pod: Pod) -> bool:
+    return any(owner.controller and owner.uid == pod.meta.uid for owner in claim.meta.owner_references)
+
+
+def not_owner(claim: Claim, pod: Pod) -> str:
+    return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
+
+
+def classify_claims(snapshot: Snapshot, pod: Pod, *, once: bool) -> PodClaims:
+    """Split the pod's claims; the first error ends it. `once`: a claim used by two volumes counts once."""
+    bound: list[Claim] = []
+    delayed: list[Claim] = []
+    immediate: list[Claim] = []
+    seen: set[str] = set()
+    for use in claim_uses(pod):
+        if once and use.key in seen:
+            continue
+        seen.add(use.key)
+        claim = snapshot.claim(use.key)
+        if claim is None:
+            raise AttemptError(f'error getting PVC "{use.key}": persistentvolumeclaims "{use.key}" not found')
+        if use.ephemeral and not is_owned_by(claim, pod):
+            raise AttemptError(not_owner(claim, pod))
+        if is_fully_bound(claim):
+            bound.append(claim)
+        elif is_delay_binding(snapshot, claim) and claim.volume_name == "":
+            delayed.append(claim)
+        else:
+            # Pre-bound by the user or half-done: the PV controller must finish it, whatever the class says.
+            immediate.append(claim)
+    candidates = {claim.class_name: snapshot.volumes_of_class(claim.class_name) for claim in delayed}
+    return PodClaims(bound=tuple(bound), delayed=tuple(delayed), immediate=tuple(immediate), candidates=candidates)
+
+
+def selected_node(claim: Claim) -> str | None:
+    """Presence counts: an empty value still commits the claim (to no node)."""
+    return claim.meta.annotations.get(SELECTED_NODE)

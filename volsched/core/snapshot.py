@@ -1,0 +1,76 @@
+"""What the rules see: all objects at one moment, with assumptions laid over the stored volumes and claims."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from volsched.core.overlay import Overlay
+from volsched.model.kinds import Object
+from volsched.model.storage import (
+    Claim,
+    CSIDriver,
+    CSINode,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeAttachment,
+)
+from volsched.model.workloads import Node, Pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Cluster-scoped objects by name, namespaced ones by `namespace/name`."""
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    classes: Mapping[str, StorageClass] = field(default_factory=dict)
+    stored_volumes: Mapping[str, Volume] = field(default_factory=dict)
+    stored_claims: Mapping[str, Claim] = field(default_factory=dict)
+    assumed_volumes: Overlay[Volume] = field(default_factory=Overlay[Volume])
+    assumed_claims: Overlay[Claim] = field(default_factory=Overlay[Claim])
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    drivers: Mapping[str, CSIDriver] = field(default_factory=dict)
+    csi_nodes: Mapping[str, CSINode] = field(default_factory=dict)
+    capacities: Mapping[str, StorageCapacity] = field(default_factory=dict)
+    attachments: Mapping[str, VolumeAttachment] = field(default_factory=dict)
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of a capacity object (by key) promised to bindings that are in flight."""
+
+    def volume(self, name: str) -> Volume | None:
+        stored = self.stored_volumes.get(name)
+        return None if stored is None else self.assumed_volumes.effective(stored)
+
+    def claim(self, key: str) -> Claim | None:
+        stored = self.stored_claims.get(key)
+        return None if stored is None else self.assumed_claims.effective(stored)
+
+    def volumes_of_class(self, class_name: str) -> tuple[Volume, ...]:
+        """In name order, assumptions included. An assumption never changes the class."""
+        members = sorted(
+            (stored for stored in self.stored_volumes.values() if stored.class_name == class_name),
+            key=lambda stored: stored.name,
+        )
+        return tuple(self.assumed_volumes.effective(stored) for stored in members)
+
+
+_FIELD_OF: Mapping[type[Object], str] = {
+    Node: "nodes",
+    StorageClass: "classes",
+    Volume: "stored_volumes",
+    Claim: "stored_claims",
+    Pod: "pods",
+    CSIDriver: "drivers",
+    CSINode: "csi_nodes",
+    StorageCapacity: "capacities",
+    VolumeAttachment: "attachments",
+}
+
+
+def snapshot_of(objects: Iterable[Object]) -> Snapshot:
+    """A snapshot of these objects; the later of two with one kind and key replaces the earlier."""
+    fields: dict[str, Any] = {name: {} for name in _FIELD_OF.values()}
+    for value in objects:
+        name = _FIELD_OF.get(type(value))
+        if name is not None:
+            fields[name][value.meta.key] = value
+    return Snapshot(**fields)
