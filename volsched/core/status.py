@@ -44,4 +44,7 @@ UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 # Reasons of the sibling filters.
 NO_ZONE = "node(s) had no available volume zone"
 DISK_CONFLICT = "node(s) had no available disk"
-EXCLUSIVE_CLAIM_IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+EXCLUSIVE_CLAIM_IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+    "already in-use by another pod"
+)

@@ -1,0 +1,159 @@
+"""PreFilter and Filter: can this pod's claims be served at all, and can they be served on this node?
+
+Narrative of a cycle: classify the claims once (`prefilter`); per node check the bound ones, then look for volumes
+for the others, then for room to provision the rest (`find_pod_volumes`). What was found is the node's decision.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from volsched.core.attach import attach_budget
+from volsched.core.claims import ClaimUse, PodClaims, claim_uses, classify_claims, is_owned_by, not_owner
+from volsched.core.profile import Profile
+from volsched.core.provisioning import Provision
+from volsched.core.rejections import Failure, Miss, Rejection, Rule
+from volsched.core.serving import Served, StaticBinding, serve_claims
+from volsched.core.snapshot import Snapshot
+from volsched.core.status import (
+    BOUND_TO_MISSING_VOLUME,
+    NO_VOLUME_TO_BIND,
+    NODE_AFFINITY_MISMATCH,
+    NOT_ENOUGH_SPACE,
+    SKIP,
+    SUCCESS,
+    TOO_MANY_VOLUMES,
+    UNBOUND_IMMEDIATE,
+    AttemptError,
+    Code,
+    Status,
+)
+from volsched.core.volumes import reaches
+from volsched.core.wording import affinity_text, labels_text
+from volsched.model.meta import ROLLBACK
+from volsched.model.storage import LOST, Claim
+from volsched.model.workloads import Node, Pod
+
+REASON_ORDER = (
+    NODE_AFFINITY_MISMATCH,
+    NO_VOLUME_TO_BIND,
+    NOT_ENOUGH_SPACE,
+    BOUND_TO_MISSING_VOLUME,
+    TOO_MANY_VOLUMES,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAnswer:
+    """What was found for one node. Without reasons and error it is the decision for that node."""
+
+    bindings: tuple[StaticBinding, ...] = ()
+    provisions: tuple[Provision, ...] = ()
+    reasons: tuple[str, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+    error: str = ""
+
+    @property
+    def fits(self) -> bool:
+        return not self.reasons and not self.error
+
+    @property
+    def status(self) -> Status:
+        if self.error:
+            return Status(Code.ERROR, (self.error,))
+        if not self.reasons:
+            return SUCCESS
+        if self.reasons == (TOO_MANY_VOLUMES,):
+            return Status(Code.UNSCHEDULABLE, self.reasons)
+        return Status(Code.UNRESOLVABLE, self.reasons)
+
+
+def prefilter(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> tuple[Status, PodClaims]:
+    """Once per cycle: may the pod go anywhere, and what does each of its claims need."""
+    uses = list(claim_uses(pod))
+    if not uses:
+        return SKIP, PodClaims()
+    for use in uses:
+        refusal = _claim_refusal(snapshot, pod, use, profile)
+        if refusal is not None:
+            return Status(Code.UNRESOLVABLE, (refusal,)), PodClaims()
+    try:
+        claims = classify_claims(snapshot, pod, once=profile.claims_count_once)
+    except AttemptError as error:
+        return Status(Code.ERROR, (str(error),)), PodClaims()
+    if claims.immediate:
+        return Status(Code.UNRESOLVABLE, (UNBOUND_IMMEDIATE,)), claims
+    return SUCCESS, claims
+
+
+def _claim_refusal(snapshot: Snapshot, pod: Pod, use: ClaimUse, profile: Profile) -> str | None:
+    """Looks at the stored claim: an assumption must not hide that it is gone."""
+    name = use.name
+    claim = snapshot.stored_claims.get(use.key)
+    if claim is None and use.ephemeral:
+        return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+    if claim is None:
+        return f'persistentvolumeclaim "{name}" not found'
+    if claim.phase == LOST:
+        return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.volume_name}"'
+    if claim.meta.being_deleted:
+        return f'persistentvolumeclaim "{name}" is being deleted'
+    if use.ephemeral and not is_owned_by(claim, pod):
+        return not_owner(claim, pod)
+    if profile.checks_rollback and ROLLBACK in claim.meta.annotations:
+        return f'persistentvolumeclaim "{name}" is undergoing rollback'
+    return None
+
+
+def find_pod_volumes(
+    snapshot: Snapshot, pod: Pod, claims: PodClaims, node: Node, *, profile: Profile
+) -> NodeAnswer:
+    """The answer for one node. An error fails the whole attempt, and nothing found so far is kept."""
+    try:
+        misplaced = check_bound_claims(snapshot, claims.bound, node, profile=profile)
+        served = serve_claims(snapshot, claims, node, profile=profile, slots={})
+        answer = _answer(misplaced, served)
+        if not profile.attach_limits:
+            return answer
+        slots = attach_budget(snapshot, pod, node)
+        return _within_limits(answer, serve_claims(snapshot, claims, node, profile=profile, slots=slots))
+    except AttemptError as error:
+        return NodeAnswer(error=str(error))
+
+
+def check_bound_claims(
+    snapshot: Snapshot, claims: Sequence[Claim], node: Node, *, profile: Profile
+) -> Rejection | None:
+    """The first bound claim whose volume is missing or cannot be reached from the node."""
+    for claim in claims:
+        volume = snapshot.volume(claim.volume_name)
+        if volume is None:
+            failure = Failure(Rule.VOLUME_EXISTS, f'PersistentVolume "{claim.volume_name}"', "no such volume")
+            return Rejection(reason=BOUND_TO_MISSING_VOLUME, claim=claim.key, failures=(failure,))
+        if profile.translate is not None:
+            volume = profile.translate(volume, snapshot.csi_nodes.get(node.name))
+        if not reaches(volume, node, enforce_match_fields=profile.enforce_match_fields):
+            failure = Failure(Rule.NODE_AFFINITY, affinity_text(volume), labels_text(node.labels))
+            miss = Miss(volume.name, (failure,))
+            return Rejection(reason=NODE_AFFINITY_MISMATCH, claim=claim.key, misses=(miss,))
+    return None
+
+
+def _answer(misplaced: Rejection | None, served: Served) -> NodeAnswer:
+    rejections = tuple(rejection for rejection in (misplaced, served.rejection) if rejection is not None)
+    found = {rejection.reason for rejection in rejections}
+    return NodeAnswer(
+        bindings=served.bindings,
+        provisions=served.provisions,
+        reasons=tuple(reason for reason in REASON_ORDER if reason in found),
+        rejections=rejections,
+    )
+
+
+def _within_limits(unlimited: NodeAnswer, limited: Served) -> NodeAnswer:
+    """Attach limits count as the reason only where nothing else stands in the way: an eviction could help."""
+    if not unlimited.fits:
+        return unlimited
+    if limited.rejection is None:
+        return _answer(None, limited)
+    rejection = replace(limited.rejection, reason=TOO_MANY_VOLUMES)
+    return NodeAnswer(bindings=limited.bindings, reasons=(TOO_MANY_VOLUMES,), rejections=(rejection,))

@@ -1,0 +1,177 @@
+"""Which existing volumes may serve a claim: one list of rules, used by the scheduler and by the PV controller.
+
+With a node it is the scheduler's question; without one it is the controller's, which leaves unclaimed volumes of
+delayed classes to the scheduler. A volume that names the claim already goes before every free one, and hides
+them all where it cannot reach the node.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from volsched.core.attach import attach_id
+from volsched.core.rejections import Failure, Miss, Rule
+from volsched.core.status import AttemptError
+from volsched.core.volumes import is_bound_to, reaches
+from volsched.core.wording import affinity_text, claimed_by, label_selector_text, labels_text, or_none
+from volsched.model.selectors import label_selector_matches, label_selector_problem
+from volsched.model.storage import ACCESS_MODES, AVAILABLE, Claim, Volume
+from volsched.model.workloads import Node
+
+NEAREST_MISSES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """One search for a claim: where, and what is out of the question."""
+
+    claim: Claim
+    node: Node | None
+    delay_binding: bool = True
+    taken: Collection[str] = ()
+    """Volumes given to earlier claims of the same pod."""
+    full_drivers: Collection[str] = ()
+    """Drivers with no attach slot left on the node."""
+    enforce_match_fields: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    volumes: tuple[Volume, ...]
+    pinned: bool = False
+    """A volume names the claim already: no other may be used, even if that leaves none for this node."""
+
+    @property
+    def best(self) -> Volume | None:
+        """The smallest that fits; ties go to the smallest name."""
+        return min(self.volumes, key=lambda volume: (volume.size, volume.name), default=None)
+
+
+def find_matching_volume(search: Search, volumes: Iterable[Volume]) -> Volume | None:
+    return matching_volumes(search, volumes).best
+
+
+def matching_volumes(search: Search, volumes: Iterable[Volume]) -> Matches:
+    """All volumes that would do. `volumes` come in name order, which settles several pre-bound ones."""
+    check_selector(search.claim)
+    found: list[Volume] = []
+    for volume in volumes:
+        failed = next(failed_rules(search, volume), None)
+        if is_bound_to(volume, search.claim):
+            if failed is None:
+                return Matches((volume,), pinned=True)
+            if failed is Rule.NODE_AFFINITY:
+                return Matches((), pinned=True)
+        elif failed is None:
+            found.append(volume)
+    return Matches(tuple(found))
+
+
+def find_for_controller(claim: Claim, volumes: Iterable[Volume], *, delay_binding: bool) -> Volume | None:
+    """The PV controller's search: groups of equal access modes, fewest modes first; the first group with a match
+    decides. So a large volume with just the right modes beats a perfect size with more modes."""
+    groups: dict[tuple[str, ...], list[Volume]] = {}
+    for volume in sorted(volumes, key=lambda volume: volume.name):
+        groups.setdefault(tuple(mode for mode in ACCESS_MODES if mode in volume.access_modes), []).append(volume)
+    search = Search(claim=claim, node=None, delay_binding=delay_binding)
+    for modes in sorted(groups, key=lambda modes: (len(modes), ",".join(modes))):
+        if set(claim.access_modes) <= set(modes):
+            found = find_matching_volume(search, groups[modes])
+            if found is not None:
+                return found
+    return None
+
+
+def check_selector(claim: Claim) -> None:
+    problem = None if claim.selector is None else label_selector_problem(claim.selector)
+    if problem is not None:
+        raise AttemptError(f"error creating internal label selector for claim: {claim.key}: {problem}")
+
+
+def failed_rules(search: Search, volume: Volume) -> Iterator[Rule]:
+    """Every rule the volume fails, in the order of the reference; the first one is why it is passed over."""
+    claim, node = search.claim, search.node
+    prebound = volume.claim_ref is not None and is_bound_to(volume, claim)
+    if volume.name in search.taken:
+        yield Rule.NOT_TAKEN
+    if volume.claim_ref is not None and not prebound:
+        yield Rule.UNCLAIMED
+    if volume.size < claim.size:
+        yield Rule.CAPACITY
+    if volume.mode != claim.mode:
+        yield Rule.VOLUME_MODE
+    if (volume.attributes_class or "") != (claim.attributes_class or ""):
+        yield Rule.ATTRIBUTES_CLASS
+    if volume.meta.being_deleted:
+        yield Rule.NOT_DELETED
+    if not prebound:
+        if node is None and search.delay_binding:
+            yield Rule.LEFT_TO_SCHEDULER
+        if volume.phase != AVAILABLE:
+            yield Rule.PHASE
+        if claim.selector is not None and not label_selector_matches(claim.selector, volume.meta.labels):
+            yield Rule.SELECTOR
+        if volume.class_name != claim.class_name:
+            yield Rule.CLASS
+    if node is None:
+        return
+    if not reaches(volume, node, enforce_match_fields=search.enforce_match_fields):
+        yield Rule.NODE_AFFINITY
+    if prebound:
+        return
+    if search.full_drivers:
+        attached_as = attach_id(volume)
+        if attached_as is not None and attached_as.driver in search.full_drivers:
+            yield Rule.ATTACH_LIMIT
+    if not set(claim.access_modes) <= set(volume.access_modes):
+        yield Rule.ACCESS_MODES
+
+
+def nearest_misses(search: Search, volumes: Iterable[Volume]) -> tuple[Miss, ...]:
+    """The volumes that failed the fewest rules, closest in size first."""
+    misses: list[tuple[tuple[int, int, str], Volume, tuple[Rule, ...]]] = []
+    for volume in volumes:
+        rules = tuple(failed_rules(search, volume))
+        if rules:
+            gap = abs(volume.size.nano - search.claim.size.nano)
+            misses.append(((len(rules), gap, volume.name), volume, rules))
+    misses.sort(key=lambda miss: miss[0])
+    return tuple(
+        Miss(volume.name, tuple(describe(rule, search, volume) for rule in rules))
+        for _, volume, rules in misses[:NEAREST_MISSES]
+    )
+
+
+def describe(rule: Rule, search: Search, volume: Volume) -> Failure:
+    """What the rule wanted of the volume and what it found, for people."""
+    claim = search.claim
+    match rule:
+        case Rule.NOT_TAKEN:
+            wanted, got = "a volume not given to another claim of the pod", "given to another claim of the pod"
+        case Rule.UNCLAIMED:
+            wanted, got = f"unclaimed, or claimed by {claim.key}", f"claimed by {claimed_by(volume)}"
+        case Rule.CAPACITY:
+            wanted, got = f"at least {claim.size}", str(volume.size)
+        case Rule.VOLUME_MODE:
+            wanted, got = claim.mode, volume.mode
+        case Rule.ATTRIBUTES_CLASS:
+            wanted, got = or_none(claim.attributes_class), or_none(volume.attributes_class)
+        case Rule.NOT_DELETED:
+            wanted, got = "a volume that stays", "being deleted"
+        case Rule.LEFT_TO_SCHEDULER:
+            wanted, got = "a volume that names the claim", "left to the scheduler until a pod uses the claim"
+        case Rule.PHASE:
+            wanted, got = AVAILABLE, volume.phase or "no phase"
+        case Rule.SELECTOR:
+            wanted, got = label_selector_text(claim.selector), labels_text(volume.meta.labels)
+        case Rule.CLASS:
+            wanted, got = f"class {or_none(claim.class_name)}", f"class {or_none(volume.class_name)}"
+        case Rule.NODE_AFFINITY:
+            node = search.node.name if search.node else "any node"
+            wanted, got = f"reachable from {node}", affinity_text(volume)
+        case Rule.ATTACH_LIMIT:
+            wanted, got = "a free attach slot of its driver", "none left"
+        case Rule.ACCESS_MODES:
+            wanted, got = "+".join(claim.access_modes), "+".join(volume.access_modes) or "none"
+        case _:
+            raise ValueError(f"{rule} is not a rule about volumes")
+    return Failure(rule, wanted, got)

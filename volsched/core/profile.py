@@ -1,0 +1,100 @@
+"""The two ways to decide: `parity` answers as the reference does, faults included; `volsched` answers better.
+
+A rule asks the profile for exactly the choice it needs, so the differences are listed here and nowhere else.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from volsched.core.migration import translate
+from volsched.model.quantity import Quantity
+from volsched.model.storage import CSINode, Volume
+
+
+class ScoringPolicy(StrEnum):
+    UPSTREAM = "upstream"
+    """Utilisation mapped through a shape; static bindings hide dynamic ones."""
+    SEED = "seed"
+    """The closer the fit the better, and any existing volume before any new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapePoint:
+    """A point of the scoring shape: utilization 0..100 gets score 0..10."""
+
+    utilization: int
+    score: int
+
+
+SPREAD = (ShapePoint(0, 10), ShapePoint(100, 0))
+"""Prefers the most free space (the reference's default)."""
+PACK = (ShapePoint(0, 0), ShapePoint(100, 10))
+"""Prefers the closest fit (the reference's default before 1.33)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    name: str
+    claims_count_once: bool
+    """A claim mounted by two volumes of a pod is one claim."""
+    largest_claim_first: bool
+    """Order of the greedy search; the seeds ask for descending, the reference ascends."""
+    exact_matching: bool
+    """Look for the best assignment when greedy leaves a claim without a volume."""
+    joint_capacity: bool
+    """Judge published capacity over all claims of the pod and what in-flight bindings have reserved."""
+    attach_limits: bool
+    """Decide within the node's attach limits instead of leaving them to another filter."""
+    enforce_match_fields: bool
+    """Evaluate matchFields of a volume's node affinity against the node's name."""
+    checks_rollback: bool
+    """A claim that is being rolled back holds its pod up."""
+    rechecks_bound_claims: bool
+    """Check the volumes of claims that became bound during the cycle once more when reserving."""
+    int64_sizes: bool
+    """Sizes beyond an int64 read as 0 bytes."""
+    explains: bool
+    """Collect, for every rejection, the rule, what was wanted and what was found."""
+    translate: Callable[[Volume, CSINode | None], Volume] | None
+    """Rewrites an in-tree volume's affinity for a node on which its plugin has moved to CSI."""
+    scoring: ScoringPolicy
+    shape: tuple[ShapePoint, ...] = SPREAD
+
+    def bytes_of(self, quantity: Quantity) -> int:
+        return quantity.int64_value() if self.int64_sizes else quantity.value()
+
+
+PARITY = Profile(
+    name="parity",
+    claims_count_once=False,
+    largest_claim_first=False,
+    exact_matching=False,
+    joint_capacity=False,
+    attach_limits=False,
+    enforce_match_fields=False,
+    checks_rollback=False,
+    rechecks_bound_claims=False,
+    int64_sizes=True,
+    explains=False,
+    translate=translate,
+    scoring=ScoringPolicy.UPSTREAM,
+)
+
+VOLSCHED = Profile(
+    name="volsched",
+    claims_count_once=True,
+    largest_claim_first=False,
+    exact_matching=True,
+    joint_capacity=True,
+    attach_limits=True,
+    enforce_match_fields=False,
+    checks_rollback=True,
+    rechecks_bound_claims=True,
+    int64_sizes=False,
+    explains=True,
+    translate=None,
+    scoring=ScoringPolicy.SEED,
+)
+
+PROFILES = {profile.name: profile for profile in (PARITY, VOLSCHED)}

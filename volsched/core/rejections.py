@@ -1,0 +1,56 @@
+"""Why something was refused, as data: the claim, the rule, what was wanted and what was found.
+
+The short reasons of `status` are what the reference says; these are what a person needs to act.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Rule(StrEnum):
+    """Each test that a volume, a class or a node can fail, by the name shown to users."""
+
+    NOT_TAKEN = "not-taken"
+    UNCLAIMED = "unclaimed"
+    CAPACITY = "capacity"
+    VOLUME_MODE = "volume-mode"
+    ATTRIBUTES_CLASS = "attributes-class"
+    NOT_DELETED = "not-deleted"
+    LEFT_TO_SCHEDULER = "left-to-scheduler"
+    PHASE = "phase"
+    SELECTOR = "selector"
+    CLASS = "class"
+    NODE_AFFINITY = "node-affinity"
+    ATTACH_LIMIT = "attach-limit"
+    ACCESS_MODES = "access-modes"
+    VOLUME_EXISTS = "volume-exists"
+    SELECTED_NODE = "selected-node"
+    PROVISIONER = "provisioner"
+    ALLOWED_TOPOLOGIES = "allowed-topologies"
+    FREE_STORAGE = "free-storage"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    rule: Rule
+    wanted: str
+    got: str
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A volume that was looked at and did not do, with every rule it failed."""
+
+    volume: str
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """One claim that keeps the pod off a node."""
+
+    reason: str
+    claim: str
+    failures: tuple[Failure, ...] = ()
+    misses: tuple[Miss, ...] = ()
+    """The volumes that came nearest, the nearest first."""

@@ -1,0 +1,238 @@
+"""Golden vectors: small clusters with the answers of the reference's binder, run under profile `parity`.
+
+Input is used exactly as written: no defaults, no validation. Every field of `expected` is compared, except a score
+on which the reference itself crashed.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from volsched.core.claims import PodClaims, classify_claims, selected_node
+from volsched.core.filtering import NodeAnswer, find_pod_volumes, prefilter
+from volsched.core.profile import PARITY
+from volsched.core.reserving import Reservation, assume_pod_volumes
+from volsched.core.scoring import node_score
+from volsched.core.snapshot import Snapshot, snapshot_of
+from volsched.core.status import AttemptError, Code, Status
+from volsched.model.kinds import KINDS, Object
+from volsched.model.workloads import Pod
+
+KIND_OF_FIELD = {
+    "nodes": "Node",
+    "storageClasses": "StorageClass",
+    "persistentVolumes": "PersistentVolume",
+    "persistentVolumeClaims": "PersistentVolumeClaim",
+    "csiDrivers": "CSIDriver",
+    "csiStorageCapacities": "CSIStorageCapacity",
+    "csiNodes": "CSINode",
+}
+PANIC = "scorePanic"
+ABSENT = "(absent)"
+
+Json = Mapping[str, Any]
+
+
+class VectorError(Exception):
+    """The file does not hold vectors that can be run; says which line and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    id: str
+    category: str
+    input: Json
+    expected: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One place in which an answer is not the reference's."""
+
+    path: str
+    expected: Any
+    got: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    vector: Vector
+    differences: tuple[Difference, ...]
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.differences)
+
+    @property
+    def skipped(self) -> bool:
+        """The reference crashed on a part of it, so not all could be compared."""
+        return not self.differences and PANIC in json.dumps(self.vector.expected)
+
+
+def read_vectors(lines: Iterable[bytes]) -> Iterator[Vector]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            case = json.loads(line)
+            vector = Vector(case["id"], case["category"], case["input"], case["expected"])
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            raise VectorError(
+                f"line {number} is not a vector ({error!r}); expected one JSON object with id, category, input "
+                "and expected"
+            ) from None
+        if not isinstance(vector.input, dict) or "pod" not in vector.input or not isinstance(vector.expected, dict):
+            raise VectorError(
+                f"line {number} ({vector.id}) is not a vector of the volume binder: its input has no pod; "
+                "vectors of the PV controller cannot be run yet"
+            )
+        yield vector
+
+
+def run_vector(vector: Vector) -> Outcome:
+    try:
+        got = answer(vector.input)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise VectorError(f"{vector.id}: {error.title} at {place}: {first['msg']}") from None
+    return Outcome(vector, tuple(_differences(vector.expected, got)))
+
+
+def answer(case: Json) -> dict[str, Any]:
+    """What profile `parity` says about a vector's input, in the shape of its `expected`."""
+    objects: list[Object] = [
+        KINDS[kind].read(manifest) for name, kind in KIND_OF_FIELD.items() for manifest in case.get(name) or ()
+    ]
+    snapshot = snapshot_of(objects)
+    answered, assumed = _place(snapshot, _pod(case["pod"]))
+    if case.get("followUpPod") is not None:
+        answered["followUp"], _ = _place(assumed, _pod(case["followUpPod"]))
+    return answered
+
+
+def _pod(manifest: Json) -> Pod:
+    pod = KINDS["Pod"].read(manifest)
+    assert isinstance(pod, Pod)
+    return pod
+
+
+def _place(snapshot: Snapshot, pod: Pod) -> tuple[dict[str, Any], Snapshot]:
+    """One pod's answer, and the snapshot after assuming it on the first node (by name) that passed."""
+    status, _ = prefilter(snapshot, pod, profile=PARITY)
+    scheduled = status.code is Code.SUCCESS
+    try:
+        claims = classify_claims(snapshot, pod, once=PARITY.claims_count_once)
+    except AttemptError as error:
+        return {
+            "claims": _claims_json(PodClaims(), str(error)),
+            "preFilter": _status_json(status),
+            "nodes": {},
+            "preScore": None,
+            "assume": None,
+        }, snapshot
+    answers = {
+        name: find_pod_volumes(snapshot, pod, claims, snapshot.nodes[name], profile=PARITY)
+        for name in sorted(snapshot.nodes)
+    }
+    assume: dict[str, Any] | None = None
+    chosen = next((name for name, found in answers.items() if scheduled and found.fits), None)
+    if chosen is not None:
+        snapshot, reservation = assume_pod_volumes(
+            snapshot, pod, snapshot.nodes[chosen], answers[chosen], profile=PARITY
+        )
+        assume = _assume_json(chosen, reservation)
+    return {
+        "claims": _claims_json(claims, ""),
+        "preFilter": _status_json(status),
+        "nodes": {name: _node_json(found, scheduled=scheduled) for name, found in answers.items()},
+        "preScore": _status_json(status) if scheduled else None,
+        "assume": assume,
+    }, snapshot
+
+
+def _claims_json(claims: PodClaims, error: str) -> dict[str, Any]:
+    return {
+        "bound": [claim.key for claim in claims.bound],
+        "unboundDelayed": [claim.key for claim in claims.delayed],
+        "unboundImmediate": [claim.key for claim in claims.immediate],
+        "candidateVolumes": {
+            name: [volume.name for volume in volumes] for name, volumes in claims.candidates.items()
+        },
+        "error": error,
+    }
+
+
+def _status_json(status: Status) -> dict[str, Any]:
+    return {"code": status.code.value, "reasons": list(status.reasons)}
+
+
+def _node_json(found: NodeAnswer, *, scheduled: bool) -> dict[str, Any]:
+    return {
+        "reasons": list(found.reasons),
+        "error": found.error,
+        "staticBindings": [
+            {
+                "pvc": binding.claim.key,
+                "pv": binding.volume.name,
+                "requestBytes": PARITY.bytes_of(binding.claim.size),
+                "capacityBytes": PARITY.bytes_of(binding.volume.size),
+            }
+            for binding in found.bindings
+        ],
+        "dynamicProvisions": [
+            {
+                "pvc": provision.claim.key,
+                "capacityChecked": provision.capacity is not None,
+                **({"nodeName": node} if (node := selected_node(provision.claim)) else {}),
+            }
+            for provision in found.provisions
+        ],
+        "filter": _status_json(found.status) if scheduled else None,
+        "score": node_score(found, profile=PARITY) if scheduled and found.fits else None,
+    }
+
+
+def _assume_json(node: str, reservation: Reservation) -> dict[str, Any]:
+    return {
+        "node": node,
+        "allBound": reservation.all_bound,
+        "assumedPVs": [
+            {
+                "name": assumed.volume.name,
+                "pvc": assumed.claim.key,
+                "changed": assumed.changed,
+                "claimRef": {
+                    "apiVersion": ref.api_version,
+                    "kind": ref.kind,
+                    "namespace": ref.namespace,
+                    "name": ref.name,
+                    "uid": ref.uid,
+                },
+                "annotations": dict(assumed.volume.meta.annotations),
+            }
+            for assumed in reservation.volumes
+            if (ref := assumed.volume.claim_ref) is not None
+        ],
+        "assumedPVCs": [
+            {"name": claim.key, "annotations": dict(claim.meta.annotations)} for claim in reservation.claims
+        ],
+        "error": "",
+    }
+
+
+def _differences(expected: Any, got: Any, path: str = "") -> Iterator[Difference]:
+    """Every leaf that differs; lists of different length differ as a whole."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        crashed = PANIC in expected
+        for key in sorted(expected.keys() | got.keys()):
+            if key != PANIC and not (crashed and key == "score"):
+                yield from _differences(expected.get(key, ABSENT), got.get(key, ABSENT), f"{path}.{key}".lstrip("."))
+    elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
+        for index, pair in enumerate(zip(expected, got, strict=True)):
+            yield from _differences(*pair, f"{path}[{index}]")
+    elif expected != got:
+        yield Difference(path, expected, got)
