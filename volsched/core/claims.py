@@ -62,6 +62,10 @@ def mode_not_set(class_name: str) -> str:
     return f'VolumeBindingMode not set for StorageClass "{class_name}"'
 
 
+def claim_not_found(name: str) -> str:
+    return f'persistentvolumeclaim "{name}" not found'
+
+
 def is_owned_by(claim: Claim, pod: Pod) -> bool:
     return any(owner.controller and owner.uid == pod.meta.uid for owner in claim.meta.owner_references)
 

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from volsched.core.attach import attach_budget
-from volsched.core.claims import ClaimUse, PodClaims, claim_uses, classify_claims, is_owned_by, not_owner
+from volsched.core.claims import (
+    ClaimUse,
+    PodClaims,
+    claim_not_found,
+    claim_uses,
+    classify_claims,
+    is_owned_by,
+    not_owner,
+)
 from volsched.core.profile import Profile
 from volsched.core.provisioning import Provision
 from volsched.core.rejections import Failure, Miss, Rejection, Rule
@@ -92,7 +100,7 @@ def _claim_refusal(snapshot: Snapshot, pod: Pod, use: ClaimUse, profile: Profile
     if claim is None and use.ephemeral:
         return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
     if claim is None:
-        return f'persistentvolumeclaim "{name}" not found'
+        return claim_not_found(name)
     if claim.phase == LOST:
         return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.volume_name}"'
     if claim.meta.being_deleted:
@@ -110,14 +118,27 @@ def find_pod_volumes(
     """The answer for one node. An error fails the whole attempt, and nothing found so far is kept."""
     try:
         misplaced = check_bound_claims(snapshot, claims.bound, node, profile=profile)
-        served = serve_claims(snapshot, claims, node, profile=profile, slots={})
-        answer = _answer(misplaced, served)
-        if not profile.attach_limits:
-            return answer
-        slots = attach_budget(snapshot, pod, node)
-        return _within_limits(answer, serve_claims(snapshot, claims, node, profile=profile, slots=slots))
+        slots = attach_budget(snapshot, pod, node) if profile.attach_limits else {}
+        served = serve_claims(snapshot, claims, node, profile=profile, slots=slots)
+        if served.rejection is not None and slots:
+            served = _blame_limits(served, serve_claims(snapshot, claims, node, profile=profile, slots={}))
     except AttemptError as error:
         return NodeAnswer(error=str(error))
+    rejections = tuple(rejection for rejection in (misplaced, served.rejection) if rejection is not None)
+    found = {rejection.reason for rejection in rejections}
+    return NodeAnswer(
+        bindings=served.bindings,
+        provisions=served.provisions,
+        reasons=tuple(reason for reason in REASON_ORDER if reason in found),
+        rejections=rejections,
+    )
+
+
+def _blame_limits(limited: Served, unlimited: Served) -> Served:
+    """Attach limits are the reason only where the claims could be served without them: an eviction could help."""
+    if unlimited.rejection is not None or limited.rejection is None:
+        return unlimited
+    return replace(limited, rejection=replace(limited.rejection, reason=TOO_MANY_VOLUMES))
 
 
 def check_bound_claims(
@@ -136,24 +157,3 @@ def check_bound_claims(
             miss = Miss(volume.name, (failure,))
             return Rejection(reason=NODE_AFFINITY_MISMATCH, claim=claim.key, misses=(miss,))
     return None
-
-
-def _answer(misplaced: Rejection | None, served: Served) -> NodeAnswer:
-    rejections = tuple(rejection for rejection in (misplaced, served.rejection) if rejection is not None)
-    found = {rejection.reason for rejection in rejections}
-    return NodeAnswer(
-        bindings=served.bindings,
-        provisions=served.provisions,
-        reasons=tuple(reason for reason in REASON_ORDER if reason in found),
-        rejections=rejections,
-    )
-
-
-def _within_limits(unlimited: NodeAnswer, limited: Served) -> NodeAnswer:
-    """Attach limits count as the reason only where nothing else stands in the way: an eviction could help."""
-    if not unlimited.fits:
-        return unlimited
-    if limited.rejection is None:
-        return _answer(None, limited)
-    rejection = replace(limited.rejection, reason=TOO_MANY_VOLUMES)
-    return NodeAnswer(bindings=limited.bindings, reasons=(TOO_MANY_VOLUMES,), rejections=(rejection,))

@@ -15,7 +15,8 @@ from volsched.model.storage import Claim, Volume
 T = TypeVar("T", Volume, Claim)
 
 
-@dataclass(frozen=True, slots=True)
+# No slots: a frozen generic dataclass with slots cannot be instantiated as Overlay[Volume]() before Python 3.12.
+@dataclass(frozen=True)
 class Overlay(Generic[T]):
     assumed: Mapping[str, T] = field(default_factory=dict)
 

@@ -84,7 +84,11 @@ def read_vectors(lines: Iterable[bytes]) -> Iterator[Vector]:
                 f"line {number} is not a vector ({error!r}); expected one JSON object with id, category, input "
                 "and expected"
             ) from None
-        if not isinstance(vector.input, dict) or "pod" not in vector.input or not isinstance(vector.expected, dict):
+        if (
+            not isinstance(vector.input, dict)
+            or "pod" not in vector.input
+            or not isinstance(vector.expected, dict)
+        ):
             raise VectorError(
                 f"line {number} ({vector.id}) is not a vector of the volume binder: its input has no pod; "
                 "vectors of the PV controller cannot be run yet"
@@ -230,7 +234,9 @@ def _differences(expected: Any, got: Any, path: str = "") -> Iterator[Difference
         crashed = PANIC in expected
         for key in sorted(expected.keys() | got.keys()):
             if key != PANIC and not (crashed and key == "score"):
-                yield from _differences(expected.get(key, ABSENT), got.get(key, ABSENT), f"{path}.{key}".lstrip("."))
+                yield from _differences(
+                    expected.get(key, ABSENT), got.get(key, ABSENT), f"{path}.{key}".lstrip(".")
+                )
     elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
         for index, pair in enumerate(zip(expected, got, strict=True)):
             yield from _differences(*pair, f"{path}[{index}]")

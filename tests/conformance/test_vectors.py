@@ -1,0 +1,57 @@
+"""The golden vectors of the reference's binder: every answer equal, and a wrong answer noticed."""
+
+import copy
+import gzip
+from pathlib import Path
+
+import pytest
+
+from volsched.insight.conformance import Vector, read_vectors, run_vector
+
+FILE = Path(__file__).parent / "binder.jsonl.gz"
+
+
+def vectors() -> dict[str, list[Vector]]:
+    by_category: dict[str, list[Vector]] = {}
+    with gzip.open(FILE) as lines:
+        for vector in read_vectors(lines):
+            by_category.setdefault(vector.category, []).append(vector)
+    return by_category
+
+
+VECTORS = vectors()
+
+
+@pytest.mark.parametrize("category", sorted(VECTORS))
+def test_answers_are_the_references(category: str) -> None:
+    failed = [outcome for outcome in map(run_vector, VECTORS[category]) if outcome.failed]
+    assert not failed, [(outcome.vector.id, outcome.differences[0]) for outcome in failed[:5]]
+
+
+def test_only_crashes_of_the_reference_are_skipped() -> None:
+    skipped = {v.category for mine in VECTORS.values() for v in mine if run_vector(v).skipped}
+    assert skipped == {"score-panic"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("claims", "unboundDelayed"),
+        ("claims", "candidateVolumes"),
+        ("preFilter", "code"),
+        ("preScore", "code"),
+        ("nodes", "node-1", "score"),
+        ("nodes", "node-1", "staticBindings"),
+        ("assume", "assumedPVs"),
+        ("followUp", "nodes", "node-3", "reasons"),
+    ],
+)
+def test_a_difference_in_any_field_is_found(path: tuple[str, ...]) -> None:
+    vector = next(vector for vector in VECTORS["sequence"] if vector.id == "sequence-0000")
+    expected = copy.deepcopy(dict(vector.expected))
+    place = expected
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = "something else"
+    (difference,) = run_vector(Vector(vector.id, vector.category, vector.input, expected)).differences
+    assert difference.path == ".".join(path)

@@ -1,0 +1,67 @@
+"""One attempt over all nodes: who is chosen, and what is said when nobody is."""
+
+from tests.objects import claim, dynamic_class, in_zone, local_volume, node, on_zone, pod, storage_class, volume
+from volsched.core.cycle import attempt
+from volsched.core.profile import PARITY, VOLSCHED
+from volsched.core.snapshot import snapshot_of
+from volsched.core.status import Code
+from volsched.model.meta import ZONE
+
+
+def test_the_closest_fit_wins_and_the_others_are_runners_up() -> None:
+    world = snapshot_of([
+        node("n1"), node("n2"), node("n3"), storage_class(), claim("x", "8Gi"),
+        local_volume("a", "40Gi", "n1"), local_volume("b", "8Gi", "n2"),
+    ])  # fmt: skip
+    made = attempt(world, pod("x"), profile=VOLSCHED)
+    assert made.chosen is not None
+    assert (made.chosen.node, made.chosen.score) == ("n2", 100)
+    assert [(other.node, other.score) for other in made.runners_up] == [("n1", 60)]
+
+
+def test_seed_scoring_changes_the_order_of_nodes_only_where_volumes_differ() -> None:
+    same = snapshot_of([node("n2"), node("n1"), dynamic_class(), claim("x", cls="dyn")])
+    chosen = attempt(same, pod("x"), profile=VOLSCHED).chosen
+    assert chosen is not None
+    assert chosen.node == "n1"
+
+
+def test_the_message_counts_reasons_and_sorts_them() -> None:
+    world = snapshot_of([
+        in_zone("n1", "a"), in_zone("n2", "b"), in_zone("n3", "b"), storage_class(), claim("x"),
+        claim("bound", bound_to="pv"), volume(nodeAffinity=on_zone("a"), phase="Bound"),
+    ])  # fmt: skip
+    made = attempt(world, pod("bound", "x"), profile=VOLSCHED)
+    assert made.chosen is None
+    assert made.status.reasons == (
+        "0/3 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity, "
+        "3 node(s) didn't find available persistent volumes to bind.",
+    )
+
+
+def test_a_refused_pod_says_why_without_looking_at_nodes() -> None:
+    made = attempt(snapshot_of([node("n1")]), pod("gone"), profile=VOLSCHED)
+    assert made.status.reasons == ('0/1 nodes are available: persistentvolumeclaim "gone" not found.',)
+    assert made.verdicts == ()
+
+
+def test_an_error_on_one_node_fails_the_attempt() -> None:
+    broken = {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}
+    made = attempt(snapshot_of([node("n1"), storage_class(), claim(selector=broken)]), pod("data"), profile=PARITY)
+    assert made.status.code is Code.ERROR
+    assert made.chosen is None
+
+
+def test_zone_labels_of_bound_volumes_count() -> None:
+    labelled = volume(labels={ZONE: "a"}, phase="Bound")
+    world = snapshot_of([in_zone("n1", "b"), in_zone("n2", "a"), claim(bound_to="pv"), labelled])
+    made = attempt(world, pod("data"), profile=VOLSCHED)
+    assert made.chosen is not None
+    assert made.chosen.node == "n2"
+    assert made.verdicts[0].status.reasons == ("node(s) had no available volume zone",)
+
+
+def test_a_pod_without_claims_fits_everywhere() -> None:
+    made = attempt(snapshot_of([node("n1"), node("n2")]), pod(), profile=VOLSCHED)
+    assert made.chosen is not None
+    assert len(made.runners_up) == 1

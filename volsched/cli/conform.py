@@ -1,0 +1,84 @@
+"""`volsched conform`: are our answers the reference's?"""
+
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Table
+
+from volsched.cli.console import Exit, fail, stderr, stdout
+from volsched.insight.conformance import Outcome, VectorError, read_vectors, run_vector
+
+EXAMPLES = """
+Examples:
+
+volsched conform tests/conformance/binder.jsonl.gz
+
+volsched conform vectors.jsonl --show 20
+"""
+
+
+def conform(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Golden vectors, .jsonl or .jsonl.gz.")],
+    show: Annotated[int, typer.Option(help="How many failed vectors to show in full.", min=0)] = 5,
+) -> None:
+    """Run golden vectors under profile `parity` and compare every field of every answer.
+
+    Prints a table by category, the first differences, and `N passed, M failed, K skipped`. Only vectors on which
+    the reference itself crashed are skipped. Exit 1 if any failed, 2 if the file cannot be read.
+    """
+    try:
+        vectors = list(read_vectors(_lines(file)))
+        outcomes = [
+            run_vector(vector)
+            for vector in track(vectors, "Running vectors", console=stderr, disable=not stderr.is_terminal)
+        ]
+    except VectorError as error:
+        fail(Exit.USAGE, f"{file}: {error}")
+    if not outcomes:
+        fail(Exit.USAGE, f"{file} holds no vectors; give a file with one JSON object per line")
+    stdout.print(_table(outcomes))
+    failed = [outcome for outcome in outcomes if outcome.failed]
+    for outcome in failed[:show]:
+        _show(outcome)
+    skipped = sum(outcome.skipped for outcome in outcomes)
+    stdout.print(f"{len(outcomes) - len(failed) - skipped} passed, {len(failed)} failed, {skipped} skipped")
+    if failed:
+        raise typer.Exit(Exit.FAILURE)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            yield from lines
+    except (OSError, EOFError, zlib.error) as error:
+        fail(Exit.USAGE, f"{path} cannot be read: {error}; give a .jsonl or .jsonl.gz file")
+
+
+def _table(outcomes: list[Outcome]) -> Table:
+    table = Table("category", box=None, pad_edge=False)
+    for name in ("passed", "failed", "skipped"):
+        table.add_column(name, justify="right")
+    counts: dict[str, Counter[str]] = {}
+    for outcome in outcomes:
+        verdict = "failed" if outcome.failed else "skipped" if outcome.skipped else "passed"
+        counts.setdefault(outcome.vector.category, Counter())[verdict] += 1
+    for category in sorted(counts):
+        count = counts[category]
+        table.add_row(category, str(count["passed"]), str(count["failed"]), str(count["skipped"]))
+    return table
+
+
+def _show(outcome: Outcome) -> None:
+    stdout.print(f"\n[bold]{escape(outcome.vector.id)}[/] ({escape(outcome.vector.category)})")
+    for difference in outcome.differences:
+        stdout.print(f"  {escape(difference.path)}")
+        stdout.print(f"    expected {escape(json.dumps(difference.expected))}")
+        stdout.print(f"    got      {escape(json.dumps(difference.got))}")

@@ -1,0 +1,38 @@
+"""Where output goes, what the exit codes mean, and how a command ends with a message."""
+
+from enum import IntEnum, StrEnum
+from importlib.metadata import version
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+
+class Exit(IntEnum):
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNSATISFIABLE = 4
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+stdout = Console(highlight=False, soft_wrap=True)
+stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def fail(code: Exit, *messages: str) -> NoReturn:
+    """End the command: each message is one line that says what is wrong and what to do next."""
+    for message in messages:
+        stderr.print(f"[bold red]error:[/] {escape(message)}")
+    raise typer.Exit(code)
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        stdout.print(f"volsched {version('volsched')}")
+        raise typer.Exit

@@ -1,0 +1,168 @@
+"""What a volume costs a node: its identity as an attached disk, the node's limits, and what is left of them.
+
+A decision that ignores the limits binds a volume on a node that can never attach it, and a binding is for ever.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from volsched.core.claims import claim_uses, is_fully_bound
+from volsched.core.snapshot import Snapshot
+from volsched.model.storage import Claim, Volume, VolumeAttachment, VolumeSource
+from volsched.model.workloads import Node, Pod
+
+CSI_LIMIT_PREFIX = "attachable-volumes-csi-"
+TERMINATED = ("Succeeded", "Failed")
+INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+NITRO_LIMIT = 25
+# Searched for, not matched from the start: the reference's pattern anchors its first alternative only.
+_NITRO = re.compile(r"^[cmr]5.*|t3|z1d")
+
+
+@dataclass(frozen=True, slots=True)
+class AttachId:
+    """One slot of a node: two volumes with the same driver and handle are the same disk."""
+
+    driver: str
+    handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class InTreePlugin:
+    name: str
+    handle_field: str
+    limit_key: str
+    default_limit: int
+
+
+EBS = InTreePlugin("kubernetes.io/aws-ebs", "volumeID", "attachable-volumes-aws-ebs", 39)
+IN_TREE: Mapping[str, InTreePlugin] = {
+    "awsElasticBlockStore": EBS,
+    "gcePersistentDisk": InTreePlugin("kubernetes.io/gce-pd", "pdName", "attachable-volumes-gce-pd", 16),
+    "azureDisk": InTreePlugin("kubernetes.io/azure-disk", "diskName", "attachable-volumes-azure-disk", 16),
+    "cinder": InTreePlugin("kubernetes.io/cinder", "volumeID", "attachable-volumes-cinder", 256),
+}
+"""The in-tree plugins that attach disks, by the volume source that they serve."""
+
+
+def attach_id(volume: Volume) -> AttachId | None:
+    """The slot that the volume takes on a node; None for a source that is not attached (local, nfs, …)."""
+    source = volume.source
+    if source is not None and source.kind == "csi":
+        return AttachId(source.text("driver"), source.text("volumeHandle"))
+    return in_tree_id(source)
+
+
+def in_tree_id(source: VolumeSource | None) -> AttachId | None:
+    """The slot of an in-tree disk, which a pod may also name inline. An inline `csi` source is never attached."""
+    plugin = IN_TREE.get(source.kind) if source is not None else None
+    if source is None or plugin is None:
+        return None
+    return AttachId(plugin.name, source.text(plugin.handle_field))
+
+
+def attach_limits(snapshot: Snapshot, node: Node, *, max_in_tree: int | None) -> dict[str, int]:
+    """Every driver with a limit on the node. `max_in_tree`, if positive, replaces the in-tree defaults."""
+    limits = {
+        key.removeprefix(CSI_LIMIT_PREFIX): amount.value()
+        for key, amount in node.allocatable.items()
+        if key.startswith(CSI_LIMIT_PREFIX)
+    }
+    limits |= csi_limits(snapshot, node)
+    for plugin in IN_TREE.values():
+        amount = node.allocatable.get(plugin.limit_key)
+        if amount is not None:
+            limits[plugin.name] = amount.value()
+        elif max_in_tree is not None and max_in_tree > 0:
+            limits[plugin.name] = max_in_tree
+        elif plugin is EBS and _NITRO.search(_instance_type(node)):
+            limits[plugin.name] = NITRO_LIMIT
+        else:
+            limits[plugin.name] = plugin.default_limit
+    return limits
+
+
+def csi_limits(snapshot: Snapshot, node: Node) -> dict[str, int]:
+    """What the drivers themselves declare for the node; 0 is a real limit, absent is none."""
+    csi_node = snapshot.csi_nodes.get(node.name)
+    drivers = csi_node.drivers if csi_node is not None else ()
+    return {driver.name: driver.attach_limit for driver in drivers if driver.attach_limit is not None}
+
+
+def attach_budget(snapshot: Snapshot, pod: Pod, node: Node, *, max_in_tree: int | None = None) -> dict[str, int]:
+    """Slots left per limited driver once the pod's bound volumes are attached; negative: they do not fit.
+
+    A driver that is over its limit already has no slot left, rather than fewer than none: that must not keep a
+    pod away which adds nothing to it.
+    """
+    used = slots_in_use(snapshot, node, besides=pod)
+    before = Counter(slot.driver for slot in used)
+    own = Counter(slot.driver for slot in set(_bound_slots(snapshot, pod)) - used)
+    limits = attach_limits(snapshot, node, max_in_tree=max_in_tree)
+    return {driver: max(limit - before[driver], 0) - own[driver] for driver, limit in limits.items()}
+
+
+def slots_in_use(snapshot: Snapshot, node: Node, *, besides: Pod) -> set[AttachId]:
+    """Slots taken by the node's other pods and by attachments to it; a disk that is both counts once."""
+    attached = (held for held in snapshot.attachments.values() if held.node_name == node.name)
+    slots = {slot for held in attached if (slot := _attached_slot(snapshot, held)) is not None}
+    for pod in placed_pods(snapshot, besides=besides):
+        if pod.node_name == node.name:
+            slots.update(_inline_slots(pod))
+            slots.update(claimed_slots(snapshot, pod))
+    return slots
+
+
+def placed_pods(snapshot: Snapshot, *, besides: Pod) -> Iterator[Pod]:
+    """The other pods that are on some node and still hold their volumes."""
+    for pod in snapshot.pods.values():
+        if pod.node_name and pod.phase not in TERMINATED and pod.key != besides.key:
+            yield pod
+
+
+def claim_slot(snapshot: Snapshot, claim: Claim) -> AttachId | None:
+    """The slot of the claim's volume, or the one its class's provisioner will need while there is no volume."""
+    volume = snapshot.volume(claim.volume_name) if claim.volume_name else None
+    if volume is not None:
+        return attach_id(volume)
+    storage_class = snapshot.classes.get(claim.class_name)
+    return None if storage_class is None else AttachId(storage_class.provisioner, claim.key)
+
+
+def claimed_slots(snapshot: Snapshot, pod: Pod) -> Iterator[AttachId]:
+    """In the order of the pod's volumes; a claim that does not exist takes no slot."""
+    for use in claim_uses(pod):
+        claim = snapshot.claim(use.key)
+        slot = None if claim is None else claim_slot(snapshot, claim)
+        if slot is not None:
+            yield slot
+
+
+def _attached_slot(snapshot: Snapshot, attachment: VolumeAttachment) -> AttachId | None:
+    volume = snapshot.volume(attachment.volume_name)
+    # The disk of a volume that is gone still occupies its slot until it is detached.
+    return AttachId(attachment.attacher, attachment.meta.name) if volume is None else attach_id(volume)
+
+
+def _bound_slots(snapshot: Snapshot, pod: Pod) -> Iterator[AttachId]:
+    """Unbound claims are left out: the binding decision pays for each of them when it picks a volume."""
+    yield from _inline_slots(pod)
+    for use in claim_uses(pod):
+        claim = snapshot.claim(use.key)
+        volume = snapshot.volume(claim.volume_name) if claim is not None and is_fully_bound(claim) else None
+        slot = None if volume is None else attach_id(volume)
+        if slot is not None:
+            yield slot
+
+
+def _inline_slots(pod: Pod) -> Iterator[AttachId]:
+    for volume in pod.volumes:
+        slot = in_tree_id(volume.source)
+        if slot is not None:
+            yield slot
+
+
+def _instance_type(node: Node) -> str:
+    return next((node.labels[key] for key in INSTANCE_TYPE_LABELS if key in node.labels), "")

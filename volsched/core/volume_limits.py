@@ -1,0 +1,42 @@
+"""NodeVolumeLimits: the stand-alone filter that keeps a pod off a node whose CSI drivers have no slot left."""
+
+from collections import Counter
+
+from volsched.core.attach import claimed_slots, csi_limits, slots_in_use
+from volsched.core.claims import claim_not_found, claim_uses
+from volsched.core.snapshot import Snapshot
+from volsched.core.status import SUCCESS, TOO_MANY_VOLUMES, Code, Status
+from volsched.model.workloads import Node, Pod
+
+
+def driver_not_installed(driver: str) -> str:
+    return f"{driver} CSI driver is not installed on the node"
+
+
+def node_volume_limits(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
+    """Unlike the budget of a binding decision, this counts the pod's unbound claims too, by their provisioner."""
+    missing = next((use.name for use in claim_uses(pod) if snapshot.claim(use.key) is None), None)
+    if missing is not None:
+        return Status(Code.UNRESOLVABLE, (claim_not_found(missing),))
+    installed = drivers_installed(snapshot, pod, node)
+    if not installed.passed:
+        return installed
+    used = slots_in_use(snapshot, node, besides=pod)
+    before = Counter(slot.driver for slot in used)
+    added = Counter(slot.driver for slot in set(claimed_slots(snapshot, pod)) - used)
+    limits = csi_limits(snapshot, node)
+    # A driver that is already over its limit refuses only pods that would add to it.
+    if any(driver in limits and before[driver] + count > limits[driver] for driver, count in added.items()):
+        return Status(Code.UNSCHEDULABLE, (TOO_MANY_VOLUMES,))
+    return SUCCESS
+
+
+def drivers_installed(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
+    """Some drivers insist on being on the node before a pod that needs them is."""
+    csi_node = snapshot.csi_nodes.get(node.name)
+    installed = {driver.name for driver in csi_node.drivers} if csi_node is not None else set()
+    for slot in claimed_slots(snapshot, pod):
+        driver = snapshot.drivers.get(slot.driver)
+        if driver is not None and driver.prevent_scheduling_if_missing and driver.name not in installed:
+            return Status(Code.UNSCHEDULABLE, (driver_not_installed(driver.name),))
+    return SUCCESS

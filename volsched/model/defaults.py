@@ -1,0 +1,91 @@
+"""What the API server fills in where a manifest is silent, as far as it decides anything here.
+
+Pure: the given manifest is never changed, and what is not a mapping is left for the checks to refuse.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from volsched.model.kinds import Kind, Manifest
+from volsched.model.storage import FILESYSTEM, IMMEDIATE
+
+DEFAULT_NAMESPACE = "default"
+DEFAULT_SCHEDULER = "default-scheduler"
+BINDING_MODE_ALIAS = "bindingMode"
+BINDING_MODE = "volumeBindingMode"
+
+_Fill = tuple[tuple[str, ...], Any]
+
+# Optional fields: only absence is silence.
+_IF_ABSENT: Mapping[str, tuple[_Fill, ...]] = {
+    "StorageClass": ((("reclaimPolicy",), "Delete"), ((BINDING_MODE,), IMMEDIATE)),
+    "PersistentVolume": ((("spec", "volumeMode"), FILESYSTEM),),
+    "PersistentVolumeClaim": ((("spec", "volumeMode"), FILESYSTEM),),
+    "StatefulSet": ((("spec", "replicas"), 1),),
+    "CSIDriver": ((("spec", "storageCapacity"), False),),
+}
+# Plain strings of the API, where it cannot tell the empty string from absence.
+_IF_EMPTY: Mapping[str, tuple[_Fill, ...]] = {
+    "PersistentVolume": ((("spec", "persistentVolumeReclaimPolicy"), "Retain"),),
+    "Pod": ((("spec", "schedulerName"), DEFAULT_SCHEDULER),),
+    "StatefulSet": ((("spec", "podManagementPolicy"), "OrderedReady"),),
+}
+
+
+def with_defaults(kind: Kind, manifest: Manifest) -> dict[str, Any]:
+    filled = dict(manifest)
+    if kind.namespaced:
+        filled = _filled(filled, ("metadata", "namespace"), DEFAULT_NAMESPACE, silent=("", None))
+    if kind.name == "StorageClass":
+        filled = _without_alias(filled)
+    for path, value in _IF_ABSENT.get(kind.name, ()):
+        filled = _filled(filled, path, value, silent=(None,))
+    for path, value in _IF_EMPTY.get(kind.name, ()):
+        filled = _filled(filled, path, value, silent=("", None))
+    return _with_requests(filled) if kind.name == "Pod" else filled
+
+
+def _filled(
+    holder: dict[str, Any], path: tuple[str, ...], value: Any, *, silent: tuple[Any, ...]
+) -> dict[str, Any]:
+    step, rest = path[0], path[1:]
+    if not rest:
+        return {**holder, step: value} if holder.get(step) in silent else holder
+    inner = holder.get(step, {})
+    if not isinstance(inner, dict):
+        return holder
+    return {**holder, step: _filled(inner, rest, value, silent=silent)}
+
+
+def _without_alias(storage_class: dict[str, Any]) -> dict[str, Any]:
+    """The seeds' name of the binding mode, renamed; where the two names disagree, both stay, to be refused."""
+    alias = storage_class.get(BINDING_MODE_ALIAS)
+    if alias is None or storage_class.get(BINDING_MODE, alias) != alias:
+        return storage_class
+    if BINDING_MODE in storage_class:
+        return {key: value for key, value in storage_class.items() if key != BINDING_MODE_ALIAS}
+    return {BINDING_MODE if key == BINDING_MODE_ALIAS else key: value for key, value in storage_class.items()}
+
+
+def _with_requests(pod: dict[str, Any]) -> dict[str, Any]:
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return pod
+    changed = {
+        name: [_requesting(container) for container in spec[name]]
+        for name in ("containers", "initContainers")
+        if isinstance(spec.get(name), list)
+    }
+    return {**pod, "spec": {**spec, **changed}}
+
+
+def _requesting(container: Any) -> Any:
+    """A container that requests what it is limited to, where it does not say what it requests."""
+    resources = container.get("resources") if isinstance(container, dict) else None
+    if not isinstance(resources, dict):
+        return container
+    limits, requests = resources.get("limits"), resources.get("requests", {})
+    if not isinstance(limits, dict) or not isinstance(requests, dict) or limits.keys() <= requests.keys():
+        return container
+    missing = {name: amount for name, amount in limits.items() if name not in requests}
+    return {**container, "resources": {**resources, "requests": {**requests, **missing}}}
