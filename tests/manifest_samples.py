@@ -85,7 +85,8 @@ def sample(kind: str, *, name: str = "one") -> dict[str, Any]:
 def changed(manifest: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     """The manifest with another value at `spec/volumes/0/name`; parents that are missing are made."""
     result: dict[str, Any] = copy.deepcopy(dict(manifest))
-    *parents, last = [int(step) if step.isdecimal() else step for step in path.split("/")]
+    steps: list[Any] = [int(step) if step.isdecimal() else step for step in path.split("/")]
+    *parents, last = steps
     holder: Any = result
     for step in parents:
         holder = holder[step] if isinstance(holder, list) else holder.setdefault(step, {})

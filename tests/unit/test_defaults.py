@@ -127,7 +127,9 @@ def test_binding_mode_alias_that_differs_is_a_problem() -> None:
     assert "WaitForFirstConsumer" in problem
 
 
-@pytest.mark.parametrize("spec", ["text", 5, [], REMOVED, {"containers": 5}, {"containers": [5, {"resources": "x"}]}])
+@pytest.mark.parametrize(
+    "spec", ["text", 5, [], REMOVED, {"containers": 5}, {"containers": [5, {"resources": "x"}]}]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_wrong_shapes_pass_through_untouched(kind: str, spec: Any) -> None:
     manifest = changed(changed(sample(kind), "spec", {}), "spec", spec)

@@ -50,7 +50,9 @@ def test_every_sample_is_valid(kind: str) -> None:
 
 
 def test_manifests_are_defaulted_stripped_of_nulls_and_otherwise_kept() -> None:
-    (loaded,) = load(changed(changed(sample("PersistentVolumeClaim"), "spec/volumeName", None), "spec/unknown", {"x": 1}))
+    (loaded,) = load(
+        changed(changed(sample("PersistentVolumeClaim"), "spec/volumeName", None), "spec/unknown", {"x": 1})
+    )
     assert loaded.manifest["metadata"] == {"name": "one", "namespace": "default"}
     assert loaded.manifest["spec"]["unknown"] == {"x": 1}
     assert loaded.manifest["spec"]["volumeMode"] == "Filesystem"
@@ -88,7 +90,9 @@ def test_no_input_is_no_objects() -> None:
     assert load_manifests(b"", source="in.yaml") == []
 
 
-@pytest.mark.parametrize("value", ["1e3", "yes", "012", "1_0", "null", "~", "", " a ", "a: b", "y", "0o17", "12:30", "-", "#"])
+@pytest.mark.parametrize(
+    "value", ["1e3", "yes", "012", "1_0", "null", "~", "", " a ", "a: b", "y", "0o17", "12:30", "-", "#"]
+)
 def test_strings_that_look_like_something_else_survive_a_dump(value: str) -> None:
     (loaded,) = load(changed(sample("Node"), "metadata/annotations", {"note": value}))
     text = dump_manifests([loaded.manifest])
@@ -103,7 +107,9 @@ def test_what_other_readers_take_for_a_number_or_boolean_is_quoted(value: str) -
 
 def test_a_dump_keeps_the_order_of_keys_and_writes_repeated_values_out() -> None:
     shared = {"z": 1, "a": ["x"]}
-    assert dump_manifests([{"b": shared, "a": shared}]) == "---\nb:\n  z: 1\n  a:\n  - x\na:\n  z: 1\n  a:\n  - x\n"
+    assert (
+        dump_manifests([{"b": shared, "a": shared}]) == "---\nb:\n  z: 1\n  a:\n  - x\na:\n  z: 1\n  a:\n  - x\n"
+    )
 
 
 # --- which object is meant ------------------------------------------------------------------------------
@@ -114,12 +120,18 @@ def test_a_dump_keeps_the_order_of_keys_and_writes_repeated_values_out() -> None
     [
         ({"kind": "Pod"}, "apiVersion: is required; write v1"),
         ({"apiVersion": "v1"}, "kind: is required; write one of Node, "),
-        ({"apiVersion": "v1", "kind": "ConfigMap"}, 'kind: "ConfigMap" is not a kind that volsched knows; known are '),
+        (
+            {"apiVersion": "v1", "kind": "ConfigMap"},
+            'kind: "ConfigMap" is not a kind that volsched knows; known are ',
+        ),
         ({"apiVersion": "v1", "kind": "pod"}, 'kind: "pod" is not a kind that volsched knows; did you mean Pod?'),
         ({"apiVersion": "v1", "kind": "PersistentVolumes"}, "did you mean PersistentVolume?"),
         ({"apiVersion": "v1", "kind": ["Pod"]}, "kind: a list is not a kind"),
         ({"apiVersion": "v1", "kind": 5}, "kind: 5 is not a kind"),
-        ({"apiVersion": "v1", "kind": "StorageClass"}, 'apiVersion: "v1" is not the apiVersion of this kind; write stor'),
+        (
+            {"apiVersion": "v1", "kind": "StorageClass"},
+            'apiVersion: "v1" is not the apiVersion of this kind; write stor',
+        ),
         ({"apiVersion": "storage.k8s.io/v1beta1", "kind": "CSIDriver"}, "write storage.k8s.io/v1"),
         ({"apiVersion": 1, "kind": "Pod"}, "apiVersion: 1 is not the apiVersion"),
         ({"apiVersion": "v2", "kind": "List"}, 'apiVersion: "v2" is not the apiVersion of this kind; write v1'),
@@ -165,13 +177,23 @@ def test_an_explicit_default_namespace_is_the_same_key() -> None:
         ("Node", "spec", 5, "spec: 5 is not a mapping"),
         ("StatefulSet", "status", "x", 'status: "x" is not a mapping'),
         ("PersistentVolumeClaim", "spec/resources", "x", 'spec.resources: "x" is not a mapping'),
-        ("PersistentVolumeClaim", "spec/resources/requests", ["1Gi"], "spec.resources.requests: a list is not a mapping"),
+        (
+            "PersistentVolumeClaim",
+            "spec/resources/requests",
+            ["1Gi"],
+            "spec.resources.requests: a list is not a mapping",
+        ),
         ("PersistentVolume", "spec/capacity", "10Gi", 'spec.capacity: "10Gi" is not a mapping'),
         ("PersistentVolume", "spec/csi", True, "spec.csi: true is not a mapping"),
         ("PersistentVolume", "spec/nodeAffinity/required", [], "spec.nodeAffinity.required: [] is not a mapping"),
         ("Pod", "spec/affinity", [], "spec.affinity: [] is not a mapping"),
         ("Pod", "spec/affinity/nodeAffinity", "x", 'spec.affinity.nodeAffinity: "x" is not a mapping'),
-        ("Pod", "spec/volumes/0/persistentVolumeClaim", "data", 'spec.volumes[0].persistentVolumeClaim: "data" is not a m'),
+        (
+            "Pod",
+            "spec/volumes/0/persistentVolumeClaim",
+            "data",
+            'spec.volumes[0].persistentVolumeClaim: "data" is not a m',
+        ),
         ("Pod", "spec/volumes/0", "data", 'spec.volumes[0]: "data" is not a mapping'),
         ("Pod", "spec/containers/0/resources", "x", 'spec.containers[0].resources: "x" is not a mapping'),
         ("Pod", "spec/volumes", {"name": "x"}, "spec.volumes: a mapping is not a list"),
@@ -179,23 +201,48 @@ def test_an_explicit_default_namespace_is_the_same_key() -> None:
         ("StatefulSet", "spec/ordinals", 3, "spec.ordinals: 3 is not a mapping"),
         ("Event", "source", "kubelet", 'source: "kubelet" is not a mapping'),
         ("VolumeAttachment", "spec/source", "pv", 'spec.source: "pv" is not a mapping'),
-        ("Node", "metadata/labels/tier", 5, "metadata.labels.tier: 5 must be a string, not a number; put it in quotes"),
+        (
+            "Node",
+            "metadata/labels/tier",
+            5,
+            "metadata.labels.tier: 5 must be a string, not a number; put it in quotes",
+        ),
         ("Node", "metadata/labels/tier", True, "true must be a string, not a boolean; put it in quotes"),
-        ("Node", "metadata/annotations", {"a/b": {}}, 'metadata.annotations["a/b"]: {} must be a string, not a mapping'),
+        (
+            "Node",
+            "metadata/annotations",
+            {"a/b": {}},
+            'metadata.annotations["a/b"]: {} must be a string, not a mapping',
+        ),
         ("Node", "metadata/name", 5, "metadata.name: 5 must be a string, not a number; put it in quotes"),
-        ("Node", "spec/unschedulable", "true", '"true" must be a boolean, not a string; write true or false without'),
+        (
+            "Node",
+            "spec/unschedulable",
+            "true",
+            '"true" must be a boolean, not a string; write true or false without',
+        ),
         ("StatefulSet", "spec/replicas", "3", '"3" must be a whole number, not a string; write it without quotes'),
         ("StatefulSet", "spec/replicas", 1.5, "1.5 must be a whole number, not a fraction"),
         ("StatefulSet", "spec/replicas", True, "true must be a whole number, not a boolean"),
-        ("PersistentVolume", "spec/accessModes", "ReadWriteOnce", 'spec.accessModes: "ReadWriteOnce" is not a list'),
+        (
+            "PersistentVolume",
+            "spec/accessModes",
+            "ReadWriteOnce",
+            'spec.accessModes: "ReadWriteOnce" is not a list',
+        ),
         ("PersistentVolume", "spec/accessModes/0", 5, "spec.accessModes[0]: 5 must be a string"),
         (
             "PersistentVolume",
             "spec/capacity/storage",
             "10GB",
-            'spec.capacity.storage: "10GB" is not a quantity: unknown suffix "GB"; write for example 10Gi, 10G or 1500m',
+            'spec.capacity.storage: "10GB" is not a quantity: unknown suffix "GB"; write for example 10Gi',
         ),
-        ("PersistentVolume", "spec/capacity/storage", [], "spec.capacity.storage: [] must be a quantity such as 10Gi"),
+        (
+            "PersistentVolume",
+            "spec/capacity/storage",
+            [],
+            "spec.capacity.storage: [] must be a quantity such as 10Gi",
+        ),
         ("PersistentVolume", "spec/accessModes", [None], "spec.accessModes[0]: is null inside a list"),
         ("Node", "status/images", [{"names": ["a", None]}], "status.images[0].names[1]: is null inside a list"),
         (
@@ -232,7 +279,9 @@ def test_wrong_types_do_not_hide_wrong_values_of_the_same_object_or_of_others() 
     with pytest.raises(ManifestError) as caught:
         load(volume, {"apiVersion": "v1", "kind": "Nod"}, claim, sample("Pod"))
     assert not caught.value.unreadable
-    assert [(problem.place.document, problem.subject, problem.defect.field) for problem in caught.value.problems] == [
+    assert [
+        (problem.place.document, problem.subject, problem.defect.field) for problem in caught.value.problems
+    ] == [
         (1, 'PersistentVolume "one"', "spec.capacity"),
         (1, 'PersistentVolume "one"', "spec.volumeMode"),
         (2, "Nod", "kind"),

@@ -20,7 +20,7 @@ def old_of(kind: str, **changes: Any) -> dict[str, Any]:
     return with_defaults(KINDS[kind], manifest)
 
 
-def claim(*, phase: str = "Pending", **changes: Any) -> dict[str, Any]:
+def claim(phase: Any = "Pending", **changes: Any) -> dict[str, Any]:
     return old_of("PersistentVolumeClaim", **{"status/phase": phase, **changes})
 
 
@@ -115,7 +115,9 @@ def test_a_manifest_that_does_not_know_the_uid_is_accepted() -> None:
         (False, ["b.example.com/y", "c.example.com/z"], True),
     ],
 )
-def test_finalizers_are_not_added_to_what_is_being_deleted(deleted: bool, finalizers: list[str], accepted: bool) -> None:
+def test_finalizers_are_not_added_to_what_is_being_deleted(
+    deleted: bool, finalizers: list[str], accepted: bool
+) -> None:
     old = old_of("PersistentVolume", **{"metadata/finalizers": ["a.example.com/x", "b.example.com/y"]})
     if deleted:
         old = changed(old, "metadata/deletionTimestamp", "2026-11-16T20:00:00Z")
@@ -197,7 +199,9 @@ def test_a_volumes_attributes_class_is_not_taken_away() -> None:
         ("Bound", "1Gi", False),
     ],
 )
-def test_a_request_grows_when_bound_and_shrinks_only_above_the_capacity(phase: str, size: str, accepted: bool) -> None:
+def test_a_request_grows_when_bound_and_shrinks_only_above_the_capacity(
+    phase: str, size: str, accepted: bool
+) -> None:
     path = "spec/resources/requests/storage"
     old = claim(phase=phase, **{path: "10Gi", "status/capacity": {"storage": "5Gi"}})
     found = refused(old, path, size)
@@ -205,7 +209,9 @@ def test_a_request_grows_when_bound_and_shrinks_only_above_the_capacity(phase: s
     assert accepted or found[0].startswith(f'spec.resources.requests.storage: "{size}" ')
 
 
-@pytest.mark.parametrize("change", [("spec/resources/limits", {"storage": "5Gi"}), ("spec/resources/requests/x", "1")])
+@pytest.mark.parametrize(
+    "change", [("spec/resources/limits", {"storage": "5Gi"}), ("spec/resources/requests/x", "1")]
+)
 def test_the_rest_of_a_claims_resources_never_changes(change: tuple[str, Any]) -> None:
     (problem,) = refused(claim(phase="Bound"), *change)
     assert problem.startswith("spec.resources: may not be changed")

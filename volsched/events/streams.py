@@ -1,0 +1,31 @@
+"""Names of streams: what an event is about. `volume/NAME`, `claim/NAMESPACE/NAME`, `binding/ID`, …"""
+
+from volsched.model.kinds import KINDS
+
+NOUN_OF_KIND = {
+    "Node": "node",
+    "Namespace": "namespace",
+    "StorageClass": "class",
+    "PersistentVolume": "volume",
+    "PersistentVolumeClaim": "claim",
+    "Pod": "pod",
+    "CSIDriver": "driver",
+    "CSINode": "csinode",
+    "CSIStorageCapacity": "capacity",
+    "VolumeAttachment": "attachment",
+    "Event": "notice",
+    "StatefulSet": "statefulset",
+}
+KIND_OF_NOUN = {noun: KINDS[kind] for kind, noun in NOUN_OF_KIND.items()}
+BINDING = "binding"
+ATTEMPT = "attempt"
+
+
+def stream_of(kind: str, key: str) -> str:
+    """The stream of the object with this kind and key (`name` or `namespace/name`)."""
+    return f"{NOUN_OF_KIND[kind]}/{key}"
+
+
+def noun_and_key(stream: str) -> tuple[str, str]:
+    noun, _, key = stream.partition("/")
+    return noun, key

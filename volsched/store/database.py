@@ -1,0 +1,106 @@
+"""The database behind a store: which URLs there are, how they are opened, and what can go wrong."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
+
+from volsched.store.dialects import Dialect, dialect_of
+from volsched.store.errors import NotMigratedError, StoreError
+
+DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
+MIGRATE = "run: volsched migrate"
+MISHAPS: tuple[tuple[str, type[StoreError], str], ...] = (
+    ("no such table", NotMigratedError, f"there are no tables of volsched yet; {MIGRATE}"),
+    ("UndefinedTable", NotMigratedError, f"there are no tables of volsched yet; {MIGRATE}"),
+    ('relation "log_head" does not exist', NotMigratedError, f"there are no tables of volsched yet; {MIGRATE}"),
+    ("file is not a database", StoreError, "this is not an SQLite database; check the path, or restore a backup"),
+    ("malformed", StoreError, "the database file is damaged; restore a backup, or export what verify accepts"),
+    ("database or disk is full", StoreError, "the disk is full; nothing was lost, make room and try again"),
+    ("unable to open database file", StoreError, "the file cannot be opened; check the directory and permissions"),
+    ("readonly database", StoreError, "the database is read-only; check the file's permissions"),
+    ("database is locked", StoreError, "another process has held the write lock for too long; find and end it"),
+    ("password authentication failed", StoreError, "the server refuses the password; check VOLSCHED_DATABASE_URL"),
+    ("Connection refused", StoreError, "no server answers there; start it, or check VOLSCHED_DATABASE_URL"),
+)
+"""Part of the driver's message, the kind of error, and what to say instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    engine: Engine
+    dialect: Dialect
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A read transaction: one picture of the database from its first statement on."""
+        with _explained(self.engine), self.engine.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A write transaction; the caller starts it with `dialect.begin_write`, which locks the head row."""
+        with _explained(self.engine), self.engine.connect() as connection:
+            connection = connection.execution_options(volsched_write=True)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """A transaction for changes of tables."""
+        with _explained(self.engine), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @property
+    def refusals(self) -> tuple[type[Exception], ...]:
+        """What the database raises for a row it does not take, be it through SQLAlchemy or its driver."""
+        driver = self.engine.dialect.loaded_dbapi
+        return (IntegrityError, DataError, driver.IntegrityError, driver.DataError)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def open_database(url: str) -> Database:
+    """The database at a URL such as sqlite:///volsched.db or postgresql://user@host/name."""
+    engine = create_engine(normal_url(url), pool_pre_ping=not url.startswith("sqlite"))
+    dialect = dialect_of(engine)
+    dialect.configure(engine)
+    return Database(engine, dialect)
+
+
+def normal_url(url: str) -> str:
+    """The URL with the driver that we use; refuses a scheme that we do not know."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise StoreError(f'"{url}" is not a database URL; use sqlite:///FILE or postgresql://HOST/NAME') from None
+    scheme = parsed.drivername.partition("+")[0]
+    if scheme not in DRIVERS:
+        known = "sqlite and postgresql"
+        raise StoreError(f'database URL scheme "{parsed.drivername}" is not known; there are {known}')
+    return parsed.set(drivername=DRIVERS[scheme]).render_as_string(hide_password=False)
+
+
+@contextmanager
+def _explained(engine: Engine) -> Iterator[None]:
+    """The driver's words for the common mishaps, turned into what a person can act on."""
+    try:
+        yield
+    except (DBAPIError, engine.dialect.loaded_dbapi.Error) as error:
+        remedy = _remedy(str(getattr(error, "orig", None) or error))
+        if remedy is None:
+            raise
+        raise remedy(engine.url.render_as_string(hide_password=True)) from error
+
+
+def _remedy(cause: str) -> Callable[[str], StoreError] | None:
+    for words, kind, remedy in MISHAPS:
+        if words in cause:
+            return lambda url: kind(f"{url}: {remedy}")
+    return None

@@ -1,0 +1,40 @@
+"""The few statements that are hot enough to be written per engine. Everything else is SQLAlchemy Core.
+
+Both modules offer the same functions; `dialect_of` picks one by the engine's name.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine, Table
+
+from volsched.store.dialects.postgres import Postgres
+from volsched.store.dialects.sqlite import Sqlite
+
+Values = Sequence[Any]
+
+
+class Dialect(Protocol):
+    def configure(self, engine: Engine) -> None:
+        """Set up every connection of the engine."""
+
+    def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
+        """Start a write transaction, lock the head row until commit, and answer it."""
+
+    def insert(self, connection: Connection, table: Table, rows: Sequence[Values]) -> None:
+        """Add rows, values in the order of the table's columns."""
+
+    def upsert(self, connection: Connection, table: Table, rows: Sequence[Values]) -> None:
+        """Add rows, or replace the ones that have the same primary key."""
+
+    def fetch(
+        self, connection: Connection, table: Table, column: str, keys: Iterable[str]
+    ) -> list[dict[str, Any]]:
+        """The rows whose column is one of the keys."""
+
+    def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
+        """The last version of each of these streams that has any."""
+
+
+def dialect_of(engine: Engine) -> Dialect:
+    return Sqlite() if engine.dialect.name == "sqlite" else Postgres()

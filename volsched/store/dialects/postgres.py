@@ -1,0 +1,83 @@
+"""Hot statements on PostgreSQL: COPY for the log, arrays unnested into one statement for the views."""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import BigInteger, Boolean, Connection, Engine, Integer, LargeBinary, Table
+
+
+class Postgres:
+    def configure(self, engine: Engine) -> None:
+        """The server's defaults are what we want: read committed, durable commits."""
+
+    def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = _driver(connection).execute("SELECT * FROM log_head FOR UPDATE").fetchone()
+        return row
+
+    def insert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
+        names = ", ".join(f'"{column.name}"' for column in table.columns)
+        with (
+            _driver(connection).cursor() as cursor,
+            cursor.copy(f"COPY {table.name} ({names}) FROM STDIN (FORMAT BINARY)") as copy,
+        ):
+            copy.set_types(_types(table))
+            for row in rows:
+                copy.write_row(row)
+
+    def upsert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
+        columns = [list(values) for values in zip(*rows, strict=True)]
+        _driver(connection).execute(_upsert(table), columns)
+
+    def fetch(
+        self, connection: Connection, table: Table, column: str, keys: Iterable[str]
+    ) -> list[dict[str, Any]]:
+        cursor = _driver(connection).execute(
+            f'SELECT * FROM {table.name} WHERE "{column}" = ANY(%s)', (list(keys),)
+        )
+        names = [entry.name for entry in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
+        return dict(
+            _driver(connection)
+            .execute(
+                "SELECT asked.stream, last.version FROM unnest(%s::text[]) AS asked(stream), "
+                "LATERAL (SELECT version FROM events WHERE events.stream = asked.stream "
+                "ORDER BY version DESC LIMIT 1) AS last",
+                (list(streams),),
+            )
+            .fetchall()
+        )
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+@cache
+def _types(table: Table) -> list[str]:
+    return [_type_name(column.type) for column in table.columns]
+
+
+def _type_name(type_: object) -> str:
+    # BigInteger is an Integer too, so it is asked for first.
+    if isinstance(type_, BigInteger):
+        return "int8"
+    if isinstance(type_, Integer):
+        return "int4"
+    if isinstance(type_, Boolean):
+        return "bool"
+    return "bytea" if isinstance(type_, LargeBinary) else "text"
+
+
+@cache
+def _upsert(table: Table) -> str:
+    names = [f'"{column.name}"' for column in table.columns]
+    arrays = ", ".join(f"%b::{name}[]" for name in _types(table))
+    key = [f'"{column.name}"' for column in table.primary_key.columns]
+    changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
+    return (
+        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({arrays}) "
+        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
+    )

@@ -1,0 +1,86 @@
+"""Hot statements on SQLite.
+
+The driver's own transaction handling is switched off: a write transaction takes the lock when it begins
+(BEGIN IMMEDIATE), so that it never has to be thrown away for having read something stale.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, event
+
+BUSY_TIMEOUT_MS = 30_000
+PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    f"busy_timeout = {BUSY_TIMEOUT_MS}",
+    "temp_store = MEMORY",
+    "cache_size = -65536",
+    "mmap_size = 268435456",
+)
+
+
+class Sqlite:
+    def configure(self, engine: Engine) -> None:
+        @event.listens_for(engine, "connect")
+        def _connected(raw: Any, _record: object) -> None:
+            raw.isolation_level = None
+            for pragma in PRAGMAS:
+                raw.execute(f"PRAGMA {pragma}")
+
+        @event.listens_for(engine, "begin")
+        def _begun(connection: Connection) -> None:
+            # A reader takes a snapshot; a writer asks for the lock itself.
+            if not connection.get_execution_options().get("volsched_write"):
+                connection.exec_driver_sql("BEGIN")
+
+    def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
+        raw = _driver(connection)
+        raw.execute("BEGIN IMMEDIATE")
+        row: tuple[Any, ...] | None = raw.execute("SELECT * FROM log_head").fetchone()
+        return row
+
+    def insert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
+        _driver(connection).executemany(_insert(table), rows)
+
+    def upsert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
+        _driver(connection).executemany(_upsert(table), rows)
+
+    def fetch(
+        self, connection: Connection, table: Table, column: str, keys: Iterable[str]
+    ) -> list[dict[str, Any]]:
+        cursor = _driver(connection).execute(
+            f"SELECT * FROM {table.name} WHERE {column} IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(keys)),),
+        )
+        names = [entry[0] for entry in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
+        return dict(
+            _driver(connection).execute(
+                "SELECT value, (SELECT max(version) FROM events WHERE stream = value) AS last FROM json_each(?) "
+                "WHERE last IS NOT NULL",
+                (json.dumps(list(streams)),),
+            )
+        )
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+@cache
+def _insert(table: Table) -> str:
+    names = ", ".join(column.name for column in table.columns)
+    marks = ", ".join("?" for _ in table.columns)
+    return f"INSERT INTO {table.name} ({names}) VALUES ({marks})"
+
+
+@cache
+def _upsert(table: Table) -> str:
+    key = [column.name for column in table.primary_key.columns]
+    changed = ", ".join(f"{c.name} = excluded.{c.name}" for c in table.columns if c.name not in key)
+    return f"{_insert(table)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"

@@ -1,0 +1,283 @@
+"""Every table of the store. Migrations must produce exactly these (a test compares them on both engines)."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _text(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False)
+
+
+def _maybe_text(name: str) -> Column[str]:
+    return Column(name, Text)
+
+
+def _big(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False)
+
+
+def _maybe_big(name: str) -> Column[int]:
+    return Column(name, BigInteger)
+
+
+def _flag(name: str) -> Column[bool]:
+    return Column(name, Boolean, nullable=False)
+
+
+log_head = Table(
+    "log_head",
+    metadata,
+    # One row. A row lock on it is what makes positions dense and commit-ordered.
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    _big("position"),
+    Column("hash", LargeBinary, nullable=False),
+    _big("at"),
+    Column("min_reader", Integer, nullable=False),
+    Column("min_writer", Integer, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    _text("stream"),
+    _big("version"),
+    _text("type"),
+    Column("schema", Integer, nullable=False),
+    _big("at"),
+    _text("actor"),
+    _maybe_big("cause"),
+    _maybe_text("binding"),
+    _text("data"),
+    Column("hash", LargeBinary, nullable=False),
+    UniqueConstraint("stream", "version"),
+    Index("ix_events_at", "at"),
+    Index(
+        "ix_events_cause",
+        "cause",
+        sqlite_where=text("cause IS NOT NULL"),
+        postgresql_where=text("cause IS NOT NULL"),
+    ),
+    Index(
+        "ix_events_binding",
+        "binding",
+        sqlite_where=text("binding IS NOT NULL"),
+        postgresql_where=text("binding IS NOT NULL"),
+    ),
+)
+
+
+def _view(name: str, *columns: Column[str] | Column[int] | Column[bool], assumable: bool = False) -> Table:
+    """One row per object: typed columns for queries, the whole manifest, and where it stands in its stream.
+
+    `assumable` adds the overlay: a patch that counts while `assumed_rv` equals `rv`.
+    """
+    overlay = (_maybe_text("assumed_binding"), _maybe_text("assumed_patch"), _maybe_big("assumed_rv"))
+    return Table(
+        name,
+        metadata,
+        Column("key", Text, primary_key=True),
+        _text("uid"),
+        _big("rv"),
+        _big("version"),
+        _maybe_text("origin_rv"),
+        _text("manifest"),
+        *columns,
+        *(overlay if assumable else ()),
+    )
+
+
+nodes = _view("nodes", _maybe_text("zone"), _flag("unschedulable"))
+namespaces = _view("namespaces")
+classes = _view("classes", _maybe_text("provisioner"), _maybe_text("binding_mode"))
+volumes = _view(
+    "volumes",
+    _maybe_text("phase"),
+    _maybe_text("class_name"),
+    _maybe_big("capacity_bytes"),
+    _maybe_text("claim"),
+    _maybe_text("claim_uid"),
+    _flag("deleting"),
+    assumable=True,
+)
+claims = _view(
+    "claims",
+    _maybe_text("phase"),
+    _maybe_text("class_name"),
+    _maybe_big("request_bytes"),
+    _maybe_text("volume"),
+    _maybe_text("selected_node"),
+    _flag("deleting"),
+    assumable=True,
+)
+pods = _view(
+    "pods",
+    _maybe_text("phase"),
+    _maybe_text("node"),
+    _maybe_text("scheduler"),
+    _flag("deleting"),
+    assumable=True,
+)
+drivers = _view("drivers")
+csi_nodes = _view("csi_nodes")
+capacities = _view("capacities", _maybe_text("class_name"), _maybe_big("capacity_bytes"))
+attachments = _view("attachments", _maybe_text("node"), _maybe_text("attacher"), _maybe_text("volume"))
+notices = _view("notices", _maybe_text("about"), _maybe_text("type"), _maybe_text("reason"))
+stateful_sets = _view("stateful_sets")
+
+bindings = Table(
+    "bindings",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _big("version"),
+    _text("pod"),
+    _text("pod_uid"),
+    _text("node"),
+    _text("state"),
+    _flag("open"),
+    _maybe_text("reason"),
+    _text("on_failure"),
+    _big("decided_at"),
+    _big("planned_at"),
+    _maybe_big("deadline"),
+    _maybe_big("ended_at"),
+    Index("ix_bindings_open", "open", sqlite_where=text("open"), postgresql_where=text("open")),
+    Index("ix_bindings_pod", "pod"),
+)
+
+_OPEN_OWNER = text("open AND owner")
+binding_legs = Table(
+    "binding_legs",
+    metadata,
+    _text("binding"),
+    Column("leg", Integer, nullable=False),
+    _text("claim"),
+    _maybe_text("volume"),
+    _flag("owner"),
+    _flag("open"),
+    _text("state"),
+    _maybe_text("reason"),
+    PrimaryKeyConstraint("binding", "leg"),
+    # A volume, and a claim, is in at most one open owner leg: the database itself refuses a double booking.
+    Index(
+        "uq_binding_legs_open_volume",
+        "volume",
+        unique=True,
+        sqlite_where=_OPEN_OWNER,
+        postgresql_where=_OPEN_OWNER,
+    ),
+    Index(
+        "uq_binding_legs_open_claim", "claim", unique=True, sqlite_where=_OPEN_OWNER, postgresql_where=_OPEN_OWNER
+    ),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _big("version"),
+    _text("pod"),
+    _text("pod_uid"),
+    _text("outcome"),
+    _maybe_text("node"),
+    _text("detail"),
+    _big("decided_at"),
+    _text("decider"),
+    _big("first_at"),
+    _big("last_at"),
+    _big("count"),
+    Index("ix_attempts_pod", "pod", "last_at"),
+)
+
+effects = Table(
+    "effects",
+    metadata,
+    Column("key", Text, primary_key=True),
+    _text("lane"),
+    _text("queue"),
+    _text("kind"),
+    _maybe_text("binding"),
+    _text("data"),
+    _big("position"),
+    _big("due"),
+    _text("state"),
+    _maybe_text("lease_owner"),
+    _maybe_big("lease_until"),
+    _big("fence"),
+    Column("attempts", Integer, nullable=False),
+    _maybe_text("error"),
+    Index("ix_effects_ready", "queue", "state", "due"),
+    Index("ix_effects_lane", "lane", "position"),
+)
+
+effects_done = Table(
+    "effects_done",
+    metadata,
+    Column("key", Text, primary_key=True),
+    _text("lane"),
+    _text("queue"),
+    _text("kind"),
+    _maybe_text("binding"),
+    _text("data"),
+    _text("outcome"),
+    Column("attempts", Integer, nullable=False),
+    _big("done_at"),
+    Index("ix_effects_done_binding", "binding"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _text("holder"),
+    _big("epoch"),
+    _big("until"),
+)
+
+commands = Table(
+    "commands",
+    metadata,
+    Column("key", Text, primary_key=True),
+    _big("position"),
+    _big("at"),
+    _text("result"),
+)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    _text("stream"),
+    _big("version"),
+    _big("position"),
+    _text("state"),
+    PrimaryKeyConstraint("stream", "version"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _big("position"),
+    Column("hash", LargeBinary, nullable=False),
+    _big("at"),
+)

@@ -1,0 +1,292 @@
+"""One SQL transaction for many commands: lock the head, decide each in memory, write everything, commit.
+
+Commands of a batch see each other's results. A command that is refused, or that breaks, fails alone: all is
+checked in memory before the first row is written, and if the database itself refuses a batch it is halved until
+the culprit stands alone.
+
+Lock order: the head row first, always. It is held to commit, which makes positions dense and commit-ordered.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import from_json
+from sqlalchemy import Connection, Table, delete, insert, literal, select, update
+
+from volsched.core.fold import ObjectState, State, UnknownState, evolve
+from volsched.events.catalogue import CatalogueError, check_payload
+from volsched.events.envelope import Event, NewEvent, canonical, link
+from volsched.events.streams import ATTEMPT, BINDING, noun_and_key
+from volsched.store import tables
+from volsched.store.commands import (
+    Command,
+    ConflictError,
+    Decision,
+    DeposedError,
+    Done,
+    EffectDone,
+    NewEffect,
+    Outcome,
+)
+from volsched.store.database import Database
+from volsched.store.errors import NewerStoreError, NotMigratedError
+from volsched.store.rows import VIEWS, attempt_state, binding_state, object_state, rows_of
+
+FORMAT = 1
+"""What this program reads and writes; a store says which formats may do so."""
+
+
+@dataclass(slots=True)
+class Head:
+    position: int
+    hash: bytes
+    at: int
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What a transaction has decided so far and will write."""
+
+    head: Head
+    now: int
+    states: dict[str, State]
+    versions: dict[str, int]
+    """Last version of streams that have no state in the views: deleted objects."""
+    events: list[Event] = field(default_factory=list)
+    effects: list[tuple[NewEffect, int]] = field(default_factory=list)
+    results: list[tuple[str, int, int, str]] = field(default_factory=list)
+    finished: list[EffectDone] = field(default_factory=list)
+    changed: dict[str, None] = field(default_factory=dict)
+
+    def version(self, stream: str) -> int:
+        state = self.states.get(stream)
+        return self.versions.get(stream, 0) if state is None else state.version
+
+
+def execute(database: Database, commands: Sequence[Command], *, now: int) -> list[Outcome]:
+    """Carry out the commands in one transaction; one outcome each, in order. `now` is in microseconds."""
+    if not commands:
+        return []
+    try:
+        return _execute(database, commands, now)
+    except database.refusals as error:
+        if len(commands) == 1:
+            return [error]
+        middle = len(commands) // 2
+        return execute(database, commands[:middle], now=now) + execute(database, commands[middle:], now=now)
+
+
+def _execute(database: Database, commands: Sequence[Command], now: int) -> list[Outcome]:
+    with database.write() as connection:
+        head = lock_head(database, connection)
+        streams = {stream for command in commands for stream in command.streams}
+        states, versions = load_states(database, connection, streams)
+        batch = _Batch(head, max(now, head.at), states, versions)
+        guards = _Guards.load(database, connection, commands)
+        outcomes = [_attempt(batch, guards, command) for command in commands]
+        _write(database, connection, batch)
+    return outcomes
+
+
+def lock_head(database: Database, connection: Connection) -> Head:
+    row = database.dialect.begin_write(connection)
+    if row is None:
+        raise NotMigratedError("the store has no head; run: volsched migrate")
+    _, position, hash_, at, _, min_writer = row
+    if min_writer > FORMAT:
+        raise NewerStoreError(
+            f"the store asks for writers of format {min_writer} or newer and this program writes format {FORMAT}; "
+            "install the newer volsched"
+        )
+    return Head(position, bytes(hash_), at)
+
+
+def load_states(
+    database: Database, connection: Connection, streams: Iterable[str]
+) -> tuple[dict[str, State], dict[str, int]]:
+    """What each stream has become, from the views; and the last versions of streams that have no row there."""
+    by_noun: dict[str, list[str]] = {}
+    for stream in streams:
+        noun, key = noun_and_key(stream)
+        by_noun.setdefault(noun, []).append(key)
+    states: dict[str, State] = {}
+    for noun, keys in by_noun.items():
+        for key, state in _load_noun(database, connection, noun, keys):
+            states[f"{noun}/{key}"] = state
+    absent = [f"{noun}/{key}" for noun, keys in by_noun.items() for key in keys if f"{noun}/{key}" not in states]
+    return states, database.dialect.fetch_versions(connection, absent) if absent else {}
+
+
+def _load_noun(
+    database: Database, connection: Connection, noun: str, keys: list[str]
+) -> Iterable[tuple[str, State]]:
+    fetch = database.dialect.fetch
+    if noun == BINDING:
+        legs: dict[str, list[dict[str, Any]]] = {}
+        for leg in fetch(connection, tables.binding_legs, "binding", keys):
+            legs.setdefault(leg["binding"], []).append(leg)
+        rows = fetch(connection, tables.bindings, "id", keys)
+        return [(row["id"], binding_state(row, legs.get(row["id"], []))) for row in rows]
+    if noun == ATTEMPT:
+        return [(row["id"], attempt_state(row)) for row in fetch(connection, tables.attempts, "id", keys)]
+    if noun in VIEWS:
+        return [(row["key"], object_state(row)) for row in fetch(connection, VIEWS[noun][0], "key", keys)]
+    return []
+
+
+@dataclass(slots=True)
+class _Guards:
+    """What commands are checked against, read under the head lock."""
+
+    results: dict[str, Done]
+    epochs: dict[str, int]
+    fences: dict[str, int]
+
+    @classmethod
+    def load(cls, database: Database, connection: Connection, commands: Sequence[Command]) -> "_Guards":
+        fetch = database.dialect.fetch
+        keys = [command.key for command in commands if command.key is not None]
+        leases = {command.lease.name for command in commands if command.lease is not None}
+        effects = [command.effect.key for command in commands if command.effect is not None]
+        results = {
+            row["key"]: Done(position=row["position"], events=0, result=from_json(row["result"]), repeated=True)
+            for row in (fetch(connection, tables.commands, "key", keys) if keys else ())
+        }
+        epochs = {
+            row["name"]: row["epoch"]
+            for row in (fetch(connection, tables.leases, "name", leases) if leases else ())
+        }
+        fences = {
+            row["key"]: row["fence"]
+            for row in (fetch(connection, tables.effects, "key", effects) if effects else ())
+            if row["state"] == "leased"
+        }
+        return cls(results, epochs, fences)
+
+    def check(self, command: Command) -> None:
+        lease, effect = command.lease, command.effect
+        if lease is not None and self.epochs.get(lease.name) != lease.epoch:
+            raise DeposedError(f'lease "{lease.name}" is no longer held in epoch {lease.epoch}')
+        if effect is not None and self.fences.get(effect.key) != effect.fence:
+            raise DeposedError(f'effect "{effect.key}" is no longer claimed with fence {effect.fence}')
+
+
+def _attempt(batch: _Batch, guards: _Guards, command: Command) -> Outcome:
+    """Decide one command against what the batch has become; on any failure the batch is as it was."""
+    if command.key is not None and command.key in guards.results:
+        return guards.results[command.key]
+    try:
+        guards.check(command)
+        for stream, version in command.expected.items():
+            if batch.version(stream) != version:
+                raise ConflictError(f"{stream} is at version {batch.version(stream)}, not at {version}")
+        decision = command.decide(batch.states)
+        events, states = _stage(batch, command, decision)
+    except Exception as error:
+        # Whatever a decide raises concerns its own command only; the neighbours go on.
+        return error
+    batch.states |= states
+    batch.changed |= dict.fromkeys(states)
+    batch.events += events
+    if events:
+        batch.head = Head(events[-1].position, events[-1].hash, batch.now)
+    position = batch.head.position
+    batch.effects += [(effect, position) for effect in decision.effects]
+    done = Done(position=position, events=len(events), result=decision.result)
+    if command.effect is not None:
+        batch.finished.append(command.effect)
+        del guards.fences[command.effect.key]
+    if command.key is not None:
+        batch.results.append((command.key, position, batch.now, canonical(dict(decision.result))))
+        guards.results[command.key] = Done(position=position, events=0, result=decision.result, repeated=True)
+    return done
+
+
+def _stage(batch: _Batch, command: Command, decision: Decision) -> tuple[list[Event], dict[str, State]]:
+    """The decision's events with their places in the log, and what their streams become."""
+    events: list[Event] = []
+    states: dict[str, State] = {}
+    previous = batch.head.hash
+    for position, new in enumerate(decision.events, start=batch.head.position + 1):
+        if new.stream not in command.streams:
+            raise CatalogueError(f"{new.type} is about {new.stream}, which the command did not name")
+        state = states.get(new.stream, batch.states.get(new.stream))
+        version = (batch.versions.get(new.stream, 0) if state is None else state.version) + 1
+        event = _placed(new, command.actor, batch.now, position, version, previous)
+        states[new.stream] = evolve(
+            state, type_=new.type, version=version, position=position, at=batch.now, data=new.data
+        )
+        events.append(event)
+        previous = event.hash
+    return events, states
+
+
+def _placed(new: NewEvent, actor: str, at: int, position: int, version: int, previous: bytes) -> Event:
+    entry = check_payload(new.type, noun_and_key(new.stream)[0], dict(new.data))
+    envelope = (
+        position,
+        new.stream,
+        version,
+        new.type,
+        entry.schema,
+        at,
+        actor,
+        new.cause,
+        new.binding,
+        canonical(new.data),
+    )
+    return Event(*envelope, hash=link(previous, *envelope))
+
+
+def _write(database: Database, connection: Connection, batch: _Batch) -> None:
+    dialect = database.dialect
+    if batch.events:
+        dialect.insert(connection, tables.events, batch.events)
+        write_views(database, connection, {stream: batch.states[stream] for stream in batch.changed})
+        connection.execute(
+            update(tables.log_head).values(position=batch.head.position, hash=batch.head.hash, at=batch.head.at)
+        )
+    if batch.effects:
+        dialect.insert(connection, tables.effects, [_effect_row(*entry) for entry in batch.effects])
+    if batch.results:
+        dialect.insert(connection, tables.commands, batch.results)
+    if batch.finished:
+        _finish(connection, batch.finished, batch.now)
+
+
+def write_views(database: Database, connection: Connection, states: dict[str, State]) -> None:
+    """Bring the views to what these streams have become."""
+    rows: dict[Table, list[tuple[Any, ...]]] = {}
+    gone: dict[Table, list[str]] = {}
+    for stream, state in states.items():
+        noun, key = noun_and_key(stream)
+        if isinstance(state, ObjectState) and state.manifest is None:
+            gone.setdefault(VIEWS[noun][0], []).append(key)
+        elif not isinstance(state, UnknownState):
+            for table, row in rows_of(noun, key, state):
+                rows.setdefault(table, []).append(tuple(row[column.name] for column in table.columns))
+    for table, keys in gone.items():
+        connection.execute(delete(table).where(table.c.key.in_(keys)))
+    for table, values in rows.items():
+        database.dialect.upsert(connection, table, values)
+
+
+def _effect_row(effect: NewEffect, position: int) -> tuple[Any, ...]:
+    return (
+        effect.key, effect.lane, effect.queue, effect.kind, effect.binding, canonical(dict(effect.data)), position,
+        effect.due, "ready", None, None, 0, 0, None,
+    )  # fmt: skip
+
+
+def _finish(connection: Connection, finished: Sequence[EffectDone], now: int) -> None:
+    """Move effects whose outcome is recorded out of the queue, so that the queue stays as small as the work."""
+    by_outcome: dict[str, list[str]] = {}
+    for effect in finished:
+        by_outcome.setdefault(effect.outcome, []).append(effect.key)
+    queue, done = tables.effects, tables.effects_done
+    for outcome, keys in by_outcome.items():
+        kept = (queue.c.key, queue.c.lane, queue.c.queue, queue.c.kind, queue.c.binding, queue.c.data)
+        moved = select(*kept, literal(outcome), queue.c.attempts, literal(now)).where(queue.c.key.in_(keys))
+        connection.execute(insert(done).from_select(list(done.columns), moved))
+        connection.execute(delete(queue).where(queue.c.key.in_(keys)))
