@@ -190,6 +190,7 @@ def upgrade() -> None:
         sa.Column("binding", sa.Text(), nullable=True),
         sa.Column("data", sa.Text(), nullable=False),
         sa.Column("position", sa.BigInteger(), nullable=False),
+        sa.Column("seq", sa.Integer(), nullable=False),
         sa.Column("due", sa.BigInteger(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("lease_owner", sa.Text(), nullable=True),
@@ -198,10 +199,10 @@ def upgrade() -> None:
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("error", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("key", name=op.f("pk_effects")),
+        sa.UniqueConstraint("lane", "position", "seq", name=op.f("uq_effects_lane_position_seq")),
     )
     with op.batch_alter_table("effects", schema=None) as batch_op:
-        batch_op.create_index("ix_effects_lane", ["lane", "position"], unique=False)
-        batch_op.create_index("ix_effects_ready", ["queue", "state", "due"], unique=False)
+        batch_op.create_index("ix_effects_claim", ["queue", "state", "due", "position", "seq"], unique=False)
 
     op.create_table(
         "effects_done",
@@ -398,8 +399,7 @@ def downgrade() -> None:
 
     op.drop_table("effects_done")
     with op.batch_alter_table("effects", schema=None) as batch_op:
-        batch_op.drop_index("ix_effects_ready")
-        batch_op.drop_index("ix_effects_lane")
+        batch_op.drop_index("ix_effects_claim")
 
     op.drop_table("effects")
     op.drop_table("drivers")

@@ -2,36 +2,56 @@
 
 import json
 import time
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import typer
 from rich.progress import track
 from rich.table import Table
 
 from volsched.cli.console import Output, stderr, stdout
-from volsched.insight.bench import CLAIM_COUNTS, CLUSTERS, bench_decide
+from volsched.insight.bench_decide import CLAIM_COUNTS, CLUSTERS, bench_decide
+from volsched.insight.bench_store import bench_append, bench_plan
+from volsched.store.scratch import scratch_store
 
-EXAMPLES = """
+DECIDE_EXAMPLES = """
 Examples:
 
 volsched bench decide
 
 volsched bench decide --nodes 200 -o json
 """
+LOG_EXAMPLES = """
+Examples:
 
-app = typer.Typer(help="Measure what decisions cost, against a baseline of the same run.", no_args_is_help=True)
+volsched bench log
+
+volsched bench log --postgres postgresql://postgres@localhost/postgres -o json
+"""
+EVENTS_PER_COMMIT = 100
+
+app = typer.Typer(help="Measure what our work costs, against a baseline of the same run.", no_args_is_help=True)
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--postgres",
+        metavar="URL",
+        help="Measure on this PostgreSQL server too, in a database that is made for it and dropped.",
+    ),
+]
 
 
 @app.callback()
 def _group() -> None:
-    """Measure what decisions cost, against a baseline of the same run."""
+    """Measure what our work costs, against a baseline of the same run."""
 
 
-@app.command(epilog=EXAMPLES)
+@app.command(epilog=DECIDE_EXAMPLES)
 def decide(
     nodes: Annotated[int, typer.Option(help="Nodes of each cluster; volumes are ten times as many.", min=1)] = 50,
     repeat: Annotated[int, typer.Option(help="Runs of each row; the best counts.", min=1)] = 3,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")] = Output.table,
+    output: OutputOption = Output.table,
 ) -> None:
     """One decision over all nodes, without an index, as a ratio to a bare walk over the same nodes and volumes."""
     rows = list(
@@ -43,18 +63,40 @@ def decide(
             disable=not stderr.is_terminal,
         )
     )
+    _print([row.as_json() for row in rows], output)
+
+
+@app.command(epilog=LOG_EXAMPLES)
+def log(
+    batches: Annotated[int, typer.Option(help="Commits of each row; the median counts.", min=1)] = 100,
+    postgres: Server = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Appending and planning, next to the bare driver's insert of the same rows with the same durability."""
+    rows = []
+    for server in (None, postgres) if postgres else (None,):
+        with scratch_store(server) as database:
+            rows.append(bench_append(database, batches=batches, size=EVENTS_PER_COMMIT, clock=time.perf_counter))
+            rows.append(bench_plan(database, batches=batches, clock=time.perf_counter))
+    _print([row.as_json() for row in rows], output)
+
+
+def _print(rows: Iterable[dict[str, Any]], output: Output) -> None:
+    rows = list(rows)
     if output is Output.json:
-        stdout.print_json(json.dumps([row.as_json() for row in rows]))
+        stdout.print_json(json.dumps(rows))
         return
-    table = Table("cluster", box=None, pad_edge=False)
-    for name in ("nodes", "volumes", "claims", "feasible", "decision ms", "baseline ms", "ratio"):
-        table.add_column(name, justify="right")
+    table = Table(box=None, pad_edge=False)
+    for name, value in rows[0].items():
+        table.add_column(name.replace("_", " "), justify="left" if isinstance(value, str) else "right")
     for row in rows:
-        table.add_row(
-            row.cluster,
-            *map(str, (row.nodes, row.volumes, row.claims, row.feasible_nodes)),
-            f"{row.decision_ms:.2f}",
-            f"{row.baseline_ms:.3f}",
-            f"{row.ratio:.1f}",
-        )
+        table.add_row(*map(_shown, row.values()))
     stdout.print(table)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return str(value)

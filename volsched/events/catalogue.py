@@ -5,6 +5,7 @@ attempted) change no object and no resourceVersion. Events are never rewritten: 
 `schema` number and an upcaster from the one before.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -145,7 +146,7 @@ class CatalogueError(ValueError):
     """An event that the catalogue does not allow to be written."""
 
 
-def check_payload(type_: str, noun: str, data: dict[str, Any]) -> EventType:
+def check_payload(type_: str, noun: str, data: Mapping[str, Any]) -> EventType:
     """The entry of a type about to be written; raises CatalogueError where the event does not fit it."""
     entry = CATALOGUE.get(type_)
     if entry is None:
@@ -153,7 +154,7 @@ def check_payload(type_: str, noun: str, data: dict[str, Any]) -> EventType:
     if entry.noun != noun:
         raise CatalogueError(f"event type {type_} belongs to a {entry.noun} stream, not to a {noun} stream")
     try:
-        entry.payload.model_validate(data)
+        entry.payload.__pydantic_validator__.validate_python(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "data"

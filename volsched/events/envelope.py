@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import orjson
+
 GENESIS = bytes(32)
 """What stands for the hash before the first event."""
 
-_SEPARATOR = "\x1f"
-_encode = json.JSONEncoder(
+# orjson is eight times faster but knows no integer beyond 64 bits; the few values that hold one take the slow way.
+_encode_any = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False, allow_nan=False
 ).encode
 
@@ -50,7 +52,10 @@ class NewEvent:
 
 def canonical(data: Any) -> str:
     """The one spelling of a JSON value: sorted keys, no blanks, no escapes that are not needed."""
-    return _encode(data)
+    try:
+        return orjson.dumps(data, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:
+        return _encode_any(data)
 
 
 def link(
@@ -66,10 +71,13 @@ def link(
     binding: str | None,
     data: str,
 ) -> bytes:
-    """The hash of an event whose predecessor has hash `previous`."""
+    """The hash of an event whose predecessor has hash `previous`.
+
+    Fields are set apart by a control character that none of them may hold, and None is told from any text.
+    """
     text = (
-        f"{position}{_SEPARATOR}{stream}{_SEPARATOR}{version}{_SEPARATOR}{type_}{_SEPARATOR}{schema}{_SEPARATOR}"
-        f"{at}{_SEPARATOR}{actor}{_SEPARATOR}{cause}{_SEPARATOR}{binding}{_SEPARATOR}{data}"
+        f"{position}\x1f{stream}\x1f{version}\x1f{type_}\x1f{schema}\x1f{at}\x1f{actor}\x1f"
+        f"{'' if cause is None else cause}\x1f{'' if binding is None else '=' + binding}\x1f{data}"
     )
     return hashlib.sha256(previous + text.encode()).digest()
 

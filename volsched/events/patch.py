@@ -10,17 +10,25 @@ Json = Mapping[str, Any]
 
 
 def merged(target: Json, patch: Json) -> dict[str, Any]:
-    """The target with the patch applied. Neither is changed; untouched parts are shared, not copied."""
+    """The target with the patch applied. Neither is changed; what can be shared is not copied."""
     result = dict(target)
     for key, value in patch.items():
         if value is None:
             result.pop(key, None)
         elif isinstance(value, dict):
             below = result.get(key)
-            result[key] = merged(below if isinstance(below, dict) else {}, value)
+            result[key] = merged(below, value) if isinstance(below, dict) else without_nulls(value)
         else:
             result[key] = value
     return result
+
+
+def without_nulls(patch: Json) -> Json:
+    """What the patch makes of nothing. It is the patch itself unless it holds a null, and mostly it does not."""
+    for value in patch.values():
+        if value is None or (isinstance(value, dict) and without_nulls(value) is not value):
+            return merged({}, patch)
+    return patch
 
 
 def difference(old: Json, new: Json) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The database behind a store: which URLs there are, how they are opened, and what can go wrong."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 
 from volsched.store.dialects import Dialect, dialect_of
-from volsched.store.errors import NotMigratedError, StoreError
+from volsched.store.errors import ConnectionLostError, NotMigratedError, StoreError
 
 DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 MIGRATE = "run: volsched migrate"
@@ -23,7 +23,6 @@ MISHAPS: tuple[tuple[str, type[StoreError], str], ...] = (
     ("readonly database", StoreError, "the database is read-only; check the file's permissions"),
     ("database is locked", StoreError, "another process has held the write lock for too long; find and end it"),
     ("password authentication failed", StoreError, "the server refuses the password; check VOLSCHED_DATABASE_URL"),
-    ("Connection refused", StoreError, "no server answers there; start it, or check VOLSCHED_DATABASE_URL"),
 )
 """Part of the driver's message, the kind of error, and what to say instead."""
 
@@ -36,7 +35,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A read transaction: one picture of the database from its first statement on."""
-        with _explained(self.engine), self.engine.connect() as connection:
+        with _explained(self.engine, self.dialect), self.engine.connect() as connection:
             if connection.dialect.name == "postgresql":
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
@@ -45,7 +44,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A write transaction; the caller starts it with `dialect.begin_write`, which locks the head row."""
-        with _explained(self.engine), self.engine.connect() as connection:
+        with _explained(self.engine, self.dialect), self.engine.connect() as connection:
             connection = connection.execution_options(volsched_write=True)
             with connection.begin():
                 yield connection
@@ -53,7 +52,7 @@ class Database:
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
         """A transaction for changes of tables."""
-        with _explained(self.engine), self.engine.connect() as connection, connection.begin():
+        with _explained(self.engine, self.dialect), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @property
@@ -88,19 +87,19 @@ def normal_url(url: str) -> str:
 
 
 @contextmanager
-def _explained(engine: Engine) -> Iterator[None]:
+def _explained(engine: Engine, dialect: Dialect) -> Iterator[None]:
     """The driver's words for the common mishaps, turned into what a person can act on."""
     try:
         yield
     except (DBAPIError, engine.dialect.loaded_dbapi.Error) as error:
-        remedy = _remedy(str(getattr(error, "orig", None) or error))
-        if remedy is None:
-            raise
-        raise remedy(engine.url.render_as_string(hide_password=True)) from error
-
-
-def _remedy(cause: str) -> Callable[[str], StoreError] | None:
-    for words, kind, remedy in MISHAPS:
-        if words in cause:
-            return lambda url: kind(f"{url}: {remedy}")
-    return None
+        driver_error = (error.orig if isinstance(error, DBAPIError) else None) or error
+        cause, url = str(driver_error), engine.url.render_as_string(hide_password=True)
+        for words, kind, remedy in MISHAPS:
+            if words in cause:
+                raise kind(f"{url}: {remedy}") from error
+        if dialect.is_lost(driver_error):
+            why = " ".join(cause.split())
+            raise ConnectionLostError(
+                f"{url}: the server does not answer ({why}); start it, or check VOLSCHED_DATABASE_URL"
+            ) from error
+        raise

@@ -1,5 +1,8 @@
 """What can be wrong with a store, each with the remedy in its message."""
 
+from dataclasses import dataclass, field
+from typing import Any
+
 
 class StoreError(Exception):
     """The store cannot be used as asked. The message says what to do next."""
@@ -15,3 +18,27 @@ class NewerStoreError(StoreError):
 
 class IntegrityBrokenError(StoreError):
     """What is stored contradicts itself. Names the position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The last event of a batch: in the log, at this place and with this hash, if the batch was committed."""
+
+    position: int
+    hash: bytes
+
+
+@dataclass
+class ConnectionLostError(StoreError):
+    """The connection broke, perhaps after the commit; `mark` tells whether it happened."""
+
+    message: str
+    mark: Mark | None = None
+    """None: the commit had not begun, or there was nothing to tell it by."""
+    outcomes: list[Any] = field(default_factory=list)
+    """What became of the commands if the commit did happen."""
+    settled: list[Any] = field(default_factory=list)
+    """Outcomes of commands before these that were committed for certain."""
+
+    def __str__(self) -> str:
+        return self.message

@@ -228,7 +228,7 @@ def _attempt_row(key: str, state: AttemptState) -> Row:
         "decider": made["decider"],
         "first_at": state.first_at,
         "last_at": state.last_at,
-        "count": state.count,
+        "count": state.times,
     }
 
 
@@ -276,7 +276,7 @@ def attempt_state(row: Mapping[str, Any]) -> AttemptState:
         first_at=row["first_at"],
         last_at=row["last_at"],
         decided_at=row["decided_at"],
-        count=row["count"],
+        times=row["count"],
     )
 
 

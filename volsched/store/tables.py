@@ -219,6 +219,8 @@ effects = Table(
     _maybe_text("binding"),
     _text("data"),
     _big("position"),
+    # Order among effects of one position; with it a lane has exactly one first effect, at any moment.
+    Column("seq", Integer, nullable=False),
     _big("due"),
     _text("state"),
     _maybe_text("lease_owner"),
@@ -226,8 +228,10 @@ effects = Table(
     _big("fence"),
     Column("attempts", Integer, nullable=False),
     _maybe_text("error"),
-    Index("ix_effects_ready", "queue", "state", "due"),
-    Index("ix_effects_lane", "lane", "position"),
+    # Exactly the order of a claim, so that a claim reads a batch and not the backlog. A second index that starts
+    # the same way would let PostgreSQL's planner choose to sort the backlog instead.
+    Index("ix_effects_claim", "queue", "state", "due", "position", "seq"),
+    UniqueConstraint("lane", "position", "seq"),
 )
 
 effects_done = Table(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, Table, delete, insert, literal, select, update
+from sqlalchemy import Connection, Table, delete, insert, literal, select
 
 from volsched.core.fold import ObjectState, State, UnknownState, evolve
 from volsched.events.catalogue import CatalogueError, check_payload
@@ -30,7 +30,8 @@ from volsched.store.commands import (
     Outcome,
 )
 from volsched.store.database import Database
-from volsched.store.errors import NewerStoreError, NotMigratedError
+from volsched.store.effects import EffectState, lock_fences
+from volsched.store.errors import ConnectionLostError, Mark, NewerStoreError, NotMigratedError
 from volsched.store.rows import VIEWS, attempt_state, binding_state, object_state, rows_of
 
 FORMAT = 1
@@ -68,24 +69,47 @@ def execute(database: Database, commands: Sequence[Command], *, now: int) -> lis
     """Carry out the commands in one transaction; one outcome each, in order. `now` is in microseconds."""
     if not commands:
         return []
+    refusals: tuple[type[Exception], ...] = (*database.refusals, ConflictError)
     try:
         return _execute(database, commands, now)
-    except database.refusals as error:
+    except refusals as error:
         if len(commands) == 1:
             return [error]
-        middle = len(commands) // 2
-        return execute(database, commands[:middle], now=now) + execute(database, commands[middle:], now=now)
+    middle = len(commands) // 2
+    settled = execute(database, commands[:middle], now=now)
+    try:
+        return settled + execute(database, commands[middle:], now=now)
+    except ConnectionLostError as lost:
+        lost.settled = settled + lost.settled
+        raise
+
+
+def is_committed(database: Database, mark: Mark | None) -> bool:
+    """Whether a batch whose connection was lost is in the log; raises ConnectionLostError while it cannot tell."""
+    events = tables.events
+    with database.read() as connection:
+        asked = select(events.c.hash).where(events.c.position == (mark.position if mark else 0))
+        found = connection.execute(asked).scalar()
+    return mark is not None and found is not None and bytes(found) == mark.hash
 
 
 def _execute(database: Database, commands: Sequence[Command], now: int) -> list[Outcome]:
-    with database.write() as connection:
-        head = lock_head(database, connection)
-        streams = {stream for command in commands for stream in command.streams}
-        states, versions = load_states(database, connection, streams)
-        batch = _Batch(head, max(now, head.at), states, versions)
-        guards = _Guards.load(database, connection, commands)
-        outcomes = [_attempt(batch, guards, command) for command in commands]
-        _write(database, connection, batch)
+    mark: Mark | None = None
+    outcomes: list[Outcome] = []
+    try:
+        with database.write() as connection:
+            head = lock_head(database, connection)
+            streams = {stream for command in commands for stream in command.streams}
+            states, versions = load_states(database, connection, streams)
+            batch = _Batch(head, max(now, head.at), states, versions)
+            guards = _Guards.load(database, connection, commands)
+            outcomes = [_attempt(batch, guards, command) for command in commands]
+            _write(database, connection, batch)
+            if batch.events:
+                mark = Mark(batch.head.position, batch.head.hash)
+    except ConnectionLostError as lost:
+        lost.mark, lost.outcomes = mark, outcomes
+        raise
     return outcomes
 
 
@@ -157,12 +181,7 @@ class _Guards:
             row["name"]: row["epoch"]
             for row in (fetch(connection, tables.leases, "name", leases) if leases else ())
         }
-        fences = {
-            row["key"]: row["fence"]
-            for row in (fetch(connection, tables.effects, "key", effects) if effects else ())
-            if row["state"] == "leased"
-        }
-        return cls(results, epochs, fences)
+        return cls(results, epochs, lock_fences(database, connection, effects) if effects else {})
 
     def check(self, command: Command) -> None:
         lease, effect = command.lease, command.effect
@@ -178,6 +197,8 @@ def _attempt(batch: _Batch, guards: _Guards, command: Command) -> Outcome:
         return guards.results[command.key]
     try:
         guards.check(command)
+        if not command.actor.isprintable():
+            raise CatalogueError(f"actor {command.actor!r} may not hold control characters")
         for stream, version in command.expected.items():
             if batch.version(stream) != version:
                 raise ConflictError(f"{stream} is at version {batch.version(stream)}, not at {version}")
@@ -213,7 +234,7 @@ def _stage(batch: _Batch, command: Command, decision: Decision) -> tuple[list[Ev
             raise CatalogueError(f"{new.type} is about {new.stream}, which the command did not name")
         state = states.get(new.stream, batch.states.get(new.stream))
         version = (batch.versions.get(new.stream, 0) if state is None else state.version) + 1
-        event = _placed(new, command.actor, batch.now, position, version, previous)
+        event = place(new, command.actor, batch.now, position, version, previous)
         states[new.stream] = evolve(
             state, type_=new.type, version=version, position=position, at=batch.now, data=new.data
         )
@@ -222,21 +243,15 @@ def _stage(batch: _Batch, command: Command, decision: Decision) -> tuple[list[Ev
     return events, states
 
 
-def _placed(new: NewEvent, actor: str, at: int, position: int, version: int, previous: bytes) -> Event:
-    entry = check_payload(new.type, noun_and_key(new.stream)[0], dict(new.data))
-    envelope = (
-        position,
-        new.stream,
-        version,
-        new.type,
-        entry.schema,
-        at,
-        actor,
-        new.cause,
-        new.binding,
-        canonical(new.data),
-    )
-    return Event(*envelope, hash=link(previous, *envelope))
+def place(new: NewEvent, actor: str, at: int, position: int, version: int, previous: bytes) -> Event:
+    """The event at its place in the log, checked against the catalogue and linked to the one before."""
+    stream, type_, cause, binding = new.stream, new.type, new.cause, new.binding
+    if not stream.isprintable() or not (binding is None or binding.isprintable()):
+        raise CatalogueError(f"{stream!r} and {binding!r} may not hold control characters")
+    schema = check_payload(type_, stream.partition("/")[0], new.data).schema
+    data = canonical(new.data)
+    hash_ = link(previous, position, stream, version, type_, schema, at, actor, cause, binding, data)
+    return Event(position, stream, version, type_, schema, at, actor, cause, binding, data, hash_)
 
 
 def _write(database: Database, connection: Connection, batch: _Batch) -> None:
@@ -244,15 +259,13 @@ def _write(database: Database, connection: Connection, batch: _Batch) -> None:
     if batch.events:
         dialect.insert(connection, tables.events, batch.events)
         write_views(database, connection, {stream: batch.states[stream] for stream in batch.changed})
-        connection.execute(
-            update(tables.log_head).values(position=batch.head.position, hash=batch.head.hash, at=batch.head.at)
-        )
+        dialect.move_head(connection, batch.head.position, batch.head.hash, batch.head.at)
     if batch.effects:
-        dialect.insert(connection, tables.effects, [_effect_row(*entry) for entry in batch.effects])
+        _enqueue(database, connection, batch)
     if batch.results:
         dialect.insert(connection, tables.commands, batch.results)
     if batch.finished:
-        _finish(connection, batch.finished, batch.now)
+        _finish(database, connection, batch.finished, batch.now)
 
 
 def write_views(database: Database, connection: Connection, states: dict[str, State]) -> None:
@@ -272,21 +285,37 @@ def write_views(database: Database, connection: Connection, states: dict[str, St
         database.dialect.upsert(connection, table, values)
 
 
-def _effect_row(effect: NewEffect, position: int) -> tuple[Any, ...]:
+def _enqueue(database: Database, connection: Connection, batch: _Batch) -> None:
+    """Add the effects behind all others of their lanes: (position, seq) grows with every one that is queued."""
+    fetch = database.dialect.fetch
+    done = fetch(connection, tables.effects_done, "key", [effect.key for effect, _ in batch.effects])
+    if done:
+        raise ConflictError(f'effect "{done[0]["key"]}" is done already and its key cannot be used again')
+    first, seq = batch.effects[0][1], 0
+    if first == batch.head.position - len(batch.events):
+        # A command without events shares the position of an earlier transaction, whose effects may still be there.
+        mates = fetch(connection, tables.effects, "lane", {effect.lane for effect, _ in batch.effects})
+        seq = max((mate["seq"] + 1 for mate in mates if mate["position"] == first), default=0)
+    rows = [_effect_row(*entry, number) for number, entry in enumerate(batch.effects, start=seq)]
+    database.dialect.insert(connection, tables.effects, rows)
+
+
+def _effect_row(effect: NewEffect, position: int, seq: int) -> tuple[Any, ...]:
     return (
         effect.key, effect.lane, effect.queue, effect.kind, effect.binding, canonical(dict(effect.data)), position,
-        effect.due, "ready", None, None, 0, 0, None,
+        seq, max(effect.due, 0), EffectState.READY, None, None, 0, 0, None,
     )  # fmt: skip
 
 
-def _finish(connection: Connection, finished: Sequence[EffectDone], now: int) -> None:
+def _finish(database: Database, connection: Connection, finished: Sequence[EffectDone], now: int) -> None:
     """Move effects whose outcome is recorded out of the queue, so that the queue stays as small as the work."""
     by_outcome: dict[str, list[str]] = {}
     for effect in finished:
         by_outcome.setdefault(effect.outcome, []).append(effect.key)
     queue, done = tables.effects, tables.effects_done
     for outcome, keys in by_outcome.items():
+        these = database.dialect.among(queue.c.key, keys)
         kept = (queue.c.key, queue.c.lane, queue.c.queue, queue.c.kind, queue.c.binding, queue.c.data)
-        moved = select(*kept, literal(outcome), queue.c.attempts, literal(now)).where(queue.c.key.in_(keys))
+        moved = select(*kept, literal(outcome), queue.c.attempts, literal(now)).where(these)
         connection.execute(insert(done).from_select(list(done.columns), moved))
-        connection.execute(delete(queue).where(queue.c.key.in_(keys)))
+        connection.execute(delete(queue).where(these))

@@ -6,7 +6,7 @@ Both modules offer the same functions; `dialect_of` picks one by the engine's na
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Engine, Table
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Table
 
 from volsched.store.dialects.postgres import Postgres
 from volsched.store.dialects.sqlite import Sqlite
@@ -21,6 +21,12 @@ class Dialect(Protocol):
     def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
         """Start a write transaction, lock the head row until commit, and answer it."""
 
+    def begin_beside_log(self, connection: Connection) -> None:
+        """Start a write transaction that leaves the log alone, so that it need not wait for the head row."""
+
+    def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
+        """The head row after the transaction's last event."""
+
     def insert(self, connection: Connection, table: Table, rows: Sequence[Values]) -> None:
         """Add rows, values in the order of the table's columns."""
 
@@ -32,8 +38,14 @@ class Dialect(Protocol):
     ) -> list[dict[str, Any]]:
         """The rows whose column is one of the keys."""
 
+    def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
+        """The column is one of the keys, as one parameter: Core's IN has one per key, which is slow with many."""
+
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
         """The last version of each of these streams that has any."""
+
+    def is_lost(self, error: BaseException) -> bool:
+        """The driver's error means that the connection is gone, not that a statement was refused."""
 
 
 def dialect_of(engine: Engine) -> Dialect:

@@ -4,7 +4,25 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Connection, Engine, Integer, LargeBinary, Table
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    any_,
+    literal,
+)
+
+# admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout. Errors without a state come from the
+# connection itself.
+SHUTDOWN_STATES = frozenset({"57P01", "57P02", "57P03", "57P05"})
 
 
 class Postgres:
@@ -14,6 +32,12 @@ class Postgres:
     def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
         row: tuple[Any, ...] | None = _driver(connection).execute("SELECT * FROM log_head FOR UPDATE").fetchone()
         return row
+
+    def begin_beside_log(self, connection: Connection) -> None:
+        """Nothing to do: the driver begins by itself, and what is changed is locked row by row."""
+
+    def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
+        _driver(connection).execute("UPDATE log_head SET position = %s, hash = %s, at = %s", (position, hash_, at))
 
     def insert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
         names = ", ".join(f'"{column.name}"' for column in table.columns)
@@ -38,6 +62,9 @@ class Postgres:
         names = [entry.name for entry in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
+    def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
+        return column == any_(literal(list(keys), ARRAY(Text)))
+
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
         return dict(
             _driver(connection)
@@ -49,6 +76,10 @@ class Postgres:
             )
             .fetchall()
         )
+
+    def is_lost(self, error: BaseException) -> bool:
+        state = getattr(error, "sqlstate", None)
+        return state is None or state[:2] == "08" or state in SHUTDOWN_STATES
 
 
 def _driver(connection: Connection) -> Any:

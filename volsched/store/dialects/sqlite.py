@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, event
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, event, func, select
 
 BUSY_TIMEOUT_MS = 30_000
 PRAGMAS = (
@@ -42,6 +42,13 @@ class Sqlite:
         row: tuple[Any, ...] | None = raw.execute("SELECT * FROM log_head").fetchone()
         return row
 
+    def begin_beside_log(self, connection: Connection) -> None:
+        # There is one write lock for the whole file; all that can be spared is reading the head.
+        _driver(connection).execute("BEGIN IMMEDIATE")
+
+    def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
+        _driver(connection).execute("UPDATE log_head SET position = ?, hash = ?, at = ?", (position, hash_, at))
+
     def insert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
         _driver(connection).executemany(_insert(table), rows)
 
@@ -58,6 +65,9 @@ class Sqlite:
         names = [entry[0] for entry in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
+    def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
+        return column.in_(select(func.json_each(json.dumps(list(keys))).table_valued("value").c.value))
+
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
         return dict(
             _driver(connection).execute(
@@ -66,6 +76,9 @@ class Sqlite:
                 (json.dumps(list(streams)),),
             )
         )
+
+    def is_lost(self, error: BaseException) -> bool:  # noqa: ARG002 - a file does not hang up
+        return False
 
 
 def _driver(connection: Connection) -> Any:

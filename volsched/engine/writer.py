@@ -1,0 +1,149 @@
+"""The coalescing writer: one per process, it gathers the commands of many callers into one transaction.
+
+A commit costs a disk write whatever it holds, so throughput comes from sharing it. A command is acknowledged (its
+future resolved) only after the commit it was in: what was acknowledged is durable.
+
+If the connection is lost while committing, nobody knows whether the commit happened. The log does: the batch's
+last event, at its position and with its hash, is there or it is not. Only if it is not are commands tried again.
+"""
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+from volsched.engine.clock import MILLISECOND, SECOND
+from volsched.store.commands import Command, Done, Outcome
+from volsched.store.database import Database
+from volsched.store.errors import ConnectionLostError, StoreError
+from volsched.store.transaction import execute, is_committed
+
+MAX_BATCH = 128
+MAX_QUEUED = 10_000
+RETRY_FIRST = 50 * MILLISECOND
+RETRY_MOST = 2 * SECOND
+GIVE_UP_AFTER = 60 * SECOND
+
+
+class OverloadedError(StoreError):
+    """More commands wait than the writer takes; nothing was queued."""
+
+
+class WriterClosedError(StoreError):
+    """The writer is shutting down and takes no more commands."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    command: Command
+    future: Future[Done]
+
+
+@dataclass(slots=True)
+class _Interrupted:
+    """A batch whose connection was lost, to be settled when the database answers again."""
+
+    batch: list[_Waiting]
+    lost: ConnectionLostError
+    retry_at: int
+    delay: int = RETRY_FIRST
+
+
+@dataclass(slots=True)
+class Writer:
+    database: Database
+    max_batch: int = MAX_BATCH
+    max_queued: int = MAX_QUEUED
+    _queue: deque[_Waiting] = field(default_factory=deque)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _closed: bool = False
+    _interrupted: _Interrupted | None = None
+    _lost_since: int | None = None
+    """Since when the database has not answered; commands are refused once that is too long ago."""
+
+    def submit(self, command: Command) -> "Future[Done]":
+        """Queue a command. The future holds what became of it once that is durable."""
+        waiting = _Waiting(command, Future())
+        with self._changed:
+            if self._closed:
+                raise WriterClosedError("the writer is shutting down; send the command to another process")
+            if len(self._queue) >= self.max_queued:
+                raise OverloadedError(f"{len(self._queue)} commands are waiting already; try again in a moment")
+            self._queue.append(waiting)
+            self._changed.notify()
+        return waiting.future
+
+    def close(self) -> None:
+        """Take no more commands; those queued are still carried out."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    @property
+    def drained(self) -> bool:
+        """Closed, with nothing left to do."""
+        return self._closed and not self._queue and self._interrupted is None
+
+    def wait_for_work(self, timeout: float) -> None:
+        """Block until there may be something to do; the runner calls it between steps."""
+        with self._changed:
+            if not self._queue and not self._closed:
+                self._changed.wait(timeout)
+
+    def step(self, now: int) -> int:
+        """Carry out one batch; answers how many commands were settled."""
+        if self._interrupted is not None:
+            return self._settle(self._interrupted, now)
+        with self._changed:
+            size = min(len(self._queue), self.max_batch)
+            batch = [self._queue.popleft() for _ in range(size)]
+        return self._carry_out(batch, now)
+
+    def _carry_out(self, batch: list[_Waiting], now: int) -> int:
+        if not batch:
+            return 0
+        try:
+            outcomes = execute(self.database, [waiting.command for waiting in batch], now=now)
+        except ConnectionLostError as lost:
+            _resolve(batch, lost.settled)
+            rest = _Interrupted(batch[len(lost.settled) :], lost, now + RETRY_FIRST)
+            return len(lost.settled) + self._wait_or_give_up(rest, now)
+        except Exception as error:
+            # The store as a whole failed (disk full, damaged): nothing of the batch was written.
+            outcomes = [error] * len(batch)
+        self._lost_since = None
+        _resolve(batch, outcomes)
+        return len(batch)
+
+    def _settle(self, interrupted: _Interrupted, now: int) -> int:
+        if now < interrupted.retry_at:
+            return 0
+        self._interrupted = None
+        try:
+            committed = is_committed(self.database, interrupted.lost.mark)
+        except ConnectionLostError:
+            delay = min(2 * interrupted.delay, RETRY_MOST)
+            return self._wait_or_give_up(replace(interrupted, retry_at=now + delay, delay=delay), now)
+        if committed:
+            _resolve(interrupted.batch, interrupted.lost.outcomes)
+            return len(interrupted.batch)
+        return self._carry_out(interrupted.batch, now)
+
+    def _wait_or_give_up(self, interrupted: _Interrupted, now: int) -> int:
+        if self._lost_since is None:
+            self._lost_since = now
+        if now - self._lost_since <= GIVE_UP_AFTER:
+            self._interrupted = interrupted
+            return 0
+        _resolve(interrupted.batch, [interrupted.lost] * len(interrupted.batch))
+        return len(interrupted.batch)
+
+
+def _resolve(batch: list[_Waiting], outcomes: list[Outcome]) -> None:
+    for waiting, outcome in zip(batch, outcomes, strict=False):
+        if not waiting.future.set_running_or_notify_cancel():
+            continue
+        if isinstance(outcome, Done):
+            waiting.future.set_result(outcome)
+        else:
+            waiting.future.set_exception(outcome)

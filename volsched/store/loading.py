@@ -1,0 +1,63 @@
+"""Starting from the views: everything a process needs to go on, without reading the history.
+
+The cost follows the number of objects and open bindings, never the length of the log.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, select
+
+from volsched.core.fold import State
+from volsched.events.streams import BINDING
+from volsched.store import tables
+from volsched.store.errors import IntegrityBrokenError
+from volsched.store.rows import VIEWS, Row, binding_state, object_state
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All objects and open bindings as of one position."""
+
+    position: int
+    states: dict[str, State]
+
+
+def load_world(connection: Connection) -> World:
+    """One picture of the views; refuses a head that is not the log's last event."""
+    position = _checked_head(connection)
+    states: dict[str, State] = {}
+    for noun, (table, _) in VIEWS.items():
+        for row in _rows(connection, select(table)):
+            states[f"{noun}/{row['key']}"] = object_state(row)
+    legs: dict[str, list[Row]] = {}
+    of_open = select(tables.bindings.c.id).where(tables.bindings.c.open)
+    for leg in _rows(connection, select(tables.binding_legs).where(tables.binding_legs.c.binding.in_(of_open))):
+        legs.setdefault(leg["binding"], []).append(leg)
+    for row in _rows(connection, select(tables.bindings).where(tables.bindings.c.open)):
+        states[f"{BINDING}/{row['id']}"] = binding_state(row, legs.get(row["id"], []))
+    return World(position, states)
+
+
+def _rows(connection: Connection, query: Select[Any]) -> Iterator[Row]:
+    result = connection.execute(query)
+    names = list(result.keys())
+    return (dict(zip(names, row, strict=True)) for row in result)
+
+
+def _checked_head(connection: Connection) -> int:
+    events = tables.events
+    head = connection.execute(select(tables.log_head)).one()
+    last = connection.execute(
+        select(events.c.position, events.c.hash).order_by(events.c.position.desc()).limit(1)
+    ).one_or_none()
+    if (head.position, bytes(head.hash)) != (
+        (0, bytes(32)) if last is None else (last.position, bytes(last.hash))
+    ):
+        found = 0 if last is None else last.position
+        raise IntegrityBrokenError(
+            f"the head says position {head.position} and the log ends at {found} with another hash; "
+            "stop all writers and run: volsched verify"
+        )
+    return int(head.position)
