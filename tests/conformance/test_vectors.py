@@ -55,3 +55,13 @@ def test_a_difference_in_any_field_is_found(path: tuple[str, ...]) -> None:
     place[path[-1]] = "something else"
     (difference,) = run_vector(Vector(vector.id, vector.category, vector.input, expected)).differences
     assert difference.path == ".".join(path)
+
+
+def test_explicit_nulls_are_absent_fields() -> None:
+    vector = next(vector for vector in VECTORS["sequence"] if vector.id == "sequence-0000")
+    given = copy.deepcopy(dict(vector.input))
+    for volume in given["persistentVolumes"]:
+        volume["metadata"] |= {"creationTimestamp": None, "annotations": volume["metadata"].get("annotations")}
+        volume["spec"] |= {"claimRef": volume["spec"].get("claimRef"), "mountOptions": None}
+    given["pod"]["spec"]["affinity"] = None
+    assert not run_vector(Vector(vector.id, vector.category, given, vector.expected)).failed

@@ -108,6 +108,7 @@ def run_vector(vector: Vector) -> Outcome:
 
 def answer(case: Json) -> dict[str, Any]:
     """What profile `parity` says about a vector's input, in the shape of its `expected`."""
+    case = _without_nulls(case)
     objects: list[Object] = [
         KINDS[kind].read(manifest) for name, kind in KIND_OF_FIELD.items() for manifest in case.get(name) or ()
     ]
@@ -116,6 +117,13 @@ def answer(case: Json) -> dict[str, Any]:
     if case.get("followUpPod") is not None:
         answered["followUp"], _ = _place(assumed, _pod(case["followUpPod"]))
     return answered
+
+
+def _without_nulls(value: Any) -> Any:
+    """An explicit null in an object is an absent field, as for any Kubernetes client."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _pod(manifest: Json) -> Pod:

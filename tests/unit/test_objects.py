@@ -1,0 +1,151 @@
+"""The guarantees of an object store (behaviour 0.5), through the events that the decisions answer."""
+
+from typing import Any
+
+import pytest
+
+from volsched.core.fold import ObjectState, evolve
+from volsched.core.objects import (
+    AlreadyExistsError,
+    InvalidError,
+    NotFoundError,
+    StaleError,
+    create_object,
+    delete_object,
+    update_object,
+)
+from volsched.events.catalogue import check_payload
+from volsched.events.envelope import NewEvent
+from volsched.model.kinds import KINDS
+
+CLAIM = KINDS["PersistentVolumeClaim"]
+NODE = KINDS["Node"]
+NOW = "2026-11-16T12:00:00Z"
+
+
+def claim(**metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "db", **metadata},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "volumeMode": "Filesystem",
+        },
+    }
+
+
+def after(state: ObjectState | None, event: NewEvent | None, *, position: int) -> ObjectState:
+    assert event is not None
+    noun = event.stream.partition("/")[0]
+    check_payload(event.type, noun, event.data)
+    version = (state.version if state else 0) + 1
+    become = evolve(state, type_=event.type, version=version, position=position, at=0, data=event.data)
+    assert isinstance(become, ObjectState)
+    return become
+
+
+def created(**metadata: Any) -> ObjectState:
+    return after(None, create_object(None, CLAIM, claim(**metadata), uid="u1", now=NOW), position=7)
+
+
+def stored(state: ObjectState) -> dict[str, Any]:
+    assert state.manifest is not None
+    return {**state.manifest}
+
+
+def test_a_new_object_gets_uid_time_protection_and_a_pending_phase() -> None:
+    raw = claim(uid="mine", resourceVersion="3", deletionTimestamp=NOW) | {"status": {"phase": "Bound"}}
+    state = after(None, create_object(None, CLAIM, raw, uid="u1", now=NOW), position=7)
+    metadata = stored(state)["metadata"]
+    assert (metadata["uid"], metadata["creationTimestamp"], state.rv) == ("u1", NOW, 7)
+    assert metadata["finalizers"] == ["kubernetes.io/pvc-protection"]
+    assert "deletionTimestamp" not in metadata
+    assert stored(state)["status"] == {"phase": "Pending"}
+
+
+def test_an_existing_name_is_refused_and_a_deleted_one_may_be_used_again() -> None:
+    state = created()
+    with pytest.raises(AlreadyExistsError, match='"db/data" already exists'):
+        create_object(state, CLAIM, claim(), uid="u2", now=NOW)
+    gone = after(state, NewEvent(stream="claim/db/data", type="ClaimDeleted"), position=8)
+    again = after(gone, create_object(gone, CLAIM, claim(), uid="u2", now=NOW), position=9)
+    assert stored(again)["metadata"]["uid"] == "u2"
+
+
+def test_an_update_with_another_version_or_uid_changes_nothing() -> None:
+    state = created()
+    with pytest.raises(StaleError, match="is at version 7, not 6"):
+        update_object(state, CLAIM, claim(resourceVersion="6"))
+    with pytest.raises(StaleError, match="made anew"):
+        update_object(state, CLAIM, claim(uid="u0"))
+    assert update_object(state, CLAIM, claim(resourceVersion="7", uid="u1", labels={"a": "b"}, finalizers=["x/y"]))
+
+
+def test_a_main_update_leaves_the_status_and_a_status_update_the_rest() -> None:
+    state = created()
+    raw = claim(labels={"a": "b"}, finalizers=["kubernetes.io/pvc-protection"]) | {"status": {"phase": "Bound"}}
+    main = stored(after(state, update_object(state, CLAIM, raw), position=8))
+    assert (main["metadata"]["labels"], main["status"]) == ({"a": "b"}, {"phase": "Pending"})
+    assert main["metadata"]["uid"] == "u1"
+    status = stored(after(state, update_object(state, CLAIM, raw, status=True), position=8))
+    assert "labels" not in status["metadata"]
+    assert status["status"] == {"phase": "Bound"}
+
+
+def test_an_update_that_changes_nothing_is_no_event() -> None:
+    state = created()
+    assert update_object(state, CLAIM, stored(state)) is None
+    assert update_object(state, CLAIM, stored(state), status=True) is None
+
+
+def test_an_immutable_field_is_refused_with_its_name() -> None:
+    state = created()
+    raw = claim()
+    raw["spec"]["accessModes"] = ["ReadOnlyMany"]
+    with pytest.raises(InvalidError, match=r"spec\.accessModes") as caught:
+        update_object(state, CLAIM, raw)
+    assert caught.value.code == 422
+
+
+def test_an_invalid_object_is_refused_before_anything_else() -> None:
+    raw = claim()
+    raw["spec"]["accessModes"] = []
+    with pytest.raises(InvalidError, match="accessModes"):
+        create_object(None, CLAIM, raw, uid="u1", now=NOW)
+
+
+def test_finalizers_hold_a_deleted_object_until_the_last_is_gone() -> None:
+    state = created()
+    marked = after(state, delete_object(state, CLAIM, "db/data", now=NOW), position=8)
+    assert stored(marked)["metadata"]["deletionTimestamp"] == NOW
+    assert delete_object(marked, CLAIM, "db/data", now="2026-11-17T00:00:00Z") is None
+    with pytest.raises(InvalidError, match="finalizers"):
+        update_object(marked, CLAIM, claim(finalizers=["kubernetes.io/pvc-protection", "x/new"]))
+    kept = update_object(marked, CLAIM, claim(finalizers=["kubernetes.io/pvc-protection"], labels={"a": "b"}))
+    assert kept is not None
+    assert kept.type == "ClaimChanged"
+    last = update_object(marked, CLAIM, claim())
+    assert last is not None
+    assert last.type == "ClaimDeleted"
+    assert after(marked, last, position=9).manifest is None
+
+
+def test_without_finalizers_an_object_goes_at_once_and_only_the_one_that_was_meant() -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+    state = after(None, create_object(None, NODE, node, uid="u1", now=NOW), position=1)
+    with pytest.raises(StaleError):
+        delete_object(state, NODE, "n1", now=NOW, uid="u0")
+    with pytest.raises(StaleError):
+        delete_object(state, NODE, "n1", now=NOW, rv="9")
+    event = delete_object(state, NODE, "n1", now=NOW, uid="u1", rv="1")
+    assert event is not None
+    assert event.type == "NodeDeleted"
+
+
+def test_what_is_not_there_is_not_found() -> None:
+    with pytest.raises(NotFoundError, match='Node "n1" not found'):
+        delete_object(None, NODE, "n1", now=NOW)
+    with pytest.raises(NotFoundError):
+        update_object(None, CLAIM, claim())

@@ -1,0 +1,156 @@
+"""What an object store guarantees (behaviour 0.5), as decisions over the state of one object's stream.
+
+Create, update and delete answer the event to be written, or None where nothing would change. resourceVersions are
+log positions and are compared for equality only; a name that is used again gets a new uid.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from volsched.core.fold import ObjectState, State
+from volsched.events.catalogue import TITLES
+from volsched.events.envelope import NewEvent
+from volsched.events.patch import difference
+from volsched.events.streams import NOUN_OF_KIND, stream_of
+from volsched.model.kinds import Kind
+from volsched.model.manifests import check_manifest
+from volsched.model.problems import Defect
+from volsched.model.updates import update_problems
+
+Manifest = Mapping[str, Any]
+
+PROTECTION = {
+    "PersistentVolumeClaim": "kubernetes.io/pvc-protection",
+    "PersistentVolume": "kubernetes.io/pv-protection",
+}
+"""Finalizers that every object of the kind is born with."""
+HAS_PHASE = ("PersistentVolume", "PersistentVolumeClaim", "Pod")
+KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp")
+"""Set by the store alone; an update carries them along unchanged, whatever it says."""
+
+
+class ObjectError(Exception):
+    """The write changes nothing. `code` is the HTTP status that says so."""
+
+    code = 500
+
+
+class NotFoundError(ObjectError):
+    code = 404
+
+
+class AlreadyExistsError(ObjectError):
+    code = 409
+
+
+class StaleError(ObjectError):
+    """Another version, or another object of that name, than the writer had in mind."""
+
+    code = 409
+
+
+class InvalidError(ObjectError):
+    code = 422
+
+    def __init__(self, what: str, defects: list[Defect]) -> None:
+        super().__init__(f"{what}: " + "; ".join(str(defect) for defect in defects))
+        self.defects = defects
+
+
+def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, now: str) -> NewEvent:
+    """`now` is an RFC 3339 time. Status is the controllers' business: what the manifest says of it is dropped."""
+    manifest = _checked(kind, raw)
+    name = _key(kind, manifest)
+    if _living(state) is not None:
+        raise AlreadyExistsError(f'{kind.name} "{name}" already exists; use another name, or update it')
+    metadata = {**_without_store_fields(manifest), "uid": uid, "creationTimestamp": now}
+    if kind.name in PROTECTION:
+        given = [entry for entry in metadata.get("finalizers", ()) if entry != PROTECTION[kind.name]]
+        metadata["finalizers"] = [*given, PROTECTION[kind.name]]
+    created = {**manifest, "metadata": metadata}
+    created.pop("status", None)
+    if kind.name in HAS_PHASE:
+        created["status"] = {"phase": "Pending"}
+    return _event(kind, name, "Created", {"patch": created})
+
+
+def update_object(
+    state: State | None, kind: Kind, raw: Manifest, *, status: bool = False, by_volume_controller: bool = False
+) -> NewEvent | None:
+    """The whole object as it should be. A main update leaves the status alone, a status update all the rest."""
+    manifest = _checked(kind, raw)
+    name = _key(kind, manifest)
+    stored = _found(state, kind, name)
+    wanted = manifest["metadata"]
+    _check_preconditions(stored, kind, name, uid=wanted.get("uid"), rv=wanted.get("resourceVersion"))
+    old = stored.manifest or {}
+    if status:
+        new = {**old, "status": manifest.get("status", {})}
+    else:
+        kept = {field: old["metadata"][field] for field in KEPT_METADATA if field in old["metadata"]}
+        new = {**manifest, "metadata": {**_without_store_fields(manifest), **kept}}
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+        defects = update_problems(kind, old, new, by_volume_controller=by_volume_controller)
+        if defects:
+            raise InvalidError(f'{kind.name} "{name}"', defects)
+    if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
+        return _event(kind, name, "Deleted", {"reason": "the last finalizer is gone"})
+    patch = difference(old, new)
+    return _event(kind, name, "Changed", {"patch": patch}) if patch else None
+
+
+def delete_object(
+    state: State | None, kind: Kind, name: str, *, now: str, uid: str | None = None, rv: str | None = None
+) -> NewEvent | None:
+    """With finalizers the object only learns that it is to go; it goes when the last of them does."""
+    stored = _found(state, kind, name)
+    _check_preconditions(stored, kind, name, uid=uid, rv=rv)
+    metadata = (stored.manifest or {})["metadata"]
+    if not metadata.get("finalizers"):
+        return _event(kind, name, "Deleted", {})
+    if "deletionTimestamp" in metadata:
+        return None
+    return _event(kind, name, "Changed", {"patch": {"metadata": {"deletionTimestamp": now}}})
+
+
+def _checked(kind: Kind, raw: Manifest) -> dict[str, Any]:
+    manifest, _, defects = check_manifest(kind, raw)
+    if defects:
+        raise InvalidError(kind.name, defects)
+    return manifest
+
+
+def _key(kind: Kind, manifest: Manifest) -> str:
+    metadata = manifest["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if kind.namespaced else str(metadata["name"])
+
+
+def _living(state: State | None) -> ObjectState | None:
+    return state if isinstance(state, ObjectState) and state.manifest is not None else None
+
+
+def _found(state: State | None, kind: Kind, name: str) -> ObjectState:
+    stored = _living(state)
+    if stored is None:
+        raise NotFoundError(f'{kind.name} "{name}" not found')
+    return stored
+
+
+def _check_preconditions(stored: ObjectState, kind: Kind, name: str, *, uid: str | None, rv: str | None) -> None:
+    have = (stored.manifest or {})["metadata"].get("uid")
+    if uid is not None and uid != have:
+        raise StaleError(f'{kind.name} "{name}" has uid {have}, not {uid}: it was deleted and made anew')
+    if rv is not None and rv != str(stored.rv):
+        raise StaleError(f'{kind.name} "{name}" is at version {stored.rv}, not {rv}; read it again and retry')
+
+
+def _without_store_fields(manifest: Manifest) -> dict[str, Any]:
+    owned = (*KEPT_METADATA, "resourceVersion")
+    return {field: value for field, value in manifest["metadata"].items() if field not in owned}
+
+
+def _event(kind: Kind, name: str, what: str, data: Mapping[str, Any]) -> NewEvent:
+    noun = NOUN_OF_KIND[kind.name]
+    return NewEvent(stream=stream_of(kind.name, name), type=f"{TITLES[noun]}{what}", data=data)
