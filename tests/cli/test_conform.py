@@ -47,11 +47,7 @@ def test_a_wrong_answer_fails_and_is_shown(run: Run, tmp_path: Path) -> None:
         ("v.jsonl", b"\xff\xfe\n", "line 1 is not a vector"),
         ("v.jsonl", b'{"id": "x", "category": "c", "input": {}, "expected": {}}\n', "cannot be run yet"),
         ("v.jsonl.gz", b"not gzip", "cannot be read"),
-        (
-            "v.jsonl",
-            b'{"id": "x", "category": "c", "input": {"pod": {"metadata": 3}}, "expected": {}}\n',
-            "x: Pod at metadata",
-        ),
+        ("v.jsonl", b'{"id": "x", "category": "c", "input": 3, "expected": {}}\n', "must be objects"),
     ],
 )
 def test_a_file_that_holds_no_vectors_is_a_usage_error(
@@ -69,3 +65,13 @@ def test_a_missing_file_is_a_usage_error(run: Run, tmp_path: Path) -> None:
     ran = run("conform", str(tmp_path / "gone.jsonl"))
     assert ran.code == 2
     assert "gone.jsonl" in ran.err
+
+
+def test_a_vector_that_cannot_be_read_fails_alone(run: Run, tmp_path: Path) -> None:
+    cases = first_vectors(3)
+    for index, odd in enumerate([{"metadata": 3}, None]):
+        cases[index]["input"] = {**cases[index]["input"], "pod": odd}  # type: ignore[dict-item]
+    ran = run("conform", str(write(tmp_path / "v.jsonl", cases)))
+    assert ran.code == 1
+    assert ran.out.splitlines()[-1] == "1 passed, 2 failed, 0 skipped"
+    assert "Pod at metadata" in ran.out

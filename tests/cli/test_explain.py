@@ -56,7 +56,9 @@ def test_standard_input_and_kubectl_lists_work(run: Run) -> None:
     dump = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": documents}).encode()
     ran = run("explain", "pod", "shop/db-0", "-f", "-", stdin=dump)
     assert ran.code == 0
-    assert run("validate", "-f", "-", stdin=dump).out.startswith(f"{len(documents)} objects are valid")
+    assert run("validate", "-f", "-", stdin=dump).out.startswith(
+        "all valid: 1 CSIDriver, 2 CSIStorageCapacity, 4 Node"
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,15 @@ def test_files_and_directories_are_read(run: Run, tmp_path: Path) -> None:
     assert "holds no manifest" in run("validate", "-f", str(empty)).err
     ran = run("validate", "-f", str(tmp_path / "gone.yaml"))
     assert (ran.code, "gone.yaml cannot be read" in ran.err) == (2, True)
+
+
+def test_an_object_that_two_inputs_hold_is_named_with_both_places(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "again.yaml").write_bytes(EXAMPLE.read_bytes())
+    (tmp_path / "folder.yaml").mkdir()
+    ran = run("validate", "-f", str(EXAMPLE), "-f", str(tmp_path))
+    assert ran.code == 1
+    assert "again.yaml: document 1: " in ran.err
+    assert "three-zones.yaml: document 1 as well" in ran.err
 
 
 def test_the_installed_command_runs() -> None:

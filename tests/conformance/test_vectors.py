@@ -65,3 +65,13 @@ def test_explicit_nulls_are_absent_fields() -> None:
         volume["spec"] |= {"claimRef": volume["spec"].get("claimRef"), "mountOptions": None}
     given["pod"]["spec"]["affinity"] = None
     assert not run_vector(Vector(vector.id, vector.category, given, vector.expected)).failed
+
+
+def test_where_the_reference_crashed_all_but_the_score_is_compared() -> None:
+    vector = VECTORS["score-panic"][0]
+    expected = copy.deepcopy(dict(vector.expected))
+    crashed = next(node for node in expected["nodes"].values() if "scorePanic" in node)
+    crashed["reasons"] = ["something else"]
+    outcome = run_vector(Vector(vector.id, vector.category, vector.input, expected))
+    assert outcome.failed
+    assert not outcome.skipped

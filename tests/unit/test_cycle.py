@@ -1,6 +1,18 @@
 """One attempt over all nodes: who is chosen, and what is said when nobody is."""
 
-from tests.objects import claim, dynamic_class, in_zone, local_volume, node, on_zone, pod, storage_class, volume
+from tests.objects import (
+    claim,
+    csi_node,
+    dynamic_class,
+    in_zone,
+    local_volume,
+    node,
+    on_node,
+    on_zone,
+    pod,
+    storage_class,
+    volume,
+)
 from volsched.core.cycle import attempt
 from volsched.core.profile import PARITY, VOLSCHED
 from volsched.core.snapshot import snapshot_of
@@ -65,3 +77,35 @@ def test_a_pod_without_claims_fits_everywhere() -> None:
     made = attempt(snapshot_of([node("n1"), node("n2")]), pod(), profile=VOLSCHED)
     assert made.chosen is not None
     assert len(made.runners_up) == 1
+
+
+def test_a_bound_claim_whose_volume_is_gone_is_refused_before_nodes_are_looked_at() -> None:
+    made = attempt(snapshot_of([node("n1"), claim(bound_to="gone")]), pod("data"), profile=VOLSCHED)
+    assert made.status.reasons == ('0/1 nodes are available: persistentvolume "gone" not found.',)
+
+
+def test_attach_limits_count_in_both_profiles_and_one_node_that_could_be_cleared_is_enough() -> None:
+    limits = {"csi_example_com": 0}
+    world = snapshot_of([
+        node("n1"), in_zone("n2", "b"), storage_class(), claim("x", bound_to="pv"), csi_node("n1", **limits),
+        volume(phase="Bound", nodeAffinity=on_node("n1")),
+    ])  # fmt: skip
+    for profile in (PARITY, VOLSCHED):
+        made = attempt(world, pod("x"), profile=profile)
+        assert made.status.code is Code.UNSCHEDULABLE
+        assert [verdict.status.code for verdict in made.verdicts] == [Code.UNSCHEDULABLE, Code.UNRESOLVABLE]
+
+
+def test_refusals_of_the_sibling_filters_are_explained_too() -> None:
+    labelled = volume(labels={ZONE: "a"}, phase="Bound")
+    world = snapshot_of([in_zone("n1", "b"), claim(bound_to="pv"), labelled])
+    (rejection,) = attempt(world, pod("data"), profile=VOLSCHED).verdicts[0].status.rejections
+    (miss,) = rejection.misses
+    assert (rejection.claim, miss.volume, miss.failures[0].wanted, miss.failures[0].got) == (
+        "db/data", "pv", f"{ZONE} in [a]", "b",
+    )  # fmt: skip
+    exclusive = claim(modes=("ReadWriteOncePod",), bound_to="pv")
+    holder = pod("data", name="holder", on="n1")
+    world = snapshot_of([node("n1"), exclusive, volume(phase="Bound"), holder])
+    (rejection,) = attempt(world, pod("data"), profile=VOLSCHED).verdicts[0].status.rejections
+    assert (rejection.claim, rejection.failures[0].got) == ("db/data", "used by pod db/holder on node n1")

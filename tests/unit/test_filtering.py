@@ -215,3 +215,87 @@ def test_without_a_published_total_each_claim_is_judged_alone() -> None:
     objects = [node("n1"), dynamic_class(), driver(), capacity(size=None, maximum="100Gi")]
     claims = [claim(name, "60Gi", cls="dyn") for name in ("x", "y")]
     assert ask(snapshot_of([*objects, *claims]), pod("x", "y"), "n1").fits
+
+
+def test_a_single_volume_may_be_as_large_as_the_driver_says_whatever_the_total() -> None:
+    objects = [
+        node("n1"),
+        dynamic_class(),
+        driver(),
+        claim("x", "3Gi", cls="dyn"),
+        capacity(size="1Gi", maximum="5Gi"),
+    ]
+    for profile in (PARITY, VOLSCHED):
+        assert ask(snapshot_of(objects), pod("x"), "n1", profile=profile).fits
+
+
+def test_capacity_objects_are_asked_by_namespace_then_name() -> None:
+    manifests = [
+        {
+            "metadata": {"namespace": namespace, "name": name},
+            "storageClassName": "dyn",
+            "nodeTopology": {},
+            "capacity": "9Gi",
+        }
+        for namespace, name in (("b", "a"), ("a", "z"))
+    ]
+    published = [read("CSIStorageCapacity", manifest) for manifest in manifests]
+    world = snapshot_of([node("n1"), dynamic_class(), driver(), claim("x", "1Gi", cls="dyn"), *published])
+    (provision,) = ask(world, pod("x"), "n1").provisions
+    assert provision.capacity is not None
+    assert provision.capacity.key == "a/z"
+
+
+def test_what_other_claims_of_the_pod_take_is_told() -> None:
+    claims = [claim(name, "60Gi", cls="dyn") for name in ("x", "y")]
+    world = snapshot_of([node("n1"), dynamic_class(), driver(), capacity(), *claims])
+    (rejection,) = ask(replace(world, reserved={"csi/cap": 2**30}), pod("x", "y"), "n1").rejections
+    assert rejection.failures[0].got == (
+        "csi/cap: 100Gi in all, 1Gi reserved for other pods, 60Gi for other claims of the pod"
+    )
+
+
+def test_a_limit_next_to_another_reason_cannot_be_eased_by_an_eviction() -> None:
+    limits = {"csi_example_com": 0}
+    world = snapshot_of([
+        in_zone("n1", "a"), storage_class(), csi_node("n1", **limits), claim("x"), volume("free"),
+        claim("far", bound_to="pv"), volume("pv", nodeAffinity=on_zone("b"), local={"path": "/x"}, phase="Bound"),
+    ])  # fmt: skip
+    answer = ask(world, pod("far", "x"), "n1")
+    assert answer.reasons == (NODE_AFFINITY_MISMATCH, TOO_MANY_VOLUMES)
+    assert answer.status.code is Code.UNRESOLVABLE
+
+
+def test_a_volume_kept_out_by_the_limit_alone_is_the_nearest_miss() -> None:
+    limits = {"csi_example_com": 0}
+    world = snapshot_of(
+        [node("n1"), storage_class(), claim("x"), csi_node("n1", **limits), volume("fits"), volume("s", "1Gi")]
+    )
+    (rejection,) = ask(world, pod("x"), "n1").rejections
+    assert rejection.misses[0].volume == "fits"
+    assert [failure.rule for failure in rejection.misses[0].failures] == [Rule.ATTACH_LIMIT]
+
+
+def test_bound_volumes_over_the_limit_name_their_claim() -> None:
+    limits = {"csi_example_com": 0}
+    world = snapshot_of([node("n1"), claim("x", bound_to="pv"), volume(phase="Bound"), csi_node("n1", **limits)])
+    (rejection,) = ask(world, pod("x"), "n1").rejections
+    assert (rejection.reason, rejection.claim) == (TOO_MANY_VOLUMES, "db/x")
+
+
+def test_a_pinned_claim_says_so_and_a_volume_of_another_class_is_a_miss() -> None:
+    wanting = claim("x")
+    mine = local_volume("mine", "10Gi", "n2", claim_ref={"namespace": "db", "name": "x"})
+    world = snapshot_of([node("n1"), storage_class(), wanting, mine, local_volume("free", "10Gi", "n1")])
+    (rejection,) = ask(world, pod("x"), "n1").rejections
+    assert rejection.failures[0].rule is Rule.PINNED
+    other = snapshot_of([node("n1"), storage_class(), wanting, volume("elsewhere", cls="slow")])
+    (rejection,) = ask(other, pod("x"), "n1").rejections
+    assert [failure.rule for failure in rejection.misses[0].failures] == [Rule.CLASS]
+
+
+def test_every_claim_that_cannot_be_served_is_named() -> None:
+    world = snapshot_of([node("n1"), storage_class(), claim("x"), claim("y"), claim("z"), volume("one", "90Gi")])
+    answer = ask(world, pod("x", "y", "z"), "n1")
+    assert answer.reasons == (NO_VOLUME_TO_BIND,)
+    assert {rejection.claim for rejection in answer.rejections} == {"db/y", "db/z"}

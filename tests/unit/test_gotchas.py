@@ -3,6 +3,8 @@
 The number in a test's name is the case's number there.
 """
 
+from typing import Any
+
 import pytest
 
 from tests.objects import (
@@ -26,7 +28,7 @@ from tests.objects import (
     storage_class,
     volume,
 )  # fmt: skip
-from volsched.core.claims import classify_claims
+from volsched.core.claims import classify_claims, with_default_classes
 from volsched.core.filtering import NodeAnswer, find_pod_volumes, prefilter
 from volsched.core.matching import Search, find_for_controller, find_matching_volume
 from volsched.core.profile import PARITY, VOLSCHED, Profile, ScoringPolicy, ShapePoint
@@ -192,6 +194,26 @@ def test_16_an_explicitly_empty_class_is_a_class() -> None:
     assert claim(cls="").has_class
     assert not claim(cls=None).has_class
     assert claim(cls="").class_name == claim(cls=None).class_name == ""
+
+
+def test_16_only_a_claim_that_names_no_class_gets_the_default_one() -> None:
+    def marked(name: str, created: str, key: str = "storageclass.kubernetes.io/is-default-class") -> Any:
+        metadata = {"name": name, "creationTimestamp": created, "annotations": {key: "true"}}
+        return read("StorageClass", {"metadata": metadata, "provisioner": "p"})
+
+    beta = marked("beta", "2026-02-01T00:00:00Z", "storageclass.beta.kubernetes.io/is-default-class")
+    classes = [
+        marked("old", "2026-01-01T00:00:00Z"),
+        beta,
+        marked("also", "2026-02-01T00:00:00Z"),
+        storage_class("zz"),
+    ]
+    world = snapshot_of(
+        [*classes, claim("x", cls=None), claim("y", cls=""), claim("z", cls=None, volumeName="pv")]
+    )
+    given_classes = {key: held.class_name for key, held in with_default_classes(world).stored_claims.items()}
+    assert given_classes == {"db/x": "also", "db/y": "", "db/z": ""}
+    assert with_default_classes(snapshot_of([storage_class("zz"), claim("x", cls=None)])).claim("db/x") is not None
 
 
 def test_17_a_claim_without_class_finds_a_volume_without_class_first() -> None:

@@ -109,6 +109,12 @@ def test_the_controller_takes_a_free_volume_of_an_earlier_group_before_a_preboun
     assert find_matching_volume(Search(claim=WANTING, node=ZONE_A), [free, prebound]) == prebound
 
 
+def test_the_controller_counts_modes_before_it_looks_at_their_names() -> None:
+    wanting = claim(modes=(RWX,))
+    more, exact = volume("more", modes=(ROX, RWX)), volume("exact", "90Gi", modes=(RWX,))
+    assert find_for_controller(wanting, [more, exact], delay_binding=False) == exact
+
+
 def test_the_controller_ignores_nodes() -> None:
     assert find_for_controller(WANTING, [local_volume("a", "10Gi", "gone")], delay_binding=False) is not None
 

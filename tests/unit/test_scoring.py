@@ -6,9 +6,9 @@ import pytest
 
 from tests.objects import capacity, claim, volume
 from volsched.core.filtering import NodeAnswer
-from volsched.core.profile import PACK, PARITY, SPREAD, VOLSCHED, ShapePoint
+from volsched.core.profile import PACK, PARITY, SPREAD, VOLSCHED, ShapePoint, shape_problem
 from volsched.core.provisioning import Provision
-from volsched.core.scoring import node_score, shape_problem, shape_score
+from volsched.core.scoring import node_score, shape_score
 from volsched.core.serving import StaticBinding
 
 Fit = tuple[str, str, str]
@@ -97,3 +97,8 @@ def test_seed_policy_ranks_every_static_node_above_every_dynamic_one() -> None:
 )
 def test_a_shape_that_cannot_be_used_says_why(shape: tuple[ShapePoint, ...], problem: str | None) -> None:
     assert shape_problem(shape) == problem
+
+
+def test_a_profile_with_such_a_shape_cannot_be_made() -> None:
+    with pytest.raises(ValueError, match="at least one point"):
+        replace(PARITY, shape=())

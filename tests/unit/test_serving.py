@@ -6,8 +6,19 @@ Includes the seeds' unit cases (behaviour, appendix B).
 from dataclasses import replace
 from typing import Any
 
-from tests.objects import ROX, RWO, claim, dynamic_class, local_volume, node, pod, ref_to, storage_class, volume
-from volsched.core.assignment import cheapest_columns
+from tests.objects import (
+    ROX,
+    RWO,
+    claim,
+    csi_node,
+    dynamic_class,
+    local_volume,
+    node,
+    pod,
+    ref_to,
+    storage_class,
+    volume,
+)
 from volsched.core.claims import classify_claims
 from volsched.core.filtering import NodeAnswer, find_pod_volumes
 from volsched.core.profile import PARITY, VOLSCHED, Profile
@@ -70,12 +81,6 @@ def test_exact_keeps_prebound_pairs() -> None:
     assert given(answer) == {"a": "mine"}
 
 
-def test_cheapest_columns_reseats_earlier_rows() -> None:
-    assert cheapest_columns([{0: 1, 1: 2}, {0: 1}]) == [1, 0]
-    assert cheapest_columns([{0: 1}, {0: 2}]) is None
-    assert cheapest_columns([]) == []
-
-
 def test_seed_all_claims_match_on_the_first_or_second_node_by_capacity() -> None:
     world = (
         claim("a", "1Gi"), claim("b", "5Gi"),
@@ -118,3 +123,39 @@ def test_ten_claims_that_all_have_to_make_room_are_served() -> None:
     assert given(ask(*volumes, *claims, claims=names)) == {f"c{k}": f"p{9 - k}" for k in range(10)}
     too_picky = [claim(f"c{k}", "1Gi", selector={"matchLabels": {"l5": "y"}}) for k in range(10)]
     assert ask(*volumes, *too_picky, claims=names).reasons == (NO_VOLUME_TO_BIND,)
+
+
+def test_exact_makes_room_for_slots_that_others_need() -> None:
+    """Greedy gives the last attach slot to a claim that a local volume would do for."""
+    limits = {"csi_example_com": 1}
+    supply = (
+        volume("disk", "1Gi", cls="dyn"),
+        local_volume("local", "2Gi", "n1", cls="dyn"),
+        csi_node("n1", **limits),
+    )
+    committed = claim("z", "1Gi", cls="dyn", selected="n1")
+    answer = ask(claim("a", "1Gi", cls="dyn"), committed, *supply, claims=("a", "z"))
+    assert (given(answer), len(answer.provisions)) == ({"a": "local"}, 1)
+    prebound = claim("b", "5Gi", cls="dyn")
+    mine = volume("mine", "5Gi", cls="dyn", claim_ref=ref_to(prebound))
+    answer = ask(claim("a", "1Gi", cls="dyn"), prebound, mine, *supply, claims=("a", "b"))
+    assert given(answer) == {"a": "local", "b": "mine"}
+
+
+def test_exact_may_provision_for_a_claim_pinned_elsewhere() -> None:
+    pinned = claim("a", "1Gi", cls="dyn")
+    elsewhere = local_volume("far", "9Gi", "n2", cls="dyn", claim_ref=ref_to(pinned))
+    answer = ask(pinned, claim("b", "2Gi"), elsewhere, volume("free", "2Gi"), claims=("a", "b"))
+    assert (given(answer), [provision.claim.name for provision in answer.provisions]) == ({"b": "free"}, ["a"])
+
+
+def test_many_equal_claims_that_compete_for_one_slot_are_served() -> None:
+    limits = {"csi_example_com": 1}
+    names = tuple(f"c{k}" for k in range(14))
+    claims = [claim(name, "10Gi") for name in names]
+    last = claim("last", "20Gi", selector=SSD)
+    locals_ = [local_volume(f"l{k:02}", f"{30 + k}Gi", "n1") for k in range(14)]
+    disk = volume("disk", "25Gi", labels={"tier": "ssd"})
+    answer = ask(*claims, last, *locals_, disk, csi_node("n1", **limits), claims=(*names, "last"))
+    assert answer.fits
+    assert given(answer)["last"] == "disk"

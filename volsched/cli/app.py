@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from volsched.cli import bench, conform, explain, validate
+from volsched.cli import bench, conform, explain, integrity, validate
 from volsched.cli.console import print_version
 
 app = typer.Typer(
@@ -13,7 +13,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    epilog="Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 unsatisfiable.",
+    epilog="Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 unsatisfiable, 5 integrity.",
 )
 
 
@@ -28,6 +28,12 @@ def _options(
 
 app.command(no_args_is_help=True, epilog=conform.EXAMPLES)(conform.conform)
 app.command(no_args_is_help=True, epilog=validate.EXAMPLES)(validate.validate)
+app.command(epilog=integrity.MIGRATE_EXAMPLES)(integrity.migrate)
+app.command(epilog=integrity.VERIFY_EXAMPLES)(integrity.verify)
+app.command(epilog=integrity.REBUILD_EXAMPLES)(integrity.rebuild)
+app.command(epilog=integrity.REPLAY_EXAMPLES)(integrity.replay)
+app.command(no_args_is_help=True, epilog=integrity.EXPORT_EXAMPLES)(integrity.export)
+app.command("import-log", no_args_is_help=True, epilog=integrity.IMPORT_EXAMPLES)(integrity.import_file)
 app.add_typer(explain.app, name="explain")
 app.add_typer(bench.app, name="bench")
 

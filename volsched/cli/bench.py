@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
-from rich.progress import track
+from rich.progress import Progress, track
 from rich.table import Table
 
 from volsched.cli.console import Output, stderr, stdout
 from volsched.insight.bench_decide import CLAIM_COUNTS, CLUSTERS, bench_decide
+from volsched.insight.bench_history import bench_replay, bench_restart, fill
 from volsched.insight.bench_store import bench_append, bench_plan
+from volsched.store.database import Database
 from volsched.store.scratch import scratch_store
 
 DECIDE_EXAMPLES = """
@@ -28,6 +30,13 @@ volsched bench log
 
 volsched bench log --postgres postgresql://postgres@localhost/postgres -o json
 """
+HISTORY_EXAMPLES = """
+Examples:
+
+volsched bench replay --events 1000000 --objects 50000
+
+volsched bench restart --events 1000000 --objects 50000
+"""
 EVENTS_PER_COMMIT = 100
 
 app = typer.Typer(help="Measure what our work costs, against a baseline of the same run.", no_args_is_help=True)
@@ -40,6 +49,9 @@ Server = Annotated[
         help="Measure on this PostgreSQL server too, in a database that is made for it and dropped.",
     ),
 ]
+
+Events = Annotated[int, typer.Option(help="Length of the history.", min=1)]
+Objects = Annotated[int, typer.Option(help="Volumes that the history is about.", min=1)]
 
 
 @app.callback()
@@ -74,11 +86,57 @@ def log(
 ) -> None:
     """Appending and planning, next to the bare driver's insert of the same rows with the same durability."""
     rows = []
-    for server in (None, postgres) if postgres else (None,):
+    for server in _servers(postgres):
         with scratch_store(server) as database:
             rows.append(bench_append(database, batches=batches, size=EVENTS_PER_COMMIT, clock=time.perf_counter))
             rows.append(bench_plan(database, batches=batches, clock=time.perf_counter))
     _print([row.as_json() for row in rows], output)
+
+
+@app.command(epilog=HISTORY_EXAMPLES)
+def replay(
+    events: Events = 100_000,
+    objects: Objects = 5_000,
+    postgres: Server = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Folding the whole log with its chain checked, next to a bare read of the same rows."""
+    rows = []
+    for server in _servers(postgres):
+        with scratch_store(server) as database:
+            _fill(database, objects=objects, events=events)
+            rows.append(bench_replay(database, clock=time.perf_counter))
+    _print([row.as_json() for row in rows], output)
+
+
+@app.command(epilog=HISTORY_EXAMPLES)
+def restart(
+    events: Events = 100_000,
+    objects: Objects = 5_000,
+    postgres: Server = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Starting from the views after a long history, next to the same objects with hardly any."""
+    rows = []
+    for server in _servers(postgres):
+        with scratch_store(server) as short, scratch_store(server) as long:
+            shortest = objects + objects // 10
+            _fill(short, objects=objects, events=shortest)
+            _fill(long, objects=objects, events=events)
+            histories = (shortest, events)
+            rows.append(bench_restart(short, long, histories=histories, repeat=3, clock=time.perf_counter))
+    _print([row.as_json() for row in rows], output)
+
+
+def _servers(postgres: str | None) -> tuple[str | None, ...]:
+    return (None, postgres) if postgres else (None,)
+
+
+def _fill(database: Database, *, objects: int, events: int) -> None:
+    with Progress(console=stderr, disable=not stderr.is_terminal, transient=True) as progress:
+        task = progress.add_task(f"Writing {events:,} events", total=events)
+        for written in fill(database, objects=objects, events=events):
+            progress.update(task, completed=written)
 
 
 def _print(rows: Iterable[dict[str, Any]], output: Output) -> None:

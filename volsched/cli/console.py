@@ -14,6 +14,7 @@ class Exit(IntEnum):
     USAGE = 2
     NOT_FOUND = 3
     UNSATISFIABLE = 4
+    INTEGRITY = 5
 
 
 class Output(StrEnum):

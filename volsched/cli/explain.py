@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, fail, stdout
 from volsched.cli.inputs import Files, load_files
+from volsched.core.claims import with_default_classes
 from volsched.core.profile import PROFILES
 from volsched.core.snapshot import snapshot_of
 from volsched.insight.explain import explain_pod
@@ -44,9 +45,11 @@ def pod(
     wanted and what was found.
 
     Only the rules about volumes are applied: affinity, taints and resources of the pod are not looked at yet.
+    Claims that name no class get the default one, as on creation.
+
     Exit 0 if a node fits, 4 if none does, 3 if the pod or node is not among the manifests.
     """
-    snapshot = snapshot_of(loaded.value for loaded in load_files(filename))
+    snapshot = with_default_classes(snapshot_of(loaded.value for loaded in load_files(filename)))
     key = name if "/" in name else f"default/{name}"
     wanted = snapshot.pods.get(key)
     if wanted is None:

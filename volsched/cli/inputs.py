@@ -8,7 +8,7 @@ import typer
 
 from volsched.cli.console import Exit, fail
 from volsched.model.manifests import Loaded, load_manifests
-from volsched.model.problems import ManifestError
+from volsched.model.problems import Defect, ManifestError, Problem
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -32,6 +32,7 @@ def load_files(names: list[str]) -> list[Loaded]:
             loaded += load_manifests(data, source=source)
         except ManifestError as error:
             errors.append(error)
+    errors += _repeated(loaded)
     if errors:
         unreadable = any(error.unreadable for error in errors)
         messages = [str(problem) for error in errors for problem in error.problems]
@@ -41,11 +42,27 @@ def load_files(names: list[str]) -> list[Loaded]:
     return loaded
 
 
+def _repeated(loaded: list[Loaded]) -> list[ManifestError]:
+    """Objects that two inputs hold; within one input the loader has said so already."""
+    first: dict[tuple[str, str], Loaded] = {}
+    problems = []
+    for entry in loaded:
+        earlier = first.setdefault((entry.kind.name, entry.key), entry)
+        if earlier is not entry:
+            defect = Defect(("metadata", "name"), f"stands in {earlier.place} as well; remove one of the two")
+            problems.append(Problem(entry.place, f'{entry.kind.name} "{entry.key}"', defect))
+    return [ManifestError(problems)] if problems else []
+
+
 def _read(name: str) -> list[tuple[str, bytes]]:
     if name == "-":
         return [("stdin", sys.stdin.buffer.read())]
     path = Path(name)
-    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES) if path.is_dir() else [path]
+    files = (
+        sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+        if path.is_dir()
+        else [path]
+    )
     if not files:
         fail(Exit.USAGE, f"{name} holds no manifest; files must end in {', '.join(SUFFIXES)}")
     return [(str(file), read_bytes(file)) for file in files]

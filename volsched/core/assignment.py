@@ -1,20 +1,23 @@
-"""The best way to serve several claims on one node when serving them one by one leaves a claim without a volume.
+"""The best way to serve several claims on one node when serving them one by one does not work out.
 
 Best = every claim served, then most existing volumes, then least total capacity, then names in claim order. Each
-claim takes one of its volumes or is provisioned. Volumes alone would be a plain assignment problem; attach slots
-and jointly judged capacity couple the claims, so the plain problem is solved as a relaxation, best first, and
-split where its solution breaks a coupling: one of the claims involved must then do otherwise.
+claim takes one of its volumes or is provisioned, and each takes an attach slot if its driver has a limit: a flow
+of least cost from claims over volumes and drivers, solved exactly on integers. Capacity that is judged over
+several claims does not fit into a flow. So the flow is solved as a relaxation, best first, and split where the
+claims it would provision cannot all be: one of them must then do otherwise.
 """
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from volsched.core.attach import attach_id
 from volsched.model.storage import Volume
 
-# Only contrived pods get near it; giving up means the node is refused, never that something is booked twice.
-SEARCH_LIMIT = 2_000
+# Splits until we give up: a pod with a dozen claims or more of which almost, but not quite, enough can be
+# provisioned (measured: up to a second for a node). Giving up refuses the node; it never books anything twice.
+SEARCH_LIMIT = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,6 @@ class Option:
 
 Choices = tuple[Option, ...]
 """One option per claim."""
-Forbidden = frozenset[tuple[int, str | None, bool]]
-"""(claim, driver, provisioning): options of this claim that take a slot of the driver, or are provisioned."""
 
 
 def best_assignment(
@@ -40,30 +41,44 @@ def best_assignment(
 ) -> Choices | None:
     """The best choice for every claim, or None if they cannot all be served.
 
-    `slots`: attach slots left per driver. `can_provision`: whether these claims (by index) can be provisioned
-    together; removing a claim never makes it false.
+    `slots`: attach slots left per limited driver. `can_provision`: whether these claims (by index) can be
+    provisioned together; leaving one out never makes it false.
     """
     options = [_worth_trying(mine, claims=len(options)) for mine in options]
     price = _pricing(options)
-    queue: list[tuple[int, int, Forbidden, Choices]] = []
-    seen: set[Forbidden] = set()
+    queue: list[tuple[int, int, frozenset[int], frozenset[int], Choices]] = []
+    tried = 0
 
-    def enqueue(forbidden: Forbidden) -> None:
-        if forbidden not in seen and len(seen) < SEARCH_LIMIT:
-            seen.add(forbidden)
-            solved = _relaxed(options, forbidden, price)
-            if solved is not None:
-                heapq.heappush(queue, (solved[0], len(seen), forbidden, solved[1]))
+    def enqueue(provisioned: frozenset[int], served: frozenset[int]) -> None:
+        """Solve with some claims held to be provisioned, and some held not to be."""
+        nonlocal tried
+        tried += 1
+        if tried > SEARCH_LIMIT or not can_provision(provisioned):
+            return
+        allowed = [
+            [option for option in mine if _is_allowed(option, claim, provisioned, served)]
+            for claim, mine in enumerate(options)
+        ]
+        solved = _cheapest(allowed, slots, price)
+        if solved is not None:
+            heapq.heappush(queue, (solved[0], tried, provisioned, served, solved[1]))
 
-    enqueue(frozenset())
+    enqueue(frozenset(), frozenset())
     while queue:
-        _, _, forbidden, choices = heapq.heappop(queue)
-        broken = _broken_coupling(choices, slots, can_provision)
-        if broken is None:
+        _, _, provisioned, served, choices = heapq.heappop(queue)
+        chosen = [claim for claim, option in enumerate(choices) if option.volume is None]
+        if can_provision(chosen):
             return choices
-        for otherwise in broken:
-            enqueue(forbidden | {otherwise})
+        # Disjoint parts, so that no set of claims is looked at twice: the first of them served, or that one
+        # provisioned and the second served, and so on.
+        for claim in (claim for claim in chosen if claim not in provisioned):
+            enqueue(provisioned, served | {claim})
+            provisioned |= {claim}
     return None
+
+
+def _is_allowed(option: Option, claim: int, provisioned: frozenset[int], served: frozenset[int]) -> bool:
+    return claim not in (served if option.volume is None else provisioned)
 
 
 def _worth_trying(options: Sequence[Option], *, claims: int) -> list[Option]:
@@ -101,84 +116,100 @@ def _pricing(options: Sequence[Sequence[Option]]) -> Callable[[int, Option], int
     return price
 
 
-def _relaxed(
-    options: Sequence[Sequence[Option]], forbidden: Forbidden, price: Callable[[int, Option], int]
+def _cheapest(
+    options: Sequence[Sequence[Option]], slots: Mapping[str, int], price: Callable[[int, Option], int]
 ) -> tuple[int, Choices] | None:
-    """The cheapest choice that gives no volume twice, couplings left aside."""
-    columns: dict[str | int, int] = {}
-    rows: list[dict[int, tuple[int, Option]]] = []
+    """The cheapest choices that give no volume twice and keep within the slots."""
+    network = Network()
+    chosen_by: dict[int, tuple[int, Option]] = {}
     for claim, mine in enumerate(options):
-        row: dict[int, tuple[int, Option]] = {}
+        network.add("source", ("claim", claim), room=1, cost=0)
         for option in mine:
-            if (claim, option.driver, option.volume is None) not in forbidden:
-                key = claim if option.volume is None else option.volume.name
-                row[columns.setdefault(key, len(columns))] = (price(claim, option), option)
-        rows.append(row)
-    chosen = cheapest_columns([{column: entry[0] for column, entry in row.items()} for row in rows])
-    if chosen is None:
-        return None
-    picked = [row[column] for row, column in zip(rows, chosen, strict=True)]
-    return sum(cost for cost, _ in picked), tuple(option for _, option in picked)
-
-
-def cheapest_columns(rows: Sequence[Mapping[int, int]]) -> list[int] | None:
-    """A different column for each row at least total cost, or None. Exact on integers of any size.
-
-    Shortest augmenting paths with potentials: each row in turn is added by the cheapest chain of re-seatings.
-    """
-    row_of: dict[int, int] = {}
-    row_potential = [0] * len(rows)
-    column_potential: dict[int, int] = {}
-    for start in range(len(rows)):
-        distance: dict[int, int] = {}
-        reached_from: dict[int, int | None] = {}
-        settled: set[int] = set()
-        row, column, so_far = start, None, 0
-        while True:
-            for nxt, cost in rows[row].items():
-                if nxt in settled:
-                    continue
-                length = so_far + cost - row_potential[row] - column_potential.get(nxt, 0)
-                if nxt not in distance or length < distance[nxt]:
-                    distance[nxt], reached_from[nxt] = length, column
-            open_columns = [nxt for nxt in distance if nxt not in settled]
-            if not open_columns:
-                return None
-            column = min(open_columns, key=lambda nxt: (distance[nxt], nxt))
-            so_far = distance[column]
-            if column not in row_of:
-                break
-            settled.add(column)
-            row = row_of[column]
-        row_potential[start] += so_far
-        for done in settled:
-            row_potential[row_of[done]] += so_far - distance[done]
-            column_potential[done] = column_potential.get(done, 0) - (so_far - distance[done])
-        _reseat(column, start, row_of, reached_from)
-    columns_of = {row: column for column, row in row_of.items()}
-    return [columns_of[row] for row in range(len(rows))]
-
-
-def _reseat(end: int, start: int, row_of: dict[int, int], reached_from: Mapping[int, int | None]) -> None:
-    column: int | None = end
-    while column is not None:
-        previous = reached_from[column]
-        row_of[column] = start if previous is None else row_of[previous]
-        column = previous
-
-
-def _broken_coupling(
-    choices: Choices, slots: Mapping[str, int], can_provision: Callable[[Collection[int]], bool]
-) -> list[tuple[int, str | None, bool]] | None:
-    """For the first coupling that the choices break, what each claim involved could be forbidden to do."""
+            through = ("claim", claim) if option.volume is None else ("volume", option.volume.name)
+            exit_ = ("driver", option.driver) if option.driver in slots else "sink"
+            if option.volume is None:
+                chosen_by[network.add(through, exit_, room=1, cost=price(claim, option))] = (claim, option)
+            else:
+                edge = network.add(("claim", claim), through, room=1, cost=price(claim, option))
+                chosen_by[edge] = (claim, option)
+                network.add_once(through, exit_, room=1)
     for driver, left in slots.items():
-        using = [claim for claim, option in enumerate(choices) if option.driver == driver]
-        if len(using) > left:
-            return [(claim, driver, choices[claim].volume is None) for claim in using]
-    provisioned = [claim for claim, option in enumerate(choices) if option.volume is None]
-    if provisioned and not can_provision(provisioned):
-        return [(claim, choices[claim].driver, True) for claim in provisioned]
-    return None
+        network.add(("driver", driver), "sink", room=max(left, 0), cost=0)
+    cost = network.send("source", "sink", len(options))
+    if cost is None:
+        return None
+    chosen = dict(entry for edge, entry in chosen_by.items() if network.is_used(edge))
+    return cost, tuple(chosen[claim] for claim in range(len(options)))
+
+
+@dataclass(slots=True)
+class Network:
+    """A flow of least cost by successive shortest paths. Costs are integers of any size, rooms are small."""
+
+    edges: list[list[int]] = field(default_factory=list)
+    """[from, to, room left, cost]; the edge back stands next to each."""
+    leaving: list[list[int]] = field(default_factory=list)
+    numbers: dict[object, int] = field(default_factory=dict)
+    known: set[tuple[object, object]] = field(default_factory=set)
+
+    def add(self, start: object, end: object, *, room: int, cost: int) -> int:
+        a, b = self._number(start), self._number(end)
+        self.leaving[a].append(len(self.edges))
+        self.edges.append([a, b, room, cost])
+        self.leaving[b].append(len(self.edges))
+        self.edges.append([b, a, 0, -cost])
+        return len(self.edges) - 2
+
+    def add_once(self, start: object, end: object, *, room: int) -> None:
+        if (start, end) not in self.known:
+            self.known.add((start, end))
+            self.add(start, end, room=room, cost=0)
+
+    def send(self, source: object, sink: object, units: int) -> int | None:
+        """The least cost of bringing so many units to the sink, or None if they do not all get there."""
+        total = 0
+        for _ in range(units):
+            path = self._shortest(self._number(source), self._number(sink))
+            if path is None:
+                return None
+            for edge in path:
+                self.edges[edge][2] -= 1
+                self.edges[edge ^ 1][2] += 1
+                total += self.edges[edge][3]
+        return total
+
+    def is_used(self, edge: int) -> bool:
+        return self.edges[edge ^ 1][2] > 0
+
+    def _shortest(self, source: int, sink: int) -> list[int] | None:
+        """Edges of the cheapest path with room; costs may be negative on edges back, cycles never are."""
+        distance = {source: 0}
+        came_by: dict[int, int] = {}
+        waiting, queued = deque([source]), {source}
+        while waiting:
+            here = waiting.popleft()
+            queued.discard(here)
+            for edge in self.leaving[here]:
+                _, there, room, cost = self.edges[edge]
+                if room and (there not in distance or distance[here] + cost < distance[there]):
+                    distance[there] = distance[here] + cost
+                    came_by[there] = edge
+                    if there not in queued:
+                        queued.add(there)
+                        waiting.append(there)
+        if sink not in distance:
+            return None
+        path = []
+        while sink != source:
+            path.append(came_by[sink])
+            sink = self.edges[came_by[sink]][0]
+        return path
+
+    def _number(self, name: object) -> int:
+        if name not in self.numbers:
+            self.numbers[name] = len(self.leaving)
+            self.leaving.append([])
+        return self.numbers[name]
 
 
 def volume_options(volumes: Sequence[Volume]) -> Iterator[Option]:

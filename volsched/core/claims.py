@@ -1,12 +1,12 @@
 """A pod's claims: which it uses, in what state each is, and what that means for the pod."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError
-from volsched.model.meta import BIND_COMPLETED, SELECTED_NODE
-from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, Volume
+from volsched.model.meta import BIND_COMPLETED, DEFAULT_CLASS_KEYS, SELECTED_NODE
+from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
 from volsched.model.workloads import Pod
 
 
@@ -56,6 +56,31 @@ def is_delay_binding(snapshot: Snapshot, claim: Claim) -> bool:
     if storage_class.volume_binding_mode is None:
         raise AttemptError(mode_not_set(storage_class.name))
     return storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+
+def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
+    """The class for claims that name none: of those marked as default the newest, then the smallest name."""
+    marked = [
+        held for held in classes if any(held.meta.annotations.get(key) == "true" for key in DEFAULT_CLASS_KEYS)
+    ]
+    newest = max((held.meta.creation_timestamp for held in marked), default="")
+    return min((held for held in marked if held.meta.creation_timestamp == newest), key=_name, default=None)
+
+
+def _name(storage_class: StorageClass) -> str:
+    return storage_class.name
+
+
+def with_default_classes(snapshot: Snapshot) -> Snapshot:
+    """As admission would have it: unbound claims that name no class get the default one, if there is one."""
+    default = default_class(snapshot.classes.values())
+    if default is None:
+        return snapshot
+    claims = {
+        key: claim if claim.has_class or claim.volume_name else replace(claim, storage_class_name=default.name)
+        for key, claim in snapshot.stored_claims.items()
+    }
+    return replace(snapshot, stored_claims=claims)
 
 
 def mode_not_set(class_name: str) -> str:

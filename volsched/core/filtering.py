@@ -70,9 +70,8 @@ class NodeAnswer:
             return Status(Code.ERROR, (self.error,))
         if not self.reasons:
             return SUCCESS
-        if self.reasons == (TOO_MANY_VOLUMES,):
-            return Status(Code.UNSCHEDULABLE, self.reasons)
-        return Status(Code.UNRESOLVABLE, self.reasons)
+        code = Code.UNSCHEDULABLE if self.reasons == (TOO_MANY_VOLUMES,) else Code.UNRESOLVABLE
+        return Status(code, self.reasons, self.rejections)
 
 
 def prefilter(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> tuple[Status, PodClaims]:
@@ -120,25 +119,28 @@ def find_pod_volumes(
         misplaced = check_bound_claims(snapshot, claims.bound, node, profile=profile)
         slots = attach_budget(snapshot, pod, node) if profile.attach_limits else {}
         served = serve_claims(snapshot, claims, node, profile=profile, slots=slots)
-        if served.rejection is not None and slots:
+        if served.rejections and slots:
             served = _blame_limits(served, serve_claims(snapshot, claims, node, profile=profile, slots={}))
     except AttemptError as error:
         return NodeAnswer(error=str(error))
-    rejections = tuple(rejection for rejection in (misplaced, served.rejection) if rejection is not None)
-    found = {rejection.reason for rejection in rejections}
+    deciding = [rejection for rejection in (misplaced, *served.rejections[:1]) if rejection is not None]
+    found = {rejection.reason for rejection in deciding}
     return NodeAnswer(
         bindings=served.bindings,
         provisions=served.provisions,
         reasons=tuple(reason for reason in REASON_ORDER if reason in found),
-        rejections=rejections,
+        rejections=(*deciding, *served.rejections[1:]),
     )
 
 
 def _blame_limits(limited: Served, unlimited: Served) -> Served:
     """Attach limits are the reason only where the claims could be served without them: an eviction could help."""
-    if unlimited.rejection is not None or limited.rejection is None:
+    if unlimited.rejections:
         return unlimited
-    return replace(limited, rejection=replace(limited.rejection, reason=TOO_MANY_VOLUMES))
+    return replace(
+        limited,
+        rejections=tuple(replace(rejection, reason=TOO_MANY_VOLUMES) for rejection in limited.rejections),
+    )
 
 
 def check_bound_claims(

@@ -3,9 +3,10 @@
 A rule asks the profile for exactly the choice it needs, so the differences are listed here and nowhere else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from volsched.core.migration import translate
 from volsched.model.quantity import Quantity
@@ -31,6 +32,21 @@ SPREAD = (ShapePoint(0, 10), ShapePoint(100, 0))
 """Prefers the most free space (the reference's default)."""
 PACK = (ShapePoint(0, 0), ShapePoint(100, 10))
 """Prefers the closest fit (the reference's default before 1.33)."""
+
+
+def shape_problem(shape: Sequence[ShapePoint]) -> str | None:
+    """Why a scoring shape cannot be used, or None."""
+    if not shape:
+        return "at least one point must be specified"
+    for point in shape:
+        if not 0 <= point.utilization <= 100:
+            return f"utilization {point.utilization} is not within 0..100"
+        if not 0 <= point.score <= 10:
+            return f"score {point.score} is not within 0..10"
+    for earlier, later in pairwise(shape):
+        if later.utilization <= earlier.utilization:
+            return f"utilization {later.utilization} does not rise above {earlier.utilization}"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +76,11 @@ class Profile:
     """Rewrites an in-tree volume's affinity for a node on which its plugin has moved to CSI."""
     scoring: ScoringPolicy
     shape: tuple[ShapePoint, ...] = SPREAD
+
+    def __post_init__(self) -> None:
+        problem = shape_problem(self.shape)
+        if problem is not None:
+            raise ValueError(f"scoring shape of profile {self.name}: {problem}")
 
     def bytes_of(self, quantity: Quantity) -> int:
         return quantity.int64_value() if self.int64_sizes else quantity.value()

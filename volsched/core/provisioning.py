@@ -12,6 +12,7 @@ from volsched.core.rejections import Failure, Rejection, Rule
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import NO_VOLUME_TO_BIND, NOT_ENOUGH_SPACE, TOO_MANY_VOLUMES, AttemptError
 from volsched.core.wording import labels_text, topologies_text
+from volsched.model.quantity import NANO, Family, Quantity
 from volsched.model.selectors import label_selector_matches, label_selector_problem, topology_allows
 from volsched.model.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass
 from volsched.model.workloads import Node
@@ -57,7 +58,8 @@ def check_provisions(
         options.append(_sufficient(snapshot, node, claim, storage_class, profile))
         together = _place(snapshot, claims[: index + 1], options, profile)
         if together is None:
-            return Provisions(rejection=_no_space(snapshot, node, claim, storage_class, profile))
+            taken = _taken(claims, placed)
+            return Provisions(rejection=_no_space(snapshot, node, claim, storage_class, profile, taken))
         placed = together
     return Provisions(decided=tuple(map(Provision, claims, placed)))
 
@@ -171,13 +173,27 @@ def _place(
     return placed if place_rest() else None
 
 
+def _taken(claims: Sequence[Claim], placed: Sequence[StorageCapacity | None]) -> dict[str, int]:
+    """Bytes that earlier claims of the pod take of each capacity object."""
+    taken: dict[str, int] = {}
+    for claim, capacity in zip(claims, placed, strict=False):
+        if capacity is not None:
+            taken[capacity.key] = taken.get(capacity.key, 0) + claim.size.value()
+    return taken
+
+
 def _no_space(
-    snapshot: Snapshot, node: Node, claim: Claim, storage_class: StorageClass, profile: Profile
+    snapshot: Snapshot,
+    node: Node,
+    claim: Claim,
+    storage_class: StorageClass,
+    profile: Profile,
+    taken: Mapping[str, int],
 ) -> Rejection:
     failures: tuple[Failure, ...] = ()
     if profile.explains:
         got = "; ".join(
-            _room_text(capacity, snapshot.reserved.get(capacity.key, 0))
+            _room_text(capacity, snapshot.reserved.get(capacity.key, 0), taken.get(capacity.key, 0))
             for capacity in _published(snapshot, node, storage_class)
         )
         failures = (
@@ -186,10 +202,16 @@ def _no_space(
     return Rejection(reason=NOT_ENOUGH_SPACE, claim=claim.key, failures=failures)
 
 
-def _room_text(capacity: StorageCapacity, reserved: int) -> str:
+def _room_text(capacity: StorageCapacity, reserved: int, taken: int) -> str:
     parts = [f"{capacity.capacity} in all" if capacity.capacity is not None else "total unknown"]
     if capacity.maximum_volume_size is not None:
         parts.append(f"at most {capacity.maximum_volume_size} a volume")
     if reserved:
-        parts.append(f"{reserved} bytes reserved")
+        parts.append(f"{_size_text(reserved)} reserved for other pods")
+    if taken:
+        parts.append(f"{_size_text(taken)} for other claims of the pod")
     return f"{capacity.key}: {', '.join(parts)}"
+
+
+def _size_text(size: int) -> str:
+    return str(Quantity(size * NANO, Family.BINARY))

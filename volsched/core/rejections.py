@@ -24,10 +24,15 @@ class Rule(StrEnum):
     ATTACH_LIMIT = "attach-limit"
     ACCESS_MODES = "access-modes"
     VOLUME_EXISTS = "volume-exists"
+    PINNED = "pinned"
     SELECTED_NODE = "selected-node"
     PROVISIONER = "provisioner"
     ALLOWED_TOPOLOGIES = "allowed-topologies"
     FREE_STORAGE = "free-storage"
+    EXCLUSIVE_USE = "exclusive-use"
+    DISK_CONFLICT = "disk-conflict"
+    DRIVER_INSTALLED = "driver-installed"
+    ZONE = "zone"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
 """VolumeRestrictions: one pod at a time for a ReadWriteOncePod claim, one node-local user of an inline disk."""
 
+from dataclasses import dataclass
+
 from volsched.core.attach import placed_pods
 from volsched.core.claims import claim_uses
+from volsched.core.rejections import Failure, Rejection, Rule
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import DISK_CONFLICT, EXCLUSIVE_CLAIM_IN_USE, SUCCESS, Code, Status
 from volsched.model.storage import READ_WRITE_ONCE_POD, VolumeSource
@@ -14,13 +17,23 @@ def volume_restrictions(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
     """Both refusals can be lifted by evicting the other pod."""
     others = tuple(placed_pods(snapshot, besides=pod))
     exclusive = _exclusive_claims(snapshot, pod)
-    if exclusive and any(use.key in exclusive for other in others for use in claim_uses(other)):
-        return Status(Code.UNSCHEDULABLE, (EXCLUSIVE_CLAIM_IN_USE,))
-    mine = _inline_sources(pod)
-    neighbours = (other for other in others if other.node_name == node.name)
-    if mine and any(_conflict(a, b) for other in neighbours for b in _inline_sources(other) for a in mine):
-        return Status(Code.UNSCHEDULABLE, (DISK_CONFLICT,))
+    for other in others if exclusive else ():
+        for use in claim_uses(other):
+            if use.key in exclusive:
+                wanted = "to be the only pod that uses the claim"
+                return _refused(EXCLUSIVE_CLAIM_IN_USE, use.key, Rule.EXCLUSIVE_USE, wanted, other)
+    for mine in _inline_disks(pod):
+        for other in (other for other in others if other.node_name == node.name):
+            if any(_conflict(mine.source, theirs.source) for theirs in _inline_disks(other)):
+                subject, wanted = f"{pod.key} volume {mine.name}", "a disk that no other pod of the node uses"
+                return _refused(DISK_CONFLICT, subject, Rule.DISK_CONFLICT, wanted, other)
     return SUCCESS
+
+
+def _refused(reason: str, subject: str, rule: Rule, wanted: str, other: Pod) -> Status:
+    failure = Failure(rule, wanted, f"used by pod {other.key} on node {other.node_name}")
+    rejection = Rejection(reason=reason, claim=subject, failures=(failure,))
+    return Status(Code.UNSCHEDULABLE, (reason,), (rejection,))
 
 
 def _exclusive_claims(snapshot: Snapshot, pod: Pod) -> set[str]:
@@ -28,8 +41,14 @@ def _exclusive_claims(snapshot: Snapshot, pod: Pod) -> set[str]:
     return {claim.key for claim in claims if claim is not None and READ_WRITE_ONCE_POD in claim.access_modes}
 
 
-def _inline_sources(pod: Pod) -> tuple[VolumeSource, ...]:
-    return tuple(volume.source for volume in pod.volumes if volume.source is not None)
+@dataclass(frozen=True, slots=True)
+class _Disk:
+    name: str
+    source: VolumeSource
+
+
+def _inline_disks(pod: Pod) -> list[_Disk]:
+    return [_Disk(volume.name, volume.source) for volume in pod.volumes if volume.source is not None]
 
 
 def _conflict(one: VolumeSource, other: VolumeSource) -> bool:

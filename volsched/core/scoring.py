@@ -5,7 +5,6 @@ fit and any existing volume over any new one.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from volsched.core.filtering import NodeAnswer
 from volsched.core.profile import SPREAD, Profile, ScoringPolicy, ShapePoint
@@ -22,21 +21,6 @@ def node_score(decision: NodeAnswer, *, profile: Profile) -> int:
     if profile.scoring is ScoringPolicy.SEED:
         return _seed_score(decision, profile)
     return _upstream_score(decision, profile)
-
-
-def shape_problem(shape: Sequence[ShapePoint]) -> str | None:
-    """Why a scoring shape cannot be used, or None."""
-    if not shape:
-        return "at least one point must be specified"
-    for point in shape:
-        if not 0 <= point.utilization <= 100:
-            return f"utilization {point.utilization} is not within 0..100"
-        if not 0 <= point.score <= 10:
-            return f"score {point.score} is not within 0..10"
-    for earlier, later in pairwise(shape):
-        if later.utilization <= earlier.utilization:
-            return f"utilization {later.utilization} does not rise above {earlier.utilization}"
-    return None
 
 
 def utilization(requested: int, capacity: int) -> int:

@@ -5,17 +5,17 @@ claim without a volume, profile `volsched` looks for the best assignment of all 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from volsched.core.assignment import Option, best_assignment, volume_options
-from volsched.core.attach import attach_id
 from volsched.core.claims import PodClaims, selected_node
-from volsched.core.matching import Search, find_matching_volume, matching_volumes, nearest_misses
+from volsched.core.matching import find_matching_volume, matching_volumes
+from volsched.core.places import Place, Plan, slots_after
 from volsched.core.profile import Profile
 from volsched.core.provisioning import Provision, check_provisions
-from volsched.core.rejections import Failure, Rejection, Rule
+from volsched.core.rejections import Rejection
 from volsched.core.snapshot import Snapshot
-from volsched.core.status import NO_VOLUME_TO_BIND, TOO_MANY_VOLUMES
+from volsched.core.unserved import committed_elsewhere, overdrawn, unserved
 from volsched.model.storage import Claim, Volume
 from volsched.model.workloads import Node
 
@@ -32,64 +32,47 @@ class StaticBinding:
 class Served:
     bindings: tuple[StaticBinding, ...] = ()
     provisions: tuple[Provision, ...] = ()
-    rejection: Rejection | None = None
-    """Why not all claims can be served; the bindings found up to then are kept, provisions are not."""
-
-
-Plan = list[tuple[Claim, Volume | None]]
-"""In serving order, the volume for each claim; None = to be provisioned."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """The node at hand, and all that serving a claim there depends on."""
-
-    snapshot: Snapshot
-    node: Node
-    profile: Profile
-    candidates: Mapping[str, Sequence[Volume]]
-    slots: Mapping[str, int]
-    """Attach slots left per driver; a driver that is not listed has no limit."""
-
-    def search(self, claim: Claim, *, taken: Collection[str] = (), full: Collection[str] = ()) -> Search:
-        return Search(
-            claim=claim,
-            node=self.node,
-            taken=taken,
-            full_drivers=full,
-            enforce_match_fields=self.profile.enforce_match_fields,
-        )
-
-    def provisioner_of(self, claim: Claim) -> str:
-        return self.snapshot.classes[claim.class_name].provisioner
+    rejections: tuple[Rejection, ...] = ()
+    """Why not all claims can be served, the one that decides first; bindings found are kept, provisions not."""
 
 
 def serve_claims(
     snapshot: Snapshot, claims: PodClaims, node: Node, *, profile: Profile, slots: Mapping[str, int]
 ) -> Served:
     """Serve the delayed claims. One that carries a selected node is committed: to provisioning, on that node."""
-    place = _Place(snapshot=snapshot, node=node, profile=profile, candidates=claims.candidates, slots=slots)
+    place = Place(snapshot=snapshot, node=node, profile=profile, candidates=claims.candidates, slots=slots)
     committed = [claim for claim in claims.delayed if selected_node(claim) is not None]
     for claim in committed:
         if selected_node(claim) != node.name:
-            return Served(rejection=_committed_elsewhere(claim, node))
+            return Served(rejections=(committed_elsewhere(claim, node),))
     to_match = sorted(
         (claim for claim in claims.delayed if selected_node(claim) is None),
         key=lambda claim: claim.size,
         reverse=profile.largest_claim_first,
     )
     plan = _greedy(place, to_match)
-    if profile.exact_matching and any(volume is None for _, volume in plan):
-        plan = _exact(place, to_match, committed) or plan
+    served = _completed(place, claims.bound, committed, plan)
+    if profile.exact_matching and (served.rejections or any(volume is None for _, volume in plan)):
+        better = _exact(place, to_match, committed)
+        served = served if better is None else _completed(place, claims.bound, committed, better)
+    return served
+
+
+def _completed(place: Place, bound: Sequence[Claim], committed: Sequence[Claim], plan: Plan) -> Served:
+    """The plan with provisions for what it leaves without a volume, or why there is none."""
     bindings = _bindings(plan)
     unmatched = [claim for claim, volume in plan if volume is None]
-    left = _slots_after(slots, bindings)
-    provisions = check_provisions(snapshot, node, [*committed, *unmatched], profile=profile, slots=left)
+    left = slots_after(place.slots, [binding.volume for binding in bindings])
+    provisions = check_provisions(
+        place.snapshot, place.node, [*committed, *unmatched], profile=place.profile, slots=left
+    )
     if provisions.rejection is not None:
-        return Served(bindings=bindings, rejection=_with_misses(provisions.rejection, place, plan))
-    overdrawn = next((driver for driver, free in left.items() if free < 0), None)
-    if overdrawn is not None:
-        return Served(bindings=bindings, rejection=_overdrawn(overdrawn, bindings))
+        rejections = unserved(place, provisions.rejection, plan, left) if place.profile.explains else ()
+        return Served(bindings=bindings, rejections=rejections or (provisions.rejection,))
+    driver = next((driver for driver, free in left.items() if free < 0), None)
+    if driver is not None:
+        using = [*bound, *(binding.claim for binding in bindings)]
+        return Served(bindings=bindings, rejections=(overdrawn(place, driver, using),))
     return Served(bindings=bindings, provisions=provisions.decided)
 
 
@@ -97,18 +80,16 @@ def _bindings(plan: Plan) -> tuple[StaticBinding, ...]:
     return tuple(StaticBinding(claim, volume) for claim, volume in plan if volume is not None)
 
 
-def _greedy(place: _Place, claims: Sequence[Claim]) -> Plan:
+def _greedy(place: Place, claims: Sequence[Claim]) -> Plan:
     plan: Plan = []
     for claim in claims:
-        bindings = _bindings(plan)
-        full = {driver for driver, free in _slots_after(place.slots, bindings).items() if free <= 0}
-        taken = {binding.volume.name for binding in bindings}
-        search = place.search(claim, taken=taken, full=full)
+        given = [volume for _, volume in plan if volume is not None]
+        search = place.search(claim, taken=given, slots=slots_after(place.slots, given))
         plan.append((claim, find_matching_volume(search, place.candidates[claim.class_name])))
     return plan
 
 
-def _exact(place: _Place, claims: Sequence[Claim], committed: Sequence[Claim]) -> Plan | None:
+def _exact(place: Place, claims: Sequence[Claim], committed: Sequence[Claim]) -> Plan | None:
     """The best plan that serves every claim, or None if there is none."""
     slots = dict(place.slots)
     for claim in committed:
@@ -132,39 +113,3 @@ def _exact(place: _Place, claims: Sequence[Claim], committed: Sequence[Claim]) -
     return (
         None if chosen is None else [(claim, option.volume) for claim, option in zip(claims, chosen, strict=True)]
     )
-
-
-def _slots_after(slots: Mapping[str, int], bindings: Sequence[StaticBinding]) -> Mapping[str, int]:
-    if not slots:
-        return slots
-    left = dict(slots)
-    for binding in bindings:
-        attached_as = attach_id(binding.volume)
-        if attached_as is not None and attached_as.driver in left:
-            left[attached_as.driver] -= 1
-    return left
-
-
-def _committed_elsewhere(claim: Claim, node: Node) -> Rejection:
-    failure = Failure(Rule.SELECTED_NODE, f"node {selected_node(claim) or 'none'}", f"node {node.name}")
-    return Rejection(reason=NO_VOLUME_TO_BIND, claim=claim.key, failures=(failure,))
-
-
-def _with_misses(rejection: Rejection, place: _Place, plan: Plan) -> Rejection:
-    """Name the volumes that came nearest to serving the claim that nothing could be provisioned for."""
-    if not place.profile.explains:
-        return rejection
-    claim = next((claim for claim, volume in plan if claim.key == rejection.claim and volume is None), None)
-    if claim is None:
-        return rejection
-    taken = {volume.name for _, volume in plan if volume is not None}
-    misses = nearest_misses(place.search(claim, taken=taken), place.candidates[claim.class_name])
-    return replace(rejection, misses=misses)
-
-
-def _overdrawn(driver: str, bindings: Sequence[StaticBinding]) -> Rejection:
-    using = (
-        binding.claim.key for binding in bindings if (at := attach_id(binding.volume)) and at.driver == driver
-    )
-    failure = Failure(Rule.ATTACH_LIMIT, f"a free attach slot of {driver}", "none left")
-    return Rejection(reason=TOO_MANY_VOLUMES, claim=next(using, ""), failures=(failure,))

@@ -1,7 +1,9 @@
 """Outcomes of a rule: status codes, the exact reasons a user can meet, the error that fails an attempt."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from volsched.core.rejections import Rejection
 
 
 class Code(StrEnum):
@@ -18,6 +20,8 @@ class Code(StrEnum):
 class Status:
     code: Code
     reasons: tuple[str, ...] = ()
+    rejections: tuple[Rejection, ...] = field(default=(), compare=False)
+    """What stands behind the reasons, for people; no part of what the status is."""
 
     @property
     def passed(self) -> bool:

@@ -4,6 +4,7 @@ from collections import Counter
 
 from volsched.core.attach import claimed_slots, csi_limits, slots_in_use
 from volsched.core.claims import claim_not_found, claim_uses
+from volsched.core.rejections import Failure, Rejection, Rule
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import SUCCESS, TOO_MANY_VOLUMES, Code, Status
 from volsched.model.workloads import Node, Pod
@@ -26,8 +27,10 @@ def node_volume_limits(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
     added = Counter(slot.driver for slot in set(claimed_slots(snapshot, pod)) - used)
     limits = csi_limits(snapshot, node)
     # A driver that is already over its limit refuses only pods that would add to it.
-    if any(driver in limits and before[driver] + count > limits[driver] for driver, count in added.items()):
-        return Status(Code.UNSCHEDULABLE, (TOO_MANY_VOLUMES,))
+    for driver, count in sorted(added.items()):
+        if driver in limits and before[driver] + count > limits[driver]:
+            got = f"{before[driver]} of {limits[driver]} in use"
+            return _refused(TOO_MANY_VOLUMES, pod, Rule.ATTACH_LIMIT, f"{count} attach slots of {driver}", got)
     return SUCCESS
 
 
@@ -38,5 +41,12 @@ def drivers_installed(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
     for slot in claimed_slots(snapshot, pod):
         driver = snapshot.drivers.get(slot.driver)
         if driver is not None and driver.prevent_scheduling_if_missing and driver.name not in installed:
-            return Status(Code.UNSCHEDULABLE, (driver_not_installed(driver.name),))
+            reason = driver_not_installed(driver.name)
+            return _refused(reason, pod, Rule.DRIVER_INSTALLED, f"{driver.name} on {node.name}", "not installed")
     return SUCCESS
+
+
+def _refused(reason: str, pod: Pod, rule: Rule, wanted: str, got: str) -> Status:
+    claims = ", ".join(use.key for use in claim_uses(pod))
+    rejection = Rejection(reason=reason, claim=claims, failures=(Failure(rule, wanted, got),))
+    return Status(Code.UNSCHEDULABLE, (reason,), (rejection,))

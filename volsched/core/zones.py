@@ -1,9 +1,10 @@
 """VolumeZone: zone and region labels of bound volumes, from before volumes had a node affinity."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from volsched.core.claims import claim_not_found, mode_not_set
+from volsched.core.rejections import Failure, Miss, Rejection, Rule
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import NO_ZONE, SKIP, SUCCESS, Code, Status
 from volsched.model.meta import LEGACY_REGION, LEGACY_ZONE, REGION, TOPOLOGY_LABELS, ZONE, ZONE_SEPARATOR
@@ -23,6 +24,9 @@ class ZoneRule:
 
     key: str
     values: frozenset[str]
+    volume: str = field(default="", compare=False)
+    claim: str = field(default="", compare=False)
+    """Whose label it is, for the explanation."""
 
 
 def volume_not_found(name: str) -> str:
@@ -63,7 +67,7 @@ def volume_zone_prefilter(snapshot: Snapshot, pod: Pod) -> tuple[Status, tuple[Z
         volume = snapshot.volume(claim.volume_name)
         if volume is None:
             return _refused(volume_not_found(claim.volume_name))
-        rules.extend(zone_rules(volume))
+        rules.extend(replace(rule, volume=volume.name, claim=claim.key) for rule in zone_rules(volume))
     return (SUCCESS, tuple(rules)) if rules else (SKIP, ())
 
 
@@ -71,9 +75,16 @@ def volume_zone_filter(rules: Sequence[ZoneRule], node: Node) -> Status:
     """A node without any zone or region label passes: it may be a cluster that has no zones."""
     if not any(key in node.labels for key in TOPOLOGY_LABELS):
         return SUCCESS
-    if all(_seen_value(rule.key, node.labels) in rule.values for rule in rules):
+    broken = [rule for rule in rules if _seen_value(rule.key, node.labels) not in rule.values]
+    if not broken:
         return SUCCESS
-    return Status(Code.UNRESOLVABLE, (NO_ZONE,))
+    return Status(Code.UNRESOLVABLE, (NO_ZONE,), tuple(_rejection(rule, node) for rule in broken))
+
+
+def _rejection(rule: ZoneRule, node: Node) -> Rejection:
+    wanted = f"{rule.key} in [{', '.join(sorted(rule.values))}]"
+    failure = Failure(Rule.ZONE, wanted, _seen_value(rule.key, node.labels) or "no such label")
+    return Rejection(reason=NO_ZONE, claim=rule.claim, misses=(Miss(rule.volume, (failure,)),))
 
 
 def _unbound_problem(snapshot: Snapshot, claim: Claim) -> str | None:

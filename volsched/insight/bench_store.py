@@ -59,9 +59,9 @@ def bench_plan(database: Database, *, batches: int, clock: Clock) -> StoreRow:
     times = []
     for batch in range(batches):
         names = [f"plan-{batch}-{index}" for index in range(PLANS_PER_COMMIT)]
-        _must(execute(database, [_create(name) for name in names], now=_micros(clock())))
+        must(execute(database, [create_volume(name) for name in names], now=_micros(clock())))
         started = clock()
-        _must(execute(database, [_plan(name) for name in names], now=_micros(started)))
+        must(execute(database, [_plan(name) for name in names], now=_micros(started)))
         times.append(clock() - started)
     what = f"plan + assume + views + effect, {PLANS_PER_COMMIT} a commit"
     return StoreRow(what, database.engine.dialect.name, PLANS_PER_COMMIT / _median(times), None)
@@ -111,7 +111,7 @@ def _patch_event(index: int) -> NewEvent:
     return NewEvent(stream=f"volume/append-{index}", type="VolumeChanged", data={"patch": patch})
 
 
-def _create(name: str) -> Command:
+def create_volume(name: str) -> Command:
     manifest = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -155,7 +155,7 @@ def _plan(name: str) -> Command:
     return Command(actor="bench", streams=(volume, binding), decide=decide)
 
 
-def _must(outcomes: Sequence[object]) -> None:
+def must(outcomes: Sequence[object]) -> None:
     for outcome in outcomes:
         if not isinstance(outcome, Done):
             raise RuntimeError(f"a measured command failed: {outcome}")

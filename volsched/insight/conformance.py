@@ -78,17 +78,15 @@ def read_vectors(lines: Iterable[bytes]) -> Iterator[Vector]:
             continue
         try:
             case = json.loads(line)
-            vector = Vector(case["id"], case["category"], case["input"], case["expected"])
+            vector = Vector(str(case["id"]), str(case["category"]), case["input"], case["expected"])
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise VectorError(
                 f"line {number} is not a vector ({error!r}); expected one JSON object with id, category, input "
                 "and expected"
             ) from None
-        if (
-            not isinstance(vector.input, dict)
-            or "pod" not in vector.input
-            or not isinstance(vector.expected, dict)
-        ):
+        if not (isinstance(vector.input, dict) and isinstance(vector.expected, dict)):
+            raise VectorError(f"line {number} ({vector.id}) is not a vector: input and expected must be objects")
+        if "pod" not in vector.input:
             raise VectorError(
                 f"line {number} ({vector.id}) is not a vector of the volume binder: its input has no pod; "
                 "vectors of the PV controller cannot be run yet"
@@ -97,12 +95,15 @@ def read_vectors(lines: Iterable[bytes]) -> Iterator[Vector]:
 
 
 def run_vector(vector: Vector) -> Outcome:
+    """A vector whose input cannot be read is a failure of its own, not of the run."""
     try:
         got = answer(vector.input)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise VectorError(f"{vector.id}: {error.title} at {place}: {first['msg']}") from None
+        return Outcome(vector, (Difference("input", "objects", f"{error.title} at {place}: {first['msg']}"),))
+    except (LookupError, TypeError, AttributeError) as error:
+        return Outcome(vector, (Difference("input", "objects", repr(error)),))
     return Outcome(vector, tuple(_differences(vector.expected, got)))
 
 

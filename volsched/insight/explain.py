@@ -62,7 +62,7 @@ def _groups(refused: list[Verdict]) -> list[dict[str, Any]]:
             "nodes": [
                 {
                     "node": verdict.node,
-                    "rejections": [asdict(rejection) for rejection in verdict.answer.rejections],
+                    "rejections": [asdict(rejection) for rejection in verdict.status.rejections],
                 }
                 for verdict in verdicts
             ],

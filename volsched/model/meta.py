@@ -13,6 +13,10 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 ROLLBACK = "pv.kubernetes.io/rollback"
+DEFAULT_CLASS_KEYS = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
 
 # Labels ----------------------------------------------------------------------------------------------
 HOSTNAME = "kubernetes.io/hostname"

@@ -142,12 +142,6 @@ def node_selector_matches(selector: NodeSelector, labels: Labels, *, name: str |
     return any(node_term_matches(term, labels, name=name) for term in selector.node_selector_terms)
 
 
-def node_selector_problems(selector: NodeSelector) -> list[str]:
-    """What is malformed in it: reported next to a mismatch, never instead of a match."""
-    problems = (node_term_problem(term) for term in selector.node_selector_terms)
-    return [problem for problem in problems if problem is not None]
-
-
 def _requirement_holds(requirement: Requirement, labels: Labels) -> bool:
     """A well-formed requirement against labels (which are not validated themselves)."""
     got = labels.get(requirement.key)

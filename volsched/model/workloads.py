@@ -124,8 +124,18 @@ class PodVolume:
     source: VolumeSource | None = None
 
 
+# What a claim volume reads as where it does not say which: the presence of the source makes the volume.
+_UNSAID: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("persistentVolumeClaim", {"claimName": ""}),
+    ("ephemeral", {"volumeClaimTemplate": {}}),
+)
+
+
 def _with_source(raw: Any) -> Any:
-    return {**raw, "source": read_source(raw)} if isinstance(raw, dict) else raw
+    if not isinstance(raw, dict):
+        return raw
+    unsaid = {name: {**empty, **raw[name]} for name, empty in _UNSAID if isinstance(raw.get(name), dict)}
+    return {**raw, **unsaid, "source": read_source(raw)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

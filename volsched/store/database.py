@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 
 from volsched.store.dialects import Dialect, dialect_of
-from volsched.store.errors import ConnectionLostError, NotMigratedError, StoreError
+from volsched.store.errors import ConnectionLostError, IntegrityBrokenError, NotMigratedError, StoreError
 
 DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 MIGRATE = "run: volsched migrate"
@@ -17,7 +17,7 @@ MISHAPS: tuple[tuple[str, type[StoreError], str], ...] = (
     ("UndefinedTable", NotMigratedError, f"there are no tables of volsched yet; {MIGRATE}"),
     ('relation "log_head" does not exist', NotMigratedError, f"there are no tables of volsched yet; {MIGRATE}"),
     ("file is not a database", StoreError, "this is not an SQLite database; check the path, or restore a backup"),
-    ("malformed", StoreError, "the database file is damaged; restore a backup, or export what verify accepts"),
+    ("malformed", IntegrityBrokenError, "the file is damaged; restore a backup, or export what verify accepts"),
     ("database or disk is full", StoreError, "the disk is full; nothing was lost, make room and try again"),
     ("unable to open database file", StoreError, "the file cannot be opened; check the directory and permissions"),
     ("readonly database", StoreError, "the database is read-only; check the file's permissions"),
@@ -77,7 +77,7 @@ def normal_url(url: str) -> str:
     """The URL with the driver that we use; refuses a scheme that we do not know."""
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise StoreError(f'"{url}" is not a database URL; use sqlite:///FILE or postgresql://HOST/NAME') from None
     scheme = parsed.drivername.partition("+")[0]
     if scheme not in DRIVERS:

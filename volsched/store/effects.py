@@ -300,8 +300,8 @@ def _attempts_if_held(connection: Connection, key: str, fence: int) -> int | Non
 def _give_back(
     database: Database, connection: Connection, keys: set[str], *, state: EffectState, error: str, **values: Any
 ) -> None:
-    # PostgreSQL's text holds no NUL, and whoever raised the error did not know that.
-    told = error.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_ERROR_CHARS]
+    # A database's text holds neither NUL nor half a surrogate pair, and whoever raised the error may not know that.
+    told = error.encode(errors="replace").decode().replace("\0", "?")[:MAX_ERROR_CHARS]
     _change(database, connection, keys, state=state, error=told, lease_owner=None, lease_until=None, **values)
 
 

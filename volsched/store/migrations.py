@@ -40,6 +40,11 @@ def newest() -> str:
     return head
 
 
+def is_known(revision: str) -> bool:
+    """Whether this program has the revision; one that it has not was written by a newer program."""
+    return revision in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+
+
 def _config() -> Config:
     """Migrations lie at the top of a checkout, and inside the package in a wheel."""
     config = Config()

@@ -33,6 +33,7 @@ from volsched.store.database import Database
 from volsched.store.effects import EffectState, lock_fences
 from volsched.store.errors import ConnectionLostError, Mark, NewerStoreError, NotMigratedError
 from volsched.store.rows import VIEWS, attempt_state, binding_state, object_state, rows_of
+from volsched.store.snapshots import write_snapshots
 
 FORMAT = 1
 """What this program reads and writes; a store says which formats may do so."""
@@ -259,6 +260,7 @@ def _write(database: Database, connection: Connection, batch: _Batch) -> None:
     if batch.events:
         dialect.insert(connection, tables.events, batch.events)
         write_views(database, connection, {stream: batch.states[stream] for stream in batch.changed})
+        write_snapshots(dialect, connection, batch.events, batch.states)
         dialect.move_head(connection, batch.head.position, batch.head.hash, batch.head.at)
     if batch.effects:
         _enqueue(database, connection, batch)

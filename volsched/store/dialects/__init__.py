@@ -3,7 +3,7 @@
 Both modules offer the same functions; `dialect_of` picks one by the engine's name.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, Table
@@ -40,6 +40,11 @@ class Dialect(Protocol):
 
     def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
         """The column is one of the keys, as one parameter: Core's IN has one per key, which is slow with many."""
+
+    def scan(
+        self, connection: Connection, table: Table, *, order: str, after: Any = None, until: Any = None
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows as the driver gives them, in chunks, by a column in (after, until]; None is no bound."""
 
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
         """The last version of each of these streams that has any."""

@@ -1,6 +1,6 @@
 """Hot statements on PostgreSQL: COPY for the log, arrays unnested into one statement for the views."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -23,6 +23,8 @@ from sqlalchemy import (
 # admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout. Errors without a state come from the
 # connection itself.
 SHUTDOWN_STATES = frozenset({"57P01", "57P02", "57P03", "57P05"})
+SCAN_CHUNK = 2_000
+"""Rows per round trip of a scan."""
 
 
 class Postgres:
@@ -64,6 +66,21 @@ class Postgres:
 
     def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
         return column == any_(literal(list(keys), ARRAY(Text)))
+
+    def scan(
+        self, connection: Connection, table: Table, *, order: str, after: Any = None, until: Any = None
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        names = ", ".join(f'"{column.name}"' for column in table.columns)
+        bounds = {f'"{order}" > %s': after, f'"{order}" <= %s': until}
+        asked = " AND ".join(words for words, bound in bounds.items() if bound is not None)
+        # A cursor of the server's: the client would hold the whole table otherwise.
+        with _driver(connection).cursor(name="volsched_scan", binary=True) as cursor:
+            cursor.execute(
+                f'SELECT {names} FROM {table.name} {"WHERE " + asked if asked else ""} ORDER BY "{order}"',
+                [bound for bound in bounds.values() if bound is not None],
+            )
+            while chunk := cursor.fetchmany(SCAN_CHUNK):
+                yield chunk
 
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
         return dict(

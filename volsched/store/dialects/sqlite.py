@@ -5,13 +5,16 @@ The driver's own transaction handling is switched off: a write transaction takes
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, event, func, select
 
 BUSY_TIMEOUT_MS = 30_000
+UNDECODABLE = "Could not decode to UTF-8"
+SCAN_CHUNK = 500
+"""Rows held at once in a scan: few enough to stay in the processor's cache."""
 PRAGMAS = (
     "journal_mode = WAL",
     "synchronous = FULL",
@@ -68,6 +71,24 @@ class Sqlite:
     def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
         return column.in_(select(func.json_each(json.dumps(list(keys))).table_valued("value").c.value))
 
+    def scan(
+        self, connection: Connection, table: Table, *, order: str, after: Any = None, until: Any = None
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        place = list(table.columns.keys()).index(order)
+        raw = _driver(connection)
+        try:
+            for chunk in _scan(raw, table, order, after, until):
+                yield chunk
+                after = chunk[-1][place]
+        except raw.OperationalError as error:
+            if UNDECODABLE not in str(error):
+                raise
+            # Somebody wrote bytes that are no text. The rows are read all the same, so that a check says where.
+            raw.text_factory = _lenient
+            yield from _scan(raw, table, order, after, until)
+        finally:
+            raw.text_factory = str
+
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
         return dict(
             _driver(connection).execute(
@@ -83,6 +104,22 @@ class Sqlite:
 
 def _driver(connection: Connection) -> Any:
     return connection.connection.driver_connection
+
+
+def _scan(raw: Any, table: Table, order: str, after: Any, until: Any) -> Iterator[list[tuple[Any, ...]]]:
+    names = ", ".join(column.name for column in table.columns)
+    bounds = {f"{order} > ?": after, f"{order} <= ?": until}
+    asked = " AND ".join(words for words, bound in bounds.items() if bound is not None)
+    cursor = raw.execute(
+        f"SELECT {names} FROM {table.name} {'WHERE ' + asked if asked else ''} ORDER BY {order}",
+        [bound for bound in bounds.values() if bound is not None],
+    )
+    while chunk := cursor.fetchmany(SCAN_CHUNK):
+        yield chunk
+
+
+def _lenient(text: bytes) -> str:
+    return text.decode(errors="backslashreplace")
 
 
 @cache

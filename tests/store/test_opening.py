@@ -1,0 +1,67 @@
+"""Opening a store: what is wrong with it is said at once, with the remedy."""
+
+import os
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from tests.store.histories import sql
+from volsched.store.database import Database, normal_url
+from volsched.store.errors import NewerStoreError, NotMigratedError, StoreError
+from volsched.store.migrations import newest
+from volsched.store.opening import migrate_store, open_store
+
+
+def test_a_fresh_file_is_migrated_and_opened(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    assert migrate_store(url) == (None, newest())
+    assert migrate_store(url) == (newest(), newest())
+    open_store(url).close()
+
+
+def test_opening_makes_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "new.db"
+    with pytest.raises(NotMigratedError, match=r"there is no store yet; run: volsched migrate"):
+        open_store(f"sqlite:///{file}")
+    assert not file.exists()
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"directory .*/gone does not exist; create it"):
+        migrate_store(f"sqlite:///{tmp_path / 'gone' / 'new.db'}")
+
+
+def test_tables_of_another_revision_are_told_apart(url: str, database: Database) -> None:
+    sql(database, "UPDATE alembic_version SET version_num = 'f999'")
+    for attempt in (open_store, migrate_store):
+        with pytest.raises(NewerStoreError, match="revision f999, which this program does not know"):
+            attempt(url)
+    sql(database, "DELETE FROM alembic_version")
+    with pytest.raises(NotMigratedError, match="run: volsched migrate"):
+        open_store(url)
+
+
+def test_a_store_for_newer_readers_is_not_opened(url: str, database: Database) -> None:
+    sql(database, "UPDATE log_head SET min_reader = 2")
+    with pytest.raises(NewerStoreError, match="readers of format 2 or newer"):
+        open_store(url)
+
+
+@pytest.mark.skipif(
+    "VOLSCHED_TEST_POSTGRES_URL" in os.environ, reason="the server's own rules are not ours to edit"
+)
+def test_a_wrong_password_is_told_and_not_shown(postgres_server: str) -> None:
+    engine = create_engine(normal_url(postgres_server), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        rules = Path(connection.execute(text("SHOW hba_file")).scalar_one())
+        rules.write_text(
+            f"local all stranger scram-sha-256\nhost all stranger all scram-sha-256\n{rules.read_text()}"
+        )
+        connection.execute(text("CREATE ROLE stranger LOGIN PASSWORD 'right'"))
+        connection.execute(text("SELECT pg_reload_conf()"))
+    engine.dispose()
+    url = make_url(postgres_server).set(username="stranger", password="wrong")
+    with pytest.raises(StoreError, match="the server refuses the password; check VOLSCHED_DATABASE_URL") as caught:
+        open_store(url.render_as_string(hide_password=False))
+    assert "wrong" not in str(caught.value)

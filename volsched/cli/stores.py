@@ -1,0 +1,72 @@
+"""What every command on a store shares: `--db`, opening it, and how its failures end the command."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+from volsched.cli.console import Exit, fail, stderr
+from volsched.settings import database_url
+from volsched.store.database import Database
+from volsched.store.errors import IntegrityBrokenError, StoreError
+from volsched.store.opening import open_store
+
+Db = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="URL|FILE",
+        help="The store: an SQLite file, or a URL; else VOLSCHED_DATABASE_URL, else a file of the user's.",
+    ),
+]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """A store's error ends the command with its message: 5 where what is stored is wrong, else 1."""
+    try:
+        yield
+    except IntegrityBrokenError as error:
+        fail(Exit.INTEGRITY, str(error))
+    except StoreError as error:
+        fail(Exit.FAILURE, str(error))
+
+
+@contextmanager
+def opened(db: str | None) -> Iterator[Database]:
+    """The store, ready for use."""
+    with explained():
+        database = open_store(database_url(db))
+        try:
+            yield database
+        finally:
+            database.close()
+
+
+@contextmanager
+def bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Progress by position, shown on stderr where that is a terminal."""
+    with Progress(console=stderr, disable=not stderr.is_terminal, transient=True) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def parse_time(text: str) -> int:
+    """Microseconds since 1970 of a time such as 2025-11-16T22:00:00Z; without a zone it is UTC."""
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        fail(Exit.USAGE, f'"{text}" is neither a position nor a time; give 1234 or 2025-11-16T22:00:00Z')
+    return _microseconds(given if given.tzinfo else given.replace(tzinfo=UTC))
+
+
+def now_us() -> int:
+    return _microseconds(datetime.now(UTC))
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(microseconds=1)

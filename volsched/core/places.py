@@ -1,0 +1,51 @@
+"""One node with all that serving a claim there depends on, shared by those who serve and those who explain."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from volsched.core.attach import attach_id
+from volsched.core.matching import Search
+from volsched.core.profile import Profile
+from volsched.core.snapshot import Snapshot
+from volsched.model.storage import Claim, Volume
+from volsched.model.workloads import Node
+
+Plan = list[tuple[Claim, Volume | None]]
+"""In serving order, the volume for each claim; None = to be provisioned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    snapshot: Snapshot
+    node: Node
+    profile: Profile
+    candidates: Mapping[str, Sequence[Volume]]
+    slots: Mapping[str, int]
+    """Attach slots left per driver; a driver that is not listed has no limit."""
+
+    def search(
+        self, claim: Claim, *, taken: Iterable[Volume] = (), slots: Mapping[str, int] | None = None
+    ) -> Search:
+        """A search for the claim here, with these volumes and no more than these slots left out."""
+        return Search(
+            claim=claim,
+            node=self.node,
+            taken={volume.name for volume in taken},
+            full_drivers={driver for driver, free in (slots or {}).items() if free <= 0},
+            enforce_match_fields=self.profile.enforce_match_fields,
+        )
+
+    def provisioner_of(self, claim: Claim) -> str:
+        return self.snapshot.classes[claim.class_name].provisioner
+
+
+def slots_after(slots: Mapping[str, int], volumes: Iterable[Volume]) -> Mapping[str, int]:
+    """What is left of the attach slots once these volumes are attached; below 0 they do not fit."""
+    if not slots:
+        return slots
+    left = dict(slots)
+    for volume in volumes:
+        attached_as = attach_id(volume)
+        if attached_as is not None and attached_as.driver in left:
+            left[attached_as.driver] -= 1
+    return left

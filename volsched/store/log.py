@@ -1,0 +1,90 @@
+"""Reading the log: its head, its tail, one stream, one binding, and what an object was at a position.
+
+This is the one place where stored events are turned into what the fold understands (`fold_event`): data parsed and
+brought forward to today's schema.
+"""
+
+from pydantic_core import from_json
+from sqlalchemy import Connection, Select, func, select
+
+from volsched.core.fold import State, evolve
+from volsched.events.catalogue import CATALOGUE
+from volsched.events.envelope import Event
+from volsched.events.upcast import upcast
+from volsched.store import tables
+from volsched.store.errors import NewerStoreError, NotMigratedError
+from volsched.store.snapshots import newest_snapshot
+from volsched.store.transaction import FORMAT, Head
+
+_events = tables.events
+_SCHEMAS = {name: entry.schema for name, entry in CATALOGUE.items()}
+
+
+def read_head(connection: Connection) -> Head:
+    """Where the log ends; refuses a store that asks for newer readers."""
+    row = connection.execute(select(tables.log_head)).one_or_none()
+    if row is None:
+        raise NotMigratedError("the store has no head; run: volsched migrate")
+    if row.min_reader > FORMAT:
+        raise NewerStoreError(
+            f"the store asks for readers of format {row.min_reader} or newer and this program reads format "
+            f"{FORMAT}; install the newer volsched"
+        )
+    return Head(row.position, bytes(row.hash), row.at)
+
+
+def tail(connection: Connection, *, after: int, limit: int) -> list[Event]:
+    """The events that follow a position, in order. Positions are commit-ordered: none can appear behind."""
+    return _read(connection, select(_events).where(_events.c.position > after).limit(limit))
+
+
+def read_stream(
+    connection: Connection, stream: str, *, after_version: int = 0, limit: int | None = None
+) -> list[Event]:
+    asked = select(_events).where(_events.c.stream == stream, _events.c.version > after_version)
+    return _read(connection, asked.limit(limit), by_version=True)
+
+
+def events_of_binding(connection: Connection, binding: str) -> list[Event]:
+    """Everything that was done for a binding, over all streams."""
+    return _read(connection, select(_events).where(_events.c.binding == binding))
+
+
+def event(connection: Connection, position: int) -> Event | None:
+    found = _read(connection, select(_events).where(_events.c.position == position))
+    return found[0] if found else None
+
+
+def position_at(connection: Connection, time: int) -> int:
+    """The last position that was written at or before a time; 0 where there is none. `at` never decreases."""
+    # In two steps, each answered by the index on time alone.
+    at = connection.execute(select(func.max(_events.c.at)).where(_events.c.at <= time)).scalar()
+    last = connection.execute(select(func.max(_events.c.position)).where(_events.c.at == at)).scalar()
+    return int(last or 0)
+
+
+def state_as_of(connection: Connection, stream: str, *, position: int) -> State | None:
+    """What a stream had become at a position: its newest snapshot until then, and the few events since."""
+    state = newest_snapshot(connection, stream, position=position)
+    since = 0 if state is None else state.version
+    asked = select(_events).where(
+        _events.c.stream == stream, _events.c.version > since, _events.c.position <= position
+    )
+    for it in _read(connection, asked, by_version=True):
+        state = fold_event(state, it.position, it.version, it.type, it.schema, it.at, it.data)
+    return state
+
+
+def fold_event(
+    state: State | None, position: int, version: int, type_: str, schema: int, at: int, text: str
+) -> State:
+    """The stream's state after a stored event of any schema. Every replay goes through here."""
+    data = from_json(text)
+    if schema != _SCHEMAS.get(type_):
+        data = upcast(type_, schema, data)
+    return evolve(state, type_=type_, version=version, position=position, at=at, data=data)
+
+
+def _read(connection: Connection, asked: Select[tuple[object, ...]], *, by_version: bool = False) -> list[Event]:
+    ordered = asked.order_by(_events.c.version if by_version else _events.c.position)
+    return [Event._make(row) for row in connection.execute(ordered)]

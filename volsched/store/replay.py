@@ -1,0 +1,136 @@
+"""Folding the whole log in memory, and proving on the way that it is one: dense, ordered, unbroken.
+
+The loop in `fold_chunks` sees every event ever written, so it is made for speed: rows come from the driver as
+plain tuples in chunks, nothing is built per event but the new state, and the garbage collector rests meanwhile,
+since states hold no cycles and it would walk all of them again and again.
+"""
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection
+
+from volsched.core.fold import AttemptState, BindingState, FoldError, ObjectState, State, UnknownState
+from volsched.events.envelope import GENESIS, link
+from volsched.events.streams import ATTEMPT, BINDING, noun_and_key
+from volsched.store import tables
+from volsched.store.dialects import dialect_of
+from volsched.store.findings import BrokenLogError, Finding
+from volsched.store.log import fold_event
+from volsched.store.rows import VIEWS
+from volsched.store.transaction import Head
+
+Progress = Callable[[int], None]
+"""Called now and then with the position that is reached."""
+
+MISSING = "the event is missing"
+SKIPS = "its stream does not go on here"
+BACKWARDS = "time runs backwards"
+NOT_LINKED = "the event, or the one before, is not what was once written"
+_STATE_OF_NOUN: Mapping[str, type[State]] = {BINDING: BindingState, ATTEMPT: AttemptState}
+
+
+@dataclass(slots=True)
+class Folded:
+    """What all streams have become at a position of the log."""
+
+    head: Head = field(default_factory=lambda: Head(0, GENESIS, 0))
+    states: dict[str, State] = field(default_factory=dict)
+
+
+def fold_log(
+    connection: Connection, *, until: int | None = None, check: bool = True, progress: Progress | None = None
+) -> Folded:
+    """Fold all events up to a position; BrokenLogError at the first that cannot be what was once written there.
+
+    `check` covers the hash chain; that positions, versions and times are in order is always looked at.
+    """
+    folded = Folded()
+    # From the very first row, not from position 1: a row before that would be a forgery.
+    scan = dialect_of(connection.engine).scan(connection, tables.events, order="position", until=until)
+    with collector_resting():
+        fold_chunks(scan, folded, check=check, progress=progress)
+        check_nouns(folded.states)
+    return folded
+
+
+def fold_tail(connection: Connection, folded: Folded) -> None:
+    """Go on, in place, from where `folded` stands to the end of the log."""
+    after = folded.head.position
+    fold_chunks(
+        dialect_of(connection.engine).scan(connection, tables.events, order="position", after=after), folded
+    )
+
+
+def fold_chunks(
+    chunks: Iterable[Sequence[tuple[Any, ...]]],
+    folded: Folded,
+    *,
+    check: bool = True,
+    progress: Progress | None = None,
+) -> None:
+    """Fold rows of the log onto what there is, in place."""
+    states = folded.states
+    expected, previous, last_at = folded.head.position, folded.head.hash, folded.head.at
+    position = expected
+    try:
+        for chunk in chunks:
+            for position, stream, version, type_, schema, at, actor, cause, binding, data, hash_ in chunk:
+                expected += 1
+                if position != expected:
+                    raise _not_dense(expected, position)
+                if check:
+                    previous = link(
+                        previous, position, stream, version, type_, schema, at, actor, cause, binding, data
+                    )
+                    if previous != hash_:
+                        raise _broken(position, NOT_LINKED, column="hash", expected=previous, got=hash_)
+                state = states.get(stream)
+                if version != (1 if state is None else state.version + 1):
+                    wanted = 1 if state is None else state.version + 1
+                    raise _broken(position, SKIPS, column="version", expected=wanted, got=version)
+                if at < last_at:
+                    raise _broken(position, BACKWARDS, column="at", expected=last_at, got=at)
+                last_at = at
+                states[stream] = fold_event(state, position, version, type_, schema, at, data)
+            folded.head = Head(position, hash_, last_at)
+            if progress is not None:
+                progress(position)
+    except (FoldError, LookupError, TypeError, ValueError, AttributeError) as error:
+        # Whatever a payload that is not what the catalogue says leads to; the position says which.
+        raise _broken(position, f"the event cannot follow what was before: {error}") from error
+
+
+def check_nouns(states: Mapping[str, State]) -> None:
+    """An object's events in the stream of a binding, say, can be linked and folded, but have no row anywhere."""
+    for stream, state in states.items():
+        noun, _ = noun_and_key(stream)
+        wanted = _STATE_OF_NOUN.get(noun, ObjectState if noun in VIEWS else UnknownState)
+        if not isinstance(state, wanted | UnknownState):
+            raise BrokenLogError(
+                Finding(problem="its events are not those of its kind", table="events", key=stream)
+            )
+
+
+def _not_dense(expected: int, got: int) -> BrokenLogError:
+    if got < expected:
+        return _broken(got, "there is an event before the first")
+    return _broken(expected, MISSING)
+
+
+def _broken(position: int, problem: str, **found: Any) -> BrokenLogError:
+    return BrokenLogError(Finding(problem=problem, position=position, **found))
+
+
+@contextmanager
+def collector_resting() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
