@@ -106,8 +106,7 @@ def test_a_tail_cut_with_its_head_is_found_with_the_anchor(run: Run, db: Path, t
         db, "UPDATE log_head SET (position, hash, at) = (SELECT position, hash, at FROM events WHERE position = 5)"
     )
     assert run("rebuild", *words).code == 0
-    sql_free = "DELETE FROM effects"
-    tamper(db, sql_free)
+    tamper(db, "DELETE FROM effects")
     assert run("verify", *words).code == 0
     for given in (anchor, export):
         ran = run("verify", *words, "--anchor", str(given))

@@ -418,9 +418,8 @@ def test_next_due_is_when_a_claim_would_find_something(database: Database) -> No
     assert next_due(database, queue="prebind") is None
 
 
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
 def test_on_postgres_a_claim_does_not_wait_for_writers(database: Database) -> None:
-    if database.engine.dialect.name == "sqlite":
-        pytest.skip("SQLite has one write lock for everything")
     must(database, queue_up(effect("a"), effect("b")))
     with database.write() as connection:
         lock_head(database, connection)
@@ -428,10 +427,9 @@ def test_on_postgres_a_claim_does_not_wait_for_writers(database: Database) -> No
         assert retry_later(database, key="a", fence=held.fence, due=NOW, error="no") is Retry.RETRYING
 
 
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
 def test_on_postgres_a_lease_cannot_be_taken_over_while_its_outcome_is_recorded(database: Database) -> None:
     """`decide` runs between the check of the fence and the commit: just where a claim must find nothing."""
-    if database.engine.dialect.name == "sqlite":
-        pytest.skip("SQLite has one write lock for everything")
     meanwhile: list[list[Claimed]] = []
 
     def decide(_: States) -> Decision:

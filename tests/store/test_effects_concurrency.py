@@ -66,25 +66,34 @@ def record(claimed: Claimed, *, actor: str) -> Command:
     )
 
 
+def take(database: Database, name: str, queue: str, now: int) -> list[Claimed]:
+    return claim(database, queue=queue, owner=name, limit=25, now=now, lease_for=LEASE, max_attempts=1_000)
+
+
+def carry_out(database: Database, name: str, claimed: list[Claimed], clock: "Synchronized[int]") -> None:
+    """The first effect of a batch fails once; the others are recorded."""
+    if claimed and claimed[0].attempts == 1:
+        failed = claimed.pop(0)
+        retry_later(database, key=failed.key, fence=failed.fence, due=clock.value, error="flaky")
+    for outcome in execute(database, [record(entry, actor=name) for entry in claimed], now=clock.value):
+        # While time stands still no lease runs out, and a lost one means that an effect was claimed twice.
+        if not isinstance(outcome, Done) and (clock.value == NOW or not isinstance(outcome, DeposedError)):
+            raise outcome
+
+
 def drain(url: str, name: str, clock: "Synchronized[int]", start: Barrier, finish: Event) -> None:
-    """Work until told to finish and nothing is left. The first effect of every batch fails once."""
+    """Work until told to finish and nothing is left."""
     database = open_database(url)
+    # All hold a batch before any goes on: SQLite's lock is unfair, and one could do everything before the others.
+    first = take(database, name, QUEUES[0], clock.value)
     start.wait(PATIENCE_S)
+    carry_out(database, name, first, clock)
     while True:
         told_to_finish, worked = finish.is_set(), False
         for queue in QUEUES:
-            claimed = claim(
-                database, queue=queue, owner=name, limit=25, now=clock.value, lease_for=LEASE, max_attempts=1_000
-            )
+            claimed = take(database, name, queue, clock.value)
             worked = worked or bool(claimed)
-            if claimed and claimed[0].attempts == 1:
-                failed = claimed.pop(0)
-                retry_later(database, key=failed.key, fence=failed.fence, due=clock.value, error="flaky")
-            outcomes = execute(database, [record(entry, actor=name) for entry in claimed], now=clock.value)
-            for outcome in outcomes:
-                # While time stands still no lease runs out, and a lost one means that an effect was claimed twice.
-                if not isinstance(outcome, Done) and (clock.value == NOW or not isinstance(outcome, DeposedError)):
-                    raise outcome
+            carry_out(database, name, claimed, clock)
         if not worked:
             if told_to_finish and not counts(database):
                 return
@@ -161,7 +170,7 @@ def test_workers_do_everything_once_and_each_lane_in_order(queue: Database, url:
         for command in steps(STEPS // 2, STEPS):
             must(queue, command)
     assert_all_done_once_and_in_order(queue)
-    assert len({event.actor for event in log(queue)}) > 2, "one worker did it all, which shows nothing"
+    assert {event.actor for event in log(queue)} == {"test", "w0", "w1", "w2", "w3"}
 
 
 def test_a_killed_worker_is_replaced_when_its_leases_run_out(queue: Database, url: str) -> None:

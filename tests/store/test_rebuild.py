@@ -151,12 +151,14 @@ def test_writers_go_on_while_views_are_repaired(url: str, database: Database) ->
     fill(database)
     damage = "UPDATE volumes SET phase = 'Lost' WHERE key = 'a'"
     with writing(url) as told:
-        for _ in range(5):
+        rounds = 0
+        while rounds < 5 or len(told) < 20:
+            rounds += 1
+            assert rounds < 1_000, "the writer does not get on"
             sql(database, damage)
             repaired = {(it.key, it.column) for it in rebuild(database).findings}
             assert repaired == {("a", "phase")}
     assert told == list(dict.fromkeys(told))
-    assert len(told) > 5
     report = verify(database)
     assert report.ok
     assert report.head.position == 15 + len(told)

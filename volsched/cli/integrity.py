@@ -214,7 +214,7 @@ def import_file(
             with explained():
                 manifest = verify_export(lines)
         else:
-            with opened(db) as database, bar("Importing", 0) as progress:
+            with opened(db) as database, bar("Importing", None) as progress:
                 manifest = import_log(database, lines, progress=progress)
     done = "verified" if check else "imported"
     stdout.print(f"{manifest.count} events {done}, positions {manifest.first} to {manifest.last}")

@@ -48,8 +48,8 @@ def opened(db: str | None) -> Iterator[Database]:
 
 
 @contextmanager
-def bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Progress by position, shown on stderr where that is a terminal."""
+def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Progress by position, shown on stderr where that is a terminal; None: nobody knows how far it goes."""
     with Progress(console=stderr, disable=not stderr.is_terminal, transient=True) as progress:
         task = progress.add_task(label, total=total)
         yield lambda done: progress.update(task, completed=done)

@@ -300,7 +300,7 @@ def _attempts_if_held(connection: Connection, key: str, fence: int) -> int | Non
 def _give_back(
     database: Database, connection: Connection, keys: set[str], *, state: EffectState, error: str, **values: Any
 ) -> None:
-    # A database's text holds neither NUL nor half a surrogate pair, and whoever raised the error may not know that.
+    # Text in a database holds neither NUL nor half a surrogate pair, and whoever raised it may not know that.
     told = error.encode(errors="replace").decode().replace("\0", "?")[:MAX_ERROR_CHARS]
     _change(database, connection, keys, state=state, error=told, lease_owner=None, lease_until=None, **values)
 

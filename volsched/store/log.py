@@ -79,7 +79,8 @@ def fold_event(
     state: State | None, position: int, version: int, type_: str, schema: int, at: int, text: str
 ) -> State:
     """The stream's state after a stored event of any schema. Every replay goes through here."""
-    data = from_json(text)
+    # Only keys are looked up among strings seen before: they repeat, most values do not.
+    data = from_json(text, cache_strings="keys")
     if schema != _SCHEMAS.get(type_):
         data = upcast(type_, schema, data)
     return evolve(state, type_=type_, version=version, position=position, at=at, data=data)

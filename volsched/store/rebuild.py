@@ -17,7 +17,7 @@ from volsched.store.database import Database
 from volsched.store.differences import NOUN_OF_TABLE, Key, compare_views, findings_of, key_of, rows_expected
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.log import read_head
-from volsched.store.replay import Folded, Progress, fold_log, fold_tail
+from volsched.store.replay import Folded, Progress, collector_resting, fold_log, fold_tail
 from volsched.store.transaction import lock_head
 from volsched.store.verify import wrong_snapshots
 
@@ -37,7 +37,7 @@ class Repair:
 
 def rebuild(database: Database, *, progress: Progress | None = None) -> Repair:
     """Bring every folded table to the fold of the log; BrokenLogError where the log itself cannot be trusted."""
-    with database.read() as connection:
+    with database.read() as connection, collector_resting():
         read_head(connection)
         folded = fold_log(connection, progress=progress)
         suspects: dict[Table, list[Key]] = {}

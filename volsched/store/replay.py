@@ -1,8 +1,7 @@
 """Folding the whole log in memory, and proving on the way that it is one: dense, ordered, unbroken.
 
 The loop in `fold_chunks` sees every event ever written, so it is made for speed: rows come from the driver as
-plain tuples in chunks, nothing is built per event but the new state, and the garbage collector rests meanwhile,
-since states hold no cycles and it would walk all of them again and again.
+plain tuples in chunks, nothing is built per event but the new state, and the garbage collector rests meanwhile.
 """
 
 import gc
@@ -15,7 +14,7 @@ from sqlalchemy import Connection
 
 from volsched.core.fold import AttemptState, BindingState, FoldError, ObjectState, State, UnknownState
 from volsched.events.envelope import GENESIS, link
-from volsched.events.streams import ATTEMPT, BINDING, noun_and_key
+from volsched.events.streams import ATTEMPT, BINDING
 from volsched.store import tables
 from volsched.store.dialects import dialect_of
 from volsched.store.findings import BrokenLogError, Finding
@@ -30,7 +29,11 @@ MISSING = "the event is missing"
 SKIPS = "its stream does not go on here"
 BACKWARDS = "time runs backwards"
 NOT_LINKED = "the event, or the one before, is not what was once written"
-_STATE_OF_NOUN: Mapping[str, type[State]] = {BINDING: BindingState, ATTEMPT: AttemptState}
+_STATE_OF_NOUN: Mapping[str, type[State]] = {
+    **dict.fromkeys(VIEWS, ObjectState),
+    BINDING: BindingState,
+    ATTEMPT: AttemptState,
+}
 
 
 @dataclass(slots=True)
@@ -107,12 +110,10 @@ def fold_chunks(
 def check_nouns(states: Mapping[str, State]) -> None:
     """An object's events in the stream of a binding, say, can be linked and folded, but have no row anywhere."""
     for stream, state in states.items():
-        noun, _ = noun_and_key(stream)
-        wanted = _STATE_OF_NOUN.get(noun, ObjectState if noun in VIEWS else UnknownState)
-        if not isinstance(state, wanted | UnknownState):
-            raise BrokenLogError(
-                Finding(problem="its events are not those of its kind", table="events", key=stream)
-            )
+        kind = type(state)
+        if kind is not _STATE_OF_NOUN.get(stream.partition("/")[0]) and kind is not UnknownState:
+            problem = "its events are not those of its kind"
+            raise BrokenLogError(Finding(problem=problem, table=tables.events.name, key=stream))
 
 
 def _not_dense(expected: int, got: int) -> BrokenLogError:
@@ -127,10 +128,16 @@ def _broken(position: int, problem: str, **found: Any) -> BrokenLogError:
 
 @contextmanager
 def collector_resting() -> Iterator[None]:
+    """No garbage collection while very many objects without cycles are made: it would walk them all each time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if gc.get_freeze_count() == 0:
+                # All that was made counts as young now and would be walked at once. This makes it old instead, for
+                # nothing; a process that has frozen objects of its own keeps them so.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

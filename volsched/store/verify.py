@@ -17,7 +17,7 @@ from volsched.store.differences import compare_views
 from volsched.store.errors import StoreError
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.log import event, fold_event, read_head, read_stream
-from volsched.store.replay import Folded, Progress, fold_log
+from volsched.store.replay import Folded, Progress, collector_resting, fold_log
 from volsched.store.snapshots import EVERY, dumped
 from volsched.store.transaction import Head
 
@@ -71,7 +71,7 @@ def parse_anchor(text: str) -> Anchor:
 
 def verify(database: Database, *, anchor: Anchor | None = None, progress: Progress | None = None) -> Report:
     """Check everything that can be known for certain. What is wrong is reported, never repaired."""
-    with database.read() as connection:
+    with database.read() as connection, collector_resting():
         head = read_head(connection)
         report = Report(head)
         try:
