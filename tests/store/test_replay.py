@@ -99,7 +99,7 @@ NEVER_WRITTEN = [
     ("attempt/z", 1, "AttemptRepeated", '{"decided_at":1}', "an attempt is repeated before it is made"),
     ("volume/z", 1, "VolumeCreated", "{}", "the event cannot follow what was before: 'patch'"),
     ("volume/z", 1, "VolumeCreated", '{"patch":"text"}', "the event cannot follow what was before"),
-    ("volume/z", 1, "VolumeCreated", "{", "the event cannot follow what was before: EOF"),
+    ("volume/z", 1, "VolumeCreated", "{", "the event cannot follow what was before: unexpected end"),
 ]
 
 

@@ -83,6 +83,17 @@ def test_a_refused_command_does_not_touch_its_neighbours(database: Database) -> 
     assert [event.stream for event in log(database)] == ["volume/a", "volume/b"]
 
 
+def test_an_integer_that_could_not_be_read_back_is_refused(database: Database) -> None:
+    (refused, taken) = run(
+        database, change_volume("a", {"x": 2**64}), change_volume("a", {"x": 2**64 - 1, "y": 1.5, "z": "é\u2028"})
+    )
+    assert isinstance(refused, CatalogueError)
+    assert "write such a value as a string" in str(refused)
+    assert isinstance(taken, Done)
+    (row,) = rows(database, tables.volumes)
+    assert row["manifest"] == '{"x":18446744073709551615,"y":1.5,"z":"é\u2028"}'
+
+
 def test_a_row_the_database_refuses_fails_its_own_command_only(database: Database) -> None:
     """Two owner legs for one volume: refused by the index, found by halving the batch."""
     must(database, *(create_volume(name) for name in "abcde"))

@@ -75,7 +75,7 @@ class FoldError(Exception):
     """An event that cannot follow what its stream has become: the log is not one that we wrote."""
 
 
-def evolve(state: State | None, *, type_: str, version: int, position: int, at: int, data: Data) -> State:
+def evolve(state: State | None, type_: str, version: int, position: int, at: int, data: Data) -> State:
     """The stream's state after the event."""
     return _STEPS.get(type_, _pass)(state, version, position, at, data)
 

@@ -5,7 +5,6 @@ position. Canonical bytes make it independent of who wrote the JSON.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,11 +13,6 @@ import orjson
 
 GENESIS = bytes(32)
 """What stands for the hash before the first event."""
-
-# orjson is eight times faster but knows no integer beyond 64 bits; the few values that hold one take the slow way.
-_encode_any = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False, allow_nan=False
-).encode
 
 
 class Event(NamedTuple):
@@ -51,11 +45,11 @@ class NewEvent:
 
 
 def canonical(data: Any) -> str:
-    """The one spelling of a JSON value: sorted keys, no blanks, no escapes that are not needed."""
-    try:
-        return orjson.dumps(data, option=orjson.OPT_SORT_KEYS).decode()
-    except TypeError:
-        return _encode_any(data)
+    """The one spelling of a JSON value: sorted keys, no blanks, no escapes that are not needed.
+
+    Raises TypeError for what could not be read back as it was, such as an integer beyond 64 bits.
+    """
+    return orjson.dumps(data, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def link(

@@ -4,7 +4,7 @@ This is the one place where stored events are turned into what the fold understa
 brought forward to today's schema.
 """
 
-from pydantic_core import from_json
+import orjson
 from sqlalchemy import Connection, Select, func, select
 
 from volsched.core.fold import State, evolve
@@ -79,11 +79,10 @@ def fold_event(
     state: State | None, position: int, version: int, type_: str, schema: int, at: int, text: str
 ) -> State:
     """The stream's state after a stored event of any schema. Every replay goes through here."""
-    # Only keys are looked up among strings seen before: they repeat, most values do not.
-    data = from_json(text, cache_strings="keys")
+    data = orjson.loads(text)
     if schema != _SCHEMAS.get(type_):
         data = upcast(type_, schema, data)
-    return evolve(state, type_=type_, version=version, position=position, at=at, data=data)
+    return evolve(state, type_, version, position, at, data)
 
 
 def _read(connection: Connection, asked: Select[tuple[object, ...]], *, by_version: bool = False) -> list[Event]:

@@ -250,7 +250,12 @@ def place(new: NewEvent, actor: str, at: int, position: int, version: int, previ
     if not stream.isprintable() or not (binding is None or binding.isprintable()):
         raise CatalogueError(f"{stream!r} and {binding!r} may not hold control characters")
     schema = check_payload(type_, stream.partition("/")[0], new.data).schema
-    data = canonical(new.data)
+    try:
+        data = canonical(new.data)
+    except TypeError as error:
+        raise CatalogueError(
+            f"{type_} of {stream} cannot be stored: {error}; write such a value as a string"
+        ) from None
     hash_ = link(previous, position, stream, version, type_, schema, at, actor, cause, binding, data)
     return Event(position, stream, version, type_, schema, at, actor, cause, binding, data, hash_)
 
