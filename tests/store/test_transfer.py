@@ -91,7 +91,15 @@ def test_data_is_json_that_people_can_read(database: Database) -> None:
 
 
 def test_numbers_come_back_exactly(database: Database) -> None:
-    odd = {"small": 1e-300, "big": 10**25, "float": 1e16, "zero": -0.0, "third": 1 / 3, "whole": 2.0}
+    odd = {
+        "small": 1e-300,
+        "big": 2**63 - 1,
+        "large": 1e25,
+        "float": 1e16,
+        "zero": -0.0,
+        "third": 1 / 3,
+        "whole": 2.0,
+    }
     must(database, change_volume("a", {"spec": odd}))
     lines, right = exported(database), views(database)
     import_log(emptied(database), lines)

@@ -197,6 +197,8 @@ def test_input_beyond_the_size_limit_is_refused() -> None:
     ("text", "expected"),
     [
         ("a: " + "9" * 5000, "more than 64 digits"),
+        ("a: 9223372036854775808", "beyond 64 bits"),
+        ('{"a": -9223372036854775809}', "beyond 64 bits"),
         ("a: 0x" + "f" * 5000, "more than 64 digits"),
         ('{"a": ' + "9" * 5000 + "}", "more than 64 digits"),
         ("a: .inf", "not a finite number"),

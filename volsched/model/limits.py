@@ -3,6 +3,7 @@
 import math
 
 from volsched.model.problems import Defect, Path, shown
+from volsched.model.quantity import INT64_MAX
 
 BYTES_MAX = 256 * 2**20
 DEPTH_MAX = 64
@@ -28,7 +29,12 @@ def whole_number(text: str, base: int = 10) -> int:
     """The integer written in `text`; ValueError where it is none."""
     if len(text) > DIGITS_MAX:
         raise UnfitError(f"is a number of more than {DIGITS_MAX} digits; put it in quotes", seen=shown(text))
-    return int(text, base)
+    number = int(text, base)
+    if abs(number) > INT64_MAX:
+        raise UnfitError(
+            "is an integer beyond 64 bits, which nothing downstream keeps; put it in quotes", seen=text
+        )
+    return number
 
 
 def real_number(text: str) -> float:
