@@ -30,8 +30,11 @@ lint: $(READY)  ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## cost of a decision, as a ratio to a baseline measured in the same run
+bench: $(READY)  ## what our work costs, as ratios to baselines measured in the same run
 	$(BIN)/volsched bench decide
+	$(BIN)/volsched bench log
+	$(BIN)/volsched bench replay
+	$(BIN)/volsched bench restart
 
 lock: $(READY)  ## write requirements.lock anew (newest versions that pyproject.toml allows)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
