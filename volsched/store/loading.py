@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Select, select
 from volsched.core.fold import State
 from volsched.events.streams import BINDING
 from volsched.store import tables
+from volsched.store.collector import collector_resting
 from volsched.store.errors import IntegrityBrokenError
 from volsched.store.rows import VIEWS, Row, binding_state, object_state
 
@@ -27,6 +28,11 @@ class World:
 def load_world(connection: Connection) -> World:
     """One picture of the views; refuses a head that is not the log's last event."""
     position = _checked_head(connection)
+    with collector_resting():
+        return World(position, _load_states(connection))
+
+
+def _load_states(connection: Connection) -> dict[str, State]:
     states: dict[str, State] = {}
     for noun, (table, _) in VIEWS.items():
         for row in _rows(connection, select(table)):
@@ -37,7 +43,7 @@ def load_world(connection: Connection) -> World:
         legs.setdefault(leg["binding"], []).append(leg)
     for row in _rows(connection, select(tables.bindings).where(tables.bindings.c.open)):
         states[f"{BINDING}/{row['id']}"] = binding_state(row, legs.get(row["id"], []))
-    return World(position, states)
+    return states
 
 
 def _rows(connection: Connection, query: Select[Any]) -> Iterator[Row]:

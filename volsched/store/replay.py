@@ -4,9 +4,7 @@ The loop in `fold_chunks` sees every event ever written, so it is made for speed
 plain tuples in chunks, nothing is built per event but the new state, and the garbage collector rests meanwhile.
 """
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +14,7 @@ from volsched.core.fold import AttemptState, BindingState, FoldError, ObjectStat
 from volsched.events.envelope import GENESIS, link
 from volsched.events.streams import ATTEMPT, BINDING
 from volsched.store import tables
+from volsched.store.collector import collector_resting
 from volsched.store.dialects import dialect_of
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.log import fold_event
@@ -124,20 +123,3 @@ def _not_dense(expected: int, got: int) -> BrokenLogError:
 
 def _broken(position: int, problem: str, **found: Any) -> BrokenLogError:
     return BrokenLogError(Finding(problem=problem, position=position, **found))
-
-
-@contextmanager
-def collector_resting() -> Iterator[None]:
-    """No garbage collection while very many objects without cycles are made: it would walk them all each time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if gc.get_freeze_count() == 0:
-                # All that was made counts as young now and would be walked at once. This makes it old instead, for
-                # nothing; a process that has frozen objects of its own keeps them so.
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()

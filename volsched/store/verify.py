@@ -12,12 +12,13 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from volsched.store import tables
+from volsched.store.collector import collector_resting
 from volsched.store.database import Database
 from volsched.store.differences import compare_views
 from volsched.store.errors import StoreError
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.log import event, fold_event, read_head, read_stream
-from volsched.store.replay import Folded, Progress, collector_resting, fold_log
+from volsched.store.replay import Folded, Progress, fold_log
 from volsched.store.snapshots import EVERY, dumped
 from volsched.store.transaction import Head
 

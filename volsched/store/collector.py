@@ -1,0 +1,22 @@
+"""Keeping Python's garbage collector from walking what is being loaded, again and again."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def collector_resting() -> Iterator[None]:
+    """No garbage collection while very many objects without cycles are made: it would walk them all each time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            if gc.get_freeze_count() == 0:
+                # All that was made counts as young now and would be walked at once. This makes it old instead, for
+                # nothing; a process that has frozen objects of its own keeps them so.
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
