@@ -84,6 +84,12 @@ def test_a_url_of_an_unknown_kind_is_refused(wrong: str) -> None:
         open_database(wrong)
 
 
+def test_a_url_that_cannot_be_read_does_not_show_its_password() -> None:
+    with pytest.raises(StoreError, match="is not a database URL") as caught:
+        open_database("postgresql://me:secret@[::1/name")
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)
 def test_a_wrong_database_or_host_is_named(url: str) -> None:
     database = open_database(url.replace("/test_", "/nope_"))

@@ -78,7 +78,11 @@ def normal_url(url: str) -> str:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise StoreError(f'"{url}" is not a database URL; use sqlite:///FILE or postgresql://HOST/NAME') from None
+        # What cannot be parsed may still hold a password, anywhere before its last "@".
+        shown = url if "@" not in url else f"…@{url.rpartition('@')[2]}"
+        raise StoreError(
+            f'"{shown}" is not a database URL; use sqlite:///FILE or postgresql://HOST/NAME'
+        ) from None
     scheme = parsed.drivername.partition("+")[0]
     if scheme not in DRIVERS:
         known = "sqlite and postgresql"
