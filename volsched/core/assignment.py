@@ -16,7 +16,7 @@ from volsched.core.attach import attach_id
 from volsched.model.storage import Volume
 
 # Splits until we give up: a pod with a dozen claims or more of which almost, but not quite, enough can be
-# provisioned (measured: up to a second for a node). Giving up refuses the node; it never books anything twice.
+# provisioned (measured: 2.4 s a node for 12 claims). Giving up refuses the node; it never books anything twice.
 SEARCH_LIMIT = 250
 
 

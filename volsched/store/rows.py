@@ -11,7 +11,6 @@ from sqlalchemy import Table
 
 from volsched.core.fold import Assumed, AttemptState, BindingState, LegState, ObjectState, State
 from volsched.events.envelope import canonical
-from volsched.events.streams import ATTEMPT, BINDING
 from volsched.model.meta import BETA_STORAGE_CLASS, SELECTED_NODE, ZONE
 from volsched.model.quantity import INT64_MAX, QuantityError, parse_quantity
 from volsched.store import tables
@@ -278,6 +277,3 @@ def attempt_state(row: Mapping[str, Any]) -> AttemptState:
         decided_at=row["decided_at"],
         times=row["count"],
     )
-
-
-STREAM_NOUNS = (*VIEWS, BINDING, ATTEMPT)

@@ -23,12 +23,12 @@ def scratch_store(server: str | None = None) -> Iterator[Database]:
             yield database
         return
     name = f"volsched_scratch_{uuid4().hex[:12]}"
-    _administer(server, f"CREATE DATABASE {name}")
+    administer(server, f"CREATE DATABASE {name}")
     try:
         with _opened(make_url(server).set(database=name).render_as_string(hide_password=False)) as database:
             yield database
     finally:
-        _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
+        administer(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @contextmanager
@@ -41,7 +41,8 @@ def _opened(url: str) -> Iterator[Database]:
         database.close()
 
 
-def _administer(server: str, statement: str) -> None:
+def administer(server: str, statement: str) -> None:
+    """A statement that PostgreSQL takes outside of transactions only, such as CREATE DATABASE."""
     engine = create_engine(normal_url(server), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(statement))
