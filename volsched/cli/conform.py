@@ -21,6 +21,8 @@ Examples:
 
 volsched conform tests/conformance/binder.jsonl.gz
 
+volsched conform tests/conformance/controller.jsonl.gz
+
 volsched conform vectors.jsonl --show 20
 """
 
@@ -29,7 +31,10 @@ def conform(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Golden vectors, .jsonl or .jsonl.gz.")],
     show: Annotated[int, typer.Option(help="How many failed vectors to show in full.", min=0)] = 5,
 ) -> None:
-    """Run golden vectors under profile `parity` and compare every field of every answer.
+    """Run golden vectors under profile `parity`: of the volume binder, or of the PV controller.
+
+    Of the binder every field of every answer is compared; of the controller the objects at the end, its events and
+    its calls of the volume plugin. Which kind a vector is shows in its input.
 
     Prints a table by category, the first differences, and `N passed, M failed, K skipped`. Only vectors on which
     the reference itself crashed are skipped. Exit 1 if any failed, 2 if the file cannot be read.

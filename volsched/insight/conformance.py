@@ -1,7 +1,7 @@
-"""Golden vectors: small clusters with the answers of the reference's binder, run under profile `parity`.
+"""Golden vectors: small clusters with the answers of the reference's own code, run under `parity`.
 
-Input is used exactly as written: no defaults, no validation. Every field of `expected` is compared, except a score
-on which the reference itself crashed.
+There are vectors of the volume binder (`conformance_binder`) and of the PV controller (`conformance_controller`).
+Input is used exactly as written: no defaults, no validation. What is compared is compared in every field.
 """
 
 import json
@@ -11,25 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from volsched.core.claims import PodClaims, classify_claims, selected_node
-from volsched.core.filtering import NodeAnswer, find_pod_volumes, prefilter
-from volsched.core.profile import PARITY
-from volsched.core.reserving import Reservation, assume_pod_volumes
-from volsched.core.scoring import node_score
-from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.core.status import AttemptError, Code, Status
-from volsched.model.kinds import KINDS, Object
-from volsched.model.workloads import Pod
+from volsched.insight.conformance_binder import binder_answer
+from volsched.insight.conformance_controller import controller_answer, controller_expectation
 
-KIND_OF_FIELD = {
-    "nodes": "Node",
-    "storageClasses": "StorageClass",
-    "persistentVolumes": "PersistentVolume",
-    "persistentVolumeClaims": "PersistentVolumeClaim",
-    "csiDrivers": "CSIDriver",
-    "csiStorageCapacities": "CSIStorageCapacity",
-    "csiNodes": "CSINode",
-}
 PANIC = "scorePanic"
 ABSENT = "(absent)"
 
@@ -46,6 +30,14 @@ class Vector:
     category: str
     input: Json
     expected: Json
+
+    @property
+    def of_binder(self) -> bool:
+        return "pod" in self.input
+
+    @property
+    def of_controller(self) -> bool:
+        return "mode" in self.input
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +78,10 @@ def read_vectors(lines: Iterable[bytes]) -> Iterator[Vector]:
             ) from None
         if not (isinstance(vector.input, dict) and isinstance(vector.expected, dict)):
             raise VectorError(f"line {number} ({vector.id}) is not a vector: input and expected must be objects")
-        if "pod" not in vector.input:
+        if not (vector.of_binder or vector.of_controller):
             raise VectorError(
-                f"line {number} ({vector.id}) is not a vector of the volume binder: its input has no pod; "
-                "vectors of the PV controller cannot be run yet"
+                f"line {number} ({vector.id}) is a vector neither of the volume binder, whose input has a pod, "
+                "nor of the PV controller, whose input has a mode; other kinds cannot be run yet"
             )
         yield vector
 
@@ -97,27 +89,22 @@ def read_vectors(lines: Iterable[bytes]) -> Iterator[Vector]:
 def run_vector(vector: Vector) -> Outcome:
     """A vector whose input cannot be read is a failure of its own, not of the run."""
     try:
-        got = answer(vector.input)
+        expected, got = _judged(vector)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         return Outcome(vector, (Difference("input", "objects", f"{error.title} at {place}: {first['msg']}"),))
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         return Outcome(vector, (Difference("input", "objects", repr(error)),))
-    return Outcome(vector, tuple(_differences(vector.expected, got)))
+    return Outcome(vector, tuple(_differences(expected, got)))
 
 
-def answer(case: Json) -> dict[str, Any]:
-    """What profile `parity` says about a vector's input, in the shape of its `expected`."""
-    case = _without_nulls(case)
-    objects: list[Object] = [
-        KINDS[kind].read(manifest) for name, kind in KIND_OF_FIELD.items() for manifest in case.get(name) or ()
-    ]
-    snapshot = snapshot_of(objects)
-    answered, assumed = _place(snapshot, _pod(case["pod"]))
-    if case.get("followUpPod") is not None:
-        answered["followUp"], _ = _place(assumed, _pod(case["followUpPod"]))
-    return answered
+def _judged(vector: Vector) -> tuple[Json, Json]:
+    """What is expected and what was answered, each reduced to what must be equal."""
+    case = _without_nulls(vector.input)
+    if vector.of_binder:
+        return vector.expected, binder_answer(case)
+    return controller_expectation(vector.expected), controller_answer(case)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -125,116 +112,6 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _pod(manifest: Json) -> Pod:
-    pod = KINDS["Pod"].read(manifest)
-    assert isinstance(pod, Pod)
-    return pod
-
-
-def _place(snapshot: Snapshot, pod: Pod) -> tuple[dict[str, Any], Snapshot]:
-    """One pod's answer, and the snapshot after assuming it on the first node (by name) that passed."""
-    status, _ = prefilter(snapshot, pod, profile=PARITY)
-    scheduled = status.code is Code.SUCCESS
-    try:
-        claims = classify_claims(snapshot, pod, once=PARITY.claims_count_once)
-    except AttemptError as error:
-        return {
-            "claims": _claims_json(PodClaims(), str(error)),
-            "preFilter": _status_json(status),
-            "nodes": {},
-            "preScore": None,
-            "assume": None,
-        }, snapshot
-    answers = {
-        name: find_pod_volumes(snapshot, pod, claims, snapshot.nodes[name], profile=PARITY)
-        for name in sorted(snapshot.nodes)
-    }
-    assume: dict[str, Any] | None = None
-    chosen = next((name for name, found in answers.items() if scheduled and found.fits), None)
-    if chosen is not None:
-        snapshot, reservation = assume_pod_volumes(
-            snapshot, pod, snapshot.nodes[chosen], answers[chosen], profile=PARITY
-        )
-        assume = _assume_json(chosen, reservation)
-    return {
-        "claims": _claims_json(claims, ""),
-        "preFilter": _status_json(status),
-        "nodes": {name: _node_json(found, scheduled=scheduled) for name, found in answers.items()},
-        "preScore": _status_json(status) if scheduled else None,
-        "assume": assume,
-    }, snapshot
-
-
-def _claims_json(claims: PodClaims, error: str) -> dict[str, Any]:
-    return {
-        "bound": [claim.key for claim in claims.bound],
-        "unboundDelayed": [claim.key for claim in claims.delayed],
-        "unboundImmediate": [claim.key for claim in claims.immediate],
-        "candidateVolumes": {
-            name: [volume.name for volume in volumes] for name, volumes in claims.candidates.items()
-        },
-        "error": error,
-    }
-
-
-def _status_json(status: Status) -> dict[str, Any]:
-    return {"code": status.code.value, "reasons": list(status.reasons)}
-
-
-def _node_json(found: NodeAnswer, *, scheduled: bool) -> dict[str, Any]:
-    return {
-        "reasons": list(found.reasons),
-        "error": found.error,
-        "staticBindings": [
-            {
-                "pvc": binding.claim.key,
-                "pv": binding.volume.name,
-                "requestBytes": PARITY.bytes_of(binding.claim.size),
-                "capacityBytes": PARITY.bytes_of(binding.volume.size),
-            }
-            for binding in found.bindings
-        ],
-        "dynamicProvisions": [
-            {
-                "pvc": provision.claim.key,
-                "capacityChecked": provision.capacity is not None,
-                **({"nodeName": node} if (node := selected_node(provision.claim)) else {}),
-            }
-            for provision in found.provisions
-        ],
-        "filter": _status_json(found.status) if scheduled else None,
-        "score": node_score(found, profile=PARITY) if scheduled and found.fits else None,
-    }
-
-
-def _assume_json(node: str, reservation: Reservation) -> dict[str, Any]:
-    return {
-        "node": node,
-        "allBound": reservation.all_bound,
-        "assumedPVs": [
-            {
-                "name": assumed.volume.name,
-                "pvc": assumed.claim.key,
-                "changed": assumed.changed,
-                "claimRef": {
-                    "apiVersion": ref.api_version,
-                    "kind": ref.kind,
-                    "namespace": ref.namespace,
-                    "name": ref.name,
-                    "uid": ref.uid,
-                },
-                "annotations": dict(assumed.volume.meta.annotations),
-            }
-            for assumed in reservation.volumes
-            if (ref := assumed.volume.claim_ref) is not None
-        ],
-        "assumedPVCs": [
-            {"name": claim.key, "annotations": dict(claim.meta.annotations)} for claim in reservation.claims
-        ],
-        "error": "",
-    }
 
 
 def _differences(expected: Any, got: Any, path: str = "") -> Iterator[Difference]:

@@ -13,10 +13,22 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 ROLLBACK = "pv.kubernetes.io/rollback"
+STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
+BETA_STORAGE_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
+PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+MIGRATED_TO = "pv.kubernetes.io/migrated-to"
+PRE_RESIZE_CAPACITY = "volume.alpha.kubernetes.io/pre-resize-capacity"
+BINDING_STAMP = "volsched.io/binding"
 DEFAULT_CLASS_KEYS = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 )
+
+# Finalizers ------------------------------------------------------------------------------------------
+PVC_PROTECTION = "kubernetes.io/pvc-protection"
+PV_PROTECTION = "kubernetes.io/pv-protection"
+PV_CONTROLLER_FINALIZER = "kubernetes.io/pv-controller"
+EXTERNAL_PROVISIONER_FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
 
 # Labels ----------------------------------------------------------------------------------------------
 HOSTNAME = "kubernetes.io/hostname"

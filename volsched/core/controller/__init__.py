@@ -1,0 +1,90 @@
+"""The PV controller as pure tables: what to do about a claim or a volume, as requests to whoever drives it.
+
+It imports `core` and `model`; a driver needs nothing but what is named here.
+"""
+
+from volsched.core.controller.caches import KINDS_SEEN, Caches
+from volsched.core.controller.claims import sync_claim
+from volsched.core.controller.protection import (
+    Protection,
+    after_claim_deleted,
+    after_volume_deleted,
+    claim_protection,
+    protect_claim,
+    protect_volume,
+    volume_protection,
+)
+from volsched.core.controller.requests import (
+    CLAIM,
+    VOLUME,
+    Create,
+    Delete,
+    DeleteAsset,
+    Enqueue,
+    LiveGet,
+    LivePods,
+    Notice,
+    Pause,
+    PluginError,
+    Provision,
+    Recycle,
+    Request,
+    Start,
+    Steps,
+    SyncError,
+    UnfinishedError,
+    Update,
+    VolumeInUseError,
+    drive,
+)
+from volsched.core.controller.rollback import rollback_refusal
+from volsched.core.controller.rules import PARITY, VOLSCHED, ControllerRules, Plugin
+from volsched.core.controller.view import Held, View, held_claim, held_class, held_pod, held_volume, mode_group
+from volsched.core.controller.volumes import sync_volume
+
+__all__ = [
+    "CLAIM",
+    "KINDS_SEEN",
+    "PARITY",
+    "VOLSCHED",
+    "VOLUME",
+    "Caches",
+    "ControllerRules",
+    "Create",
+    "Delete",
+    "DeleteAsset",
+    "Enqueue",
+    "Held",
+    "LiveGet",
+    "LivePods",
+    "Notice",
+    "Pause",
+    "Plugin",
+    "PluginError",
+    "Protection",
+    "Provision",
+    "Recycle",
+    "Request",
+    "Start",
+    "Steps",
+    "SyncError",
+    "UnfinishedError",
+    "Update",
+    "View",
+    "VolumeInUseError",
+    "after_claim_deleted",
+    "after_volume_deleted",
+    "claim_protection",
+    "drive",
+    "held_claim",
+    "held_class",
+    "held_pod",
+    "held_volume",
+    "mode_group",
+    "protect_claim",
+    "protect_volume",
+    "rollback_refusal",
+    "sync_claim",
+    "sync_volume",
+    "volume_protection",
+]

@@ -1,0 +1,250 @@
+"""Having a volume made for a claim: asking an external provisioner for it, or calling a plugin of our own."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from volsched.core.controller.binding import claim_reference
+from volsched.core.controller.edits import with_annotations
+from volsched.core.controller.phases import BOUND
+from volsched.core.controller.reasons import (
+    EXTERNAL_PROVISIONING,
+    NORMAL,
+    PROVISIONING_CLEANED_UP,
+    PROVISIONING_CLEANUP_FAILED,
+    PROVISIONING_FAILED,
+    PROVISIONING_SUCCEEDED,
+    WARNING,
+    claim_not_saved,
+    class_not_found,
+    cleaned_up,
+    cleanup_failed,
+    made_too_small,
+    no_data_source,
+    no_mount_options,
+    no_plugin_named,
+    node_not_found,
+    provisioned,
+    provisioning_failed,
+    volume_not_saved,
+    waiting_for_provisioner,
+)
+from volsched.core.controller.requests import (
+    VOLUME,
+    Create,
+    DeleteAsset,
+    LiveGet,
+    Manifest,
+    Pause,
+    PluginError,
+    Provision,
+    Start,
+    Steps,
+    SyncError,
+    UnfinishedError,
+)
+from volsched.core.controller.rules import ControllerRules, Plugin
+from volsched.core.controller.upkeep import DELETE, with_migration
+from volsched.core.controller.view import Held, View, held_volume
+from volsched.core.controller.writes import save_claim, tell_claim
+from volsched.core.objects import AlreadyExistsError, ObjectError
+from volsched.core.volumes import YES
+from volsched.model.meta import (
+    BETA_STORAGE_PROVISIONER,
+    BOUND_BY_CONTROLLER,
+    PROVISIONED_BY,
+    PV_CONTROLLER_FINALIZER,
+    SELECTED_NODE,
+    STORAGE_PROVISIONER,
+)
+from volsched.model.storage import Claim, StorageClass
+
+SAVE_TRIES = 5
+SAVE_PAUSE_SECONDS = 10
+
+
+def provisioned_name(claim: Claim) -> str:
+    """The name that the claim's own volume gets, so that it is never made twice."""
+    return f"pvc-{claim.meta.uid}"
+
+
+def provision(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
+    held = view.storage_class(claim.value.class_name)
+    if not rules.provisioning:
+        # The administrator makes all volumes by hand.
+        pass
+    elif held is None:
+        # Not an error of the sync: the class may be created, and every resync looks again.
+        yield from _fail(claim, class_not_found(claim.value.class_name))
+    else:
+        yield from _start(claim, held, rules=rules)
+
+
+def _start(claim: Held[Claim], held: Held[StorageClass], *, rules: ControllerRules) -> Steps[None]:
+    provisioner = held.value.provisioner
+    plugin = rules.plugins.get(provisioner)
+    name = f"provision-{claim.meta.key}[{claim.meta.uid}]"
+    if provisioner in rules.migrated:
+        yield Start(name, _ask_outside(claim, rules.migrated[provisioner], rules=rules))
+    elif plugin is not None and plugin.provisions:
+        yield Start(name, _make(claim, held, plugin, rules=rules))
+    elif rules.is_in_tree(provisioner):
+        yield from _fail(claim, no_plugin_named(provisioner))
+    else:
+        yield Start(name, _ask_outside(claim, provisioner, rules=rules))
+
+
+def _ask_outside(claim: Held[Claim], provisioner: str, *, rules: ControllerRules) -> Steps[None]:
+    """The annotation is the order; the volume appears later, with a claimRef."""
+    try:
+        ordered = yield from _order(claim, provisioner, rules=rules)
+    except ObjectError as error:
+        yield from _fail(claim, claim_not_saved(str(error)))
+        raise
+    yield from tell_claim(ordered, NORMAL, EXTERNAL_PROVISIONING, waiting_for_provisioner(provisioner))
+
+
+def _order(claim: Held[Claim], provisioner: str, *, rules: ControllerRules) -> Steps[Held[Claim]]:
+    if claim.meta.annotations.get(STORAGE_PROVISIONER) == provisioner:
+        # Ordered before. The beta key is not looked at: nobody reads it where there is a stable one.
+        ordered = claim
+    else:
+        marks = {STORAGE_PROVISIONER: provisioner, BETA_STORAGE_PROVISIONER: provisioner}
+        marked = with_annotations(claim.manifest, add=marks)
+        ordered = yield from save_claim(with_migration(marked, provisioner, rules=rules))
+    return ordered
+
+
+def _make(claim: Held[Claim], held: Held[StorageClass], plugin: Plugin, *, rules: ControllerRules) -> Steps[None]:
+    if "dataSource" in claim.manifest["spec"]:
+        raise (yield from _failure(claim, no_data_source(plugin.name)))
+    claim = yield from _order(claim, held.value.provisioner, rules=rules)
+    name = provisioned_name(claim.value)
+    options: Sequence[str] = held.manifest.get("mountOptions", ())
+    if (yield LiveGet(VOLUME, name)) is not None:
+        # An earlier operation was faster, or the name is taken. Either way there is nothing to make.
+        pass
+    elif options and not plugin.mount_options:
+        # Refused before storage is made that could never be mounted as the class says.
+        raise (yield from _failure(claim, no_mount_options(held.value.name, options)))
+    else:
+        node = yield from _node_of(claim)
+        made = yield from _call(Provision(plugin.name, name, claim.manifest, held.manifest, node), claim, held)
+        volume = _finished(made, name, claim.value, held.value, plugin)
+        size = held_volume(volume).value.size
+        if size < claim.value.size:
+            # Bound it could never be, and its name would keep a better one from being made.
+            why = made_too_small(str(size), str(claim.value.size))
+            failure = yield from _failure(claim, provisioning_failed(held.value.name, why))
+            yield from _clean_up(volume, claim, plugin)
+            raise failure
+        yield from _save(volume, claim, plugin)
+
+
+def _node_of(claim: Held[Claim]) -> Steps[Manifest | None]:
+    node: Manifest | None = None
+    selected = claim.meta.annotations.get(SELECTED_NODE)
+    if selected is not None:
+        node = yield LiveGet("Node", selected)
+        if node is None:
+            # The choice stays: only the provisioner's own refusal sends the pod back to the scheduler.
+            raise (yield from _failure(claim, node_not_found(f'node "{selected}" not found')))
+    else:
+        # Not chosen by a pod: the class alone says where.
+        pass
+    return node
+
+
+def _call(request: Provision, claim: Held[Claim], held: Held[StorageClass]) -> Steps[Manifest]:
+    try:
+        made: Manifest = yield request
+    except PluginError as error:
+        if isinstance(error, UnfinishedError):
+            # The storage may still appear on the chosen node, so the pod must not be sent elsewhere.
+            pass
+        else:
+            yield from _reschedule(claim)
+        yield from _fail(claim, provisioning_failed(held.value.name, str(error)))
+        raise
+    return made
+
+
+def _reschedule(claim: Held[Claim]) -> Steps[None]:
+    """Give the choice of a node back. Where that cannot be written, the next try fails as well and does it."""
+    if SELECTED_NODE in claim.meta.annotations:
+        with suppress(ObjectError):
+            yield from save_claim(with_annotations(claim.manifest, drop=(SELECTED_NODE,)))
+    else:
+        # No pod chose, none is to choose again.
+        pass
+
+
+def _finished(
+    made: Manifest, name: str, claim: Claim, storage_class: StorageClass, plugin: Plugin
+) -> dict[str, Any]:
+    """What the plugin made, as a volume that belongs to the claim; what it does not say is as was asked."""
+    spec = {
+        "capacity": {"storage": str(claim.size)},
+        "persistentVolumeReclaimPolicy": storage_class.reclaim_policy or DELETE,
+        **made["spec"],
+        "claimRef": claim_reference(claim),
+        "storageClassName": claim.class_name,
+    }
+    metadata = {**(made.get("metadata") or {}), "name": name}
+    if spec["persistentVolumeReclaimPolicy"] == DELETE:
+        # Nobody may remove the object before its storage is deleted.
+        metadata["finalizers"] = [PV_CONTROLLER_FINALIZER]
+    else:
+        pass
+    volume = {"apiVersion": "v1", "kind": VOLUME, "metadata": metadata, "spec": spec, "status": {"phase": BOUND}}
+    return with_annotations(volume, add={BOUND_BY_CONTROLLER: YES, PROVISIONED_BY: plugin.name})
+
+
+def _save(volume: Manifest, claim: Held[Claim], plugin: Plugin) -> Steps[None]:
+    for left in reversed(range(SAVE_TRIES)):
+        try:
+            yield Create(VOLUME, volume)
+        except AlreadyExistsError:
+            # An earlier try was stored although it told us otherwise.
+            break
+        except ObjectError as error:
+            if left:
+                yield Pause(SAVE_PAUSE_SECONDS)
+            else:
+                yield from _fail(claim, volume_not_saved(claim.meta.key, str(error)))
+                yield from _clean_up(volume, claim, plugin)
+                raise
+        else:
+            break
+    name = volume["metadata"]["name"]
+    yield from tell_claim(claim, NORMAL, PROVISIONING_SUCCEEDED, provisioned(name, plugin.name))
+
+
+def _clean_up(volume: Manifest, claim: Held[Claim], plugin: Plugin) -> Steps[None]:
+    """Storage without an object is storage that nobody will ever delete.
+
+    The reference also looks for the object that it just failed to create, and so always reports a failure.
+    """
+    name = volume["metadata"]["name"]
+    for left in reversed(range(SAVE_TRIES)):
+        try:
+            yield DeleteAsset(plugin.name, volume)
+        except PluginError as error:
+            if left:
+                yield Pause(SAVE_PAUSE_SECONDS)
+            else:
+                message = cleanup_failed(claim.meta.key, str(error))
+                yield from tell_claim(claim, WARNING, PROVISIONING_CLEANUP_FAILED, message)
+        else:
+            yield from tell_claim(claim, NORMAL, PROVISIONING_CLEANED_UP, cleaned_up(claim.meta.key, name))
+            break
+
+
+def _fail(claim: Held[Claim], message: str) -> Steps[None]:
+    yield from tell_claim(claim, WARNING, PROVISIONING_FAILED, message)
+
+
+def _failure(claim: Held[Claim], message: str) -> Steps[SyncError]:
+    """The claim is told; the caller raises what is returned, so that the next try waits."""
+    yield from _fail(claim, message)
+    return SyncError(message)

@@ -1,0 +1,135 @@
+"""The events a user can meet: their reasons, exactly as the reference spells them, and their texts."""
+
+from collections.abc import Sequence
+
+NORMAL = "Normal"
+WARNING = "Warning"
+
+FAILED_BINDING = "FailedBinding"
+VOLUME_MISMATCH = "VolumeMismatch"
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+WAIT_FOR_POD_SCHEDULED = "WaitForPodScheduled"
+CLAIM_LOST = "ClaimLost"
+CLAIM_MISBOUND = "ClaimMisbound"
+EXTERNAL_PROVISIONING = "ExternalProvisioning"
+PROVISIONING_FAILED = "ProvisioningFailed"
+PROVISIONING_SUCCEEDED = "ProvisioningSucceeded"
+PROVISIONING_CLEANED_UP = "ProvisioningCleanedUp"
+PROVISIONING_CLEANUP_FAILED = "ProvisioningCleanupFailed"
+VOLUME_DELETE = "VolumeDelete"
+VOLUME_FAILED_DELETE = "VolumeFailedDelete"
+VOLUME_RECYCLED = "VolumeRecycled"
+VOLUME_FAILED_RECYCLE = "VolumeFailedRecycle"
+VOLUME_UNKNOWN_RECLAIM_POLICY = "VolumeUnknownReclaimPolicy"
+ROLLBACK_COMPLETED = "RollbackCompleted"
+ROLLBACK_REJECTED = "RollbackRejected"
+ROLLBACK_STALLED = "RollbackStalled"
+
+NO_VOLUME_AND_NO_CLASS = "no persistent volumes available for this claim and no storage class is set"
+NO_CONSUMER_YET = "waiting for first consumer to be created before binding"
+REFERENCE_LOST = "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!"
+VOLUME_LOST = "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+MISBOUND = "Two claims are bound to the same volume, this one is bound incorrectly"
+RECYCLED = "Volume recycled"
+NO_RECYCLER = "No recycler plugin found for the volume!"
+UNKNOWN_POLICY = "Volume has unrecognized PersistentVolumeReclaimPolicy"
+
+
+def waiting_for_pods(pods: Sequence[str]) -> str:
+    return f"waiting for pod{'s' if len(pods) > 1 else ''} {','.join(pods)} to be scheduled"
+
+
+def volume_taken(volume: str) -> str:
+    return f'volume "{volume}" already bound to a different claim.'
+
+
+def unfit_volume(volume: str, why: str) -> str:
+    return f'Cannot bind to requested volume "{volume}": {why}'
+
+
+def claim_of_other_mode(claim: str) -> str:
+    return (
+        f'Cannot bind PersistentVolume to requested PersistentVolumeClaim "{claim}" '
+        "due to incompatible volumeMode."
+    )
+
+
+def volume_of_other_mode(volume: str) -> str:
+    return (
+        f'Cannot bind PersistentVolume "{volume}" to requested PersistentVolumeClaim '
+        "due to incompatible volumeMode."
+    )
+
+
+def used_by_pods(pods: Sequence[str]) -> str:
+    return f"Volume is used by pods: {','.join(pods)}"
+
+
+def class_not_found(name: str) -> str:
+    return f'storageclass.storage.k8s.io "{name}" not found'
+
+
+def no_plugin_named(provisioner: str) -> str:
+    return f"no volume plugin matched name: {provisioner}"
+
+
+def waiting_for_provisioner(name: str) -> str:
+    return (
+        f"Waiting for a volume to be created either by the external provisioner '{name}' or manually by the "
+        "system administrator. If volume creation is delayed, please verify that the provisioner is running and "
+        "correctly registered."
+    )
+
+
+def no_data_source(plugin: str) -> str:
+    return f'plugin "{plugin}" is not a CSI plugin. Only CSI plugin can provision a claim with a datasource'
+
+
+def no_mount_options(class_name: str, options: Sequence[str]) -> str:
+    return (
+        f'Mount options are not supported by the provisioner but StorageClass "{class_name}" '
+        f"has mount options [{' '.join(options)}]"
+    )
+
+
+def node_not_found(why: str) -> str:
+    return f"Failed to get target node: {why}"
+
+
+def provisioning_failed(class_name: str, why: str) -> str:
+    return f'Failed to provision volume with StorageClass "{class_name}": {why}'
+
+
+def made_too_small(made: str, asked: str) -> str:
+    return f"the plugin made a volume of {made} where {asked} were asked for"
+
+
+def provisioned(volume: str, plugin: str) -> str:
+    return f"Successfully provisioned volume {volume} using {plugin}"
+
+
+def claim_not_saved(why: str) -> str:
+    return f"Error saving claim: {why}"
+
+
+def volume_not_saved(claim: str, why: str) -> str:
+    return f"Error creating provisioned PV object for claim {claim}: {why}. Deleting the volume."
+
+
+def cleaned_up(claim: str, volume: str) -> str:
+    return f"The storage provisioned for claim {claim} as {volume} is deleted again, nothing is left behind."
+
+
+def cleanup_failed(claim: str, why: str) -> str:
+    return f"Error cleaning provisioned volume for claim {claim}: {why}. Please delete manually."
+
+
+def rollback_refused(why: str) -> str:
+    return f"The binding is not undone: {why}"
+
+
+def rollback_waits_for(volumes: Sequence[str]) -> str:
+    return f"The binding is undone, but its volumes are not gone yet: {', '.join(volumes)}"
+
+
+ROLLED_BACK = "The binding is undone; the claim may be bound elsewhere now"
