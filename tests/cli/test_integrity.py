@@ -32,8 +32,8 @@ def tamper(db: Path, statement: str) -> None:
 
 def test_migrate_makes_the_store_and_may_be_run_again(run: Run, tmp_path: Path) -> None:
     path = str(tmp_path / "new.db")
-    assert run("migrate", "--db", path).out == "the store is now at revision 0001\n"
-    assert run("migrate", "--db", path).out == "the store was already at revision 0001\n"
+    assert run("migrate", "--db", path).out == "the store is now at revision 0002\n"
+    assert run("migrate", "--db", path).out == "the store was already at revision 0002\n"
     assert "0 events in 0 streams verified" in run("verify", "--db", path).out
 
 
@@ -206,6 +206,8 @@ def test_an_export_that_fails_leaves_no_file(run: Run, db: Path, tmp_path: Path)
     [
         (["verify", "--anchor", "gone.json"], "gone.json cannot be read: No such file or directory"),
         (["import-log", "gone.jsonl"], "gone.jsonl cannot be read: No such file or directory"),
+        (["verify", "--archive", "gone.jsonl"], "gone.jsonl cannot be read: No such file or directory"),
+        (["import-log", "--check", "gone.jsonl.gz"], "gone.jsonl.gz cannot be read: No such file"),
         (["export", "gone/log.jsonl"], "gone/log.jsonl cannot be written: No such file or directory"),
         (["verify", "--write-anchor", "gone/anchor.json"], "gone/anchor.json cannot be written"),
     ],
@@ -223,7 +225,7 @@ def test_what_is_no_anchor_is_refused(run: Run, db: Path, tmp_path: Path) -> Non
     assert (ran.code, "this is not an anchor" in ran.err) == (1, True)
 
 
-USING = (["verify"], ["rebuild"], ["replay"], ["export", "-"])
+USING = (["verify"], ["rebuild"], ["replay"], ["export", "-"], ["archive", "--until", "7", "--out", "x.jsonl"])
 
 
 @pytest.mark.parametrize("words", USING, ids=lambda words: words[0])
@@ -309,8 +311,81 @@ def test_a_directory_that_is_not_there_is_named(run: Run, tmp_path: Path) -> Non
     assert f"directory {tmp_path / 'gone'} does not exist; create it" in ran.err
 
 
-@pytest.mark.parametrize("verb", ["migrate", "verify", "rebuild", "replay", "export", "import-log"])
+@pytest.mark.parametrize("verb", ["migrate", "verify", "rebuild", "replay", "export", "import-log", "archive"])
 def test_help_has_examples(run: Run, verb: str) -> None:
     ran = run(verb, "--help")
     assert ran.code == 0
     assert f"volsched {verb}" in ran.out.split("Examples")[1]
+
+
+def test_an_archive_is_verified_and_restored_with_the_rest(run: Run, db: Path, tmp_path: Path) -> None:
+    whole = run("verify", "--db", str(db)).out
+    one, two, rest, copy = (str(tmp_path / name) for name in ("1.jsonl.gz", "2.jsonl", "rest.jsonl", "copy.db"))
+    ran = run("archive", "--db", str(db), "--until", "2023-11-14T22:13:21Z", "--out", one)
+    assert ran.out == (
+        f"positions 1 to 4 are in {one}; 4 events were taken out of the store, which begins at 5 now\n"
+    )
+    ran = run("archive", "--db", str(db), "--until", "7", "--out", two, "-o", "json")
+    assert json.loads(ran.out) == {"file": two, "first": 5, "last": 7, "removed": 3}
+    told, hint = run("verify", "--db", str(db)).out.splitlines()
+    assert told.startswith("8 events after position 7 in 6 streams verified; last hash ")
+    assert hint.startswith("positions 1 to 7 are archived and were not looked at: prove them with --archive (1-4 ")
+    assert run("verify", "--db", str(db), "--archive", one, "--archive", two).out == whole
+    told = json.loads(run("verify", "--db", str(db), "-o", "json").out)
+    assert (told["after"], told["position"], told["archives"]) == (7, 15, [f"1-4 {one}", f"5-7 {two}"])
+    assert json.loads(run("replay", "--db", str(db), "-o", "json").out)["events"] == 8
+    assert run("export", "--db", str(db), rest).code == 0
+    assert run("import-log", "--check", one, two, rest).out == "15 events verified, positions 1 to 15\n"
+    assert run("migrate", "--db", copy).code == 0
+    assert run("import-log", "--db", copy, one, two, rest).out == "15 events imported, positions 1 to 15\n"
+    assert run("verify", "--db", copy, "--anchor", one).out == whole
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--until", "99"], 3, "position 99 is not there yet; the log ends at 15"),
+        (["--until", "15"], 1, "position 15 cannot be archived: the log ends at 15 and its last event stays"),
+        (["--until", "8"], 1, 'binding "b2" is open and its history begins at 8; give 7 or less'),
+        (["--until", "0"], 1, "there is no position 0; the log begins at 1"),
+        (["--until", "soon"], 2, '"soon" is neither a position nor a time'),
+        (["--until", "7", "--out", "gone/old.jsonl"], 1, "gone/old.jsonl cannot be written: No such file"),
+    ],
+)
+def test_what_cannot_be_archived_is_refused(
+    run: Run, db: Path, tmp_path: Path, words: list[str], code: int, message: str
+) -> None:
+    out = [] if "--out" in words else ["--out", str(tmp_path / "old.jsonl")]
+    ran = run("archive", "--db", str(db), *words, *out)
+    assert (ran.code, message in ran.err) == (code, True)
+    assert not list(tmp_path.glob("*.jsonl"))
+
+
+def test_what_is_archived_is_named_where_it_is_asked_for(run: Run, db: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "old.jsonl")
+    run("archive", "--db", str(db), "--until", "7", "--out", out)
+    asked = (
+        ["replay", "--until", "3"],
+        ["replay", "--until", "2023-11-14T22:13:21Z"],
+        ["export", "--from", "2", "-"],
+    )
+    for words in asked:
+        ran = run(*words, "--db", str(db))
+        assert ran.code == 3
+        assert f"the log begins at position 8 and what was before lies in 1-7 {out}" in ran.err
+    assert run("replay", "--db", str(db), "--until", "7").code == 0
+    ran = run("archive", "--db", str(db), "--until", "5", "--out", str(tmp_path / "more.jsonl"))
+    assert (ran.code, "position 5 is archived already" in ran.err) == (1, True)
+
+
+def test_an_archive_that_is_wrong_is_named_with_its_line(run: Run, db: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    run("archive", "--db", str(db), "--until", "4", "--out", str(one))
+    run("archive", "--db", str(db), "--until", "7", "--out", str(two))
+    ran = run("import-log", "--check", str(two), str(one))
+    assert (ran.code, f"{one}: line 1: the file begins at position 1 and does not follow" in ran.err) == (5, True)
+    two.write_text(two.read_text().replace("scheduler", "somebody", 1))
+    proven = ["--archive", str(one), "--archive", str(two)]
+    for words in (["import-log", "--check", str(one), str(two)], ["verify", "--db", str(db), *proven]):
+        ran = run(*words)
+        assert (ran.code, f"{two}: line 3: position 6: " in ran.err) == (5, True)

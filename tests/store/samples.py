@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from volsched.core.decision import NOTHING, Decision, NewEffect, States
 from volsched.core.fold import ObjectState
 from volsched.events.envelope import NewEvent
-from volsched.store.commands import Command, Decision, Done, NewEffect, Outcome, States
+from volsched.store.commands import Command, Done, Outcome
 from volsched.store.database import Database
 from volsched.store.transaction import execute
 
@@ -51,7 +52,7 @@ def plan(binding: str, volume: str, *, claim: str = "db/data", effects: bool = T
             type="BindingPlanned",
             binding=binding,
             data={
-                "pod": "db/app", "pod_uid": "uid-app", "node": "n1", "decided_at": state.rv,
+                "pod": f"db/app-{binding}", "pod_uid": "uid-app", "node": "n1", "decided_at": state.rv,
                 "legs": [{"claim": claim, "volume": volume}],
             },
         )  # fmt: skip
@@ -70,7 +71,8 @@ def plan(binding: str, volume: str, *, claim: str = "db/data", effects: bool = T
 
 
 def run(database: Database, *commands: Command, now: int = NOW) -> list[Outcome]:
-    return execute(database, commands, now=now)
+    """Carry out commands of which nothing follows: the store's own tests need no pods, nodes and claims."""
+    return execute(database, commands, now=now, react=lambda _binding, _states: NOTHING)
 
 
 def must(database: Database, *commands: Command, now: int = NOW) -> list[Done]:

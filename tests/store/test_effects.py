@@ -6,18 +6,10 @@ import pytest
 from sqlalchemy import RowMapping, select
 
 from tests.store.samples import NOW, create_volume, must, run
+from volsched.core.decision import Decision, NewEffect, States
 from volsched.events.envelope import NewEvent
 from volsched.store import tables
-from volsched.store.commands import (
-    Command,
-    ConflictError,
-    Decision,
-    DeposedError,
-    Done,
-    EffectDone,
-    NewEffect,
-    States,
-)
+from volsched.store.commands import Command, ConflictError, DeposedError, Done, EffectDone
 from volsched.store.database import Database
 from volsched.store.effects import (
     LEASE_RAN_OUT,

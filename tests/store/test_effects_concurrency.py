@@ -21,9 +21,10 @@ from sqlalchemy import select, text
 
 from tests.store.samples import NOW, create_volume, must, run
 from tests.store.test_transaction import log
+from volsched.core.decision import Decision, NewEffect
 from volsched.events.envelope import NewEvent
 from volsched.store import tables
-from volsched.store.commands import Command, Decision, DeposedError, Done, EffectDone, NewEffect
+from volsched.store.commands import Command, DeposedError, Done, EffectDone
 from volsched.store.database import Database, open_database
 from volsched.store.effects import Claimed, claim, counts, retry_later
 from volsched.store.transaction import execute

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.store.samples import NOW, create_volume
-from volsched.store.commands import Command, Decision, DeposedError, Done, EffectDone, NewEffect
+from volsched.core.decision import Decision, NewEffect
+from volsched.store.commands import Command, DeposedError, Done, EffectDone
 from volsched.store.database import Database, open_database
 from volsched.store.effects import Retry, claim, extend, list_effects, next_due, park, retry_later, unpark
 from volsched.store.migrations import migrate

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from volsched.store.database import Database
+from volsched.store.importing import import_log, verify_export
 from volsched.store.replay import fold_log
 from volsched.store.snapshots import dumped
-from volsched.store.transfer import import_log, verify_export
 from volsched.store.verify import verify
 
 HISTORIES = sorted((Path(__file__).parent / "data").glob("history_v*.jsonl"))
@@ -28,6 +28,8 @@ def contains(got: Any, expected: Any) -> bool:
     """Whether everything expected is there; mappings may hold more."""
     if isinstance(expected, dict):
         return isinstance(got, dict) and all(key in got and contains(got[key], it) for key, it in expected.items())
+    if isinstance(expected, list):
+        return isinstance(got, list) and len(got) == len(expected) and all(map(contains, got, expected))
     return bool(got == expected)
 
 

@@ -1,4 +1,6 @@
-"""Whatever commands are given, in whatever batches: views are the fold, and every prefix of the log is a store."""
+"""Whatever commands are given, in whatever batches: views are the fold, every prefix of the log is a store, and no
+answer depends on what was archived.
+"""
 
 import io
 import shutil
@@ -8,18 +10,26 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.store.histories import log, views
 from tests.store.samples import NOW, append, change_volume, create_volume, delete_volume, plan
+from tests.store.test_transfer import emptied
 from volsched.events.envelope import NewEvent
+from volsched.store import archive as archiving
+from volsched.store import tables
 from volsched.store.commands import Command
 from volsched.store.database import Database, open_database
+from volsched.store.durable import lines_of_file
+from volsched.store.importing import import_log, verify_export
+from volsched.store.loading import load_world
 from volsched.store.log import read_head, state_as_of
 from volsched.store.migrations import migrate
+from volsched.store.rebuild import rebuild
 from volsched.store.replay import fold_log
 from volsched.store.transaction import execute
-from volsched.store.transfer import events_of, import_log, manifest_of, verify_export, write_jsonl
+from volsched.store.transfer import events_of, manifest_of, write_jsonl
 from volsched.store.verify import verify
 
 NAMES = st.sampled_from("abc")
@@ -128,3 +138,72 @@ def test_views_are_the_fold_and_any_prefix_is_a_store(
             assert state_as_of(whole, stream, position=last) == state
     database.close()
     other.close()
+
+
+OPEN = list(tables.bindings.columns.keys()).index("open")
+
+
+def _answers(database: Database, after: int) -> dict[str, Any]:
+    with database.read() as connection:
+        end = read_head(connection).position
+        folds = {position: fold_log(connection, until=position) for position in range(after, end + 1)}
+        return {
+            "views": views(database),
+            "folds": folds,
+            "world": load_world(connection),
+            "as of": {
+                (stream, position): state_as_of(connection, stream, position=position)
+                for position, folded in folds.items()
+                for stream in folded.states
+            },
+        }
+
+
+def _archivable(database: Database) -> int:
+    """The last position that may go: not the log's last, and none of an open binding."""
+    opened = {f"binding/{row[0]}" for row in views(database, tables.bindings)["bindings"] if row[OPEN]}
+    events = log(database)
+    first = (it.position for it in events if it.stream in opened)
+    return min([len(events), *first]) - 1
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=BATCHES, more=BATCHES, cuts=st.tuples(st.floats(0, 1), st.floats(0, 1)), step=st.integers(1, 9))
+def test_no_answer_depends_on_what_was_archived(
+    database: Database,
+    batches: list[list[Command]],
+    more: list[list[Command]],
+    cuts: tuple[float, float],
+    step: int,
+) -> None:
+    emptied(database)
+    for turn, batch in enumerate(batches):
+        execute(database, batch, now=NOW + turn)
+    last = _archivable(database)
+    if last < 1:
+        return
+    untils = sorted({1 + int(cut * (last - 1)) for cut in cuts})
+    before = _answers(database, untils[-1])
+    with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archiving, "STEP", step)
+        files = [Path(directory) / f"{until}.jsonl" for until in untils]
+        for until, file in zip(untils, files, strict=True):
+            archiving.archive(database, until=until, out=file, now=NOW + 10**12)
+        assert _answers(database, untils[-1]) == before
+        for turn, batch in enumerate(more):
+            execute(database, batch, now=NOW + 100 + turn)
+        for archives in ([], [lines_of_file(file) for file in files]):
+            report = verify(database, archives=archives)
+            assert report.ok, [str(it) for it in report.findings]
+        right = views(database)
+        assert rebuild(database).findings == []
+        with database.read() as connection:
+            whole = fold_log(connection)
+            manifest = manifest_of(connection, now=NOW)
+            rest = io.StringIO()
+            write_jsonl(rest, manifest, events_of(connection, manifest))
+        rest.seek(0)
+        import_log(emptied(database), *map(lines_of_file, files), rest)
+        with database.read() as connection:
+            assert fold_log(connection) == whole
+        assert views(database) == right

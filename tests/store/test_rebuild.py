@@ -161,4 +161,4 @@ def test_writers_go_on_while_views_are_repaired(url: str, database: Database) ->
     assert told == list(dict.fromkeys(told))
     report = verify(database)
     assert report.ok
-    assert report.head.position == 15 + len(told)
+    assert set(told) <= {it.position for it in log(database)}

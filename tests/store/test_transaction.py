@@ -1,14 +1,17 @@
 """The transaction: dense positions, versions, isolation of commands, idempotency, views in the same commit."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy import select
 
 from tests.store.samples import NOW, append, change_volume, create_volume, delete_volume, must, plan, run
+from volsched.core.decision import Decision
 from volsched.core.fold import ObjectState
 from volsched.events.catalogue import CatalogueError
 from volsched.events.envelope import GENESIS, Event, NewEvent, links_to
 from volsched.store import tables
-from volsched.store.commands import ConflictError, Decision, DeposedError, Done, LeaseProof
+from volsched.store.commands import ConflictError, DeposedError, Done, LeaseProof
 from volsched.store.database import Database
 from volsched.store.transaction import load_states
 
@@ -81,6 +84,19 @@ def test_a_refused_command_does_not_touch_its_neighbours(database: Database) -> 
     kinds = [type(outcome) for outcome in outcomes]
     assert kinds == [Done, CatalogueError, CatalogueError, CatalogueError, ZeroDivisionError, Done]
     assert [event.stream for event in log(database)] == ["volume/a", "volume/b"]
+
+
+def test_a_payload_that_is_not_what_the_catalogue_says_is_refused(database: Database) -> None:
+    wrong: tuple[dict[Any, Any], ...] = (
+        {}, {"patch": None}, {"patch": []}, {"patch": {}, "more": 1}, {"more": {}}, {"patch": {}, "reason": 7},
+        {"patch": {1: "key"}}, {"patch": {"a": {1: "key"}}}, {"patch": {"a": object()}}, {"patch": {"a": float}},
+        {"patch": {"a": [{"b": float("nan")}]}}, {"patch": {"a": (1.5, float("inf"))}},
+    )  # fmt: skip
+    made = [append(NewEvent(stream="volume/x", type="VolumeChanged", data=data)) for data in wrong]
+    assert [type(outcome) for outcome in run(database, *made)] == [CatalogueError] * len(wrong)
+    for data in ({"patch": {}}, {"patch": {}, "reason": "told"}, {"patch": {"a": None}, "reason": None}):
+        must(database, append(NewEvent(stream="volume/x", type="VolumeChanged", data=data)))
+    assert len(log(database)) == 3
 
 
 def test_an_integer_that_could_not_be_read_back_is_refused(database: Database) -> None:

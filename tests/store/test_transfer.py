@@ -14,14 +14,13 @@ from volsched.store import tables
 from volsched.store.database import Database
 from volsched.store.errors import StoreError
 from volsched.store.findings import BrokenLogError
+from volsched.store.importing import import_log, verify_export
 from volsched.store.log import read_head
 from volsched.store.snapshots import EVERY
 from volsched.store.transfer import (
     ExportError,
     events_of,
-    import_log,
     manifest_of,
-    verify_export,
     write_csv,
     write_jsonl,
 )
@@ -31,7 +30,7 @@ EXPORTED_AT = 1_800_000_000_000_000
 Lines = list[str]
 
 
-def exported(database: Database, *, first: int = 1, last: int | None = None) -> Lines:
+def exported(database: Database, *, first: int | None = None, last: int | None = None) -> Lines:
     out = io.StringIO()
     with database.read() as connection:
         manifest = manifest_of(connection, first=first, last=last, now=EXPORTED_AT)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from volsched.cli import bench, conform, explain, integrity, validate
+from volsched.cli import bench, conform, explain, integrity, recovery, run, transfer, validate
 from volsched.cli.console import print_version
 
 app = typer.Typer(
@@ -13,7 +13,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    epilog="Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 unsatisfiable, 5 integrity.",
+    epilog="Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 unsatisfiable, 5 integrity, 6 timed out.",
 )
 
 
@@ -28,12 +28,17 @@ def _options(
 
 app.command(no_args_is_help=True, epilog=conform.EXAMPLES)(conform.conform)
 app.command(no_args_is_help=True, epilog=validate.EXAMPLES)(validate.validate)
+app.command(no_args_is_help=True, epilog=run.APPLY_EXAMPLES)(run.apply)
+app.command(epilog=run.SCHEDULE_EXAMPLES)(run.schedule)
+app.command("recover", epilog=recovery.RECOVER_EXAMPLES)(recovery.recover_store)
 app.command(epilog=integrity.MIGRATE_EXAMPLES)(integrity.migrate)
 app.command(epilog=integrity.VERIFY_EXAMPLES)(integrity.verify)
 app.command(epilog=integrity.REBUILD_EXAMPLES)(integrity.rebuild)
 app.command(epilog=integrity.REPLAY_EXAMPLES)(integrity.replay)
-app.command(no_args_is_help=True, epilog=integrity.EXPORT_EXAMPLES)(integrity.export)
-app.command("import-log", no_args_is_help=True, epilog=integrity.IMPORT_EXAMPLES)(integrity.import_file)
+app.command(no_args_is_help=True, epilog=transfer.EXPORT_EXAMPLES)(transfer.export)
+app.command("import-log", no_args_is_help=True, epilog=transfer.IMPORT_EXAMPLES)(transfer.import_file)
+app.command(no_args_is_help=True, epilog=transfer.ARCHIVE_EXAMPLES)(transfer.archive)
+app.add_typer(recovery.app, name="effects")
 app.add_typer(explain.app, name="explain")
 app.add_typer(bench.app, name="bench")
 

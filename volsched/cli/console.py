@@ -1,8 +1,9 @@
 """Where output goes, what the exit codes mean, and how a command ends with a message."""
 
+import json
 from enum import IntEnum, StrEnum
 from importlib.metadata import version
-from typing import NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,12 +16,15 @@ class Exit(IntEnum):
     NOT_FOUND = 3
     UNSATISFIABLE = 4
     INTEGRITY = 5
+    TIMED_OUT = 6
 
 
 class Output(StrEnum):
     table = "table"
     json = "json"
 
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
 
 stdout = Console(highlight=False, soft_wrap=True)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -31,6 +35,10 @@ def fail(code: Exit, *messages: str) -> NoReturn:
     for message in messages:
         stderr.print(f"[bold red]error:[/] {escape(message)}")
     raise typer.Exit(code)
+
+
+def print_json(told: dict[str, Any]) -> None:
+    stdout.print_json(json.dumps(told))
 
 
 def print_version(wanted: bool) -> None:

@@ -8,21 +8,18 @@ from pathlib import Path
 from typing import IO
 
 from volsched.cli.console import Exit, fail
-
-ERRORS = "backslashreplace"
-"""What is not UTF-8 is shown as it is, and whoever parses the line says which line it is."""
+from volsched.store.durable import ERRORS, lines_of_file
 
 
-@contextmanager
-def lines_of(name: str) -> Iterator[Iterator[str]]:
+def lines_of(name: str) -> Iterator[str]:
+    """The lines of a file, compressed or not; one that cannot be read is told before anything else is done."""
+    if name == "-":
+        return iter(TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors=ERRORS))
     try:
-        if name == "-":
-            yield iter(TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors=ERRORS))
-        else:
-            with open(name, encoding="utf-8", errors=ERRORS) as lines:
-                yield iter(lines)
+        Path(name).open("rb").close()
     except OSError as error:
         fail(Exit.USAGE, f"{name} cannot be read: {error.strerror}; check the path and its permissions")
+    return lines_of_file(Path(name))
 
 
 @contextmanager

@@ -11,8 +11,10 @@ from rich.progress import Progress
 from volsched.cli.console import Exit, fail, stderr
 from volsched.settings import database_url
 from volsched.store.database import Database
-from volsched.store.errors import IntegrityBrokenError, StoreError
+from volsched.store.errors import ArchivedError, IntegrityBrokenError, StoreError
+from volsched.store.log import position_at, read_head
 from volsched.store.opening import open_store
+from volsched.store.transfer import ExportError
 
 Db = Annotated[
     str | None,
@@ -26,10 +28,16 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """A store's error ends the command with its message: 5 where what is stored is wrong, else 1."""
+def explained(*files: str) -> Iterator[None]:
+    """A store's error ends the command with its message: 5 where what is stored is wrong, 3 where it lies in an
+    archive, else 1. `files` are those that are read: the message names the one that is wrong.
+    """
     try:
         yield
+    except ExportError as error:
+        fail(Exit.INTEGRITY, f"{files[error.file]}: {error}" if files else str(error))
+    except ArchivedError as error:
+        fail(Exit.NOT_FOUND, str(error))
     except IntegrityBrokenError as error:
         fail(Exit.INTEGRITY, str(error))
     except StoreError as error:
@@ -37,9 +45,9 @@ def explained() -> Iterator[None]:
 
 
 @contextmanager
-def opened(db: str | None) -> Iterator[Database]:
-    """The store, ready for use."""
-    with explained():
+def opened(db: str | None, *files: str) -> Iterator[Database]:
+    """The store, ready for use; `files` as in `explained`."""
+    with explained(*files):
         database = open_store(database_url(db))
         try:
             yield database
@@ -53,6 +61,19 @@ def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     with Progress(console=stderr, disable=not stderr.is_terminal, transient=True) as progress:
         task = progress.add_task(label, total=total)
         yield lambda done: progress.update(task, completed=done)
+
+
+def position_of(database: Database, until: str | None) -> int:
+    """The position that a person means: a number, the last one at a time, or that of the log's end."""
+    with database.read() as connection:
+        end = read_head(connection).position
+        if until is None:
+            return end
+        if not until.isdecimal():
+            return position_at(connection, parse_time(until))
+    if int(until) > end:
+        fail(Exit.NOT_FOUND, f"position {until} is not there yet; the log ends at {end}")
+    return int(until)
 
 
 def parse_time(text: str) -> int:

@@ -4,12 +4,13 @@ This walks all nodes and is the yardstick that any faster way must equal.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from volsched.core.claims import PodClaims
 from volsched.core.filtering import NodeAnswer, find_pod_volumes, prefilter
 from volsched.core.profile import Profile
+from volsched.core.rejected import PREVIOUSLY_REJECTED
 from volsched.core.restrictions import volume_restrictions
 from volsched.core.scoring import node_score
 from volsched.core.snapshot import Snapshot
@@ -45,8 +46,11 @@ class Attempt:
         return tuple(sorted(fitting, key=_best_first))
 
 
-def attempt(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> Attempt:
-    """PreFilter, Filter and Score of the volume plugins on every node; ties go to the smallest node name."""
+def attempt(snapshot: Snapshot, pod: Pod, *, profile: Profile, avoid: Collection[str] = frozenset()) -> Attempt:
+    """PreFilter, Filter and Score of the volume plugins on every node; ties go to the smallest node name.
+
+    `avoid` are nodes that turned the pod away a short while ago.
+    """
     status, claims = prefilter(snapshot, pod, profile=profile)
     rules: tuple[ZoneRule, ...] = ()
     if status.passed:
@@ -55,7 +59,8 @@ def attempt(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> Attempt:
     if not status.passed:
         return Attempt(status=_pod_status(status, len(snapshot.nodes)), claims=claims)
     verdicts = tuple(
-        _judge(snapshot, pod, claims, rules, snapshot.nodes[name], profile) for name in sorted(snapshot.nodes)
+        _judge(snapshot, pod, claims, rules, snapshot.nodes[name], profile, turned_away=name in avoid)
+        for name in sorted(snapshot.nodes)
     )
     failed = next((verdict.status for verdict in verdicts if verdict.status.code is Code.ERROR), None)
     if failed is not None:
@@ -73,11 +78,14 @@ def _judge(
     rules: Sequence[ZoneRule],
     node: Node,
     profile: Profile,
+    *,
+    turned_away: bool,
 ) -> Verdict:
     """The filters in the reference's order. Volumes are looked for in any case, so that they can be explained."""
     answer = find_pod_volumes(snapshot, pod, claims, node, profile=profile)
     limits = drivers_installed if profile.attach_limits else node_volume_limits
     statuses = (
+        Status(Code.UNSCHEDULABLE, (PREVIOUSLY_REJECTED,)) if turned_away else SUCCESS,
         volume_restrictions(snapshot, pod, node),
         limits(snapshot, pod, node),
         answer.status,

@@ -40,6 +40,14 @@ class LegState(NamedTuple):
     open: bool = True
     state: str = "assumed"
     reason: str | None = None
+    claim_uid: str = ""
+    dynamic: bool = False
+    """Planned without a volume: one was to be provisioned. It may have one by now."""
+    rv: str = ""
+    written_rv: str | None = None
+    joins: str | None = None
+    capacity: str | None = None
+    bytes: int | None = None
 
 
 class BindingState(NamedTuple):
@@ -104,15 +112,32 @@ def _free(state: State | None, version: int, _position: int, _at: int, data: Dat
 def _plan(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
     if isinstance(state, BindingState):
         raise FoldError("a binding is planned a second time")
-    legs = tuple(LegState(leg["claim"], leg.get("volume"), leg.get("owner", True)) for leg in data["legs"])
-    return BindingState(version, data, at, legs=legs)
+    return BindingState(version, data, at, legs=tuple(_leg(leg) for leg in data["legs"]))
+
+
+def _leg(planned: Data) -> LegState:
+    volume, owner = planned.get("volume"), planned.get("owner", True)
+    return LegState(
+        claim=planned["claim"],
+        volume=volume,
+        owner=owner,
+        state="assumed" if owner else "joined",
+        claim_uid=planned.get("claim_uid", ""),
+        dynamic=volume is None,
+        rv=planned.get("rv", ""),
+        joins=planned.get("joins"),
+        capacity=planned.get("capacity"),
+        bytes=planned.get("bytes"),
+    )
 
 
 def _move_binding(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
     held, is_open = _binding(state), data["open"]
     ended_at = None if is_open else at
+    # With its binding a leg lets go of its volume and its claim.
+    legs = held.legs if is_open else tuple(leg._replace(open=False) for leg in held.legs)
     return BindingState(
-        version, held.plan, held.planned_at, data["state"], is_open, data.get("reason"), ended_at, held.legs
+        version, held.plan, held.planned_at, data["state"], is_open, data.get("reason"), ended_at, legs
     )
 
 
@@ -121,8 +146,13 @@ def _move_leg(state: State | None, version: int, _position: int, _at: int, data:
     if not 0 <= index < len(held.legs):
         raise FoldError(f"leg {index} is moved of a binding that has {len(held.legs)}")
     leg, legs = held.legs[index], list(held.legs)
-    volume = data.get("volume", leg.volume)
-    legs[index] = LegState(leg.claim, volume, leg.owner, data["open"], data["state"], data.get("reason"))
+    legs[index] = leg._replace(
+        volume=data.get("volume", leg.volume),
+        open=data["open"],
+        state=data["state"],
+        reason=data.get("reason"),
+        written_rv=data.get("rv", leg.written_rv),
+    )
     return BindingState(
         version, held.plan, held.planned_at, held.state, held.open, held.reason, held.ended_at, tuple(legs)
     )

@@ -5,6 +5,7 @@ position. Canonical bytes make it independent of who wrote the JSON.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -50,6 +51,15 @@ def canonical(data: Any) -> str:
     Raises TypeError for what could not be read back as it was, such as an integer beyond 64 bits.
     """
     return orjson.dumps(data, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def is_finite(data: Any) -> bool:
+    """Whether every number is one that JSON has; `canonical` makes null of others, which would remove a field."""
+    if isinstance(data, Mapping):
+        return all(map(is_finite, data.values()))
+    if isinstance(data, list | tuple):
+        return all(map(is_finite, data))
+    return not isinstance(data, float) or math.isfinite(data)
 
 
 def link(

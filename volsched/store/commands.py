@@ -8,33 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from volsched.core.fold import State
-from volsched.events.envelope import NewEvent
-
-States = Mapping[str, State]
-"""Stream → what it has become. A stream that never was is missing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEffect:
-    """Work to be done outside the log once the events are committed. `key` makes it unique for ever."""
-
-    key: str
-    lane: str
-    """Effects of one lane are done one after the other."""
-    queue: str
-    kind: str
-    data: Mapping[str, Any] = field(default_factory=dict)
-    due: int = 0
-    binding: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    events: tuple[NewEvent, ...] = ()
-    effects: tuple[NewEffect, ...] = ()
-    result: Mapping[str, Any] = field(default_factory=dict)
-    """Kept with the idempotency key and answered again to a repeat."""
+from volsched.core.decision import Decision, States
+from volsched.events.envelope import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +36,25 @@ class Command:
     decide: Callable[[States], Decision]
     expected: Mapping[str, int] = field(default_factory=dict)
     """Stream → the version it must have (0 = must not exist yet)."""
+    cause: int | None = None
+    """Position of the event that led to the command: the cause of its events, where they name no other."""
     key: str | None = None
     """Idempotency: a second command with this key gets the first one's result and does nothing."""
     lease: LeaseProof | None = None
     effect: EffectDone | None = None
+    seen: "Seen | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a decision was made on, beyond the streams it touches.
+
+    Events of others since then are shown to `outdated`, which says why one of them makes the decision worthless.
+    A decider knows its own events already: those of the command's actor are not shown.
+    """
+
+    position: int
+    outdated: Callable[[Event], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

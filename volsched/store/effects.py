@@ -27,7 +27,19 @@ from enum import StrEnum
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import ColumnElement, Connection, func, select, tuple_, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 
 from volsched.store import tables
 from volsched.store.database import Database
@@ -66,6 +78,8 @@ class Claimed:
     kind: str
     binding: str | None
     data: Mapping[str, Any]
+    position: int
+    """Of the event that it was queued with."""
     fence: int
     attempts: int
     """This one included."""
@@ -109,13 +123,10 @@ def claim(
     """
     taken: list[Any] = []
     with _beside_log(database) as connection:
-        for condition, order in _claimable(now):
+        for found in _CLAIMABLE:
             room = limit - len(taken)
             if room > 0:
-                found = select(effects).where(effects.c.queue == queue, condition, _FIRST_OF_LANE)
-                rows = connection.execute(
-                    found.order_by(*order).limit(room).with_for_update(of=effects, skip_locked=True)
-                ).all()
+                rows = connection.execute(found, {"queue": queue, "now": now, "room": room}).all()
                 exhausted = {
                     row.key for row in rows if row.state == EffectState.LEASED and row.attempts >= max_attempts
                 }
@@ -141,6 +152,7 @@ def claim(
             kind=row.kind,
             binding=row.binding,
             data=from_json(row.data),
+            position=row.position,
             fence=row.fence + 1,
             attempts=row.attempts + 1,
         )
@@ -191,6 +203,21 @@ def unpark(database: Database, *, key: str, now: int) -> bool:
         if found:
             _change(database, connection, {key}, state=EffectState.READY, due=max(now, 0), attempts=0)
     return found
+
+
+def cancel(database: Database, *, key: str, outcome: str, now: int) -> bool:
+    """Take a parked effect out of the queue for good; False if it is not parked. Its lane goes on behind it."""
+    done = tables.effects_done
+    with _beside_log(database) as connection:
+        parked = select(effects).where(effects.c.key == key, effects.c.state == EffectState.PARKED)
+        found = connection.execute(parked.with_for_update()).first()
+        if found is not None:
+            kept = {name: getattr(found, name) for name in ("key", "lane", "queue", "kind", "binding", "data")}
+            connection.execute(
+                insert(done).values(**kept, outcome=outcome, attempts=found.attempts, done_at=max(now, 0))
+            )
+            connection.execute(delete(effects).where(effects.c.key == key))
+    return found is not None
 
 
 def extend(database: Database, fences: Mapping[str, int], *, until: int) -> set[str]:
@@ -262,6 +289,15 @@ def next_due(database: Database, *, queue: str) -> int | None:
     return min(times, default=None)
 
 
+def due_queues(database: Database, queues: Iterable[str], *, now: int) -> list[str]:
+    """In which of these queues something can be claimed now."""
+    ready = (effects.c.state == EffectState.READY) & (effects.c.due <= now)
+    abandoned = (effects.c.state == EffectState.LEASED) & (effects.c.lease_until < now)
+    some = select(effects.c.key).where(ready | abandoned, _FIRST_OF_LANE).limit(1)
+    with database.read() as connection:
+        return [it for it in queues if connection.execute(some.where(effects.c.queue == it)).first() is not None]
+
+
 _mate = effects.alias("mate")
 # A subquery per candidate and not an anti-join: PostgreSQL would be free to hash the whole queue for that one.
 _FIRST_OF_LANE = effects.c.key == (
@@ -274,12 +310,22 @@ _FIRST_OF_LANE = effects.c.key == (
 )
 
 
-def _claimable(now: int) -> Iterator[tuple[ColumnElement[bool], tuple[ColumnElement[int], ...]]]:
-    """What may be claimed, and in which order; each a range of `ix_effects_claim` in its own order."""
+def _claimable() -> Iterator[Select[Any]]:
+    """What may be claimed, oldest trouble first; each a range of `ix_effects_claim` in its own order."""
     state, due, place = effects.c.state, effects.c.due, (effects.c.position, effects.c.seq)
-    yield (state == EffectState.LEASED) & (effects.c.lease_until < now), place
-    yield (state == EffectState.READY) & (due > 0) & (due <= now), (due, *place)
-    yield (state == EffectState.READY) & (due == 0), place
+    now: BindParameter[int] = bindparam("now")
+    ranges: tuple[tuple[ColumnElement[bool], tuple[ColumnElement[int], ...]], ...] = (
+        ((state == EffectState.LEASED) & (effects.c.lease_until < now), place),
+        ((state == EffectState.READY) & (due > 0) & (due <= now), (due, *place)),
+        ((state == EffectState.READY) & (due == 0), place),
+    )
+    for condition, order in ranges:
+        found = select(effects).where(effects.c.queue == bindparam("queue"), condition, _FIRST_OF_LANE)
+        yield found.order_by(*order).limit(bindparam("room")).with_for_update(of=effects, skip_locked=True)
+
+
+# Built once: to build a statement costs several times what an empty queue takes to answer it.
+_CLAIMABLE = tuple(_claimable())
 
 
 @contextmanager

@@ -20,6 +20,10 @@ class IntegrityBrokenError(StoreError):
     """What is stored contradicts itself. Names the position."""
 
 
+class ArchivedError(StoreError):
+    """What is asked for is no longer in the store. Names the files that hold it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """The last event of a batch: in the log, at this place and with this hash, if the batch was committed."""

@@ -14,7 +14,9 @@ from volsched.events.streams import BINDING
 from volsched.store import tables
 from volsched.store.collector import collector_resting
 from volsched.store.errors import IntegrityBrokenError
-from volsched.store.rows import VIEWS, Row, binding_state, object_state
+from volsched.store.rows import OVERLAY, VIEWS, Row, binding_state, object_state
+
+STATE_COLUMNS = frozenset({"key", "version", "rv", "manifest", *OVERLAY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class World:
 
 def load_world(connection: Connection) -> World:
     """One picture of the views; refuses a head that is not the log's last event."""
-    position = _checked_head(connection)
+    position = check_head(connection)
     with collector_resting():
         return World(position, _load_states(connection))
 
@@ -35,7 +37,8 @@ def load_world(connection: Connection) -> World:
 def _load_states(connection: Connection) -> dict[str, State]:
     states: dict[str, State] = {}
     for noun, (table, _) in VIEWS.items():
-        for row in _rows(connection, select(table)):
+        # Typed columns follow from the manifest: to fetch them too would cost a fifth more.
+        for row in _rows(connection, select(*(it for it in table.c if it.name in STATE_COLUMNS))):
             states[f"{noun}/{row['key']}"] = object_state(row)
     legs: dict[str, list[Row]] = {}
     of_open = select(tables.bindings.c.id).where(tables.bindings.c.open)
@@ -52,7 +55,7 @@ def _rows(connection: Connection, query: Select[Any]) -> Iterator[Row]:
     return (dict(zip(names, row, strict=True)) for row in result)
 
 
-def _checked_head(connection: Connection) -> int:
+def check_head(connection: Connection) -> int:
     events = tables.events
     head = connection.execute(select(tables.log_head)).one()
     last = connection.execute(

@@ -2,6 +2,9 @@
 
 This is the one place where stored events are turned into what the fold understands (`fold_event`): data parsed and
 brought forward to today's schema.
+
+Where events were archived, a reader that must miss nothing gets an ArchivedError; a timeline (`read_stream`,
+`events_of_binding`) begins with the first event that is still here.
 """
 
 import orjson
@@ -12,6 +15,7 @@ from volsched.events.catalogue import CATALOGUE
 from volsched.events.envelope import Event
 from volsched.events.upcast import upcast
 from volsched.store import tables
+from volsched.store.base import archived, read_base
 from volsched.store.errors import NewerStoreError, NotMigratedError
 from volsched.store.snapshots import newest_snapshot
 from volsched.store.transaction import FORMAT, Head
@@ -35,7 +39,13 @@ def read_head(connection: Connection) -> Head:
 
 def tail(connection: Connection, *, after: int, limit: int) -> list[Event]:
     """The events that follow a position, in order. Positions are commit-ordered: none can appear behind."""
-    return _read(connection, select(_events).where(_events.c.position > after).limit(limit))
+    found = _read(connection, select(_events).where(_events.c.position > after).limit(limit))
+    # An archive always leaves the last event, so a reader that fell behind one sees a gap, never just nothing.
+    if found and found[0].position > after + 1:
+        base = read_base(connection)
+        if after < base.position:
+            raise archived(connection, f"position {after + 1}", base)
+    return found
 
 
 def read_stream(
@@ -57,14 +67,20 @@ def event(connection: Connection, position: int) -> Event | None:
 
 def position_at(connection: Connection, time: int) -> int:
     """The last position that was written at or before a time; 0 where there is none. `at` never decreases."""
+    base = read_base(connection)
+    if time < base.at:
+        raise archived(connection, "that time", base)
     # In two steps, each answered by the index on time alone.
     at = connection.execute(select(func.max(_events.c.at)).where(_events.c.at <= time)).scalar()
     last = connection.execute(select(func.max(_events.c.position)).where(_events.c.at == at)).scalar()
-    return int(last or 0)
+    return int(last or base.position)
 
 
 def state_as_of(connection: Connection, stream: str, *, position: int) -> State | None:
     """What a stream had become at a position: its newest snapshot until then, and the few events since."""
+    base = read_base(connection)
+    if position < base.position:
+        raise archived(connection, f"position {position}", base)
     state = newest_snapshot(connection, stream, position=position)
     since = 0 if state is None else state.version
     asked = select(_events).where(

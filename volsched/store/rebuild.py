@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, Table, delete
 
 from volsched.store import tables
+from volsched.store.base import read_base
 from volsched.store.collector import collector_resting
 from volsched.store.database import Database
 from volsched.store.differences import NOUN_OF_TABLE, Key, compare_views, findings_of, key_of, rows_expected
@@ -55,9 +56,11 @@ def rebuild(database: Database, *, progress: Progress | None = None) -> Repair:
         repair = Repair(head.position)
         for table, keys in suspects.items():
             repair.findings += _repair(database, connection, folded, table, keys)
+        kept, base = tables.snapshots, read_base(connection)
         for (stream, version), finding in snapshots.items():
-            kept = tables.snapshots
-            connection.execute(delete(kept).where(kept.c.stream == stream, kept.c.version == version))
+            # Not those of a base that an archive has made meanwhile: they are right, and the only ones there are.
+            wrong = (kept.c.stream == stream, kept.c.version == version, kept.c.position > base.position)
+            connection.execute(delete(kept).where(*wrong))
             repair.findings.append(finding)
     return repair
 

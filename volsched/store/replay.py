@@ -14,6 +14,7 @@ from volsched.core.fold import AttemptState, BindingState, FoldError, ObjectStat
 from volsched.events.envelope import GENESIS, link
 from volsched.events.streams import ATTEMPT, BINDING
 from volsched.store import tables
+from volsched.store.base import archived, load_base, read_base
 from volsched.store.collector import collector_resting
 from volsched.store.dialects import dialect_of
 from volsched.store.findings import BrokenLogError, Finding
@@ -44,14 +45,22 @@ class Folded:
 
 
 def fold_log(
-    connection: Connection, *, until: int | None = None, check: bool = True, progress: Progress | None = None
+    connection: Connection,
+    *,
+    until: int | None = None,
+    check: bool = True,
+    progress: Progress | None = None,
+    start: Folded | None = None,
 ) -> Folded:
     """Fold all events up to a position; BrokenLogError at the first that cannot be what was once written there.
 
-    `check` covers the hash chain; that positions, versions and times are in order is always looked at.
+    `check` covers the hash chain; that positions, versions and times are in order is always looked at. The fold
+    starts at the store's base, or at `start` where that is known from the archives themselves.
     """
-    folded = Folded()
-    # From the very first row, not from position 1: a row before that would be a forgery.
+    folded = _base(connection) if start is None else start
+    if until is not None and until < folded.head.position:
+        raise archived(connection, f"position {until}", folded.head)
+    # From the very first row, not from behind the base: a row before that would be a forgery.
     scan = dialect_of(connection.engine).scan(connection, tables.events, order="position", until=until)
     with collector_resting():
         fold_chunks(scan, folded, check=check, progress=progress)
@@ -62,6 +71,10 @@ def fold_log(
 def fold_tail(connection: Connection, folded: Folded) -> None:
     """Go on, in place, from where `folded` stands to the end of the log."""
     after = folded.head.position
+    base = read_base(connection)
+    if after < base.position:
+        # The log was archived past it meanwhile; to run the command again starts from there.
+        raise archived(connection, f"position {after + 1}", base)
     fold_chunks(
         dialect_of(connection.engine).scan(connection, tables.events, order="position", after=after), folded
     )
@@ -104,6 +117,11 @@ def fold_chunks(
     except (FoldError, LookupError, TypeError, ValueError, AttributeError) as error:
         # Whatever a payload that is not what the catalogue says leads to; the position says which.
         raise _broken(position, f"the event cannot follow what was before: {error}") from error
+
+
+def _base(connection: Connection) -> Folded:
+    base = load_base(connection)
+    return Folded(base.head, base.states)
 
 
 def check_nouns(states: Mapping[str, State]) -> None:

@@ -4,8 +4,11 @@ Typed columns are derived from the manifest, never stored beside it as a second 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from operator import itemgetter
 from typing import Any
 
+import orjson
 from pydantic_core import from_json
 from sqlalchemy import Table
 
@@ -19,13 +22,17 @@ Row = dict[str, Any]
 Manifest = Mapping[str, Any]
 
 OVERLAY = ("assumed_binding", "assumed_patch", "assumed_rv")
+ASSUMED = ("version", *OVERLAY)
+"""All that an assumption changes of an object's row."""
 
 
 def dig(manifest: Manifest, *path: str) -> Any:
     """What stands at the path, or None; a manifest may lack any part of it."""
     value: Any = manifest
     for step in path:
-        value = value.get(step) if isinstance(value, dict) else None
+        if not isinstance(value, dict):
+            return None
+        value = value.get(step)
     return value
 
 
@@ -150,6 +157,22 @@ FOLDED: tuple[Table, ...] = (
 """The tables that are nothing but the log folded."""
 
 
+def assumed_values(key: str, state: ObjectState) -> tuple[Any, ...]:
+    """The values of ASSUMED, and the key."""
+    return (state.version, *_overlay(state), key)
+
+
+def _overlay(state: ObjectState) -> tuple[str | None, str | None, int | None]:
+    held = state.assumed
+    return (None, None, None) if held is None else (held.binding, canonical(held.patch), held.rv)
+
+
+@cache
+def values_of(table: Table) -> Callable[[Row], tuple[Any, ...]]:
+    """A row's values in the order of the table's columns."""
+    return itemgetter(*(column.name for column in table.columns))
+
+
 def rows_of(noun: str, key: str, state: State) -> Iterator[tuple[Table, Row]]:
     """The rows that stand for a stream in the views; none for a deleted object."""
     if isinstance(state, ObjectState):
@@ -175,9 +198,7 @@ def _object_row(noun: str, key: str, state: ObjectState, manifest: Manifest) -> 
         **typed(manifest),
     }
     if "assumed_rv" in table.c:
-        held = state.assumed
-        overlay = (None, None, None) if held is None else (held.binding, canonical(held.patch), held.rv)
-        row.update(zip(OVERLAY, overlay, strict=True))
+        row.update(zip(OVERLAY, _overlay(state), strict=True))
     return table, row
 
 
@@ -210,6 +231,13 @@ def _leg_row(key: str, index: int, leg: LegState) -> Row:
         "open": leg.open,
         "state": leg.state,
         "reason": leg.reason,
+        "claim_uid": leg.claim_uid,
+        "dynamic": leg.dynamic,
+        "rv": leg.rv,
+        "written_rv": leg.written_rv,
+        "joins": leg.joins,
+        "capacity": leg.capacity,
+        "bytes": leg.bytes,
     }
 
 
@@ -236,7 +264,7 @@ def object_state(row: Mapping[str, Any]) -> ObjectState:
     assumed = None
     if row.get("assumed_binding") is not None:
         assumed = Assumed(row["assumed_binding"], from_json(row["assumed_patch"]), row["assumed_rv"])
-    return ObjectState(version=row["version"], rv=row["rv"], manifest=from_json(row["manifest"]), assumed=assumed)
+    return ObjectState(row["version"], row["rv"], orjson.loads(row["manifest"]), assumed)
 
 
 def binding_state(row: Mapping[str, Any], legs: Sequence[Mapping[str, Any]]) -> BindingState:
@@ -260,6 +288,13 @@ def binding_state(row: Mapping[str, Any], legs: Sequence[Mapping[str, Any]]) -> 
                 open=bool(leg["open"]),
                 state=leg["state"],
                 reason=leg["reason"],
+                claim_uid=leg["claim_uid"],
+                dynamic=bool(leg["dynamic"]),
+                rv=leg["rv"],
+                written_rv=leg["written_rv"],
+                joins=leg["joins"],
+                capacity=leg["capacity"],
+                bytes=leg["bytes"],
             )
             for leg in ordered
         ),

@@ -1,6 +1,7 @@
 """Snapshots of long streams, so that what an object was at any position costs a bounded number of events.
 
 A snapshot is a cache of the fold and nothing else: `verify` folds it again, `rebuild` drops one that is wrong.
+Only those at or before the base of an archived log are more: they are where every fold begins (`store.base`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,9 +23,10 @@ EVERY = 200
 def write_snapshots(
     dialect: Dialect, connection: Connection, events: Iterable[Event], states: Mapping[str, State]
 ) -> None:
-    """Keep the state of every stream that has reached or passed a multiple of EVERY with these events.
+    """Keep the state of every object whose stream has reached or passed a multiple of EVERY with these events.
 
-    One per transaction and stream, of the state after its last event: the states between are gone by then.
+    One per transaction and stream, of the state after its last event: the states between are gone by then. Objects
+    only: what a writer knows of bindings and attempts comes from their columns, which do not hold all of the fold.
     """
     due = {event.stream for event in events if event.version % EVERY == 0}
     if not due:
@@ -33,7 +35,7 @@ def write_snapshots(
     rows = [
         (stream, state.version, position, dumped(state))
         for stream, position in last.items()
-        if not isinstance(state := states[stream], UnknownState)
+        if isinstance(state := states[stream], ObjectState)
     ]
     dialect.insert(connection, tables.snapshots, rows)
 
@@ -57,6 +59,8 @@ def dumped(state: State) -> str:
 def loaded(stream: str, text: str) -> State:
     fields: dict[str, Any] = from_json(text)
     noun, _ = noun_and_key(stream)
+    if fields.keys() == set(UnknownState._fields):
+        return UnknownState(**fields)
     if noun == BINDING:
         return BindingState(**fields | {"legs": tuple(LegState(**leg) for leg in fields["legs"])})
     if noun == ATTEMPT:

@@ -162,10 +162,14 @@ bindings = Table(
     _maybe_big("deadline"),
     _maybe_big("ended_at"),
     Index("ix_bindings_open", "open", sqlite_where=text("open"), postgresql_where=text("open")),
+    # A pod is bound by one binding at a time, whatever two schedulers believe.
+    Index("uq_bindings_open_pod", "pod", unique=True, sqlite_where=text("open"), postgresql_where=text("open")),
     Index("ix_bindings_pod", "pod"),
 )
 
 _OPEN_OWNER = text("open AND owner")
+_OPEN_STATIC = text("open AND owner AND NOT dynamic")
+_OPEN_JOINED = text("open AND NOT owner")
 binding_legs = Table(
     "binding_legs",
     metadata,
@@ -177,18 +181,29 @@ binding_legs = Table(
     _flag("open"),
     _text("state"),
     _maybe_text("reason"),
+    Column("claim_uid", Text, nullable=False, server_default=text("''")),
+    Column("dynamic", Boolean, nullable=False, server_default=text("false")),
+    Column("rv", Text, nullable=False, server_default=text("''")),
+    _maybe_text("written_rv"),
+    _maybe_text("joins"),
+    _maybe_text("capacity"),
+    _maybe_big("bytes"),
     PrimaryKeyConstraint("binding", "leg"),
     # A volume, and a claim, is in at most one open owner leg: the database itself refuses a double booking.
+    # Of volumes that were planned: which one a provisioner gave to a claim is a fact, and cannot be refused.
     Index(
         "uq_binding_legs_open_volume",
         "volume",
         unique=True,
-        sqlite_where=_OPEN_OWNER,
-        postgresql_where=_OPEN_OWNER,
+        sqlite_where=_OPEN_STATIC,
+        postgresql_where=_OPEN_STATIC,
     ),
     Index(
         "uq_binding_legs_open_claim", "claim", unique=True, sqlite_where=_OPEN_OWNER, postgresql_where=_OPEN_OWNER
     ),
+    # Who waits for a claim that another binding binds: few legs, so the indexes cost next to nothing.
+    Index("ix_binding_legs_joined_claim", "claim", sqlite_where=_OPEN_JOINED, postgresql_where=_OPEN_JOINED),
+    Index("ix_binding_legs_joins", "joins", sqlite_where=_OPEN_JOINED, postgresql_where=_OPEN_JOINED),
 )
 
 attempts = Table(

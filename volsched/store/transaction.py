@@ -7,34 +7,52 @@ the culprit stands alone.
 Lock order: the head row first, always. It is held to commit, which makes positions dense and commit-ordered.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from pydantic_core import from_json
 from sqlalchemy import Connection, Table, delete, insert, literal, select
 
-from volsched.core.fold import ObjectState, State, UnknownState, evolve
-from volsched.events.catalogue import CatalogueError, check_payload
-from volsched.events.envelope import Event, NewEvent, canonical, link
+from volsched.core.binding.saga import advance, context_of, fail
+from volsched.core.binding.seen import claim_of, manifest_of
+from volsched.core.decision import Decision, NewEffect, States
+from volsched.core.fold import BindingState, ObjectState, State, UnknownState, evolve
+from volsched.events.catalogue import CATALOGUE, CatalogueError, Change, check_payload
+from volsched.events.envelope import Event, NewEvent, canonical, is_finite, link
 from volsched.events.streams import ATTEMPT, BINDING, noun_and_key
+from volsched.faults import reach
 from volsched.store import tables
-from volsched.store.commands import (
-    Command,
-    ConflictError,
-    Decision,
-    DeposedError,
-    Done,
-    EffectDone,
-    NewEffect,
-    Outcome,
-)
+from volsched.store.commands import Command, ConflictError, DeposedError, Done, EffectDone, Outcome
 from volsched.store.database import Database
 from volsched.store.effects import EffectState, lock_fences
 from volsched.store.errors import ConnectionLostError, Mark, NewerStoreError, NotMigratedError
-from volsched.store.rows import VIEWS, attempt_state, binding_state, object_state, rows_of
+from volsched.store.reactions import events_after, touching_bindings
+from volsched.store.rows import (
+    ASSUMED,
+    VIEWS,
+    assumed_values,
+    attempt_state,
+    binding_state,
+    object_state,
+    rows_of,
+    values_of,
+)
 from volsched.store.snapshots import write_snapshots
 
+REACTION = "volsched"
+"""The actor of events that follow from others; their cause says from which."""
+Reaction = Callable[[str, States], Decision]
+_ASSUMPTIONS = frozenset(
+    entry.name for entry in CATALOGUE.values() if entry.change in (Change.ASSUME, Change.FREE)
+)
+_FACTS = frozenset(
+    entry.name
+    for entry in CATALOGUE.values()
+    if entry.change in (Change.CREATE, Change.PATCH, Change.DELETE, Change.MOVE_BINDING, Change.MOVE_LEG)
+)
+"""Events that something may follow from. That a thing is planned or assumed changes nothing beside its plan."""
 FORMAT = 1
 """What this program reads and writes; a store says which formats may do so."""
 
@@ -52,9 +70,10 @@ class _Batch:
 
     head: Head
     now: int
-    states: dict[str, State]
-    versions: dict[str, int]
+    states: dict[str, State] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
     """Last version of streams that have no state in the views: deleted objects."""
+    loaded: set[str] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
     effects: list[tuple[NewEffect, int]] = field(default_factory=list)
     results: list[tuple[str, int, int, str]] = field(default_factory=list)
@@ -65,21 +84,34 @@ class _Batch:
         state = self.states.get(stream)
         return self.versions.get(stream, 0) if state is None else state.version
 
+    def take(self, events: Sequence[Event], states: dict[str, State], effects: Iterable[NewEffect]) -> None:
+        self.states |= states
+        self.changed |= dict.fromkeys(states)
+        self.events += events
+        if events:
+            self.head = Head(events[-1].position, events[-1].hash, self.now)
+        self.effects += [(effect, self.head.position) for effect in effects]
 
-def execute(database: Database, commands: Sequence[Command], *, now: int) -> list[Outcome]:
-    """Carry out the commands in one transaction; one outcome each, in order. `now` is in microseconds."""
+
+def execute(
+    database: Database, commands: Sequence[Command], *, now: int, react: Reaction = advance
+) -> list[Outcome]:
+    """Carry out the commands in one transaction; one outcome each, in order. `now` is in microseconds.
+
+    `react` says what follows for a binding from what is now so; only tests give another one.
+    """
     if not commands:
         return []
     refusals: tuple[type[Exception], ...] = (*database.refusals, ConflictError)
     try:
-        return _execute(database, commands, now)
+        return _execute(database, commands, now, react)
     except refusals as error:
         if len(commands) == 1:
             return [error]
     middle = len(commands) // 2
-    settled = execute(database, commands[:middle], now=now)
+    settled = execute(database, commands[:middle], now=now, react=react)
     try:
-        return settled + execute(database, commands[middle:], now=now)
+        return settled + execute(database, commands[middle:], now=now, react=react)
     except ConnectionLostError as lost:
         lost.settled = settled + lost.settled
         raise
@@ -94,23 +126,25 @@ def is_committed(database: Database, mark: Mark | None) -> bool:
     return mark is not None and found is not None and bytes(found) == mark.hash
 
 
-def _execute(database: Database, commands: Sequence[Command], now: int) -> list[Outcome]:
+def _execute(database: Database, commands: Sequence[Command], now: int, react: Reaction) -> list[Outcome]:
     mark: Mark | None = None
     outcomes: list[Outcome] = []
     try:
         with database.write() as connection:
             head = lock_head(database, connection)
-            streams = {stream for command in commands for stream in command.streams}
-            states, versions = load_states(database, connection, streams)
-            batch = _Batch(head, max(now, head.at), states, versions)
+            batch = _Batch(head, max(now, head.at))
+            _load(database, connection, batch, (stream for command in commands for stream in command.streams))
             guards = _Guards.load(database, connection, commands)
             outcomes = [_attempt(batch, guards, command) for command in commands]
+            _react(database, connection, batch, react)
             _write(database, connection, batch)
             if batch.events:
                 mark = Mark(batch.head.position, batch.head.hash)
+            reach("commit.before")
     except ConnectionLostError as lost:
         lost.mark, lost.outcomes = mark, outcomes
         raise
+    reach("commit.after")
     return outcomes
 
 
@@ -167,6 +201,8 @@ class _Guards:
     results: dict[str, Done]
     epochs: dict[str, int]
     fences: dict[str, int]
+    recent: list[Event]
+    """What was appended since the oldest decision of the batch was made."""
 
     @classmethod
     def load(cls, database: Database, connection: Connection, commands: Sequence[Command]) -> "_Guards":
@@ -182,7 +218,9 @@ class _Guards:
             row["name"]: row["epoch"]
             for row in (fetch(connection, tables.leases, "name", leases) if leases else ())
         }
-        return cls(results, epochs, lock_fences(database, connection, effects) if effects else {})
+        seen = [command.seen.position for command in commands if command.seen is not None]
+        recent = events_after(connection, min(seen)) if seen else []
+        return cls(results, epochs, lock_fences(database, connection, effects) if effects else {}, recent)
 
     def check(self, command: Command) -> None:
         lease, effect = command.lease, command.effect
@@ -190,6 +228,18 @@ class _Guards:
             raise DeposedError(f'lease "{lease.name}" is no longer held in epoch {lease.epoch}')
         if effect is not None and self.fences.get(effect.key) != effect.fence:
             raise DeposedError(f'effect "{effect.key}" is no longer claimed with fence {effect.fence}')
+
+    def check_seen(self, command: Command, events: Sequence[Event]) -> None:
+        """No other writer made the decision worthless, before this transaction or earlier in it."""
+        if command.seen is None:
+            return
+        if self.recent and self.recent[0].position > command.seen.position + 1:
+            raise ConflictError(f"decided at {command.seen.position}, and what came next is archived already")
+        for event in chain(self.recent, events):
+            if event.position > command.seen.position and event.actor != command.actor:
+                why = command.seen.outdated(event)
+                if why is not None:
+                    raise ConflictError(f"decided at {command.seen.position}, but at {event.position} {why}")
 
 
 def _attempt(batch: _Batch, guards: _Guards, command: Command) -> Outcome:
@@ -203,18 +253,17 @@ def _attempt(batch: _Batch, guards: _Guards, command: Command) -> Outcome:
         for stream, version in command.expected.items():
             if batch.version(stream) != version:
                 raise ConflictError(f"{stream} is at version {batch.version(stream)}, not at {version}")
+        guards.check_seen(command, batch.events)
         decision = command.decide(batch.states)
-        events, states = _stage(batch, command, decision)
+        unnamed = next((new for new in decision.events if new.stream not in command.streams), None)
+        if unnamed is not None:
+            raise CatalogueError(f"{unnamed.type} is about {unnamed.stream}, which the command did not name")
+        events, states = _stage(batch, command.actor, decision.events, command.cause)
     except Exception as error:
         # Whatever a decide raises concerns its own command only; the neighbours go on.
         return error
-    batch.states |= states
-    batch.changed |= dict.fromkeys(states)
-    batch.events += events
-    if events:
-        batch.head = Head(events[-1].position, events[-1].hash, batch.now)
+    batch.take(events, states, decision.effects)
     position = batch.head.position
-    batch.effects += [(effect, position) for effect in decision.effects]
     done = Done(position=position, events=len(events), result=decision.result)
     if command.effect is not None:
         batch.finished.append(command.effect)
@@ -225,17 +274,18 @@ def _attempt(batch: _Batch, guards: _Guards, command: Command) -> Outcome:
     return done
 
 
-def _stage(batch: _Batch, command: Command, decision: Decision) -> tuple[list[Event], dict[str, State]]:
-    """The decision's events with their places in the log, and what their streams become."""
+def _stage(
+    batch: _Batch, actor: str, new_events: Iterable[NewEvent], cause: int | None
+) -> tuple[list[Event], dict[str, State]]:
+    """The events with their places in the log, and what their streams become."""
     events: list[Event] = []
     states: dict[str, State] = {}
     previous = batch.head.hash
-    for position, new in enumerate(decision.events, start=batch.head.position + 1):
-        if new.stream not in command.streams:
-            raise CatalogueError(f"{new.type} is about {new.stream}, which the command did not name")
+    for position, new in enumerate(new_events, start=batch.head.position + 1):
         state = states.get(new.stream, batch.states.get(new.stream))
         version = (batch.versions.get(new.stream, 0) if state is None else state.version) + 1
-        event = place(new, command.actor, batch.now, position, version, previous)
+        caused = new if cause is None or new.cause is not None else replace(new, cause=cause)
+        event = place(caused, actor, batch.now, position, version, previous)
         states[new.stream] = evolve(
             state, type_=new.type, version=version, position=position, at=batch.now, data=new.data
         )
@@ -256,15 +306,89 @@ def place(new: NewEvent, actor: str, at: int, position: int, version: int, previ
         raise CatalogueError(
             f"{type_} of {stream} cannot be stored: {error}; write such a value as a string"
         ) from None
+    # Looked for only where there is a null that it may have become: it would be a walk through every event.
+    if "null" in data and not is_finite(new.data):
+        raise CatalogueError(f"{type_} of {stream} holds a number that is not finite; write it as a string")
     hash_ = link(previous, position, stream, version, type_, schema, at, actor, cause, binding, data)
-    return Event(position, stream, version, type_, schema, at, actor, cause, binding, data, hash_)
+    # Past the constructor of the named tuple, which costs as much again as the tuple.
+    return tuple.__new__(Event, (position, stream, version, type_, schema, at, actor, cause, binding, data, hash_))
+
+
+def _react(database: Database, connection: Connection, batch: _Batch, react: Reaction) -> None:
+    """Let every open binding that these events touch move on, in the transaction of the events themselves."""
+    fresh = {event.stream: event.position for event in batch.events if event.type in _FACTS}
+    while fresh:
+        touched = [stream.partition("/")[2] for stream in fresh if stream.startswith(f"{BINDING}/")]
+        bindings = {*touched, *touching_bindings(database, connection, [*fresh, *_reserved_for(batch, fresh)])}
+        bindings |= {
+            stream.partition("/")[2]
+            for stream, state in batch.states.items()
+            if isinstance(state, BindingState) and any(it in fresh for it in context_of(state, batch.states))
+        }
+        _load(database, connection, batch, (f"{BINDING}/{binding}" for binding in bindings))
+        for _ in range(2):
+            # Twice: only a claim that is loaded tells which volume was provisioned for it.
+            states = (batch.states.get(f"{BINDING}/{binding}") for binding in bindings)
+            open_ = [state for state in states if isinstance(state, BindingState) and state.open]
+            _load(database, connection, batch, (it for state in open_ for it in context_of(state, batch.states)))
+        following: dict[str, int] = {}
+        for binding in sorted(bindings):
+            last = _advance(batch, binding, fresh, react)
+            if last is not None:
+                following[f"{BINDING}/{binding}"] = last
+        # What became of a binding matters to those that joined it, and to nobody else.
+        fresh = following
+
+
+def _advance(batch: _Batch, binding: str, fresh: Mapping[str, int], react: Reaction) -> int | None:
+    """Move a binding as far as it goes; the position of its last event, if it moved at all."""
+    last = None
+    while (decision := _reaction(batch, binding, react)).events:
+        cause = last
+        if cause is None:
+            state = batch.states[f"{BINDING}/{binding}"]
+            assert isinstance(state, BindingState)
+            known = (f"{BINDING}/{binding}", *context_of(state, batch.states))
+            cause = max((fresh[stream] for stream in known if stream in fresh), default=None)
+        events, states = _stage(batch, REACTION, decision.events, cause)
+        batch.take(events, states, decision.effects)
+        last = events[-1].position
+    return last
+
+
+def _reaction(batch: _Batch, binding: str, react: Reaction) -> Decision:
+    try:
+        return react(binding, batch.states)
+    except Exception as error:
+        # What has happened must be recorded whatever it does to a binding that cannot make sense of it.
+        return fail(binding, f"it cannot be judged: {type(error).__name__}: {error}", batch.states)
+
+
+def _reserved_for(batch: _Batch, streams: Iterable[str]) -> Iterator[str]:
+    """The claims that these volumes name: that a volume was made for a claim, only the volume says at first."""
+    for stream in streams:
+        manifest = manifest_of(batch.states, stream) if stream.startswith("volume/") else None
+        claim = None if manifest is None else claim_of(manifest)
+        if claim is not None:
+            yield f"claim/{claim.get('namespace')}/{claim.get('name')}"
+
+
+def _load(database: Database, connection: Connection, batch: _Batch, streams: Iterable[str]) -> None:
+    missing = {stream for stream in streams if stream not in batch.loaded}
+    if missing:
+        states, versions = load_states(database, connection, missing)
+        batch.states |= states
+        batch.versions |= versions
+        batch.loaded |= missing
 
 
 def _write(database: Database, connection: Connection, batch: _Batch) -> None:
     dialect = database.dialect
     if batch.events:
         dialect.insert(connection, tables.events, batch.events)
-        write_views(database, connection, {stream: batch.states[stream] for stream in batch.changed})
+        written = {event.stream for event in batch.events if event.type not in _ASSUMPTIONS}
+        write_views(database, connection, {stream: batch.states[stream] for stream in written})
+        _write_assumptions(database, connection, batch, batch.changed.keys() - written)
         write_snapshots(dialect, connection, batch.events, batch.states)
         dialect.move_head(connection, batch.head.position, batch.head.hash, batch.head.at)
     if batch.effects:
@@ -285,11 +409,23 @@ def write_views(database: Database, connection: Connection, states: dict[str, St
             gone.setdefault(VIEWS[noun][0], []).append(key)
         elif not isinstance(state, UnknownState):
             for table, row in rows_of(noun, key, state):
-                rows.setdefault(table, []).append(tuple(row[column.name] for column in table.columns))
+                rows.setdefault(table, []).append(values_of(table)(row))
     for table, keys in gone.items():
         connection.execute(delete(table).where(table.c.key.in_(keys)))
     for table, values in rows.items():
         database.dialect.upsert(connection, table, values)
+
+
+def _write_assumptions(database: Database, connection: Connection, batch: _Batch, streams: Iterable[str]) -> None:
+    """Objects that were only assumed or freed: the most frequent change, and the manifest stays as it is."""
+    rows: dict[Table, list[tuple[Any, ...]]] = {}
+    for stream in streams:
+        noun, key = noun_and_key(stream)
+        state = batch.states[stream]
+        if isinstance(state, ObjectState):
+            rows.setdefault(VIEWS[noun][0], []).append(assumed_values(key, state))
+    for table, values in rows.items():
+        database.dialect.update(connection, table, ASSUMED, values)
 
 
 def _enqueue(database: Database, connection: Connection, batch: _Batch) -> None:

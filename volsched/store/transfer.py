@@ -1,4 +1,4 @@
-"""A range of the log as a file that proves itself, and a store made from one.
+"""A range of the log as a file that proves itself.
 
 The first line is the manifest: where the range begins and ends and the hashes there. Every other line is one event
 with its hash. So a file can be checked anywhere without a store, and its first line serves as an anchor of the
@@ -9,22 +9,19 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import IO, Any
 
 from pydantic_core import from_json
 from sqlalchemy import Connection
 
-from volsched.events.envelope import GENESIS, Event, canonical, links_to
+from volsched.events.envelope import Event, canonical, links_to
 from volsched.store import tables
-from volsched.store.database import Database
+from volsched.store.base import archived, read_base
 from volsched.store.dialects import dialect_of
 from volsched.store.errors import IntegrityBrokenError, StoreError
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.log import event, read_head
-from volsched.store.replay import MISSING, NOT_LINKED, Folded, Progress, check_nouns, fold_chunks
-from volsched.store.snapshots import write_snapshots
-from volsched.store.transaction import lock_head, write_views
+from volsched.store.replay import MISSING, NOT_LINKED, Progress
 
 FORMAT_NAME = "volsched-log/1"
 CHUNK = 2_000
@@ -61,28 +58,45 @@ class Manifest:
 class ExportError(IntegrityBrokenError):
     """A file that is not what an export writes. Names the line, and the position where it is known."""
 
+    file: int = 0
+    """Which of the files that were given."""
 
-def manifest_of(connection: Connection, *, first: int = 1, last: int | None = None, now: int) -> Manifest:
-    """What an export of this range will say of itself."""
-    head = read_head(connection)
+
+def manifest_of(
+    connection: Connection, *, first: int | None = None, last: int | None = None, now: int
+) -> Manifest:
+    """What an export of this range will say of itself; by default of all that is there."""
+    head, base = read_head(connection), read_base(connection)
+    first = base.position + 1 if first is None else first
     last = head.position if last is None else last
     if head.position == 0:
         raise StoreError("the log is empty; there is nothing to export")
+    if 1 <= first <= base.position:
+        raise archived(connection, f"position {first}", base)
     if not 1 <= first <= last <= head.position:
-        raise StoreError(f"there is no range {first} to {last}; the log has positions 1 to {head.position}")
-    before, end = event(connection, first - 1), event(connection, last)
-    if end is None or (before is None and first > 1):
-        missing = last if end is None else first - 1
-        raise BrokenLogError(Finding(problem=MISSING, position=missing))
+        raise StoreError(
+            f"there is no range {first} to {last}; the log has positions {base.position + 1} to {head.position}"
+        )
+    before = base.hash if first == base.position + 1 else _hash_at(connection, first - 1)
+    end = event(connection, last)
+    if end is None:
+        raise BrokenLogError(Finding(problem=MISSING, position=last))
     return Manifest(
         first=first,
         last=last,
-        before=GENESIS if before is None else before.hash,
+        before=before,
         hash=end.hash,
         count=last - first + 1,
         at=end.at,
         exported_at=now,
     )
+
+
+def _hash_at(connection: Connection, position: int) -> bytes:
+    found = event(connection, position)
+    if found is None:
+        raise BrokenLogError(Finding(problem=MISSING, position=position))
+    return found.hash
 
 
 def events_of(connection: Connection, manifest: Manifest, *, progress: Progress | None = None) -> Iterator[Event]:
@@ -155,7 +169,7 @@ def read_events(lines: Iterator[str], manifest: Manifest) -> Iterator[Event]:
     try:
         yield from _linked((_parsed(line, number) for number, line in enumerate(lines, start=2)), manifest)
     except BrokenLogError as broken:
-        raise _at_line(broken, manifest) from None
+        raise at_line(broken, manifest) from None
 
 
 def _parsed(line: str, number: int) -> Event:
@@ -168,54 +182,6 @@ def _parsed(line: str, number: int) -> Event:
         raise ExportError(f"line {number}: this is not an event; the file is damaged or was edited") from None
 
 
-def _at_line(broken: BrokenLogError, manifest: Manifest) -> ExportError:
+def at_line(broken: BrokenLogError, manifest: Manifest) -> ExportError:
     number = (broken.finding.position or manifest.first) - manifest.first + 2
     return ExportError(f"line {number}: {broken}")
-
-
-def verify_export(lines: Iterable[str]) -> Manifest:
-    """Check a file without any store."""
-    rest = iter(lines)
-    manifest = read_manifest(rest)
-    for _ in read_events(rest, manifest):
-        pass
-    return manifest
-
-
-def import_log(database: Database, lines: Iterable[str], *, progress: Progress | None = None) -> Manifest:
-    """Make an empty store into what the file is the log of, views included; all of it or nothing."""
-    rest = iter(lines)
-    manifest = read_manifest(rest)
-    if manifest.first != 1 or manifest.before != GENESIS:
-        raise StoreError(
-            f"the file begins at position {manifest.first} and a store can only be made from a log that begins "
-            "at 1; check the file alone with: volsched import-log --check"
-        )
-    with database.write() as connection:
-        head = lock_head(database, connection)
-        if head.position != 0:
-            raise StoreError(
-                f"the store has {head.position} events already; import into an empty one (volsched migrate)"
-            )
-        folded = Folded()
-        try:
-            fold_chunks(
-                _inserted(database, connection, rest, manifest, folded), folded, check=False, progress=progress
-            )
-            check_nouns(folded.states)
-        except BrokenLogError as broken:
-            raise _at_line(broken, manifest) from None
-        write_views(database, connection, folded.states)
-        database.dialect.move_head(connection, folded.head.position, folded.head.hash, folded.head.at)
-    return manifest
-
-
-def _inserted(
-    database: Database, connection: Connection, lines: Iterator[str], manifest: Manifest, folded: Folded
-) -> Iterator[list[Event]]:
-    """The file's events in chunks, each in the store, with its snapshots, before the next is read."""
-    events = read_events(lines, manifest)
-    while chunk := list(islice(events, CHUNK)):
-        database.dialect.insert(connection, tables.events, chunk)
-        yield chunk
-        write_snapshots(database.dialect, connection, chunk, folded.states)

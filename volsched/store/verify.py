@@ -1,17 +1,19 @@
 """Proving that a store is what it says: the chain, the head, the views and the snapshots, all from the log again.
 
 One read transaction sees one picture, so writers go on meanwhile. Memory follows the number of objects, not the
-length of the log.
+length of the log. What was archived is taken as the base says it, or proven too where the archives are given.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from volsched.store import tables
+from volsched.store.archives import Proof, check_base, fold_archives
+from volsched.store.base import archived, archived_files, read_base
 from volsched.store.collector import collector_resting
 from volsched.store.database import Database
 from volsched.store.differences import compare_views
@@ -19,7 +21,7 @@ from volsched.store.errors import StoreError
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.log import event, fold_event, read_head, read_stream
 from volsched.store.replay import Folded, Progress, fold_log
-from volsched.store.snapshots import EVERY, dumped
+from volsched.store.snapshots import EVERY, dumped, newest_snapshot
 from volsched.store.transaction import Head
 
 KEPT = 1_000
@@ -30,6 +32,10 @@ KEPT = 1_000
 class Report:
     head: Head
     """Where the log ends: what an anchor is made of."""
+    after: int = 0
+    """The position after which events were proven: 0, or the base where the archives were not given."""
+    archives: list[str] = field(default_factory=list)
+    """Range and file of what was archived, as the store has noted it."""
     streams: int = 0
     findings: list[Finding] = field(default_factory=list)
     more: int = 0
@@ -39,11 +45,10 @@ class Report:
     def ok(self) -> bool:
         return not self.findings
 
-    def add(self, finding: Finding) -> None:
-        if len(self.findings) < KEPT:
-            self.findings.append(finding)
-        else:
-            self.more += 1
+    def add(self, *findings: Finding) -> None:
+        room = KEPT - len(self.findings)
+        self.findings += findings[:room]
+        self.more += len(findings[room:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +75,74 @@ def parse_anchor(text: str) -> Anchor:
         ) from None
 
 
-def verify(database: Database, *, anchor: Anchor | None = None, progress: Progress | None = None) -> Report:
-    """Check everything that can be known for certain. What is wrong is reported, never repaired."""
+def verify(
+    database: Database,
+    *,
+    anchor: Anchor | None = None,
+    archives: Sequence[Iterable[str]] = (),
+    progress: Progress | None = None,
+) -> Report:
+    """Check everything that can be known for certain. What is wrong is reported, never repaired.
+
+    `archives` are the lines of archived files, in order: with them the proof begins with the very first event.
+    """
     with database.read() as connection, collector_resting():
-        head = read_head(connection)
-        report = Report(head)
+        head, base = read_head(connection), read_base(connection)
+        report = Report(head, after=0 if archives else base.position, archives=archived_files(connection))
         try:
-            folded = fold_log(connection, progress=progress)
+            proof = _prove(connection, base, anchor, archives, progress)
+            if proof is not None:
+                report.add(*check_base(connection, base, proof))
+            folded = fold_log(connection, progress=progress, start=None if proof is None else proof.folded)
         except BrokenLogError as broken:
             # Views cannot be compared with a log that cannot be trusted.
             report.add(broken.finding)
             return report
         report.streams = len(folded.states)
-        for finding in _check_all(connection, folded, head, anchor):
+        report.add(*_check_head(folded.head, head))
+        for wanted in _anchors(anchor, proof):
+            found = _known_hash(connection, wanted.position, base, proof)
+            report.add(*_check_anchor(found, wanted, last=folded.head.position))
+        for finding in _check_derived(connection, folded):
             report.add(finding)
         return report
 
 
-def _check_all(connection: Connection, folded: Folded, head: Head, anchor: Anchor | None) -> Iterator[Finding]:
-    yield from _check_head(folded.head, head)
-    if anchor is not None:
-        yield from _check_anchor(connection, anchor, last=folded.head.position)
+def _prove(
+    connection: Connection,
+    base: Head,
+    anchor: Anchor | None,
+    archives: Sequence[Iterable[str]],
+    progress: Progress | None,
+) -> Proof | None:
+    """What the archives say of the base; None where there are none to ask."""
+    noted = 0 if anchor is None else anchor.position
+    if archives:
+        return fold_archives(archives, until=base.position, noted=noted, progress=progress)
+    if 0 < noted < base.position:
+        raise archived(connection, f"position {noted}, of which the anchor was taken,", base)
+    return None
+
+
+def _anchors(anchor: Anchor | None, proof: Proof | None) -> Iterator[Anchor]:
+    """What was kept outside of the store: an anchor, and the end of the last archive."""
+    if anchor is not None and anchor.position > 0:
+        yield anchor
+    if proof is not None and proof.end is not None:
+        yield Anchor(proof.end.last, proof.end.hash, proof.end.at)
+
+
+def _known_hash(connection: Connection, position: int, base: Head, proof: Proof | None) -> bytes | None:
+    """The hash of a position; of an archived one as the archives have it."""
+    if position == base.position:
+        return base.hash
+    if position < base.position:
+        return None if proof is None else proof.noted
+    found = event(connection, position)
+    return None if found is None else found.hash
+
+
+def _check_derived(connection: Connection, folded: Folded) -> Iterator[Finding]:
     for _, _, findings in compare_views(connection, folded.states):
         yield from findings
     for _, finding in wrong_snapshots(connection):
@@ -116,28 +168,27 @@ def _check_head(last: Head, head: Head) -> Iterator[Finding]:
                 yield Finding(problem=problem, table="log_head", key="1", column=column, expected=wanted, got=got)
 
 
-def _check_anchor(connection: Connection, anchor: Anchor, *, last: int) -> Iterator[Finding]:
-    if anchor.position == 0:
-        return
-    found = event(connection, anchor.position)
+def _check_anchor(found: bytes | None, anchor: Anchor, *, last: int) -> Iterator[Finding]:
     if found is None:
         yield Finding(
             problem=f"the log ends at {last}; the anchor was taken of a longer one", position=anchor.position
         )
-    elif found.hash != anchor.hash:
+    elif found != anchor.hash:
         problem = "the log was rewritten at or before the anchor"
-        yield Finding(
-            problem=problem, position=anchor.position, column="hash", expected=anchor.hash, got=found.hash
-        )
+        yield Finding(problem=problem, position=anchor.position, column="hash", expected=anchor.hash, got=found)
 
 
 def wrong_snapshots(connection: Connection) -> Iterator[tuple[tuple[str, int], Finding]]:
-    """Snapshots that are not the fold of their stream, each with its stream and version."""
-    kept = tables.snapshots
-    for stream in connection.execute(select(kept.c.stream).distinct()).scalars().all():
-        asked = select(kept.c.version, kept.c.position, kept.c.state).where(kept.c.stream == stream)
-        left = {row.version: (row.position, row.state) for row in connection.execute(asked)}
-        state, version = None, 0
+    """Snapshots behind the base that are not the fold of their stream, each with its stream and version."""
+    kept, base = tables.snapshots, read_base(connection).position
+    for stream in (
+        connection.execute(select(kept.c.stream).where(kept.c.position > base).distinct()).scalars().all()
+    ):
+        asked = select(kept.c.version, kept.c.position, kept.c.state)
+        rows = connection.execute(asked.where(kept.c.stream == stream, kept.c.position > base))
+        left = {row.version: (row.position, row.state) for row in rows}
+        state = newest_snapshot(connection, stream, position=base)
+        version = 0 if state is None else state.version
         while chunk := read_stream(connection, stream, after_version=version, limit=EVERY):
             for it in chunk:
                 state = fold_event(state, it.position, it.version, it.type, it.schema, it.at, it.data)

@@ -33,6 +33,9 @@ class Dialect(Protocol):
     def upsert(self, connection: Connection, table: Table, rows: Sequence[Values]) -> None:
         """Add rows, or replace the ones that have the same primary key."""
 
+    def update(self, connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
+        """Change some columns of rows that are there; each row's key stands behind its values."""
+
     def fetch(
         self, connection: Connection, table: Table, column: str, keys: Iterable[str]
     ) -> list[dict[str, Any]]:
@@ -47,7 +50,7 @@ class Dialect(Protocol):
         """The rows as the driver gives them, in chunks, by a column in (after, until]; None is no bound."""
 
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
-        """The last version of each of these streams that has any."""
+        """The last version of each of these streams that has any, be its events archived or not."""
 
     def is_lost(self, error: BaseException) -> bool:
         """The driver's error means that the connection is gone, not that a statement was refused."""

@@ -20,9 +20,12 @@ from sqlalchemy import (
     literal,
 )
 
-# admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout. Errors without a state come from the
-# connection itself.
-SHUTDOWN_STATES = frozenset({"57P01", "57P02", "57P03", "57P05"})
+# admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout, idle_in_transaction_session_timeout.
+# Errors without a state come from the connection itself.
+SHUTDOWN_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
+ABANDONED_AFTER_MS = 30_000
+"""A writer that says nothing for so long in the middle of a transaction loses it, and its locks. The server would
+else hold the head row for a process that is frozen, or for hours for a machine that is gone."""
 SCAN_CHUNK = 2_000
 """Rows per round trip of a scan."""
 
@@ -32,11 +35,14 @@ class Postgres:
         """The server's defaults are what we want: read committed, durable commits."""
 
     def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
-        row: tuple[Any, ...] | None = _driver(connection).execute("SELECT * FROM log_head FOR UPDATE").fetchone()
-        return row
+        # In one statement, because every commit pays for it.
+        asked = f"SELECT {_limit()}, log_head.* FROM log_head FOR UPDATE"
+        row: tuple[Any, ...] | None = _driver(connection).execute(asked).fetchone()
+        return None if row is None else row[1:]
 
     def begin_beside_log(self, connection: Connection) -> None:
-        """Nothing to do: the driver begins by itself, and what is changed is locked row by row."""
+        """The driver begins by itself, and what is changed is locked row by row."""
+        _driver(connection).execute(f"SELECT {_limit()}")
 
     def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
         _driver(connection).execute("UPDATE log_head SET position = %s, hash = %s, at = %s", (position, hash_, at))
@@ -54,6 +60,18 @@ class Postgres:
     def upsert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
         columns = [list(values) for values in zip(*rows, strict=True)]
         _driver(connection).execute(_upsert(table), columns)
+
+    def update(
+        self, connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        names = [*columns, "key"]
+        arrays = ", ".join(f"%b::{_type_name(table.c[name].type)}[]" for name in names)
+        changed = ", ".join(f'"{name}" = new."{name}"' for name in columns)
+        _driver(connection).execute(
+            f"UPDATE {table.name} AS old SET {changed} FROM unnest({arrays}) "
+            f"AS new({', '.join(names)}) WHERE old.key = new.key",
+            [list(values) for values in zip(*rows, strict=True)],
+        )
 
     def fetch(
         self, connection: Connection, table: Table, column: str, keys: Iterable[str]
@@ -86,9 +104,10 @@ class Postgres:
         return dict(
             _driver(connection)
             .execute(
-                "SELECT asked.stream, last.version FROM unnest(%s::text[]) AS asked(stream), "
-                "LATERAL (SELECT version FROM events WHERE events.stream = asked.stream "
-                "ORDER BY version DESC LIMIT 1) AS last",
+                "SELECT * FROM (SELECT asked.stream, coalesce("
+                "(SELECT max(version) FROM events WHERE events.stream = asked.stream), "
+                "(SELECT max(version) FROM snapshots WHERE snapshots.stream = asked.stream)) AS last "
+                "FROM unnest(%s::text[]) AS asked(stream)) AS versions WHERE last IS NOT NULL",
                 (list(streams),),
             )
             .fetchall()
@@ -97,6 +116,10 @@ class Postgres:
     def is_lost(self, error: BaseException) -> bool:
         state = getattr(error, "sqlstate", None)
         return state is None or state[:2] == "08" or state in SHUTDOWN_STATES
+
+
+def _limit() -> str:
+    return f"set_config('idle_in_transaction_session_timeout', '{ABANDONED_AFTER_MS}', true)"
 
 
 def _driver(connection: Connection) -> Any:

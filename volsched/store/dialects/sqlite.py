@@ -58,6 +58,12 @@ class Sqlite:
     def upsert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
         _driver(connection).executemany(_upsert(table), rows)
 
+    def update(
+        self, connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        changed = ", ".join(f"{name} = ?" for name in columns)
+        _driver(connection).executemany(f"UPDATE {table.name} SET {changed} WHERE key = ?", rows)
+
     def fetch(
         self, connection: Connection, table: Table, column: str, keys: Iterable[str]
     ) -> list[dict[str, Any]]:
@@ -92,7 +98,8 @@ class Sqlite:
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
         return dict(
             _driver(connection).execute(
-                "SELECT value, (SELECT max(version) FROM events WHERE stream = value) AS last FROM json_each(?) "
+                "SELECT value, coalesce((SELECT max(version) FROM events WHERE stream = value), "
+                "(SELECT max(version) FROM snapshots WHERE stream = value)) AS last FROM json_each(?) "
                 "WHERE last IS NOT NULL",
                 (json.dumps(list(streams)),),
             )

@@ -1,0 +1,91 @@
+"""What the clusters that we play ourselves answer alike: an object's key, a refusal, and the two calls about pods.
+
+Create, update and delete are in `core.objects`. Binding and unassigning a pod are calls of their own, as in a real
+API server, because a pod's node is nothing that an update may change.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from volsched.cluster.port import Manifest, Refusal, RefusedError
+from volsched.core.binding.seen import annotations, metadata, spec, status
+from volsched.core.fold import ObjectState, State
+from volsched.core.objects import (
+    AlreadyExistsError,
+    InvalidError,
+    NotFoundError,
+    ObjectError,
+    StaleError,
+)
+from volsched.core.rejected import NODE_REJECTED, REJECTED_NODES
+from volsched.events.envelope import NewEvent
+from volsched.events.streams import stream_of
+from volsched.model.kinds import KINDS
+
+MOST_REJECTED = 16
+_REFUSALS: dict[type[ObjectError], Refusal] = {
+    NotFoundError: Refusal.NOT_FOUND,
+    AlreadyExistsError: Refusal.EXISTS,
+    StaleError: Refusal.CONFLICT,
+    InvalidError: Refusal.INVALID,
+}
+
+
+def refused(error: ObjectError) -> RefusedError:
+    return RefusedError(_REFUSALS[type(error)], str(error))
+
+
+def key_of(kind: str, manifest: Manifest) -> str:
+    name = str(metadata(manifest).get("name", ""))
+    return f"{metadata(manifest).get('namespace') or 'default'}/{name}" if KINDS[kind].namespaced else name
+
+
+def bind_pod(state: State | None, key: str, *, uid: str, node: str) -> NewEvent:
+    pod = _found(state, key, uid)
+    if spec(pod).get("nodeName"):
+        raise StaleError(f'Pod "{key}" is assigned to node "{spec(pod)["nodeName"]}" already')
+    return _changed(key, {"spec": {"nodeName": node}})
+
+
+def unassign_pod(state: State | None, key: str, *, uid: str, reason: str, now: str) -> NewEvent:
+    pod = _found(state, key, uid)
+    node = spec(pod).get("nodeName")
+    if not node:
+        raise StaleError(f'Pod "{key}" is not assigned to a node')
+    if any(_has_started(container) for container in status(pod).get("containerStatuses", ())):
+        raise StaleError(f'Pod "{key}" has started on node "{node}" and cannot be unassigned; delete it instead')
+    known = [name for name in str(annotations(pod).get(REJECTED_NODES, "")).split(",") if name and name != node]
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": NODE_REJECTED,
+        "message": reason,
+        "lastTransitionTime": now,
+    }
+    others = [entry for entry in status(pod).get("conditions", ()) if entry.get("type") != "PodScheduled"]
+    patch = {
+        "metadata": {"annotations": {REJECTED_NODES: ",".join(_newest([*known, node]))}},
+        "spec": {"nodeName": None},
+        "status": {"conditions": [*others, condition]},
+    }
+    return _changed(key, patch)
+
+
+def _found(state: State | None, key: str, uid: str) -> Manifest:
+    found = state.manifest if isinstance(state, ObjectState) else None
+    if found is None or metadata(found).get("uid") != uid:
+        raise NotFoundError(f'Pod "{key}" with uid {uid} not found')
+    return found
+
+
+def _changed(key: str, patch: dict[str, Any]) -> NewEvent:
+    return NewEvent(stream=stream_of("Pod", key), type="PodChanged", data={"patch": patch})
+
+
+def _newest(nodes: Iterable[str]) -> list[str]:
+    return list(nodes)[-MOST_REJECTED:]
+
+
+def _has_started(container: Manifest) -> bool:
+    state = container.get("state") or {}
+    return "running" in state or "terminated" in state or bool(container.get("lastState"))

@@ -1,0 +1,54 @@
+"""Applying a manifest: make the object if it is not there, else bring it to what the manifest says of it."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from volsched.core.fold import ObjectState, State
+from volsched.core.objects import InvalidError, create_object, update_object
+from volsched.events.envelope import NewEvent
+from volsched.events.patch import merged
+from volsched.model.kinds import Kind
+from volsched.model.problems import Defect
+
+Manifest = Mapping[str, Any]
+
+
+class Applied(StrEnum):
+    CREATED = "created"
+    CONFIGURED = "configured"
+    UNCHANGED = "unchanged"
+
+
+def apply_object(
+    state: State | None, kind: Kind, manifest: Manifest, *, uid: str, now: str
+) -> tuple[NewEvent | None, Applied]:
+    """Fields that the manifest does not name keep what they are; its lists replace the object's.
+
+    Status is the controllers' business and is left alone.
+    """
+    living = state if isinstance(state, ObjectState) and state.manifest is not None else None
+    if living is None or living.manifest is None:
+        _refuse_unknown_claim(kind, manifest)
+        return create_object(state, kind, manifest, uid=uid, now=now), Applied.CREATED
+    wanted = {**manifest, "status": None, "metadata": {**manifest["metadata"], "resourceVersion": None}}
+    if not manifest["metadata"].get("uid"):
+        wanted["metadata"].pop("uid", None)
+    new = {**merged(living.manifest, wanted), "status": living.manifest.get("status", {})}
+    event = update_object(living, kind, new)
+    return event, Applied.UNCHANGED if event is None else Applied.CONFIGURED
+
+
+def _refuse_unknown_claim(kind: Kind, manifest: Manifest) -> None:
+    """A claimRef with a uid names a claim of another store; here its volume would be released and reclaimed."""
+    uid = (
+        ((manifest.get("spec") or {}).get("claimRef") or {}).get("uid")
+        if kind.name == "PersistentVolume"
+        else None
+    )
+    if uid:
+        message = "names a claim that this store has never seen; leave the uid out to reserve the volume by name"
+        raise InvalidError(
+            f'PersistentVolume "{manifest["metadata"]["name"]}"',
+            [Defect(("spec", "claimRef", "uid"), message, uid)],
+        )

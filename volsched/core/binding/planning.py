@@ -1,0 +1,169 @@
+"""Planning a binding: one command that assumes every leg, the pod on its node, and queues the writes.
+
+Under the head lock the objects must still be what the decision saw; otherwise nothing happens and the scheduler
+decides again.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from volsched.core.binding.phases import Phase
+from volsched.core.binding.saga import effects_of, moved
+from volsched.core.binding.seen import (
+    annotations,
+    binding_stream,
+    claim_is_bound,
+    claim_of,
+    is_being_deleted,
+    living,
+    manifest_of,
+    spec,
+    uid,
+    version,
+)
+from volsched.core.decision import Decision, States
+from volsched.core.fold import BindingState, ObjectState, evolve
+from volsched.core.volumes import YES
+from volsched.events.envelope import NewEvent
+from volsched.model.meta import BOUND_BY_CONTROLLER, ROLLBACK, SELECTED_NODE
+
+Manifest = Mapping[str, Any]
+
+
+class PlanConflictError(Exception):
+    """The plan was made on something that is no longer so; decide again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLeg:
+    claim: str
+    claim_uid: str
+    volume: str | None
+    """None: to be provisioned."""
+    rv: str
+    """The version, in the cluster's words, of the object that will be written."""
+    joins: str | None = None
+    capacity: str | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    binding: str
+    pod: str
+    pod_uid: str
+    node: str
+    legs: tuple[PlannedLeg, ...]
+    decided_at: int
+    deadline: int
+    on_failure: Literal["rollback", "retain"] = "rollback"
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        touched = [binding_stream(self.binding), f"pod/{self.pod}", f"node/{self.node}"]
+        for leg in self.legs:
+            touched.append(f"claim/{leg.claim}")
+            if leg.volume is not None:
+                touched.append(f"volume/{leg.volume}")
+        return tuple(dict.fromkeys(touched))
+
+
+def plan(request: Plan, states: States) -> Decision:
+    """Raises PlanConflictError, and then nothing is assumed."""
+    _check_pod(request, states)
+    assumptions: list[NewEvent] = []
+    for leg in request.legs:
+        assumptions += _assumptions(request, leg, states)
+    pod = living(states, f"pod/{request.pod}")
+    if pod is not None:
+        assumptions.append(_assumed(request.binding, f"pod/{request.pod}", pod, pod_patch(request.node)))
+    stream, data = binding_stream(request.binding), _payload(request)
+    planned = NewEvent(stream=stream, type="BindingPlanned", data=data, binding=request.binding)
+    state = evolve(None, type_="BindingPlanned", version=1, position=0, at=0, data=data)
+    assert isinstance(state, BindingState)
+    if request.legs:
+        return Decision(events=(planned, *assumptions), effects=effects_of(request.binding, state))
+    move = moved(request.binding, Phase.COMMITTING)
+    committing = state._replace(state=Phase.COMMITTING)
+    return Decision(events=(planned, *assumptions, move), effects=effects_of(request.binding, committing))
+
+
+def pod_patch(node: str) -> dict[str, Any]:
+    return {"spec": {"nodeName": node}}
+
+
+def volume_patch(volume: Manifest, claim: str, claim_uid: str) -> dict[str, Any]:
+    """What makes the volume point at the claim; a link that was there before is not marked as ours."""
+    namespace, _, name = claim.partition("/")
+    found = claim_of(volume)
+    named = found is not None and (found.get("namespace"), found.get("name")) == (namespace, name)
+    mine = named and found is not None and found.get("uid", "") in ("", claim_uid)
+    reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
+    patch: dict[str, Any] = {"spec": {"claimRef": {**reference, "uid": claim_uid}}}
+    if not mine and BOUND_BY_CONTROLLER not in annotations(volume):
+        patch["metadata"] = {"annotations": {BOUND_BY_CONTROLLER: YES}}
+    return patch
+
+
+def claim_patch(node: str) -> dict[str, Any]:
+    return {"metadata": {"annotations": {SELECTED_NODE: node}}}
+
+
+def _check_pod(request: Plan, states: States) -> None:
+    pod = manifest_of(states, f"pod/{request.pod}")
+    if pod is None or uid(pod) != request.pod_uid or is_being_deleted(pod):
+        raise PlanConflictError(f'pod "{request.pod}" with uid {request.pod_uid} is gone')
+    if spec(pod).get("nodeName"):
+        raise PlanConflictError(f'pod "{request.pod}" runs on node "{spec(pod)["nodeName"]}" already')
+    if manifest_of(states, f"node/{request.node}") is None:
+        raise PlanConflictError(f'node "{request.node}" is gone')
+
+
+def _assumptions(request: Plan, leg: PlannedLeg, states: States) -> Iterator[NewEvent]:
+    claim_stream = f"claim/{leg.claim}"
+    claim = living(states, claim_stream)
+    if claim is None or claim.manifest is None or uid(claim.manifest) != leg.claim_uid:
+        raise PlanConflictError(f'claim "{leg.claim}" with uid {leg.claim_uid} is gone')
+    if claim_is_bound(claim.manifest):
+        raise PlanConflictError(f'claim "{leg.claim}" is bound meanwhile')
+    if is_being_deleted(claim.manifest) or ROLLBACK in annotations(claim.manifest):
+        raise PlanConflictError(f'claim "{leg.claim}" is being deleted or rolled back')
+    if leg.joins is not None:
+        return
+    stream = claim_stream if leg.volume is None else f"volume/{leg.volume}"
+    written = living(states, stream)
+    if written is None or written.manifest is None or version(written) != leg.rv:
+        raise PlanConflictError(f"{stream} is not at version {leg.rv} any more")
+    patch = (
+        claim_patch(request.node)
+        if leg.volume is None
+        else volume_patch(written.manifest, leg.claim, leg.claim_uid)
+    )
+    yield _assumed(request.binding, stream, written, patch)
+
+
+def _assumed(binding: str, stream: str, state: ObjectState, patch: Mapping[str, Any]) -> NewEvent:
+    title = stream.partition("/")[0].capitalize()
+    data = {"binding": binding, "patch": patch, "rv": state.rv}
+    return NewEvent(stream=stream, type=f"{title}Assumed", data=data, binding=binding)
+
+
+def _payload(request: Plan) -> dict[str, Any]:
+    return {
+        "pod": request.pod,
+        "pod_uid": request.pod_uid,
+        "node": request.node,
+        "decided_at": request.decided_at,
+        "deadline": request.deadline,
+        "on_failure": request.on_failure,
+        "legs": [_leg_payload(leg) for leg in request.legs],
+    }
+
+
+def _leg_payload(leg: PlannedLeg) -> dict[str, Any]:
+    payload: dict[str, Any] = {"claim": leg.claim, "claim_uid": leg.claim_uid, "rv": leg.rv}
+    if leg.joins is not None:
+        payload |= {"owner": False, "joins": leg.joins}
+    optional = {"volume": leg.volume, "capacity": leg.capacity, "bytes": leg.bytes}
+    return payload | {name: value for name, value in optional.items() if value is not None}

@@ -1,0 +1,94 @@
+"""When a pod is stuck because its own claims are bound where it cannot run: which of them to ask back.
+
+Asked only after a cycle that found no node. Claims are asked back only if they are certainly empty, and only if a
+dry run with them free finds a node (behaviour 10.1); otherwise nothing would be gained by moving them.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from volsched.core.claims import claim_uses, is_fully_bound
+from volsched.core.controller.rollback import rollback_refusal
+from volsched.core.cycle import attempt
+from volsched.core.overlay import Overlay
+from volsched.core.profile import Profile
+from volsched.core.snapshot import Snapshot
+from volsched.core.status import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH, NOT_ENOUGH_SPACE
+from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
+from volsched.model.storage import AVAILABLE, Claim, Volume
+from volsched.model.workloads import Pod
+
+MOST_REQUESTS = 5
+SECONDS_BETWEEN = 60
+REQUESTED = "RollbackRequested"
+GAVE_UP = "RollbackGaveUp"
+_VOLUME_REASONS = (NODE_AFFINITY_MISMATCH, NO_VOLUME_TO_BIND, NOT_ENOUGH_SPACE)
+_FINISHED = ("Succeeded", "Failed")
+
+
+def claims_to_ask_back(
+    snapshot: Snapshot,
+    pod: Pod,
+    refusal: str,
+    *,
+    profile: Profile,
+    avoid: Collection[str] = frozenset(),
+) -> tuple[str, ...]:
+    """The claims whose bindings to undo, in name order; none where that would be unsafe or would not help."""
+    if not any(reason in refusal for reason in _VOLUME_REASONS):
+        return ()
+    eligible = [
+        claim
+        for key in sorted({use.key for use in claim_uses(pod)})
+        if (claim := snapshot.stored_claims.get(key)) is not None and _may_go_back(snapshot, pod, claim)
+    ]
+    if not eligible:
+        return ()
+    dry_run = attempt(_with_free(snapshot, eligible), pod, profile=profile, avoid=avoid)
+    return tuple(claim.key for claim in eligible) if dry_run.chosen is not None else ()
+
+
+def _may_go_back(snapshot: Snapshot, pod: Pod, claim: Claim) -> bool:
+    refusal = rollback_refusal(
+        claim,
+        volume=snapshot.stored_volumes.get(claim.volume_name),
+        storage_class=snapshot.classes.get(claim.class_name),
+        used_by=_others_with_a_node(snapshot, pod, claim) if is_fully_bound(claim) else (),
+    )
+    return refusal is None
+
+
+def _others_with_a_node(snapshot: Snapshot, pod: Pod, claim: Claim) -> list[str]:
+    return [
+        other.key
+        for other in snapshot.pods.values()
+        if other.key != pod.key
+        and other.node_name
+        and other.phase not in _FINISHED
+        and any(use.key == claim.key for use in claim_uses(other))
+    ]
+
+
+def _with_free(snapshot: Snapshot, claims: list[Claim]) -> Snapshot:
+    """The claims as they were before they were bound, and their volumes free."""
+    stored_claims = {**snapshot.stored_claims, **{claim.key: _unbound(claim) for claim in claims}}
+    volumes = [
+        volume for claim in claims if (volume := snapshot.stored_volumes.get(claim.volume_name)) is not None
+    ]
+    stored_volumes = {**snapshot.stored_volumes, **{volume.name: _free(volume) for volume in volumes}}
+    # An assumption on one of them would bring the binding back.
+    keys = {volume.name for volume in volumes}
+    assumed = {name: volume for name, volume in snapshot.assumed_volumes.assumed.items() if name not in keys}
+    return replace(
+        snapshot, stored_claims=stored_claims, stored_volumes=stored_volumes, assumed_volumes=Overlay(assumed)
+    )
+
+
+def _unbound(claim: Claim) -> Claim:
+    dropped = (BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE)
+    annotations = {key: value for key, value in claim.meta.annotations.items() if key not in dropped}
+    return replace(claim, volume_name="", phase="Pending", meta=replace(claim.meta, annotations=annotations))
+
+
+def _free(volume: Volume) -> Volume:
+    return replace(volume, claim_ref=None, phase=AVAILABLE)

@@ -1,0 +1,273 @@
+"""How a binding moves on: recorded outcomes, and what follows from what is now so.
+
+`advance` is level-triggered: it looks at the binding and its objects and answers the next step, or nothing. The
+store asks it in the transaction of every event that touches a binding, recovery asks it again after a crash, and
+asking twice changes nothing. `record_leg` and `record_pod` are total: a late, repeated or stale outcome is no
+event.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from volsched.core.binding.judging import DEADLINE_EXCEEDED, Bound, Failed, judge_leg, judge_pod
+from volsched.core.binding.phases import ALL_GUARDS, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
+from volsched.core.binding.seen import binding_stream, living, node_stream, pod_stream, spec
+from volsched.core.decision import NOTHING, Decision, NewEffect, States
+from volsched.core.fold import BindingState, LegState
+from volsched.events.envelope import NewEvent
+
+PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"
+"""Kinds of effects; each has the queue of its name."""
+TIME_TO_WRITE_US = 60_000_000
+RETAIN_ASKED = "on_failure is retain: what was written stays, as the reference leaves it"
+OPERATOR = "cancelled by an operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegOutcome:
+    """What became of a leg's write or release."""
+
+    phase: LegPhase
+    reason: str | None = None
+    rv: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodOutcome:
+    bound: bool
+    reason: str | None = None
+
+
+_MOVES = {
+    LegPhase.ASSUMED: frozenset({LegPhase.WRITTEN, LegPhase.VOIDED}),
+    LegPhase.RELEASING: frozenset({LegPhase.VOIDED, LegPhase.RELEASED, LegPhase.RETAINED}),
+}
+"""Which outcomes an effect may bring to a leg; all others come too late to matter."""
+_GIVEN_UP = SETTLED | {LegPhase.RELEASING}
+"""A leg that is or was undone, or never came to be, cannot be bound any more."""
+
+
+def open_binding(binding: str, states: States) -> BindingState | None:
+    state = states.get(binding_stream(binding))
+    return state if isinstance(state, BindingState) and state.open else None
+
+
+def context_of(state: BindingState, states: States) -> tuple[str, ...]:
+    """The streams that decide how the binding goes on; volumes of provisioned claims as far as they are known."""
+    found = [pod_stream(state), node_stream(state)]
+    for leg in state.legs:
+        found.append(f"claim/{leg.claim}")
+        claim = living(states, f"claim/{leg.claim}")
+        volume = leg.volume or (spec(claim.manifest).get("volumeName") if claim and claim.manifest else None)
+        if volume:
+            found.append(f"volume/{volume}")
+        if leg.joins is not None:
+            found.append(binding_stream(leg.joins))
+    return tuple(found)
+
+
+def record_leg(binding: str, index: int, outcome: LegOutcome, states: States) -> Decision:
+    """The outcome of a leg's effect."""
+    state = open_binding(binding, states)
+    if state is None or index >= len(state.legs):
+        return NOTHING
+    leg = state.legs[index]
+    if outcome.phase not in _MOVES.get(LegPhase(leg.state), ()):
+        return NOTHING
+    events = [_leg_moved(binding, index, outcome.phase, reason=outcome.reason, rv=outcome.rv)]
+    if outcome.phase in SETTLED:
+        events += _freed(binding, leg, states, outcome.reason)
+    return Decision(events=tuple(events))
+
+
+def record_pod(binding: str, outcome: PodOutcome, states: States) -> Decision:
+    """The outcome of binding the pod to its node."""
+    state = open_binding(binding, states)
+    if state is None or state.state != Phase.COMMITTING:
+        return NOTHING
+    if outcome.bound:
+        return Decision(events=(moved(binding, Phase.COMMITTED),))
+    return Decision(events=(moved(binding, Phase.COMPENSATING, reason=outcome.reason),))
+
+
+def fail(binding: str, reason: str, states: States) -> Decision:
+    """Give the binding up: its deadline has passed, or an operator said so. Too late once it is committing."""
+    state = open_binding(binding, states)
+    if state is None or state.state not in UNDER_WAY:
+        return NOTHING
+    return Decision(events=(moved(binding, Phase.COMPENSATING, reason=reason),))
+
+
+def time_out(binding: str, now: int, states: States) -> Decision:
+    """The time to wait for bound legs is over. Writes get a minute at least: with no time at all they are made all
+    the same, and only then does the binding fail.
+    """
+    state = open_binding(binding, states)
+    deadline = None if state is None else state.plan.get("deadline")
+    if state is None or deadline is None:
+        return NOTHING
+    if state.state == Phase.PREBINDING:
+        deadline = max(deadline, state.planned_at + TIME_TO_WRITE_US)
+    return NOTHING if now < deadline else fail(binding, DEADLINE_EXCEEDED, states)
+
+
+def give_up_write(binding: str, index: int, states: States) -> Decision:
+    """The write of a leg was parked and its binding has failed: whether it happened is found out by releasing."""
+    state = open_binding(binding, states)
+    if state is None or state.state != Phase.COMPENSATING or index >= len(state.legs):
+        return NOTHING
+    if state.legs[index].state != LegPhase.ASSUMED:
+        return NOTHING
+    return _releasing(binding, index, state.legs[index], ALL_GUARDS)
+
+
+def give_up_release(binding: str, index: int, why: str, states: States) -> Decision:
+    """The release of a leg was parked: the leg is retained, undecided, and the binding can end."""
+    outcome = LegOutcome(phase=LegPhase.RETAINED, reason=f"undecided: the release was given up after {why}")
+    return record_leg(binding, index, outcome, states)
+
+
+def advance(binding: str, states: States, *, guards: Guards = ALL_GUARDS) -> Decision:
+    """The next step that follows from what is so; asked again until there is none."""
+    state = open_binding(binding, states)
+    if state is None:
+        return NOTHING
+    if state.state in UNDER_WAY:
+        return _move_forward(binding, state, states)
+    return _compensate(binding, state, states, guards) if state.state == Phase.COMPENSATING else NOTHING
+
+
+def effects_of(binding: str, state: BindingState) -> tuple[NewEffect, ...]:
+    """The work that must be queued, or done, while the binding is in this state."""
+    if not state.open:
+        return ()
+    if state.state == Phase.COMMITTING:
+        streams = (pod_stream(state), node_stream(state), *(it for leg in state.legs for it in _streams(leg)))
+        return (_effect(binding, "pod", BIND_POD, {"streams": streams}),)
+    found = []
+    for index, leg in enumerate(state.legs):
+        if leg.state == LegPhase.ASSUMED:
+            found.append(_leg_effect(binding, index, ANNOTATE if leg.dynamic else PREBIND, leg))
+        elif leg.state == LegPhase.RELEASING:
+            found.append(_leg_effect(binding, index, RELEASE, leg))
+    return tuple(found)
+
+
+def moved(binding: str, phase: Phase, *, reason: str | None = None) -> NewEvent:
+    is_open = phase not in (Phase.COMMITTED, Phase.ROLLED_BACK)
+    data = {"state": phase.value, "open": is_open} | ({} if reason is None else {"reason": reason})
+    return NewEvent(stream=binding_stream(binding), type="BindingMoved", data=data, binding=binding)
+
+
+def _move_forward(binding: str, state: BindingState, states: States) -> Decision:
+    refused = next((leg for leg in state.legs if leg.state in _GIVEN_UP), None)
+    if refused is not None:
+        return _failed(binding, refused.reason or "a leg could not be written")
+    lost = judge_pod(state, states)
+    if lost is not None:
+        return _failed(binding, f"binding volumes: {lost.why}")
+    events, phases = [], []
+    for index, leg in enumerate(state.legs):
+        phase = LegPhase(leg.state)
+        # Those that are bound too: what is lost again meanwhile will not be found by waiting for the others.
+        verdict = judge_leg(state, leg, states)
+        if isinstance(verdict, Failed):
+            return _failed(binding, f"binding volumes: {verdict.why}")
+        if isinstance(verdict, Bound) and phase is not LegPhase.BOUND:
+            phase = LegPhase.BOUND
+            events.append(_leg_moved(binding, index, phase, volume=verdict.volume))
+        phases.append(phase)
+    if state.state == Phase.PREBINDING:
+        written = all(phase is not LegPhase.ASSUMED for phase in phases)
+        return Decision(events=(*events, moved(binding, Phase.WAITING)) if written else tuple(events))
+    if all(phase is LegPhase.BOUND for phase in phases):
+        # Volumes that were provisioned are known by now: they are in the moves of their legs.
+        known = {event.data["leg"]: event.data["volume"] for event in events}
+        legs = tuple(leg._replace(volume=known.get(i, leg.volume)) for i, leg in enumerate(state.legs))
+        effects = effects_of(binding, state._replace(state=Phase.COMMITTING, legs=legs))
+        return Decision(events=(*events, moved(binding, Phase.COMMITTING)), effects=effects)
+    return Decision(events=tuple(events))
+
+
+def _compensate(binding: str, state: BindingState, states: States, guards: Guards) -> Decision:
+    for index, leg in enumerate(state.legs):
+        if leg.state == LegPhase.JOINED or (not leg.owner and leg.state == LegPhase.BOUND):
+            return Decision(events=(_leg_moved(binding, index, LegPhase.VOIDED, reason=state.reason),))
+        if leg.state in (LegPhase.WRITTEN, LegPhase.BOUND):
+            if state.plan.get("on_failure") == "retain":
+                return record_retained(binding, index, RETAIN_ASKED)
+            return _releasing(binding, index, leg, guards)
+        if leg.state == LegPhase.ASSUMED and not guards.lanes:
+            return _releasing(binding, index, leg, guards)
+    if any(leg.state not in SETTLED for leg in state.legs):
+        return NOTHING
+    freed = []
+    pod = living(states, pod_stream(state))
+    if pod is not None and pod.assumed is not None and pod.assumed.binding == binding:
+        freed.append(_free(pod_stream(state), "PodFreed", binding, state.reason))
+    return Decision(events=(*freed, moved(binding, Phase.ROLLED_BACK, reason=state.reason)))
+
+
+def record_retained(binding: str, index: int, reason: str) -> Decision:
+    return Decision(events=(_leg_moved(binding, index, LegPhase.RETAINED, reason=reason),))
+
+
+def _failed(binding: str, reason: str) -> Decision:
+    return Decision(events=(moved(binding, Phase.COMPENSATING, reason=reason),))
+
+
+def _releasing(binding: str, index: int, leg: LegState, guards: Guards) -> Decision:
+    effect = _leg_effect(binding, index, RELEASE, leg)
+    if not guards.lanes:
+        effect = replace(effect, lane=f"{effect.lane}/{RELEASE}")
+    move = _leg_moved(binding, index, LegPhase.RELEASING, reason=leg.reason)
+    return Decision(events=(move,), effects=(effect,))
+
+
+def _streams(leg: LegState) -> tuple[str, ...]:
+    return (f"claim/{leg.claim}",) if leg.volume is None else (f"claim/{leg.claim}", f"volume/{leg.volume}")
+
+
+def _leg_effect(binding: str, index: int, kind: str, leg: LegState) -> NewEffect:
+    return _effect(binding, str(index), kind, {"leg": index, "streams": _streams(leg)})
+
+
+def _effect(binding: str, part: str, kind: str, data: Mapping[str, Any]) -> NewEffect:
+    """`streams` in the data: the objects that the act looks at, so that they can be read beforehand."""
+    return NewEffect(
+        key=f"{binding}/{part}/{kind}",
+        lane=f"{binding}/{part}",
+        queue=kind,
+        kind=kind,
+        data=data,
+        binding=binding,
+    )
+
+
+def _leg_moved(
+    binding: str,
+    index: int,
+    phase: LegPhase,
+    *,
+    volume: str | None = None,
+    rv: str | None = None,
+    reason: str | None = None,
+) -> NewEvent:
+    data: dict[str, object] = {"leg": index, "state": phase.value, "open": phase not in SETTLED}
+    optional = {"volume": volume, "rv": rv, "reason": reason}
+    data |= {name: value for name, value in optional.items() if value is not None}
+    return NewEvent(stream=binding_stream(binding), type="LegMoved", data=data, binding=binding)
+
+
+def _freed(binding: str, leg: LegState, states: States, reason: str | None) -> Iterator[NewEvent]:
+    """The assumption of the leg is taken off, where it is still there."""
+    for stream, type_ in ((f"volume/{leg.volume}", "VolumeFreed"), (f"claim/{leg.claim}", "ClaimFreed")):
+        held = living(states, stream)
+        if held is not None and held.assumed is not None and held.assumed.binding == binding:
+            yield _free(stream, type_, binding, reason)
+
+
+def _free(stream: str, type_: str, binding: str, reason: str | None) -> NewEvent:
+    data = {"binding": binding} | ({} if reason is None else {"reason": reason})
+    return NewEvent(stream=stream, type=type_, data=data, binding=binding)
