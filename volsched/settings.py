@@ -4,6 +4,7 @@
 |---|---|---|
 | `VOLSCHED_DATABASE_URL` | SQLite, in the user's data directory | `sqlite:///FILE` or `postgresql://HOST/NAME` |
 | `VOLSCHED_REDIS_URL` | none: workers run inside the process | `redis://HOST:PORT/N` |
+| `VOLSCHED_LEASE_SECONDS` | 30 | how long a worker may take for a batch before another takes it over |
 """
 
 import os
@@ -28,6 +29,7 @@ class Settings(BaseSettings):
 
     database_url: str = Field(default_factory=default_url)
     redis_url: str | None = None
+    lease_seconds: float = Field(default=30, gt=0)
 
 
 def database_url(given: str | None) -> str:

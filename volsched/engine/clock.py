@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 Clock = Callable[[], int]
 
@@ -11,3 +12,8 @@ SECOND = 1_000_000
 
 def system_clock() -> int:
     return time.time_ns() // 1_000
+
+
+def rfc3339(time: int) -> str:
+    """A time of the store as manifests write it."""
+    return datetime.fromtimestamp(time // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,10 +1,12 @@
 """Threads and waiting, for everything that is a `step(now)`."""
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from volsched.engine.clock import Clock
+from volsched.engine.clock import SECOND, Clock
+from volsched.engine.system import System
 from volsched.engine.writer import Writer
 
 IDLE_WAIT_SECONDS = 0.05
@@ -21,6 +23,28 @@ def running(writer: Writer, *, clock: Clock) -> Iterator[Writer]:
     finally:
         writer.close()
         thread.join()
+
+
+def run_until_idle(
+    system: System, *, clock: Clock, timeout: float, progress: Callable[[int], None] | None = None
+) -> bool:
+    """Step until nothing moves and nothing will; False if something was still to come when the time was up.
+
+    Back-offs and deadlines are waited for as long as the time lasts. Pods that fit nowhere are not waited for.
+    """
+    give_up_at = clock() + int(timeout * SECOND)
+    while True:
+        now = clock()
+        if system.step(now):
+            if progress is not None:
+                progress(system.world.position)
+            continue
+        due = system.next_due()
+        if due is None:
+            return True
+        if now >= give_up_at:
+            return False
+        time.sleep(min(max(due - now, 0) / SECOND, IDLE_WAIT_SECONDS))
 
 
 def _run(writer: Writer, clock: Clock) -> None:

@@ -1,24 +1,37 @@
-"""What a decision costs, as a ratio to a baseline measured in the same run, so that machines can be compared.
+"""What a decision costs with the index, and what it would cost without, in the same run.
 
-The baseline asks, for every node and volume of the same cluster, the two cheapest questions in plain Python: is
-the volume large enough, and does one label match. A walk over all pairs cannot cost less.
+Every row decides again and again for pods of one shape, and takes what was decided each time, as a scheduler does;
+then for pods that each have a shape of their own. The baseline is the un-indexed walk, the very same rules without
+the index: on a few nodes with all volumes of the cluster, scaled to all nodes. A sample of the answers is checked
+against it, and a fast wrong answer fails the run.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from functools import partial
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from volsched.core.cycle import attempt
+from volsched.core.cycle import Attempt, attempt
 from volsched.core.profile import VOLSCHED
-from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.model.kinds import KINDS, Object
-from volsched.model.meta import BIND_COMPLETED, HOSTNAME, ZONE
-from volsched.model.quantity import parse_quantity
+from volsched.core.volumes import bind_volume
+from volsched.index import Index
+from volsched.insight.bench_clusters import CLUSTERS, Cluster, claims_of, pod_of
+from volsched.model.meta import SELECTED_NODE
+from volsched.model.storage import Claim, Volume
 from volsched.model.workloads import Pod
 
-ZONES = ("a", "b", "c")
 CLAIM_COUNTS = (1, 3)
+SAMPLED_NODES = 3
+CHECKED = 2
+# The walk without explanations: what is compared is deciding.
+TERSE = replace(VOLSCHED, explains=False)
+
+Clock = Callable[[], float]
+
+
+class WrongAnswerError(Exception):
+    """The index decided otherwise than the rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,150 +40,143 @@ class Row:
     nodes: int
     volumes: int
     claims: int
-    decision_ms: float
-    baseline_ms: float
-    feasible_nodes: int
+    cold_ms: float
+    """The first decision for the shape."""
+    p50_ms: float
+    p99_ms: float
+    new_p99_ms: float
+    """Of pods that each ask for sizes nobody asked for before."""
+    per_second: float
+    walk_ms: float
+    volume_bytes: float | None
+    """What the index takes per volume, besides the objects themselves."""
 
     @property
     def ratio(self) -> float:
-        return self.decision_ms / self.baseline_ms
+        """How often a repeated decision fits into one un-indexed walk."""
+        return self.walk_ms / self.p50_ms
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio}
 
 
-def bench_decide(nodes: int, *, repeat: int, clock: Callable[[], float]) -> Iterator[Row]:
-    """One row per kind of cluster and number of claims; the best of `repeat` runs counts."""
+def bench_decide(nodes: int, *, repeat: int, clock: Clock, measure_memory: bool = False) -> Iterator[Row]:
+    """One row per kind of cluster and number of claims, each over `repeat` decisions of either kind."""
     for name, build in CLUSTERS.items():
-        for claims in CLAIM_COUNTS:
-            snapshot, pod = build(nodes, claims)
-            made = attempt(snapshot, pod, profile=VOLSCHED)
-            yield Row(
-                cluster=name,
-                nodes=nodes,
-                volumes=len(snapshot.stored_volumes),
-                claims=claims,
-                decision_ms=_best_ms(partial(attempt, snapshot, pod, profile=VOLSCHED), repeat, clock),
-                baseline_ms=_best_ms(partial(_walk_pairs, snapshot), repeat, clock),
-                feasible_nodes=sum(verdict.status.passed for verdict in made.verdicts),
-            )
+        cluster = build(nodes)
+        memory = _bytes_per_volume(cluster) if measure_memory else None
+        for count in CLAIM_COUNTS:
+            yield _row(name, cluster, count, repeat=repeat, clock=clock, memory=memory)
 
 
-def _best_ms(run: Callable[[], object], repeat: int, clock: Callable[[], float]) -> float:
-    times = []
-    for _ in range(repeat):
-        start = clock()
-        run()
-        times.append(clock() - start)
-    return min(times) * 1000
+def _row(name: str, cluster: Cluster, count: int, *, repeat: int, clock: Clock, memory: float | None) -> Row:
+    index = Index(cluster.objects)
+    # As a process does once it has loaded: otherwise the collector walks all objects in the middle of decisions.
+    gc.collect()
+    gc.freeze()
+    bench = _Bench(index, cluster, count, clock)
+    alike = [bench.decide(turn, odd=0) for turn in range(repeat)]
+    odd = [bench.decide(repeat + turn, odd=1 + turn) for turn in range(repeat)]
+    bench.check()
+    walk = bench.walk_ms()
+    gc.unfreeze()
+    return Row(
+        cluster=name,
+        nodes=len(index.snapshot.nodes),
+        volumes=len(index.snapshot.stored_volumes),
+        claims=count,
+        cold_ms=alike[0],
+        p50_ms=_percentile(alike, 50),
+        p99_ms=_percentile(alike, 99),
+        new_p99_ms=_percentile(odd, 99),
+        per_second=1000 * len(alike) / sum(alike),
+        walk_ms=walk,
+        volume_bytes=memory,
+    )
 
 
-def _walk_pairs(snapshot: Snapshot) -> int:
-    wanted = parse_quantity("1Gi")
-    volumes = list(snapshot.stored_volumes.values())
-    found = 0
-    for node in snapshot.nodes.values():
-        label = node.labels.get(HOSTNAME)
-        for volume in volumes:
-            if volume.size >= wanted and volume.meta.labels.get(HOSTNAME) == label:
-                found += 1
-    return found
+@dataclass(slots=True)
+class _Bench:
+    index: Index
+    cluster: Cluster
+    count: int
+    clock: Clock
+
+    def decide(self, turn: int, *, odd: int) -> float:
+        pod, claims = self._wanting(turn, odd=odd)
+        for claim in claims:
+            self.index.put(claim)
+        start = self.clock()
+        made = self.index.decide(pod)
+        spent = self.clock() - start
+        self._take(made)
+        return spent * 1000
+
+    def check(self) -> None:
+        """The rules, given the chosen node and a few others, must choose the same node and volumes."""
+        for turn in range(CHECKED):
+            pod, claims = self._wanting(-1 - turn, odd=turn)
+            for claim in claims:
+                self.index.put(claim)
+            made, whole = self.index.decide(pod), self.index.snapshot
+            names = sorted(whole.nodes)[:: max(1, len(whole.nodes) // SAMPLED_NODES)]
+            chosen = [made.chosen.node] if made.chosen is not None else []
+            few = {name: whole.nodes[name] for name in (*names, *chosen)}
+            if _outcome(made) != _outcome(attempt(replace(whole, nodes=few), pod, profile=TERSE)):
+                raise WrongAnswerError(f"for pod {pod.key}: {made.chosen or made.status}")
+
+    def walk_ms(self) -> float:
+        """After `check`, which has left its claims."""
+        pod, _ = self._wanting(-1, odd=0)
+        whole = self.index.snapshot
+        few = {name: whole.nodes[name] for name in sorted(whole.nodes)[:SAMPLED_NODES]}
+        start = self.clock()
+        attempt(replace(whole, nodes=few), pod, profile=TERSE)
+        return (self.clock() - start) * 1000 / len(few) * len(whole.nodes)
+
+    def _wanting(self, turn: int, *, odd: int) -> tuple[Pod, list[Claim]]:
+        """A pod with claims of its own; with bound claims it is the same ones for every pod."""
+        if self.cluster.bound:
+            return pod_of("pod", [f"bound-{place}" for place in range(self.count)]), []
+        claims = claims_of(f"c{turn}", self.count, odd=odd)
+        return pod_of(f"pod-{turn}", [claim.name for claim in claims]), claims
+
+    def _take(self, made: Attempt) -> None:
+        if made.chosen is None:
+            return
+        for binding in made.chosen.answer.bindings:
+            self.index.put(bind_volume(binding.volume, binding.claim)[0])
+        for provision in made.chosen.answer.provisions:
+            claim = provision.claim
+            notes = {**claim.meta.annotations, SELECTED_NODE: made.chosen.node}
+            self.index.put(replace(claim, meta=replace(claim.meta, annotations=notes)))
+            if provision.capacity is not None:
+                key = provision.capacity.key
+                self.index.reserve(key, self.index.snapshot.reserved.get(key, 0) + claim.size.value())
 
 
-def _node(index: int) -> Object:
-    labels = {HOSTNAME: f"node-{index:05}", ZONE: ZONES[index % len(ZONES)]}
-    return KINDS["Node"].read({"metadata": {"name": f"node-{index:05}", "labels": labels}})
+def _outcome(made: Attempt) -> object:
+    chosen = made.chosen
+    if chosen is None:
+        return made.status
+    return chosen.node, chosen.score, chosen.answer.bindings, [it.claim for it in chosen.answer.provisions]
 
 
-def _class(name: str, provisioner: str, *, zones: tuple[str, ...] = ()) -> Object:
-    manifest: dict[str, Any] = {
-        "metadata": {"name": name},
-        "provisioner": provisioner,
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
-    if zones:
-        manifest["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": list(zones)}]}]
-    return KINDS["StorageClass"].read(manifest)
+def _percentile(times: Sequence[float], percent: int) -> float:
+    return sorted(times)[min(len(times) - 1, len(times) * percent // 100)]
 
 
-def _volume(name: str, *, size_gi: int, key: str, value: str, phase: str = "Available") -> Object:
-    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
-    spec = {
-        "capacity": {"storage": f"{size_gi}Gi"},
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "bench",
-        "local": {"path": f"/mnt/{name}"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
-    }
-    metadata = {"name": name, "labels": {key: value}}
-    return KINDS["PersistentVolume"].read({"metadata": metadata, "spec": spec, "status": {"phase": phase}})
-
-
-def _claims(count: int, *, bound: bool = False) -> list[Object]:
-    claims = []
-    for index in range(count):
-        metadata: dict[str, Any] = {"name": f"claim-{index}", "namespace": "bench", "uid": f"uid-{index}"}
-        spec: dict[str, Any] = {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "bench",
-            "resources": {"requests": {"storage": f"{5 + index}Gi"}},
-        }
-        if bound:
-            metadata["annotations"] = {BIND_COMPLETED: "yes"}
-            spec["volumeName"] = f"volume-{index:05}"
-        claims.append(KINDS["PersistentVolumeClaim"].read({"metadata": metadata, "spec": spec}))
-    return claims
-
-
-def _pod(count: int) -> Pod:
-    volumes = [
-        {"name": f"v{index}", "persistentVolumeClaim": {"claimName": f"claim-{index}"}} for index in range(count)
-    ]
-    metadata = {"name": "pod", "namespace": "bench", "uid": "uid-pod"}
-    pod = KINDS["Pod"].read({"metadata": metadata, "spec": {"volumes": volumes}})
-    assert isinstance(pod, Pod)
-    return pod
-
-
-def _local(nodes: int, claims: int) -> tuple[Snapshot, Pod]:
-    """Ten local volumes on each node."""
-    volumes = [
-        _volume(f"volume-{index:05}", size_gi=1 + index % 10, key=HOSTNAME, value=f"node-{index // 10:05}")
-        for index in range(nodes * 10)
-    ]
-    objects = [_class("bench", "kubernetes.io/no-provisioner"), *map(_node, range(nodes)), *volumes]
-    return snapshot_of([*objects, *_claims(claims)]), _pod(claims)
-
-
-def _zonal(nodes: int, claims: int) -> tuple[Snapshot, Pod]:
-    """As many volumes, each reachable from one of three zones."""
-    volumes = [
-        _volume(f"volume-{index:05}", size_gi=1 + index % 10, key=ZONE, value=ZONES[index % 3])
-        for index in range(nodes * 10)
-    ]
-    objects = [_class("bench", "kubernetes.io/no-provisioner"), *map(_node, range(nodes)), *volumes]
-    return snapshot_of([*objects, *_claims(claims)]), _pod(claims)
-
-
-def _dynamic(nodes: int, claims: int) -> tuple[Snapshot, Pod]:
-    """Provisioning in two of three zones, next to one volume that is too small."""
-    small = _volume("volume-00000", size_gi=1, key=ZONE, value="a")
-    objects = [_class("bench", "csi.example.com", zones=("a", "b")), *map(_node, range(nodes)), small]
-    return snapshot_of([*objects, *_claims(claims)]), _pod(claims)
-
-
-def _bound(nodes: int, claims: int) -> tuple[Snapshot, Pod]:
-    """Claims bound in one zone."""
-    volumes = [
-        _volume(f"volume-{index:05}", size_gi=10, key=ZONE, value="a", phase="Bound") for index in range(claims)
-    ]
-    objects = [_class("bench", "kubernetes.io/no-provisioner"), *map(_node, range(nodes)), *volumes]
-    return snapshot_of([*objects, *_claims(claims, bound=True)]), _pod(claims)
-
-
-CLUSTERS: dict[str, Callable[[int, int], tuple[Snapshot, Pod]]] = {
-    "local": _local,
-    "zonal": _zonal,
-    "dynamic": _dynamic,
-    "bound": _bound,
-}
+def _bytes_per_volume(cluster: Cluster) -> float | None:
+    """What the index adds to the objects, which somebody holds anyway."""
+    volumes = sum(isinstance(value, Volume) for value in cluster.objects)
+    if volumes < len(cluster.objects) // 2:
+        return None
+    without = [value for value in cluster.objects if not isinstance(value, Volume)]
+    tracemalloc.start()
+    lean = Index(without)
+    before = tracemalloc.get_traced_memory()[0]
+    full = Index(cluster.objects)
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    del lean, full
+    return (after - 2 * before) / volumes

@@ -1,19 +1,25 @@
-"""What history costs: folding it all again, and starting beside it.
+"""What history costs: folding it all again, asking what an object was, and starting beside it.
 
 Replay is compared with a bare read of the same rows; a restart with one on a store that has the same objects and a
-fraction of the history, because it must not grow with the log.
+fraction of the history, because it must not grow with the log. What an object was is asked of objects and
+positions all over the history.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sqlalchemy import Connection
+
+from volsched.core.decision import Decision
+from volsched.core.fold import BindingState
 from volsched.events.envelope import NewEvent
-from volsched.insight.bench_store import create_volume, must
+from volsched.insight.bench_store import create_surroundings, create_volume, must, plan_volume
 from volsched.store import tables
-from volsched.store.commands import Command, Decision
+from volsched.store.commands import Command
 from volsched.store.database import Database
 from volsched.store.loading import load_world
+from volsched.store.log import state_as_of
 from volsched.store.replay import fold_log
 from volsched.store.transaction import execute
 
@@ -21,6 +27,7 @@ Clock = Callable[[], float]
 PHASES = ("Available", "Bound", "Released")
 COMMANDS_PER_COMMIT = 200
 PATCHES_PER_COMMAND = 25
+QUESTIONS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,9 @@ class ReplayRow:
     objects: int
     events_per_second: float
     bare_read_per_second: float
+    as_of_ms: float
+    """What one object was at one position: the median."""
+    as_of_p99_ms: float
 
     @property
     def ratio(self) -> float:
@@ -43,6 +53,7 @@ class ReplayRow:
 class RestartRow:
     engine: str
     objects: int
+    open_bindings: int
     short_history: int
     long_history: int
     short_ms: float
@@ -56,8 +67,11 @@ class RestartRow:
         return {**asdict(self), "ratio": self.ratio}
 
 
-def fill(database: Database, *, objects: int, events: int) -> Iterator[int]:
-    """A history of so many events over so many volumes; answers the events written so far, commit by commit."""
+def fill(database: Database, *, objects: int, events: int, bindings: int = 0) -> Iterator[int]:
+    """A history of so many events over so many volumes; answers the events written so far, commit by commit.
+
+    At its end some volumes are in bindings that are open; their events come on top.
+    """
     names = [f"volume-{index:06}" for index in range(objects)]
     written = 0
     for start in range(0, objects, COMMANDS_PER_COMMIT):
@@ -76,6 +90,8 @@ def fill(database: Database, *, objects: int, events: int) -> Iterator[int]:
                 turn += 1
         must(execute(database, commands, now=written))
         yield written
+    must(execute(database, create_surroundings(names[:bindings]), now=written))
+    must(execute(database, [plan_volume(name) for name in names[:bindings]], now=written))
 
 
 def bench_replay(database: Database, *, clock: Clock) -> ReplayRow:
@@ -87,7 +103,20 @@ def bench_replay(database: Database, *, clock: Clock) -> ReplayRow:
         started = clock()
         folded = fold_log(connection)
         ours = clock() - started
-    return ReplayRow(database.engine.dialect.name, count, len(folded.states), count / ours, count / bare)
+        asked = sorted(_as_of_times(connection, sorted(folded.states), count, clock))
+    middle, slowest = asked[len(asked) // 2], asked[len(asked) * 99 // 100]
+    engine = database.engine.dialect.name
+    return ReplayRow(engine, count, len(folded.states), count / ours, count / bare, middle * 1000, slowest * 1000)
+
+
+def _as_of_times(connection: Connection, streams: Sequence[str], last: int, clock: Clock) -> Iterator[float]:
+    for index in range(QUESTIONS):
+        stream = streams[index * len(streams) // QUESTIONS]
+        # Late and early positions by turns, for every part of the streams alike.
+        position = 1 + (index * 7919) % last
+        started = clock()
+        state_as_of(connection, stream, position=position)
+        yield clock() - started
 
 
 def bench_restart(
@@ -95,16 +124,16 @@ def bench_restart(
 ) -> RestartRow:
     """All objects and open bindings loaded from the views, the head checked; the best of a few runs."""
     times = []
-    objects = 0
     for database in (short, long):
         runs = []
         for _ in range(repeat):
             started = clock()
             with database.read() as connection:
-                objects = len(load_world(connection).states)
+                states = load_world(connection).states
             runs.append(clock() - started)
         times.append(min(runs) * 1000)
-    return RestartRow(short.engine.dialect.name, objects, *histories, *times)
+    bindings = sum(isinstance(state, BindingState) for state in states.values())
+    return RestartRow(short.engine.dialect.name, len(states) - bindings, bindings, *histories, *times)
 
 
 def _patches(name: str, turn: int, count: int) -> Command:

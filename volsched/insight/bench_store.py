@@ -10,16 +10,20 @@ from typing import Any
 
 from sqlalchemy import update
 
+from volsched.core.binding.planning import Plan, PlannedLeg, plan
+from volsched.core.binding.seen import version
+from volsched.core.decision import Decision, States
 from volsched.core.fold import ObjectState
 from volsched.events.envelope import Event, NewEvent
 from volsched.store import tables
-from volsched.store.commands import Command, Decision, Done, NewEffect, States
+from volsched.store.commands import Command, Done
 from volsched.store.database import Database
 from volsched.store.transaction import execute, lock_head, place
 
 Clock = Callable[[], float]
 MICROSECONDS = 1_000_000
 PLANS_PER_COMMIT = 32
+NODE = "node-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,10 @@ def bench_plan(database: Database, *, batches: int, clock: Clock) -> StoreRow:
     times = []
     for batch in range(batches):
         names = [f"plan-{batch}-{index}" for index in range(PLANS_PER_COMMIT)]
-        must(execute(database, [create_volume(name) for name in names], now=_micros(clock())))
+        objects = [*create_surroundings(names), *(create_volume(name) for name in names)]
+        must(execute(database, objects, now=_micros(clock())))
         started = clock()
-        must(execute(database, [_plan(name) for name in names], now=_micros(started)))
+        must(execute(database, [plan_volume(name) for name in names], now=_micros(started)))
         times.append(clock() - started)
     what = f"plan + assume + views + effect, {PLANS_PER_COMMIT} a commit"
     return StoreRow(what, database.engine.dialect.name, PLANS_PER_COMMIT / _median(times), None)
@@ -130,29 +135,39 @@ def create_volume(name: str) -> Command:
     return Command(actor="bench", streams=(event.stream,), decide=lambda _: Decision(events=(event,)))
 
 
-def _plan(name: str) -> Command:
-    volume, binding = f"volume/{name}", f"binding/{name}"
+def create_surroundings(names: Sequence[str]) -> list[Command]:
+    """The node, pods and claims of plans with these names."""
+    objects = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "uid": NODE}}]
+    for name in names:
+        here = {"name": name, "namespace": "bench", "uid": f"uid-{name}"}
+        objects.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": here})
+        objects.append({"apiVersion": "v1", "kind": "Pod", "metadata": here})
+    return [_creating(manifest) for manifest in objects]
+
+
+def _creating(manifest: dict[str, Any]) -> Command:
+    noun = {"Node": "node", "PersistentVolumeClaim": "claim", "Pod": "pod"}[manifest["kind"]]
+    names = manifest["metadata"]
+    key = f"{names['namespace']}/{names['name']}" if "namespace" in names else names["name"]
+    event = NewEvent(stream=f"{noun}/{key}", type=f"{noun.capitalize()}Created", data={"patch": manifest})
+    return Command(actor="bench", streams=(event.stream,), decide=lambda _: Decision(events=(event,)))
+
+
+def plan_volume(name: str) -> Command:
+    """A plan of one leg, as the scheduler makes it."""
+    streams = (f"binding/{name}", f"pod/bench/{name}", f"node/{NODE}", f"claim/bench/{name}", f"volume/{name}")
 
     def decide(states: States) -> Decision:
-        state = states[volume]
+        state = states[f"volume/{name}"]
         assert isinstance(state, ObjectState)
-        legs = [{"claim": f"bench/{name}", "volume": name}]
-        planned = {"pod": f"bench/{name}", "pod_uid": name, "node": "node-1", "decided_at": state.rv, "legs": legs}
-        patch = {"spec": {"claimRef": {"namespace": "bench", "name": name, "uid": f"uid-{name}"}}}
-        assumed = {"binding": name, "rv": state.rv, "patch": patch}
-        return Decision(
-            events=(
-                NewEvent(stream=binding, type="BindingPlanned", binding=name, data=planned),
-                NewEvent(stream=volume, type="VolumeAssumed", binding=name, data=assumed),
-            ),
-            effects=(
-                NewEffect(
-                    key=f"{name}/0/prebind", lane=f"{name}/0", queue="prebind", kind="prebind", binding=name
-                ),
-            ),
-        )
+        leg = PlannedLeg(claim=f"bench/{name}", claim_uid=f"uid-{name}", volume=name, rv=version(state))
+        request = Plan(
+            binding=name, pod=f"bench/{name}", pod_uid=f"uid-{name}", node=NODE, legs=(leg,), decided_at=state.rv,
+            deadline=2**62,
+        )  # fmt: skip
+        return plan(request, states)
 
-    return Command(actor="bench", streams=(volume, binding), decide=decide)
+    return Command(actor="bench", streams=streams, decide=decide)
 
 
 def must(outcomes: Sequence[object]) -> None:

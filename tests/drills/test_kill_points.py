@@ -1,0 +1,126 @@
+"""A real process is killed at every fault point, again and again on one store; what follows must end well."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_core import from_json
+from sqlalchemy import func, select
+
+from tests.drills.victim import CLAIMS, PODS, Run, create_classes, create_pods
+from volsched.faults import DRILL_FLAG, FAULT, POINTS
+from volsched.insight.invariants import violations
+from volsched.model.meta import BINDING_STAMP
+from volsched.store import tables
+from volsched.store.database import Database
+from volsched.store.verify import verify
+
+ROOT = Path(__file__).parents[2]
+CALLS = frozenset({"executor.calling", "executor.called"})
+"""Places that are reached only where the cluster is somebody else's."""
+ONCE = frozenset({"recovery.begun", "recovery.done"})
+"""Places that are reached once in the life of a process."""
+
+
+def victim(url: str, name: str, *options: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "tests.drills.victim", url, name, *options],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("point", sorted(POINTS))
+def test_killed_at_this_point_three_times_every_binding_still_ends_whole(
+    database: Database, url: str, point: str
+) -> None:
+    options = ["calls"] if point in CALLS else []
+    create_classes(database)
+    for times in (1, 2, 5):
+        create_pods(database, f"run-{times}")
+        fault = f"{point}*{1 if point in ONCE else times}:kill"
+        killed = victim(url, f"victim-{times}", *options, **{DRILL_FLAG: "1", FAULT: fault})
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        nothing_is_violated(database)
+    last = Run(database, "last", calls=bool(options))
+    assert last.until(lambda: has_ended(database)), summary(database)
+    everything_is_whole(database)
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_arming_without_the_drill_flag_is_refused(url: str) -> None:
+    refused = victim(url, "v", **{FAULT: "commit.before:kill"})
+    assert refused.returncode == 1
+    assert "VOLSCHED_DRILL=1" in refused.stderr
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_arming_an_unknown_place_is_refused(url: str) -> None:
+    refused = victim(url, "v", **{DRILL_FLAG: "1", FAULT: "commit.around:kill"})
+    assert refused.returncode == 1
+    assert "there is no place commit.around" in refused.stderr
+
+
+def has_ended(database: Database) -> bool:
+    """Pods that fit run, and at this moment nothing is under way; a doomed pod is tried again now and then."""
+    with database.read() as connection:
+        open_ = connection.execute(select(func.count()).select_from(tables.bindings).where(tables.bindings.c.open))
+        queued = connection.execute(select(func.count()).select_from(tables.effects))
+        return open_.scalar() == 0 and queued.scalar() == 0 and len(bound_pods(database)) == 3 * PODS
+
+
+def summary(database: Database) -> Any:
+    with database.read() as connection:
+        states = Counter(connection.execute(select(tables.bindings.c.state)).scalars())
+        effects = Counter(connection.execute(select(tables.effects.c.kind, tables.effects.c.state)).tuples())
+    return states, effects, bound_pods(database)
+
+
+def bound_pods(database: Database) -> dict[str, str]:
+    found = manifests(database, tables.pods)
+    return {key: it["spec"]["nodeName"] for key, it in found.items() if it["spec"].get("nodeName")}
+
+
+def nothing_is_violated(database: Database, *, at_rest: bool = False) -> None:
+    with database.read() as connection:
+        assert violations(connection, at_rest=at_rest) == []
+    assert verify(database).ok
+
+
+def everything_is_whole(database: Database) -> None:
+    volumes, claims = manifests(database, tables.volumes), manifests(database, tables.claims)
+    with database.read() as connection:
+        states = Counter(connection.execute(select(tables.bindings.c.state)).scalars())
+    assert set(states) == {"committed", "rolled-back"}
+    assert states["committed"] == 3 * PODS
+    assert states["rolled-back"] >= 3
+    assert not any("doomed" in key for key in bound_pods(database))
+    held = {key: it["spec"].get("volumeName") for key, it in claims.items()}
+    for key, name in held.items():
+        if "doomed" not in key:
+            assert name is not None, f"{key} belongs to a pod that runs, and is not bound"
+        if name is not None:
+            reference = volumes[name]["spec"]["claimRef"]
+            assert f"{reference['namespace']}/{reference['name']}" == key
+    taken = [name for name in held.values() if name is not None]
+    assert len(taken) == len(set(taken)) >= 3 * PODS * CLAIMS
+    for name, it in volumes.items():
+        if name not in taken:
+            assert BINDING_STAMP not in it["metadata"].get("annotations", {}), f"{name} is free and stamped"
+            assert "claimRef" not in it["spec"]
+    nothing_is_violated(database, at_rest=True)
+
+
+def manifests(database: Database, table: Any) -> dict[str, Any]:
+    with database.read() as connection:
+        return {
+            row.key: from_json(row.manifest) for row in connection.execute(select(table.c.key, table.c.manifest))
+        }

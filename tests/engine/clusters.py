@@ -1,0 +1,135 @@
+"""Small clusters of local volumes, and a system on them that a test steps with its own clock."""
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sqlalchemy import select
+
+from volsched.cluster.local import LocalCluster
+from volsched.engine.clock import SECOND
+from volsched.engine.system import System, embedded
+from volsched.store import tables
+from volsched.store.database import Database
+
+Manifest = dict[str, Any]
+START = 1_800_000_000_000_000
+LOCAL: Manifest = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "local"},
+    "provisioner": "kubernetes.io/no-provisioner",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+
+
+def node(name: str, **labels: str) -> Manifest:
+    marks = {"kubernetes.io/hostname": name, **labels}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": marks}}
+
+
+def volume(name: str, size: str, host: str, class_name: str = "local") -> Manifest:
+    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [host]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": f"/disks/{name}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+        },
+    }
+
+
+def claim(name: str, size: str, class_name: str = "local") -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "resources": {"requests": {"storage": size}},
+        },
+    }
+
+
+def pod(name: str, *claims: str, annotations: dict[str, str] | None = None) -> Manifest:
+    mounts = [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": it}} for i, it in enumerate(claims)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
+        "spec": {"containers": [{"name": "main", "image": "app"}], "volumes": mounts},
+    }
+
+
+class Stepped:
+    """A system, its cluster and a clock that only the test moves."""
+
+    def __init__(self, database: Database, objects: Iterable[Manifest] = (), *, owner: str = "test") -> None:
+        self.database = database
+        self.now = START
+        ids = itertools.count(1)
+        self.system: System = embedded(
+            database, owner=owner, clock=lambda: self.now, new_id=lambda: f"{owner}-{next(ids):04}"
+        )
+        self.create(*objects)
+
+    @property
+    def cluster(self) -> LocalCluster:
+        assert isinstance(self.system.executor.cluster, LocalCluster)
+        return self.system.executor.cluster
+
+    def create(self, *objects: Manifest) -> None:
+        for manifest in objects:
+            self.cluster.create(manifest["kind"], manifest)
+
+    def step(self, *, after: int = 0) -> int:
+        self.now += after
+        return self.system.step(self.now)
+
+    def until(self, condition: Callable[[], bool], *, steps: int = 200) -> None:
+        """Step a tenth of a second at a time until the condition holds."""
+        for _ in range(steps):
+            if condition():
+                return
+            self.step(after=SECOND // 10)
+        raise AssertionError(f"it did not come to it within {steps} steps")
+
+    def settle(self, *, quiet: int = 25, steps: int = 600) -> None:
+        """Step until nothing has moved for a while (two and a half seconds, beyond the first back-off)."""
+        still = 0
+        for _ in range(steps):
+            still = 0 if self.step(after=SECOND // 10) else still + 1
+            if still >= quiet:
+                return
+        raise AssertionError(f"something still moves after {steps} steps")
+
+    def node_of(self, name: str) -> str | None:
+        found = self.cluster.get("Pod", f"default/{name}")
+        return None if found is None else found["spec"].get("nodeName")
+
+    def volume_of(self, name: str) -> str | None:
+        found = self.cluster.get("PersistentVolumeClaim", f"default/{name}")
+        return None if found is None else found["spec"].get("volumeName")
+
+    def bindings(self) -> list[Any]:
+        with self.database.read() as connection:
+            return list(connection.execute(select(tables.bindings).order_by(tables.bindings.c.planned_at)))
+
+    def legs(self, binding: str) -> list[Any]:
+        legs = tables.binding_legs
+        with self.database.read() as connection:
+            return list(connection.execute(select(legs).where(legs.c.binding == binding).order_by(legs.c.leg)))
+
+    def story(self, binding: str) -> list[str]:
+        """What happened to a binding, a line for each of its own events."""
+        events = tables.events
+        asked = select(events.c.type, events.c.data).where(events.c.stream == f"binding/{binding}")
+        with self.database.read() as connection:
+            return [f"{row.type} {row.data}" for row in connection.execute(asked.order_by(events.c.version))]

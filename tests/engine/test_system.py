@@ -1,0 +1,211 @@
+"""The whole system in one process: from manifests to bound pods, and what happens when something goes wrong."""
+
+from typing import Any
+
+from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
+from volsched.engine.clock import SECOND
+from volsched.engine.runner import run_until_idle
+from volsched.model.meta import BINDING_STAMP, SELECTED_NODE
+from volsched.store.database import Database
+from volsched.store.verify import verify
+
+MADE = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "made"},
+    "provisioner": "disks.example.com",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+
+
+def provision(stepped: Stepped, name: str, host: str) -> None:
+    """What an external provisioner does: make the volume for the claim, and nothing else."""
+    wanted = stepped.cluster.get("PersistentVolumeClaim", f"default/{name}") or {}
+    made = volume(f"pvc-{wanted['metadata']['uid']}", "6Gi", host, "made")
+    made["metadata"]["annotations"] = {"pv.kubernetes.io/provisioned-by": "disks.example.com"}
+    made["spec"] |= {
+        "claimRef": {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": "default", "name": name,
+                     "uid": wanted["metadata"]["uid"]},
+        "persistentVolumeReclaimPolicy": "Delete",
+    }  # fmt: skip
+    stepped.create(made)
+
+
+def annotations(stepped: Stepped, name: str) -> dict[str, Any]:
+    found = stepped.cluster.get("PersistentVolumeClaim", f"default/{name}") or {}
+    return dict(found["metadata"].get("annotations", {}))
+
+
+def ended_well(stepped: Stepped) -> None:
+    assert all(not row.open for row in stepped.bindings())
+    assert verify(stepped.database).ok
+
+
+def test_three_claims_are_bound_together(database: Database) -> None:
+    disks = [volume(f"disk-{i}", f"{5 + i}Gi", "node-0") for i in range(3)]
+    stepped = Stepped(database, [LOCAL, node("node-0"), node("node-1"), *disks])
+    stepped.create(*(claim(f"data-{i}", "4Gi") for i in range(3)), pod("db", "data-0", "data-1", "data-2"))
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    assert {stepped.volume_of(f"data-{i}") for i in range(3)} == {"disk-0", "disk-1", "disk-2"}
+    ended_well(stepped)
+
+
+def test_a_pod_without_claims_gets_a_node(database: Database) -> None:
+    stepped = Stepped(database, [node("node-0"), pod("web")])
+    stepped.until(lambda: stepped.node_of("web") == "node-0")
+    ended_well(stepped)
+
+
+def test_a_volume_is_provisioned_where_the_pod_will_run(database: Database) -> None:
+    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made"), pod("db", "data")])
+    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+    stepped.settle()
+    assert stepped.node_of("db") is None
+    assert annotations(stepped, "data")["volume.kubernetes.io/storage-provisioner"] == "disks.example.com"
+    provision(stepped, "data", "node-0")
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    (binding,) = stepped.bindings()
+    assert stepped.legs(binding.id)[0].volume == stepped.volume_of("data")
+    ended_well(stepped)
+
+
+def test_a_provisioner_that_answers_after_the_timeout_still_serves_the_pod(database: Database) -> None:
+    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made")])
+    stepped.create(pod("db", "data", annotations={"volsched.io/bind-timeout-seconds": "5"}))
+    stepped.until(lambda: any(row.state == "rolled-back" for row in stepped.bindings()))
+    first = stepped.bindings()[0]
+    assert first.reason == "binding volumes: context deadline exceeded"
+    assert stepped.legs(first.id)[0].state == "retained"
+    assert stepped.legs(first.id)[0].reason.startswith("undecided")
+    assert annotations(stepped, "data")[SELECTED_NODE] == "node-0"
+    provision(stepped, "data", "node-0")
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    ended_well(stepped)
+
+
+def test_a_failed_provisioning_frees_the_pod_for_another_node(database: Database) -> None:
+    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made"), pod("db", "data")])
+    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+    found = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    marks = {key: it for key, it in found["metadata"]["annotations"].items() if key != SELECTED_NODE}
+    stepped.cluster.update(
+        "PersistentVolumeClaim", {**found, "metadata": {**found["metadata"], "annotations": marks}}
+    )
+    stepped.until(lambda: len(stepped.bindings()) == 2)
+    first, second = stepped.bindings()
+    assert first.state == "rolled-back"
+    assert 'provisioning failed for PVC "default/data"' in first.reason
+    assert second.open
+
+
+def test_two_pods_that_share_a_claim_run_on_the_same_node(database: Database) -> None:
+    stepped = Stepped(database, [LOCAL, node("node-0"), node("node-1"), volume("disk", "5Gi", "node-1")])
+    stepped.settle()
+    stepped.create(claim("data", "4Gi"), pod("a", "data"), pod("b", "data"))
+    stepped.until(lambda: stepped.node_of("a") == stepped.node_of("b") == "node-1")
+    ended_well(stepped)
+
+
+def test_a_pod_that_is_deleted_half_way_leaves_its_volume_free(database: Database) -> None:
+    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.step()
+    assert (stepped.cluster.get("PersistentVolume", "disk") or {})["spec"]["claimRef"]["name"] == "data"
+    stepped.cluster.delete("Pod", "default/db")
+    stepped.settle()
+    (binding,) = stepped.bindings()
+    assert binding.state == "rolled-back"
+    assert "pod does not exist any more" in binding.reason
+    freed = stepped.cluster.get("PersistentVolume", "disk") or {}
+    assert BINDING_STAMP not in freed["metadata"].get("annotations", {})
+    assert stepped.volume_of("data") is None
+    ended_well(stepped)
+
+
+def test_a_node_that_loses_its_label_half_way_is_not_used(database: Database) -> None:
+    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.step()
+    found = dict(stepped.cluster.get("Node", "node-0") or {})
+    stepped.cluster.update("Node", {**found, "metadata": {**found["metadata"], "labels": {"rack": "r1"}}})
+    stepped.settle()
+    assert stepped.node_of("db") is None
+    assert "node affinity doesn't match node" in stepped.bindings()[0].reason
+    ended_well(stepped)
+
+
+def test_with_retain_what_was_written_stays_as_the_reference_leaves_it(database: Database) -> None:
+    stepped = Stepped(
+        database,
+        [LOCAL, node("node-0"), volume("a", "5Gi", "node-0"), volume("b", "9Gi", "node-0"),
+         claim("small", "4Gi"), claim("large", "8Gi")],
+    )  # fmt: skip
+    stepped.settle()
+    stepped.system.executor.batch = 1
+    stepped.create(pod("db", "small", "large", annotations={"volsched.io/on-failure": "retain"}))
+    stepped.step()
+    taken = dict(stepped.cluster.get("PersistentVolume", "b") or {})
+    stepped.cluster.update("PersistentVolume", {**taken, "metadata": {**taken["metadata"], "labels": {"x": "y"}}})
+    stepped.until(lambda: any(not row.open for row in stepped.bindings()))
+    first = stepped.bindings()[0]
+    assert [leg.state for leg in stepped.legs(first.id)] == ["retained", "voided"]
+    assert (stepped.cluster.get("PersistentVolume", "a") or {})["spec"]["claimRef"]["name"] == "small"
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    ended_well(stepped)
+
+
+def test_the_runner_stops_when_nothing_moves(database: Database) -> None:
+    stepped = Stepped(database, [LOCAL, node("node-0"), claim("data", "4Gi"), pod("db", "data")])
+
+    def clock() -> int:
+        stepped.now += SECOND // 100
+        return stepped.now
+
+    assert run_until_idle(stepped.system, clock=clock, timeout=60)
+    assert stepped.node_of("db") is None
+    assert "didn't find available persistent volumes" in stepped.system.scheduler.waiting()["default/db"]
+
+
+def test_a_second_process_goes_on_where_the_first_stopped(database: Database) -> None:
+    first = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    first.settle()
+    first.create(pod("db", "data"))
+    first.system.catch_up(first.now)
+    first.system.scheduler.step(first.now)
+    second = Stepped(database, owner="again")
+    second.now = first.now + 60 * SECOND
+    second.until(lambda: second.node_of("db") == "node-0")
+    ended_well(second)
+
+
+def test_a_node_that_rejects_the_pod_is_not_tried_again_for_a_while(database: Database) -> None:
+    disks = [volume("disk-0", "5Gi", "node-0"), volume("disk-1", "6Gi", "node-1")]
+    stepped = Stepped(database, [LOCAL, node("node-0"), node("node-1"), *disks, claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    found = stepped.cluster.get("Pod", "default/db") or {}
+    stepped.cluster.unassign_pod("default/db", uid=found["metadata"]["uid"], reason="out of memory")
+    # The claim is bound on the node that turned the pod away, and clean: it is asked back, and the pod moves.
+    stepped.until(lambda: stepped.node_of("db") == "node-1", steps=900)
+    assert stepped.volume_of("data") == "disk-1"
+    assert (stepped.cluster.get("PersistentVolume", "disk-0") or {})["status"]["phase"] == "Available"
+    ended_well(stepped)
+
+
+def test_a_node_that_rejected_the_pod_is_tried_again_when_it_has_changed(database: Database) -> None:
+    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    found = stepped.cluster.get("Pod", "default/db") or {}
+    stepped.cluster.unassign_pod("default/db", uid=found["metadata"]["uid"], reason="out of memory")
+    stepped.settle()
+    assert "node(s) previously rejected the pod" in stepped.system.scheduler.waiting()["default/db"]
+    held = dict(stepped.cluster.get("Node", "node-0") or {})
+    labels = {**held["metadata"]["labels"], "more": "memory"}
+    stepped.cluster.update("Node", {**held, "metadata": {**held["metadata"], "labels": labels}})
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    ended_well(stepped)

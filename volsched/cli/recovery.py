@@ -1,0 +1,124 @@
+"""What an operator does about work in flight: `recover`, `effects list | retry | cancel`."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.stores import Db, opened
+from volsched.engine.clock import SECOND, rfc3339, system_clock
+from volsched.engine.recovery import Recovered, RecoveryReport, recover
+from volsched.engine.sweep import Sweep
+from volsched.store.effects import EffectState, list_effects, unpark
+from volsched.store.in_flight import parked_effects
+
+RECOVER_EXAMPLES = """**Examples**
+
+`volsched recover --dry-run` says what is in flight and what would be done about it
+
+`volsched recover` queues missing work, ends what is overdue, and reports
+"""
+LIST_EXAMPLES = """**Examples**
+
+`volsched effects list --state parked` shows the work that was given up, and why
+
+`volsched effects retry KEY` tries it again; `volsched effects cancel KEY` lets its binding end without it
+"""
+EVERY_PARKED = 100_000
+
+app = typer.Typer(no_args_is_help=True, help="Work queued for workers: list it, retry it, cancel it.")
+Key = Annotated[str, typer.Argument(metavar="KEY", help="As `volsched effects list` shows it.")]
+
+
+def recover_store(
+    db: Db = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Look at every binding in flight: queue missing work, end what is overdue, say what needs a human."""
+    with opened(db) as database:
+        started = system_clock()
+        report = recover(database, owner=f"cli/{uuid4().hex[:12]}", now=started, dry_run=dry_run)
+        seconds = (system_clock() - started) / SECOND
+    if not report.led:
+        fail(Exit.FAILURE, "another process recovers this store at this moment; look again in half a minute")
+    if output is Output.json:
+        print_json(_as_json(report, seconds))
+    else:
+        _show(report, seconds)
+
+
+@app.command("list", epilog=LIST_EXAMPLES)
+def list_queue(
+    db: Db = None,
+    state: Annotated[EffectState | None, typer.Option(help="Only those in this state.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Only those of this queue.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    after: Annotated[str | None, typer.Option(help="Go on behind this key.")] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Effects that are queued, leased or parked."""
+    with opened(db) as database:
+        found = list_effects(database, state=state, queue=queue, limit=limit, after=after)
+    if output is Output.json:
+        print_json({"apiVersion": "volsched.io/v1", "kind": "List", "items": [asdict(it) for it in found]})
+        return
+    table = Table("key", "queue", "state", "attempts", "due", "error", box=None, header_style="bold")
+    for it in found:
+        due = "now" if it.due == 0 else rfc3339(it.due)
+        row = (it.key, it.queue, it.state.value, str(it.attempts), due, it.error or "-")
+        table.add_row(*map(escape, row))
+    stdout.print(table)
+    if len(found) == limit:
+        stdout.print(f"there may be more; go on with --after {escape(found[-1].key)}")
+
+
+@app.command("retry", no_args_is_help=True)
+def retry(key: Key, db: Db = None) -> None:
+    """Try a parked effect again at once, with all its attempts anew."""
+    with opened(db) as database:
+        if not unpark(database, key=key, now=system_clock()):
+            fail(Exit.NOT_FOUND, f'effect "{key}" is not parked; see volsched effects list --state parked')
+    stdout.print(f"{escape(key)} is queued again")
+
+
+@app.command("cancel", no_args_is_help=True)
+def cancel(key: Key, db: Db = None) -> None:
+    """Give a parked effect up: its binding is rolled back, and what it wrote is undone where that is safe."""
+    with opened(db) as database:
+        with database.read() as connection:
+            found = {it.key: it for it in parked_effects(connection, limit=EVERY_PARKED)}.get(key)
+        if found is None:
+            fail(Exit.NOT_FOUND, f'effect "{key}" is not parked; see volsched effects list --state parked')
+        Sweep(database, f"cli/{uuid4().hex[:12]}").cancel(found, system_clock())
+    stdout.print(f"{escape(key)} is cancelled; its binding {escape(found.binding)} ends without it")
+
+
+def _as_json(report: RecoveryReport, seconds: float) -> dict[str, Any]:
+    return {
+        "position": report.position,
+        "dryRun": report.dry_run,
+        "seconds": round(seconds, 3),
+        "inFlight": len(report.found),
+        "counts": {it.value: report.count(it) for it in Recovered},
+        "bindings": [asdict(it) for it in report.found],
+    }
+
+
+def _show(report: RecoveryReport, seconds: float) -> None:
+    if report.found:
+        table = Table("binding", "pod", "node", "phase", "outcome", "detail", box=None, header_style="bold")
+        for it in report.found:
+            detail = it.detail or (f"queued again: {', '.join(it.queued)}" if it.queued else "-")
+            table.add_row(*map(escape, (it.binding, it.pod, it.node, it.phase, it.outcome.value, detail)))
+        stdout.print(table)
+    counts = ", ".join(f"{report.count(it)} {it.value}" for it in Recovered if report.count(it))
+    would = "would be " if report.dry_run else ""
+    stdout.print(
+        f"{len(report.found)} in flight at position {report.position}: {would}{counts or 'nothing to do'}"
+    )
+    stdout.print(f"looked at in {seconds:.2f} s")

@@ -1,0 +1,246 @@
+"""The executor: claim effects, carry them out, record what came of it. Celery tasks and embedded loops share it.
+
+On our own log a leg's writes and their record are one transaction, so there is nothing between them to lose. On a
+foreign cluster they are calls, and the record follows; whatever happens between is found again by the next
+attempt, because an act looks at the objects before it writes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from volsched.cluster.local import LocalCluster
+from volsched.cluster.port import Cluster, Manifest, Refusal, RefusedError
+from volsched.core.binding.acts import Outcome, Write, next_step
+from volsched.core.binding.phases import ALL_GUARDS, Guards
+from volsched.core.binding.saga import (
+    ANNOTATE,
+    BIND_POD,
+    PREBIND,
+    RELEASE,
+    LegOutcome,
+    advance,
+    record_leg,
+    record_pod,
+)
+from volsched.core.binding.seen import binding_stream, uid
+from volsched.core.binding.strays import UNDO, landed_since, record_undone
+from volsched.core.decision import NOTHING, Decision, States
+from volsched.core.fold import ObjectState, State
+from volsched.engine.clock import SECOND, Clock
+from volsched.events.catalogue import TITLES
+from volsched.events.envelope import NewEvent
+from volsched.events.patch import merged
+from volsched.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
+from volsched.faults import reach
+from volsched.store.commands import Command, DeposedError, Done, EffectDone
+from volsched.store.database import Database
+from volsched.store.effects import MAX_ATTEMPTS, Claimed, backoff, claim, extend, retry_later
+from volsched.store.errors import ConnectionLostError
+from volsched.store.transaction import Reaction, execute, load_states
+
+QUEUES = (PREBIND, ANNOTATE, RELEASE, BIND_POD)
+"""In the order in which a binding goes through them."""
+BATCH = 100
+LEASE = 30 * SECOND
+MOST_WRITES = 8
+"""More writes than any act needs; an act that does not come to an end is a bug, not work."""
+
+
+class EndlessActError(Exception):
+    """An act went on writing without coming to an outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    done: int = 0
+    deposed: int = 0
+    """Carried out by us, but another had taken the effect over."""
+    retried: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.done or self.deposed or self.retried)
+
+    def __add__(self, other: "Progress") -> "Progress":
+        return Progress(self.done + other.done, self.deposed + other.deposed, self.retried + other.retried)
+
+
+@dataclass(slots=True)
+class Executor:
+    database: Database
+    cluster: Cluster
+    owner: str
+    """This run of this process."""
+    guards: Guards = ALL_GUARDS
+    react: Reaction = advance
+    batch: int = BATCH
+    lease: int = LEASE
+    max_attempts: int = MAX_ATTEMPTS
+    clock: Clock | None = None
+    """With one, a lease is renewed before each effect of a batch of slow calls."""
+
+    def step(self, queue: str, now: int) -> Progress:
+        """One batch of a queue, from claim to record."""
+        claimed = claim(
+            self.database,
+            queue=queue,
+            owner=self.owner,
+            limit=self.batch,
+            now=now,
+            lease_for=self.lease,
+            max_attempts=self.max_attempts,
+        )
+        if not claimed:
+            return Progress()
+        reach("executor.claimed")
+        if isinstance(self.cluster, LocalCluster):
+            return self._record(claimed, [self._fused(effect) for effect in claimed], now)
+        # One by one: a crash loses the record of one effect, not of the batch.
+        return sum((self._carry_out(effect, now) for effect in claimed), start=Progress())
+
+    def _carry_out(self, effect: Claimed, now: int) -> Progress:
+        if self.clock is not None:
+            until = self.clock() + self.lease
+            if not extend(self.database, {effect.key: effect.fence}, until=until):
+                return Progress(deposed=1)
+        try:
+            command = self._called(effect)
+        except Exception as error:
+            # Whatever the cluster or the act raised concerns this effect alone, and is kept with it.
+            return self._retry(effect, error, now)
+        return self._record([effect], [command], now)
+
+    def _record(self, claimed: Sequence[Claimed], commands: Sequence[Command], now: int) -> Progress:
+        try:
+            outcomes = execute(self.database, commands, now=now, react=self.react)
+        except ConnectionLostError:
+            # Whether it was recorded or not, the leases run out and the acts find what was done.
+            return Progress(retried=len(claimed))
+        reach("executor.recorded")
+        progress = Progress()
+        for effect, outcome in zip(claimed, outcomes, strict=True):
+            if isinstance(outcome, Done):
+                progress += Progress(done=1)
+            elif isinstance(outcome, DeposedError):
+                progress += Progress(deposed=1)
+            else:
+                progress += self._retry(effect, outcome, now)
+        return progress
+
+    def _retry(self, effect: Claimed, error: Exception, now: int) -> Progress:
+        due = now + backoff(effect.attempts)
+        told = f"{type(error).__name__}: {error}"
+        retry_later(
+            self.database, key=effect.key, fence=effect.fence, due=due, error=told, max_attempts=self.max_attempts
+        )
+        return Progress(retried=1)
+
+    def _fused(self, effect: Claimed) -> Command:
+        """Writes and record as one command."""
+
+        def decide(states: States) -> Decision:
+            working: dict[str, State] = dict(states)
+            events: list[NewEvent] = []
+
+            def write(step: Write) -> None:
+                stream = stream_of(step.kind, step.key)
+                events.append(_changed(stream, step, effect.binding))
+                working[stream] = _patched(working[stream], step)
+
+            recorded = _recorded(effect, self._drive(effect, working, write), working)
+            return Decision(events=(*events, *recorded.events), effects=recorded.effects)
+
+        return self._command(effect, decide)
+
+    def _called(self, effect: Claimed) -> Command:
+        """Writes as calls; answers the command that records what came of them."""
+        with self.database.read() as connection:
+            states, _ = load_states(self.database, connection, [binding_stream(effect.binding or "")])
+        seen: dict[str, State] = dict(states)
+        self._look(effect, seen)
+        outcome = self._drive(effect, seen, lambda step: self._call(effect, step, seen))
+
+        def decide(states: States) -> Decision:
+            recorded = _recorded(effect, outcome, states)
+            if effect.kind == BIND_POD:
+                return recorded
+            strays = landed_since(effect.binding or "", _leg(effect), recorded, seen, states)
+            return replace(recorded, effects=(*recorded.effects, *strays))
+
+        return self._command(effect, decide)
+
+    def _drive(self, effect: Claimed, states: States, write: Callable[[Write], None]) -> Outcome | None:
+        """Let the act write until it knows its outcome; None where the effect has become void."""
+        can_unbind = self.cluster.capabilities.can_unbind
+        for _ in range(MOST_WRITES):
+            step = next_step(
+                effect.kind, effect.binding or "", _leg(effect), states, guards=self.guards, can_unbind=can_unbind
+            )
+            if not isinstance(step, Write):
+                return step
+            write(step)
+        raise EndlessActError(f"{effect.key} has written {MOST_WRITES} times and comes to no end")
+
+    def _call(self, effect: Claimed, step: Write, seen: dict[str, State]) -> None:
+        stream = stream_of(step.kind, step.key)
+        held = seen[stream]
+        manifest = merged((held.manifest if isinstance(held, ObjectState) else None) or {}, step.patch)
+        reach("executor.calling")
+        try:
+            if step.kind == "Pod":
+                node = manifest["spec"]["nodeName"]
+                written = self.cluster.bind_pod(step.key, uid=uid(manifest), node=node)
+            else:
+                written = self.cluster.update(step.kind, manifest, status=step.status)
+        except RefusedError as refused:
+            if refused.refusal is Refusal.INVALID:
+                raise
+            # Somebody was faster, or it was our own earlier attempt: the act looks at everything again, because
+            # whoever changed this object may have completed the claim that the act still holds for unbound.
+            self._look(effect, seen)
+        else:
+            seen[stream] = _seen(written)
+        reach("executor.called")
+
+    def _look(self, effect: Claimed, seen: dict[str, State]) -> None:
+        for stream in effect.data["streams"]:
+            noun, key = noun_and_key(stream)
+            found = self.cluster.get(KIND_OF_NOUN[noun].name, key)
+            if found is None:
+                seen.pop(stream, None)
+            else:
+                seen[stream] = _seen(found)
+
+    def _command(self, effect: Claimed, decide: Callable[[States], Decision]) -> Command:
+        done = EffectDone(key=effect.key, fence=effect.fence, outcome="done")
+        streams = (binding_stream(effect.binding or ""), *effect.data["streams"])
+        return Command(actor=self.owner, streams=streams, decide=decide, cause=effect.position, effect=done)
+
+
+def _leg(effect: Claimed) -> int:
+    return int(effect.data.get("leg", 0))
+
+
+def _recorded(effect: Claimed, outcome: Outcome | None, states: States) -> Decision:
+    binding = effect.binding or ""
+    if outcome is None:
+        return NOTHING
+    if isinstance(outcome, LegOutcome) and effect.kind == UNDO:
+        return record_undone(binding, _leg(effect), outcome, states)
+    if isinstance(outcome, LegOutcome):
+        return record_leg(binding, _leg(effect), outcome, states)
+    return record_pod(binding, outcome, states)
+
+
+def _changed(stream: str, step: Write, binding: str | None) -> NewEvent:
+    title = TITLES[noun_and_key(stream)[0]]
+    return NewEvent(stream=stream, type=f"{title}Changed", data={"patch": step.patch}, binding=binding)
+
+
+def _patched(state: State, step: Write) -> State:
+    assert isinstance(state, ObjectState)
+    return state._replace(manifest=merged(state.manifest or {}, step.patch))
+
+
+def _seen(manifest: Manifest) -> ObjectState:
+    """An object just read or written, in the shape in which acts look at objects."""
+    return ObjectState(version=0, manifest=manifest)

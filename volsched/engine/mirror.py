@@ -1,0 +1,173 @@
+"""The mirror: keeps our views equal to a foreign cluster, by writing what is observed there into the log.
+
+Every change becomes one event of the object's stream, and the bindings it concerns move on in the same
+transaction: no one has to ask whether a claim is bound by now. What is told twice or late is no event, because an
+object's version is compared under the head lock; so there may be several mirrors, and one that stops anywhere is
+taken up by the next.
+
+The cursor of the watch is kept in memory only. A restart lists everything anew, which costs one comparison per
+object and writes nothing for those that did not change; a stored cursor would have to be written with every batch,
+and would be too old (`ExpiredError`) after all but the shortest restarts.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from sqlalchemy import select
+
+from volsched.cluster.port import Change, Cluster, ExpiredError, Manifest, UnansweredError
+from volsched.cluster.rules import key_of
+from volsched.core.binding.saga import advance
+from volsched.core.binding.seen import binding_stream, living, metadata, origin_version, uid
+from volsched.core.binding.strays import undoing, writers_of
+from volsched.core.decision import NOTHING, Decision, States
+from volsched.events.catalogue import TITLES
+from volsched.events.envelope import NewEvent
+from volsched.events.patch import difference
+from volsched.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
+from volsched.store.commands import Command, Done
+from volsched.store.database import Database
+from volsched.store.errors import ConnectionLostError
+from volsched.store.rows import VIEWS
+from volsched.store.transaction import Reaction, execute
+
+NOT_MIRRORED = frozenset({"Event"})
+"""What the foreign cluster tells its own users; our notices are not its business, nor are its ours."""
+KINDS_MIRRORED = tuple(kind for kind in NOUN_OF_KIND if kind not in NOT_MIRRORED)
+BATCH = 200
+"""Changes per transaction: enough to share the commit, few enough not to hold the head lock for long."""
+MOST_GONE = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    observed: int = 0
+    """Changes that were news."""
+    relisted: bool = False
+    refused: Mapping[str, Exception] = field(default_factory=dict)
+    """Stream → why its change could not be stored; the object stays as it was until it changes again."""
+    unanswered: str | None = None
+    """Why nothing could be observed, or stored; the next step tries again from where this one began."""
+
+    def __bool__(self) -> bool:
+        return bool(self.observed or self.relisted or self.refused)
+
+
+@dataclass(slots=True)
+class Mirror:
+    database: Database
+    cluster: Cluster
+    kinds: tuple[str, ...] = KINDS_MIRRORED
+    actor: str = "mirror"
+    react: Reaction = advance
+    batch: int = BATCH
+    _cursor: str | None = None
+    _listed: dict[str, int] = field(default_factory=dict)
+    """Kind → the version of its list; what is older was in it, or gone before it."""
+    _gone: dict[str, int] = field(default_factory=dict)
+    """Stream → the version of its deletion: the views do not know what is deleted, a watch may tell it again."""
+
+    def step(self, now: int) -> Progress:
+        """One batch of a watch, or a list of everything where there is nothing to watch from."""
+        try:
+            return self._watch(now, self._cursor) if self._cursor is not None else self._relist(now)
+        except ExpiredError:
+            self._cursor = None
+            return Progress(relisted=True)
+        except (UnansweredError, ConnectionLostError) as error:
+            return Progress(unanswered=str(error))
+
+    def _watch(self, now: int, cursor: str) -> Progress:
+        watched = self.cluster.watch(cursor=cursor, limit=self.batch)
+        news = [change for change in watched.changes if change.kind in self.kinds and not self._is_old(change)]
+        progress = self._record(news, now)
+        # Only now: had the transaction failed, the same changes would be told again.
+        self._gone |= {_stream(it): int(it.version) for it in news if it.manifest is None}
+        while len(self._gone) > MOST_GONE:
+            del self._gone[next(iter(self._gone))]
+        self._cursor = watched.cursor
+        return progress
+
+    def _relist(self, now: int) -> Progress:
+        lists = {kind: self.cluster.list(kind) for kind in self.kinds}
+        changes: list[Change] = []
+        for kind, listed in lists.items():
+            found = {key_of(kind, manifest): manifest for manifest in listed.objects}
+            changes += [
+                Change(kind, key, manifest, str(metadata(manifest)["resourceVersion"]))
+                for key, manifest in found.items()
+            ]
+            changes += [Change(kind, key, None, listed.cursor) for key in self._known(kind) if key not in found]
+        progress = self._record(changes, now)
+        self._listed = {kind: int(listed.cursor) for kind, listed in lists.items()}
+        self._gone.clear()
+        # From the oldest of them: changes that a later list held already are told again, and are no news.
+        self._cursor = min((listed.cursor for listed in lists.values()), key=int)
+        return Progress(observed=progress.observed, relisted=True, refused=progress.refused)
+
+    def _is_old(self, change: Change) -> bool:
+        return int(change.version) <= max(self._listed.get(change.kind, 0), self._gone.get(_stream(change), 0))
+
+    def _known(self, kind: str) -> list[str]:
+        table, _ = VIEWS[NOUN_OF_KIND[kind]]
+        with self.database.read() as connection:
+            return list(connection.execute(select(table.c.key).order_by(table.c.key)).scalars())
+
+    def _record(self, changes: Sequence[Change], now: int) -> Progress:
+        observed, refused = 0, {}
+        for start in range(0, len(changes), self.batch):
+            part = changes[start : start + self.batch]
+            outcomes = execute(self.database, [self._command(it) for it in part], now=now, react=self.react)
+            for change, outcome in zip(part, outcomes, strict=True):
+                if isinstance(outcome, Done):
+                    observed += bool(outcome.events)
+                else:
+                    refused[_stream(change)] = outcome
+        return Progress(observed=observed, refused=refused)
+
+    def _command(self, change: Change) -> Command:
+        writers = () if change.manifest is None else writers_of(change.manifest)
+        streams = (_stream(change), *(binding_stream(binding) for binding in writers))
+        return Command(actor=self.actor, streams=streams, decide=partial(observe, change))
+
+
+def observe(change: Change, states: States) -> Decision:
+    """What a change means for what we know: nothing where it is not newer."""
+    stream = _stream(change)
+    held = living(states, stream)
+    known = None if held is None else origin_version(held)
+    if known is not None and int(change.version) <= int(known):
+        return NOTHING
+    if change.manifest is None:
+        return NOTHING if held is None else Decision(events=(_event(stream, "Deleted", {}),))
+    manifest = without_null_fields(change.manifest)
+    effects = undoing(stream, manifest, states)
+    return Decision(
+        events=tuple(_written(stream, None if held is None else held.manifest, manifest)), effects=effects
+    )
+
+
+def without_null_fields(value: Any) -> Any:
+    """In the API a field that is null is a field that is not there; to a merge patch it would be a removal."""
+    if isinstance(value, Mapping):
+        return {name: without_null_fields(below) for name, below in value.items() if below is not None}
+    return [without_null_fields(below) for below in value] if isinstance(value, list | tuple) else value
+
+
+def _written(stream: str, old: Manifest | None, new: Manifest) -> Iterator[NewEvent]:
+    if old is not None and uid(old) == uid(new):
+        yield _event(stream, "Changed", {"patch": difference(old, new)})
+        return
+    if old is not None:
+        yield _event(stream, "Deleted", {"reason": "another object has its name now"})
+    yield _event(stream, "Created", {"patch": new})
+
+
+def _event(stream: str, what: str, data: Mapping[str, Any]) -> NewEvent:
+    return NewEvent(stream=stream, type=f"{TITLES[noun_and_key(stream)[0]]}{what}", data=data)
+
+
+def _stream(change: Change) -> str:
+    return stream_of(change.kind, change.key)

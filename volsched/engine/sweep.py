@@ -1,0 +1,123 @@
+"""The sweep: what nobody was woken for. Deadlines, work that was given up, and bindings that could have moved on.
+
+Everything here is found with a query and carried out as a command, so a waiting binding holds no worker and no
+timer: its deadline is a column. Bindings are advanced by the event that concerns them; that they are looked at
+here too, some hundred a second, is a backstop.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from volsched.core.binding.phases import Phase
+from volsched.core.binding.saga import (
+    BIND_POD,
+    OPERATOR,
+    RELEASE,
+    PodOutcome,
+    advance,
+    context_of,
+    fail,
+    give_up_release,
+    give_up_write,
+    record_pod,
+    time_out,
+)
+from volsched.core.binding.seen import binding_stream
+from volsched.core.decision import Decision
+from volsched.core.fold import BindingState, State
+from volsched.faults import reach
+from volsched.store.commands import Command, Done
+from volsched.store.database import Database
+from volsched.store.effects import cancel
+from volsched.store.in_flight import Parked, next_deadline, open_bindings, overdue_bindings, parked_effects
+from volsched.store.transaction import Reaction, execute, load_states
+
+PAGE = 200
+"""Bindings looked at, and overdue ones ended, in one step."""
+CANCELLED = "cancelled"
+
+
+@dataclass(slots=True)
+class Sweep:
+    database: Database
+    owner: str
+    react: Reaction = advance
+    _after: str = ""
+
+    def step(self, now: int) -> int:
+        """One look around; answers how much was set in motion."""
+        return self.look_at_waiting(now) + self.end_parked(now)
+
+    def look_at_waiting(self, now: int) -> int:
+        """Time out what is overdue, and move what could have moved on."""
+        with self.database.read() as connection:
+            late = overdue_bindings(connection, now=now, limit=PAGE)
+            page = open_bindings(connection, after=self._after, limit=PAGE)
+        self._after = page[-1] if len(page) == PAGE else ""
+        commands = [self._command(binding, partial(time_out, binding, now)) for binding in late]
+        commands += self._movable(page)
+        if commands:
+            reach("sweep.found")
+        return sum(_has_moved(outcome) for outcome in execute(self.database, commands, now=now, react=self.react))
+
+    def end_parked(self, now: int) -> int:
+        """Let bindings end without the work that was given up.
+
+        Not before the binding has failed or its deadline has passed: until then somebody may retry it.
+        """
+        with self.database.read() as connection:
+            parked = parked_effects(connection, limit=PAGE)
+        return sum(self.give_up(it, now) for it in parked if it.phase == Phase.COMPENSATING or _is_late(it, now))
+
+    def next_due(self) -> int | None:
+        with self.database.read() as connection:
+            return next_deadline(connection)
+
+    def give_up(self, parked: Parked, now: int) -> bool:
+        """Let the binding of a parked effect end without it: the write is undone if it happened after all."""
+        execute(self.database, [self._command(parked.binding, _surrender(parked))], now=now, react=self.react)
+        return cancel(self.database, key=parked.key, outcome=CANCELLED, now=now)
+
+    def cancel(self, parked: Parked, now: int) -> None:
+        """An operator's word: the binding fails if it has not yet, and ends without the effect."""
+        failing = self._command(parked.binding, partial(fail, parked.binding, OPERATOR))
+        execute(self.database, [failing], now=now, react=self.react)
+        self.give_up(parked, now)
+
+    def _movable(self, bindings: list[str]) -> list[Command]:
+        """Those that would move if somebody looked; found without any lock."""
+        states = self._surroundings(bindings)
+        return [self._command(it, partial(self.react, it)) for it in bindings if self.react(it, states).events]
+
+    def _command(self, binding: str, decide: "partial[Decision]") -> Command:
+        streams = self._surroundings([binding])
+        return Command(actor=self.owner, streams=(binding_stream(binding), *streams), decide=decide)
+
+    def _surroundings(self, bindings: list[str]) -> dict[str, State]:
+        """The bindings and all that decides how they go on."""
+        with self.database.read() as connection:
+            states, _ = load_states(self.database, connection, map(binding_stream, bindings))
+            for _ in range(2):
+                # Twice: only a claim that is loaded tells which volume was provisioned for it.
+                known = [state for state in states.values() if isinstance(state, BindingState)]
+                missing = {it for state in known for it in context_of(state, states)} - states.keys()
+                more, _ = load_states(self.database, connection, missing)
+                states |= more
+        return states
+
+
+def _is_late(parked: Parked, now: int) -> bool:
+    """All legs are bound and the pod cannot be: it goes back to the scheduler, and its claims stay bound."""
+    return parked.kind == BIND_POD and parked.deadline is not None and parked.deadline <= now
+
+
+def _surrender(parked: Parked) -> "partial[Decision]":
+    if parked.kind == BIND_POD:
+        return partial(record_pod, parked.binding, PodOutcome(bound=False, reason=f"given up: {parked.error}"))
+    if parked.kind == RELEASE:
+        return partial(give_up_release, parked.binding, int(parked.leg), parked.error)
+    return partial(give_up_write, parked.binding, int(parked.leg))
+
+
+def _has_moved(outcome: object) -> bool:
+    return isinstance(outcome, Done) and outcome.events > 0

@@ -1,0 +1,61 @@
+"""The world as one process sees it: every object and open binding, kept up with the log's tail.
+
+Loaded once from the views, then folded event by event with the same fold as everything else. Whoever needs the
+objects in another shape (the scheduler's snapshot, the controller's caches) is told which streams have changed.
+"""
+
+from dataclasses import dataclass, field
+
+from volsched.core.fold import BindingState, ObjectState, State
+from volsched.events.streams import ATTEMPT, BINDING
+from volsched.store.base import read_base
+from volsched.store.database import Database
+from volsched.store.loading import load_world
+from volsched.store.log import fold_event, tail
+
+CHUNK = 5_000
+
+
+@dataclass(slots=True)
+class World:
+    database: Database
+    position: int = -1
+    """-1: nothing is loaded yet."""
+    states: dict[str, State] = field(default_factory=dict)
+
+    def catch_up(self) -> dict[str, None]:
+        """The streams that changed since the last time, in the order in which they did; all of them at first."""
+        with self.database.read() as connection:
+            if self.position < 0:
+                loaded = load_world(connection)
+                self.position, self.states = loaded.position, loaded.states
+                return dict.fromkeys(self.states)
+            if self.position < read_base(connection).position:
+                # What we have not read yet is archived: we slept too long, and begin anew.
+                before = dict.fromkeys(self.states)
+                loaded = load_world(connection)
+                self.position, self.states = loaded.position, loaded.states
+                return before | dict.fromkeys(self.states)
+            changed: dict[str, None] = {}
+            while events := tail(connection, after=self.position, limit=CHUNK):
+                for it in events:
+                    if it.stream.startswith(f"{ATTEMPT}/"):
+                        continue
+                    known = self.states.get(it.stream)
+                    state = fold_event(known, it.position, it.version, it.type, it.schema, it.at, it.data)
+                    self._keep(it.stream, state)
+                    changed[it.stream] = None
+                self.position = events[-1].position
+            return changed
+
+    def _keep(self, stream: str, state: State) -> None:
+        """What has ended is let go: a deleted object, and anything but an open binding or a living object."""
+        living = isinstance(state, ObjectState) and state.manifest is not None
+        if living or (isinstance(state, BindingState) and state.open):
+            self.states[stream] = state
+        else:
+            self.states.pop(stream, None)
+
+    def binding(self, binding: str) -> BindingState | None:
+        state = self.states.get(f"{BINDING}/{binding}")
+        return state if isinstance(state, BindingState) else None

@@ -1,0 +1,173 @@
+"""From a pod's creation to its node, durable, with everything in one process: in bulk, and one pod at a time.
+
+The baseline is how fast this store commits events of a like size through the log alone, in the same run; a pod
+with one claim takes some twenty events, so the ratio says what deciding, binding and reconciling add to writing
+it down.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from volsched.core.decision import Decision, States
+from volsched.core.objects import create_object
+from volsched.engine.clock import SECOND
+from volsched.engine.system import System, embedded
+from volsched.events.streams import stream_of
+from volsched.insight.bench_store import bench_append, must
+from volsched.model.kinds import KINDS
+from volsched.store.commands import Command
+from volsched.store.database import Database
+from volsched.store.transaction import execute
+
+Clock = Callable[[], float]
+CREATED_TOGETHER = 200
+APPEND_BATCHES = 20
+APPEND_SIZE = 100
+BIRTH = "2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class BindRow:
+    engine: str
+    nodes: int
+    volumes: int
+    claims: int
+    pods: int
+    pods_per_second: float
+    """In bulk, from the first creation to the last binding."""
+    single_ms_p50: float
+    single_ms_p99: float
+    events_per_pod: float
+    baseline_events_per_second: float
+
+    @property
+    def ratio(self) -> float:
+        return self.pods_per_second * self.events_per_pod / self.baseline_events_per_second
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.ratio}
+
+
+def bench_bind(
+    database: Database, *, nodes: int, volumes: int, claims: int, pods: int, singles: int, clock: Clock
+) -> BindRow:
+    """Local volumes spread over the nodes; every pod has so many claims, all on one node."""
+    base = bench_append(database, batches=APPEND_BATCHES, size=APPEND_SIZE, clock=clock).per_second
+    ids = (f"id-{number}" for number in itertools.count(1))
+    system = embedded(database, owner="bench", clock=lambda: _micros(clock()), new_id=lambda: next(ids))
+    _create(database, _cluster(nodes, volumes), ids, clock)
+    _drain(system, clock)
+    first = system.world.position
+    started = clock()
+    _create(database, _pods("bulk", pods, claims), ids, clock)
+    _drain(system, clock)
+    seconds = clock() - started
+    per_pod = (system.world.position - first) / pods
+    times = []
+    for number in range(singles):
+        started = clock()
+        _create(database, _pods(f"single-{number}", 1, claims), ids, clock)
+        _drain(system, clock)
+        times.append((clock() - started) * 1_000)
+    _check(system, pods + singles)
+    times.sort()
+    return BindRow(
+        engine=database.engine.dialect.name,
+        nodes=nodes,
+        volumes=volumes,
+        claims=claims,
+        pods=pods,
+        pods_per_second=pods / seconds,
+        single_ms_p50=times[len(times) // 2],
+        single_ms_p99=times[-1 - len(times) // 100],
+        events_per_pod=per_pod,
+        baseline_events_per_second=base,
+    )
+
+
+def _drain(system: System, clock: Clock) -> None:
+    while system.step(_micros(clock())):
+        pass
+
+
+def _check(system: System, pods: int) -> None:
+    bound = sum(1 for pod in system.picture.index.snapshot.pods.values() if pod.node_name)
+    if bound != pods:
+        raise RuntimeError(f"{bound} of {pods} pods were bound; a measurement of anything else is worth nothing")
+
+
+def _create(database: Database, manifests: Iterator[dict[str, Any]], ids: Iterator[str], clock: Clock) -> None:
+    while batch := list(itertools.islice(manifests, CREATED_TOGETHER)):
+        must(execute(database, [_creating(it, next(ids)) for it in batch], now=_micros(clock())))
+
+
+def _creating(manifest: dict[str, Any], uid: str) -> Command:
+    kind, names = KINDS[manifest["kind"]], manifest["metadata"]
+    stream = stream_of(kind.name, f"{names['namespace']}/{names['name']}" if kind.namespaced else names["name"])
+
+    def decide(states: States) -> Decision:
+        return Decision(events=(create_object(states.get(stream), kind, manifest, uid=uid, now=BIRTH),))
+
+    return Command(actor="bench", streams=(stream,), decide=decide)
+
+
+def _cluster(nodes: int, volumes: int) -> Iterator[dict[str, Any]]:
+    yield {
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"},
+        "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
+    }  # fmt: skip
+    for number in range(nodes):
+        name = f"node-{number:05}"
+        labels = {"kubernetes.io/hostname": name}
+        yield {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+    for number in range(volumes):
+        host = {
+            "key": "kubernetes.io/hostname",
+            "operator": "In",
+            "values": [f"node-{number % nodes:05}"],
+        }
+        yield {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"disk-{number:06}"},
+            "spec": {
+                "capacity": {"storage": f"{10 + number % 7}Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "local",
+                "persistentVolumeReclaimPolicy": "Retain",
+                "local": {"path": f"/mnt/{number}"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [host]}]}},
+            },
+        }
+
+
+def _pods(name: str, pods: int, claims: int) -> Iterator[dict[str, Any]]:
+    for number in range(pods):
+        names = [f"{name}-{number}-{claim}" for claim in range(claims)]
+        for claim in names:
+            yield {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": claim, "namespace": "bench"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": "local",
+                    "resources": {"requests": {"storage": "9Gi"}},
+                },
+            }
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{name}-{number}", "namespace": "bench"},
+            "spec": {"containers": [{"name": "main", "image": "app"}], "volumes": _mounts(names)},
+        }
+
+
+def _mounts(claims: Sequence[str]) -> list[dict[str, Any]]:
+    return [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(claims)]
+
+
+def _micros(seconds: float) -> int:
+    return int(seconds * SECOND)

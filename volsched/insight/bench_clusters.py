@@ -1,0 +1,163 @@
+"""The clusters that decisions are measured on: design 11's table, and one that is harder than the table."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from volsched.model.kinds import KINDS, Object
+from volsched.model.meta import BIND_COMPLETED, HOSTNAME, ZONE
+from volsched.model.storage import Claim
+from volsched.model.workloads import Pod
+
+ZONES = ("a", "b", "c")
+NAMESPACE = "bench"
+CLASS = "bench"
+DRIVER = "csi.example.com"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+VOLUMES_A_NODE = 10
+VOLUMES_A_ZONE = 10_000
+MOST_CLAIMS = 3
+GIB_OF_CLAIMS = (5, 6, 7)
+# Steps through the sizes so that hardly two nodes are alike, without a random number.
+STRIDE = 7919
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    objects: tuple[Object, ...]
+    bound: bool = False
+    """Its pods use claims that are bound already."""
+
+
+def claims_of(prefix: str, count: int, *, odd: int = 0) -> list[Claim]:
+    """Claims that look for volumes; `odd` other than 0 gives sizes that no other number gives."""
+    made = []
+    for place in range(count):
+        mebibytes = 1024 * GIB_OF_CLAIMS[place] - odd * 3 % 1024
+        made.append(_claim(f"{prefix}-{place}", f"{mebibytes}Mi"))
+    return made
+
+
+def pod_of(name: str, claims: list[str]) -> Pod:
+    volumes = [
+        {"name": f"v{place}", "persistentVolumeClaim": {"claimName": it}} for place, it in enumerate(claims)
+    ]
+    metadata = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}"}
+    pod = KINDS["Pod"].read({"metadata": metadata, "spec": {"volumes": volumes}})
+    assert isinstance(pod, Pod)
+    return pod
+
+
+def _claim(name: str, size: str, *, volume: str = "") -> Claim:
+    metadata: dict[str, Any] = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}"}
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": CLASS,
+        "resources": {"requests": {"storage": size}},
+    }
+    if volume:
+        metadata["annotations"] = {BIND_COMPLETED: "yes"}
+        spec["volumeName"] = volume
+    claim = KINDS["PersistentVolumeClaim"].read({"metadata": metadata, "spec": spec})
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def _node(index: int) -> Object:
+    labels = {HOSTNAME: _name(index), ZONE: ZONES[index % len(ZONES)]}
+    return KINDS["Node"].read({"metadata": {"name": _name(index), "labels": labels}})
+
+
+def _name(index: int) -> str:
+    return f"node-{index:05}"
+
+
+def _class(provisioner: str, *, zones: tuple[str, ...] = ()) -> Object:
+    manifest: dict[str, Any] = {
+        "metadata": {"name": CLASS},
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    if zones:
+        manifest["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": list(zones)}]}]
+    return KINDS["StorageClass"].read(manifest)
+
+
+def _volume(index: int, mebibytes: int, *, key: str, value: str, phase: str = "Available") -> Object:
+    name = f"volume-{index:06}"
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    spec = {
+        "capacity": {"storage": f"{mebibytes}Mi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": CLASS,
+        "local": {"path": f"/mnt/{name}"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+    }
+    return KINDS["PersistentVolume"].read({"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}})
+
+
+def _local(nodes: int) -> Cluster:
+    """Ten local volumes on each node, of 1 to 10 Gi."""
+    volumes = (
+        _volume(index, 1024 * (1 + index % 10), key=HOSTNAME, value=_name(index // VOLUMES_A_NODE))
+        for index in range(nodes * VOLUMES_A_NODE)
+    )
+    return Cluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes))
+
+
+def _uneven(nodes: int) -> Cluster:
+    """Ten local volumes on each node, of sizes that hardly two nodes have in common."""
+    volumes = (
+        _volume(index, 1024 + index * STRIDE % 19_000, key=HOSTNAME, value=_name(index // VOLUMES_A_NODE))
+        for index in range(nodes * VOLUMES_A_NODE)
+    )
+    return Cluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes))
+
+
+def _zonal(nodes: int) -> Cluster:
+    """Ten thousand volumes in each of three zones, fewer where there are few nodes."""
+    count = min(nodes * VOLUMES_A_NODE, VOLUMES_A_ZONE) * len(ZONES)
+    volumes = (
+        _volume(index, 1024 * (1 + index % 10), key=ZONE, value=ZONES[index % len(ZONES)])
+        for index in range(count)
+    )
+    return Cluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes))
+
+
+def _dynamic(nodes: int) -> Cluster:
+    """Provisioning in two of three zones."""
+    return Cluster((_class(DRIVER, zones=("a", "b")), *map(_node, range(nodes))))
+
+
+def _capacity(nodes: int) -> Cluster:
+    """Provisioning by a driver that publishes what it can still create on each node."""
+    published = (
+        KINDS["CSIStorageCapacity"].read(
+            {
+                "metadata": {"name": f"capacity-{index:05}", "namespace": "csi"},
+                "storageClassName": CLASS,
+                "nodeTopology": {"matchLabels": {HOSTNAME: _name(index)}},
+                "capacity": f"{50_000 + index * STRIDE % 100_000}Mi",
+            }
+        )
+        for index in range(nodes)
+    )
+    driver = KINDS["CSIDriver"].read({"metadata": {"name": DRIVER}, "spec": {"storageCapacity": True}})
+    return Cluster((_class(DRIVER), driver, *map(_node, range(nodes)), *published))
+
+
+def _bound(nodes: int) -> Cluster:
+    """Claims bound in one zone."""
+    volumes = [_volume(place, 10_240, key=ZONE, value=ZONES[-1], phase="Bound") for place in range(MOST_CLAIMS)]
+    claims = [_claim(f"bound-{place}", "5Gi", volume=f"volume-{place:06}") for place in range(MOST_CLAIMS)]
+    return Cluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes, *claims), bound=True)
+
+
+CLUSTERS: dict[str, Callable[[int], Cluster]] = {
+    "local": _local,
+    "local, uneven": _uneven,
+    "zonal": _zonal,
+    "dynamic": _dynamic,
+    "capacity": _capacity,
+    "bound": _bound,
+}

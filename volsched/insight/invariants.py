@@ -1,0 +1,190 @@
+"""What must hold whatever has crashed: the invariants of the design, looked for in a store.
+
+Some hold at every moment, some only once everything has come to rest; drills and tests ask for both. The store's
+own integrity (chain, density, views) is `store.verify`'s business.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from volsched.core.binding.phases import LegPhase, Phase
+from volsched.core.binding.seen import (
+    Manifest,
+    annotations,
+    claim_is_bound,
+    claim_of,
+    manifest_of,
+    spec,
+    status,
+    uid,
+    volume_reaches,
+)
+from volsched.core.claims import claim_uses
+from volsched.core.fold import BindingState, ObjectState, State
+from volsched.engine.picture import read_object
+from volsched.model.meta import BINDING_STAMP
+from volsched.model.quantity import parse_quantity
+from volsched.model.workloads import Pod
+from volsched.store import tables
+from volsched.store.base import load_base
+from volsched.store.log import fold_event, tail
+
+CHUNK = 5_000
+DIRTY = "Dirty"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    invariant: int
+    """Its number in the design's list."""
+    what: str
+
+
+def violations(connection: Connection, *, at_rest: bool) -> list[Violation]:
+    """Every violation there is; `at_rest` also looks for what may be so only while something is under way."""
+    found: list[Violation] = []
+    base = load_base(connection)
+    states, position = base.states, base.head.position
+    while events := tail(connection, after=position, limit=CHUNK):
+        for it in events:
+            before = states.get(it.stream)
+            after = fold_event(before, it.position, it.version, it.type, it.schema, it.at, it.data)
+            states[it.stream] = after
+            found += _unbound_while_dirty(it.stream, before, after)
+        position = events[-1].position
+    found += _volumes_and_claims(states)
+    found += _stamps(states)
+    found += _legs(states)
+    found += _capacity(states)
+    if at_rest:
+        found += _ended(states)
+        found += _placed(states)
+        found += _left_over(connection, states)
+    return found
+
+
+def _objects(states: dict[str, State], noun: str) -> Iterator[tuple[str, Manifest]]:
+    for stream, state in states.items():
+        if stream.startswith(f"{noun}/") and isinstance(state, ObjectState) and state.manifest is not None:
+            yield stream.partition("/")[2], state.manifest
+
+
+def _bindings(states: dict[str, State]) -> Iterator[tuple[str, BindingState]]:
+    for stream, state in states.items():
+        if isinstance(state, BindingState):
+            yield stream.partition("/")[2], state
+
+
+def _unbound_while_dirty(stream: str, before: State | None, after: State) -> Iterator[Violation]:
+    """4: a claim that may hold data keeps its volume."""
+    if (
+        not stream.startswith("claim/")
+        or not isinstance(before, ObjectState)
+        or not isinstance(after, ObjectState)
+    ):
+        return
+    if before.manifest is None or after.manifest is None or status(before.manifest).get("dataState") != DIRTY:
+        return
+    if spec(before.manifest).get("volumeName") and not spec(after.manifest).get("volumeName"):
+        yield Violation(4, f"{stream} was dirty and lost its volume at {after.rv}")
+
+
+def _volumes_and_claims(states: dict[str, State]) -> Iterator[Violation]:
+    """1: a volume is bound to at most one claim, and back."""
+    holders: dict[str, list[str]] = defaultdict(list)
+    for key, claim in _objects(states, "claim"):
+        if not claim_is_bound(claim):
+            continue
+        name = spec(claim)["volumeName"]
+        holders[name].append(key)
+        volume = manifest_of(states, f"volume/{name}")
+        reference = None if volume is None else claim_of(volume)
+        if reference is not None and reference.get("uid") not in (None, uid(claim)):
+            yield Violation(1, f"claim/{key} is bound to {name}, which is reserved for {reference.get('name')}")
+    for name, claims in holders.items():
+        if len(claims) > 1:
+            yield Violation(1, f"volume/{name} is bound to {' and '.join(sorted(claims))}")
+
+
+def _stamps(states: dict[str, State]) -> Iterator[Violation]:
+    """2: whatever carries our stamp belongs to a leg that is open, committed or retained."""
+    for noun in ("volume", "claim"):
+        for key, manifest in _objects(states, noun):
+            stamp = annotations(manifest).get(BINDING_STAMP)
+            if stamp is None:
+                continue
+            binding = states.get(f"binding/{stamp}")
+            if not isinstance(binding, BindingState):
+                yield Violation(2, f"{noun}/{key} carries the stamp of binding {stamp}, which never was")
+            elif not binding.open and binding.state != Phase.COMMITTED:
+                legs = [leg for leg in binding.legs if key in (leg.volume, leg.claim)]
+                if all(leg.state != LegPhase.RETAINED for leg in legs):
+                    yield Violation(2, f"{noun}/{key} carries the stamp of binding {stamp}, which let go of it")
+
+
+def _legs(states: dict[str, State]) -> Iterator[Violation]:
+    """1: a volume, and a claim, is in at most one open owner leg."""
+    for part in ("volume", "claim"):
+        owners: dict[str, list[str]] = defaultdict(list)
+        for binding, state in _bindings(states):
+            for leg in state.legs:
+                name = getattr(leg, part)
+                if state.open and leg.open and leg.owner and name is not None:
+                    owners[name].append(binding)
+        for name, bindings in owners.items():
+            if len(bindings) > 1:
+                yield Violation(1, f"{part}/{name} is in open legs of {' and '.join(sorted(bindings))}")
+
+
+def _capacity(states: dict[str, State]) -> Iterator[Violation]:
+    """14: no more is reserved of a capacity object than it has."""
+    reserved: dict[str, int] = defaultdict(int)
+    for _, state in _bindings(states):
+        for leg in state.legs:
+            if state.open and leg.open and leg.capacity is not None:
+                reserved[leg.capacity] += leg.bytes or 0
+    for key, manifest in _objects(states, "capacity"):
+        room = parse_quantity(str(manifest.get("capacity", "0"))).value()
+        if reserved[key] > room:
+            yield Violation(14, f"{reserved[key]} bytes are reserved of capacity/{key}, which has {room}")
+
+
+def _ended(states: dict[str, State]) -> Iterator[Violation]:
+    """3: every binding ends."""
+    for binding, state in _bindings(states):
+        if state.open:
+            yield Violation(3, f"binding/{binding} is still {state.state}")
+
+
+def _placed(states: dict[str, State]) -> Iterator[Violation]:
+    """8: a pod runs where its claims are bound and its volumes can be reached."""
+    for key, manifest in _objects(states, "pod"):
+        pod = read_object("pod", manifest, 0)
+        node = manifest_of(states, f"node/{spec(manifest).get('nodeName')}")
+        if not isinstance(pod, Pod) or not pod.node_name or node is None:
+            continue
+        for use in claim_uses(pod):
+            claim = manifest_of(states, f"claim/{use.key}")
+            if claim is None or not claim_is_bound(claim):
+                yield Violation(8, f"pod/{key} is on {pod.node_name} and claim/{use.key} is not bound")
+                continue
+            volume = manifest_of(states, f"volume/{spec(claim)['volumeName']}")
+            if volume is not None and not volume_reaches(volume, node):
+                yield Violation(8, f"pod/{key} is on {pod.node_name}, out of reach of its volume")
+
+
+def _left_over(connection: Connection, states: dict[str, State]) -> Iterator[Violation]:
+    """3: no assumption and no work is left behind."""
+    for stream, state in states.items():
+        if isinstance(state, ObjectState) and state.assumed is not None and state.assumed.rv == state.rv:
+            owner = states.get(f"binding/{state.assumed.binding}")
+            if isinstance(owner, BindingState) and not owner.open:
+                yield Violation(3, f"{stream} is still assumed by binding {state.assumed.binding}")
+    effects = tables.effects
+    for row in connection.execute(select(effects.c.key, effects.c.binding)):
+        owner = states.get(f"binding/{row.binding}")
+        if isinstance(owner, BindingState) and not owner.open:
+            yield Violation(3, f"effect {row.key} is queued for a binding that has ended")
