@@ -9,7 +9,7 @@ import typer
 from rich.progress import Progress, track
 from rich.table import Table
 
-from volsched.cli.console import Output, OutputOption, stderr, stdout
+from volsched.cli.console import Exit, Output, OutputOption, fail, stderr, stdout
 from volsched.insight.bench_bind import bench_bind
 from volsched.insight.bench_clusters import CLUSTERS
 from volsched.insight.bench_decide import CLAIM_COUNTS, bench_decide
@@ -158,6 +158,11 @@ def bind(
     output: OutputOption = Output.table,
 ) -> None:
     """From a pod's creation to its node, durable, all in one process: in bulk and one by one, 1 and 3 claims."""
+    needed = (pods + singles) * max(CLAIM_COUNTS)
+    if volumes < needed:
+        fail(
+            Exit.USAGE, f"{pods} and {singles} pods with up to {max(CLAIM_COUNTS)} claims need --volumes {needed}"
+        )
     rows = []
     for server in _servers(postgres):
         for claims in CLAIM_COUNTS:

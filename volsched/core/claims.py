@@ -121,7 +121,8 @@ def classify_claims(snapshot: Snapshot, pod: Pod, *, once: bool) -> PodClaims:
         else:
             # Pre-bound by the user or half-done: the PV controller must finish it, whatever the class says.
             immediate.append(claim)
-    candidates = {claim.class_name: snapshot.volumes_of_class(claim.class_name) for claim in delayed}
+    classes = dict.fromkeys(claim.class_name for claim in delayed)
+    candidates = {name: snapshot.volumes_of_class(name) for name in classes}
     return PodClaims(bound=tuple(bound), delayed=tuple(delayed), immediate=tuple(immediate), candidates=candidates)
 
 

@@ -4,7 +4,7 @@ This walks all nodes and is the yardstick that any faster way must equal.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from volsched.core.claims import PodClaims
@@ -67,7 +67,8 @@ def attempt(snapshot: Snapshot, pod: Pod, *, profile: Profile, avoid: Collection
         return Attempt(status=failed, claims=claims, verdicts=verdicts)
     fitting = [verdict for verdict in verdicts if verdict.status.passed]
     if not fitting:
-        return Attempt(status=_no_node(verdicts), claims=claims, verdicts=verdicts)
+        refused = Counter(verdict.status for verdict in verdicts)
+        return Attempt(status=no_node(refused, len(verdicts)), claims=claims, verdicts=verdicts)
     return Attempt(status=SUCCESS, claims=claims, verdicts=verdicts, chosen=min(fitting, key=_best_first))
 
 
@@ -99,12 +100,15 @@ def _best_first(verdict: Verdict) -> tuple[int, str]:
     return -verdict.score, verdict.node
 
 
-def _no_node(verdicts: Sequence[Verdict]) -> Status:
-    counts = Counter(reason for verdict in verdicts for reason in verdict.status.reasons)
+def no_node(refused: Mapping[Status, int], nodes: int) -> Status:
+    """Why no node will do: every reason with the number of nodes that gave it."""
+    counts: Counter[str] = Counter()
+    for status, count in refused.items():
+        for reason in status.reasons:
+            counts[reason] += count
     summary = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
-    resolvable = any(verdict.status.code is Code.UNSCHEDULABLE for verdict in verdicts)
-    code = Code.UNSCHEDULABLE if resolvable else Code.UNRESOLVABLE
-    return Status(code, (_none_available(len(verdicts), summary),))
+    resolvable = any(status.code is Code.UNSCHEDULABLE for status in refused)
+    return Status(Code.UNSCHEDULABLE if resolvable else Code.UNRESOLVABLE, (_none_available(nodes, summary),))
 
 
 def _pod_status(status: Status, nodes: int) -> Status:

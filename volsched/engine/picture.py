@@ -17,6 +17,8 @@ from volsched.model.kinds import Object
 
 NOUNS = frozenset({"node", "class", "volume", "claim", "pod", "driver", "csinode", "capacity", "attachment"})
 """What decisions are made of."""
+MANY = 1_000
+"""Objects at once after which the index puts itself in order before it is asked."""
 
 
 @dataclass(slots=True)
@@ -42,6 +44,8 @@ class Picture:
             noun, key = noun_and_key(stream)
             if noun in NOUNS:
                 self._look(stream, noun, key)
+        if len(touched) > MANY:
+            self.index.settle()
 
     def imagine(self, values: Iterable[Object], reserved: Mapping[str, int]) -> None:
         """Lay a decision over the picture before it is planned; `update` with its streams takes it off again."""

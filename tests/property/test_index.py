@@ -1,0 +1,101 @@
+"""The index decides as the un-indexed rules do, whatever has happened before."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.property.clusters import Cluster, clusters
+from tests.unit.index.streams import Stream
+from volsched.core.cycle import Attempt, attempt
+from volsched.core.profile import PARITY, VOLSCHED, Profile
+from volsched.index import Index
+
+seeds = st.integers(0, 2**48)
+# A smaller seed is no simpler stream: a failing one is reported as it is.
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+
+
+def outcome(made: Attempt) -> object:
+    """What a scheduler acts on and a user reads."""
+    chosen = made.chosen
+    if chosen is None:
+        return made.status
+    answer = chosen.answer
+    return made.status, chosen.node, chosen.score, chosen.status, answer.bindings, answer.provisions
+
+
+def decisions_agree(seed: int, profile: Profile, *, turns: int) -> None:
+    index = Index(profile=profile)
+    stream = Stream(seed, index)
+    # Explanations look at every volume for every refusal, and decide nothing.
+    terse = replace(profile, explains=False)
+    for turn in range(turns):
+        wanting = stream.ask(turn)
+        made, wanted = index.decide(wanting), attempt(stream.world.snapshot, wanting, profile=terse)
+        assert outcome(made) == outcome(wanted), f"seed {seed}, turn {turn}"
+        if stream.random.random() < 0.5:
+            stream.assume(wanting, wanted, profile)
+        for _ in range(stream.random.randint(0, 4)):
+            stream.step()
+
+
+@given(seeds)
+@settings(max_examples=1400, deadline=None, phases=PHASES)
+def test_the_index_decides_as_the_rules_do_after_every_event(seed: int) -> None:
+    decisions_agree(seed, VOLSCHED, turns=6)
+
+
+@given(seeds)
+@settings(max_examples=600, deadline=None, phases=PHASES)
+def test_the_index_decides_as_the_rules_do_in_parity(seed: int) -> None:
+    decisions_agree(seed, PARITY, turns=6)
+
+
+@given(seeds)
+@settings(max_examples=40, deadline=None, phases=PHASES)
+def test_a_long_life_makes_no_difference(seed: int) -> None:
+    """Long enough for what is remembered to be used, overtaken and started anew."""
+    decisions_agree(seed, VOLSCHED, turns=60)
+
+
+@given(seeds, st.sampled_from([VOLSCHED, PARITY]))
+@settings(max_examples=150, deadline=None, phases=PHASES)
+def test_an_index_that_remembers_decides_as_one_that_was_just_built(seed: int, profile: Profile) -> None:
+    """Cache on is cache off, and kept up is built anew: a new index remembers nothing and was told no history."""
+    index = Index(profile=profile)
+    stream = Stream(seed, index)
+    for turn in range(8):
+        wanting = stream.ask(turn)
+        fresh = Index(stream.world.objects.values(), profile=profile)
+        for key, size in stream.world.reserved.items():
+            fresh.reserve(key, size)
+        made = index.decide(wanting)
+        assert outcome(made) == outcome(fresh.decide(wanting)) == outcome(index.decide(wanting))
+        stream.assume(wanting, made, profile)
+        for _ in range(stream.random.randint(0, 4)):
+            stream.step()
+
+
+@given(clusters(), st.sampled_from([VOLSCHED, PARITY]))
+@settings(max_examples=200, deadline=None)
+def test_every_small_cluster_is_decided_as_by_the_rules(cluster: Cluster, profile: Profile) -> None:
+    """The clusters of the other property tests, which shrink well."""
+    index = Index(cluster.objects, profile=profile)
+    for key, size in cluster.reserved.items():
+        index.reserve(key, size)
+    assert outcome(index.decide(cluster.pod)) == outcome(attempt(cluster.snapshot, cluster.pod, profile=profile))
+
+
+@pytest.mark.parametrize("first", [True, False])
+@given(seeds)
+@settings(max_examples=50, deadline=None, phases=PHASES)
+def test_explanations_name_the_same_reasons(first: bool, seed: int) -> None:
+    """What `explain` says about a node is what the rules say about it, among others or alone."""
+    index = Index()
+    stream = Stream(seed, index)
+    wanting = stream.ask(0)
+    whole = attempt(stream.world.snapshot, wanting, profile=VOLSCHED)
+    for verdict in whole.verdicts[:1] if first else whole.verdicts[-1:]:
+        assert index.explain(wanting, [verdict.node]).verdicts == (verdict,)

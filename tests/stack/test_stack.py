@@ -1,0 +1,48 @@
+"""The stack end to end: this process decides and reconciles, real workers carry it out."""
+
+import itertools
+
+import pytest
+
+from tests.engine.clusters import LOCAL, claim, node, pod, volume
+from tests.stack.processes import Redis, wait_until, worker
+from tests.stack.work import bound_pods, create, leg_moves, phases, queued
+from volsched.engine.bell import RedisBell
+from volsched.engine.clock import system_clock
+from volsched.engine.system import embedded
+from volsched.store.database import Database
+from volsched.store.verify import verify
+
+pytestmark = pytest.mark.parametrize("url", ["postgres"], indirect=True)
+HOSTS = 4
+
+
+def cluster(pods: int) -> list[dict[str, object]]:
+    """Half of the pods with one claim and half with three, and no volume more than they need."""
+    objects = [LOCAL, *(node(f"node-{number}") for number in range(HOSTS))]
+    for number in range(pods):
+        names = [f"{number}-{leg}" for leg in range(1 + 2 * (number % 2))]
+        objects += [volume(f"pv-{name}", "1Gi", f"node-{number // 2 % HOSTS}") for name in names]
+        objects += [claim(f"c-{name}", "1Gi") for name in names]
+        objects.append(pod(f"p-{number}", *(f"c-{name}" for name in names)))
+    return objects
+
+
+def test_200_pods_with_one_and_three_claims_end_bound(database: Database, url: str, broker: Redis) -> None:
+    bell = RedisBell(broker.url, database, system_clock)
+    ids = itertools.count()
+    system = embedded(database, owner="test", clock=system_clock, new_id=lambda: f"b-{next(ids)}", bell=bell)
+    create(database, cluster(200))
+
+    def all_bound() -> bool:
+        system.step(system_clock())
+        return bound_pods(database) == 200
+
+    with worker(url, broker) as one:
+        wait_until(one.ready)
+        wait_until(all_bound, seconds=150, told=lambda: (bound_pods(database), phases(database)))
+        wait_until(lambda: queued(database) == 0)
+    assert phases(database)["committed"] == 200
+    assert set(leg_moves(database, "bound").values()) == {1}
+    assert verify(database).ok
+    bell.close()

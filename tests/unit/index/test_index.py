@@ -1,0 +1,103 @@
+"""The index as its users meet it."""
+
+from dataclasses import replace
+
+from tests.objects import claim, dynamic_class, in_zone, local_volume, node, pod, read, storage_class
+from volsched.core.status import NO_VOLUME_TO_BIND, Code
+from volsched.core.volumes import bind_volume
+from volsched.index import Index
+from volsched.model.storage import Claim, Volume
+
+
+def cluster(*more: object) -> Index:
+    index = Index([node("n1"), node("n2"), storage_class(), claim("data", "5Gi")])
+    for value in more:
+        index.put(value)  # type: ignore[arg-type]
+    return index
+
+
+def test_the_closest_fit_wins_and_a_tie_goes_to_the_smallest_name() -> None:
+    index = cluster(local_volume("large", "50Gi", "n1"), local_volume("close", "5Gi", "n2"))
+    made = index.decide(pod("data"))
+    assert made.chosen is not None
+    assert (made.chosen.node, [it.volume.name for it in made.chosen.answer.bindings]) == ("n2", ["close"])
+    index.put(local_volume("as-close", "5Gi", "n1"))
+    tied = index.decide(pod("data"))
+    assert tied.chosen is not None
+    assert tied.chosen.node == "n1"
+
+
+def test_what_was_taken_is_not_offered_again_until_it_is_free() -> None:
+    index = cluster(local_volume("only", "5Gi", "n2"))
+    first = index.decide(pod("data")).chosen
+    assert first is not None
+    binding = first.answer.bindings[0]
+    index.put(bind_volume(binding.volume, binding.claim)[0])
+    index.put(claim("other", "5Gi"))
+    refused = index.decide(pod("other", name="next"))
+    assert refused.status.reasons == (f"0/2 nodes are available: 2 {NO_VOLUME_TO_BIND}.",)
+    index.put(binding.volume)
+    assert index.decide(pod("other", name="next")).chosen is not None
+
+
+def test_deciding_changes_nothing() -> None:
+    index = cluster(local_volume("v", "5Gi", "n1"))
+    assert index.decide(pod("data")) == index.decide(pod("data"))
+
+
+def test_a_pod_without_claims_goes_to_the_first_node() -> None:
+    made = cluster().decide(pod())
+    assert made.chosen is not None
+    assert made.chosen.node == "n1"
+
+
+def test_without_nodes_nothing_is_available() -> None:
+    made = Index([storage_class(), claim("data")]).decide(pod("data"))
+    assert (made.status.code, made.status.reasons) == (Code.UNRESOLVABLE, ("0/0 nodes are available.",))
+
+
+def test_a_missing_claim_is_told_in_the_words_of_the_rules() -> None:
+    reasons = cluster().decide(pod("gone")).status.reasons
+    assert reasons == ('0/2 nodes are available: persistentvolumeclaim "gone" not found.',)
+
+
+def test_reserved_room_is_not_given_twice() -> None:
+    driver = read("CSIDriver", {"metadata": {"name": "csi.example.com"}, "spec": {"storageCapacity": True}})
+    room = {
+        "metadata": {"name": "n1", "namespace": "csi"},
+        "storageClassName": "dyn",
+        "nodeTopology": {"matchLabels": {"kubernetes.io/hostname": "n1"}},
+        "capacity": "8Gi",
+    }
+    index = Index([in_zone("n1", "a"), dynamic_class(), driver, read("CSIStorageCapacity", room)])
+    index.put(claim("data", "5Gi", cls="dyn"))
+    assert index.decide(pod("data")).chosen is not None
+    index.reserve("csi/n1", 5 * 2**30)
+    assert index.decide(pod("data")).chosen is None
+    index.reserve("csi/n1", 0)
+    assert index.decide(pod("data")).chosen is not None
+
+
+def test_dropping_what_is_not_there_is_nothing() -> None:
+    index = cluster()
+    index.drop(Volume, "nobody")
+    index.drop(Claim, "db/data")
+    assert "db/data" not in index.snapshot.stored_claims
+
+
+def test_explaining_a_node_names_the_volumes_that_came_near() -> None:
+    index = cluster(local_volume("small", "1Gi", "n1"))
+    verdict = index.explain(pod("data"), ["n1", "no-such-node"]).verdicts[0]
+    assert [miss.volume for miss in verdict.answer.rejections[0].misses] == ["small"]
+
+
+def test_a_selector_learnt_late_splits_volumes_that_were_alike() -> None:
+    index = cluster(
+        local_volume("hdd", "5Gi", "n1", labels={"tier": "hdd"}),
+        local_volume("ssd", "6Gi", "n2", labels={"tier": "ssd"}),
+    )
+    picky = replace(claim("picky", "5Gi", selector={"matchLabels": {"tier": "ssd"}}))
+    index.put(picky)
+    made = index.decide(pod("picky"))
+    assert made.chosen is not None
+    assert made.chosen.node == "n2"

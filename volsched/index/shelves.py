@@ -1,0 +1,151 @@
+"""A shelf: the free volumes of one class, where each can be reached, sorted by size.
+
+Volumes that are alike in all a claim can ask for, but for size and place, form a pool; one sample answers for all
+of them. A volume that only one node reaches stands there as part of the node's stock, and nodes with equal stocks
+(sizes and pools in serving order, whatever the names) are equal in all that follows. Others a domain shares.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, replace
+
+from volsched.core.attach import attach_id
+from volsched.core.matching import Search, failed_rules
+from volsched.index.domains import Domain, selector_key
+from volsched.index.nodes import is_single
+from volsched.index.ranking import Census
+from volsched.model.meta import Metadata
+from volsched.model.quantity import INT64_MAX, NANO, Quantity
+from volsched.model.selectors import label_selector_problem
+from volsched.model.storage import AVAILABLE, Claim, Volume
+from volsched.model.workloads import Node
+
+Row = tuple[int, str, int]
+"""Size in 10^-9 bytes, name, pool: the order in which volumes are tried."""
+
+ANY_NODE = Node(meta=Metadata())
+# Larger than any claim: whether a volume is large enough is asked of the rows, not of the pool.
+_HUGE = {"storage": Quantity(INT64_MAX * NANO * NANO)}
+
+
+def is_free(volume: Volume) -> bool:
+    """May serve some claim that it does not name."""
+    return volume.claim_ref is None and volume.phase == AVAILABLE and not volume.meta.being_deleted
+
+
+@dataclass(slots=True, eq=False)
+class Placed:
+    """A volume on the shelf. `at`: the only node that reaches it, as a position, or its domain."""
+
+    row: Row
+    at: int | Domain
+
+
+@dataclass(slots=True)
+class Shelf:
+    label_keys: set[str]
+    """The volume labels that some claim's selector asks about; others make no difference between volumes."""
+    samples: list[Volume] = field(default_factory=list)
+    drivers: list[str | None] = field(default_factory=list)
+    """Per pool, the driver whose attach slots its volumes take."""
+    own: dict[int, list[Row]] = field(default_factory=dict)
+    census: Census = field(default_factory=Census)
+    shared: dict[Domain, dict[int, list[Row]]] = field(default_factory=dict)
+    _pools: dict[Hashable, int] = field(default_factory=dict)
+    _placed: dict[str, Placed] = field(default_factory=dict)
+    _fitting: dict[Hashable, tuple[int, frozenset[int]]] = field(default_factory=dict)
+
+    def put(self, volume: Volume, domain: Domain) -> None:
+        """Put a free volume where it can be reached; one that no node reaches waits for its domain to change."""
+        if not domain.mask:
+            return
+        row = (volume.size.nano, volume.name, self._pool(volume))
+        if is_single(domain.mask):
+            position = domain.mask.bit_length() - 1
+            self._placed[volume.name] = Placed(row, position)
+            insort(self.own.setdefault(position, []), row)
+            self._restock(position)
+        else:
+            self._placed[volume.name] = Placed(row, domain)
+            insort(self.shared.setdefault(domain, {}).setdefault(row[2], []), row)
+
+    def take(self, name: str) -> None:
+        placed = self._placed.pop(name, None)
+        if placed is None:
+            return
+        if isinstance(placed.at, int):
+            _remove(self.own[placed.at], placed.row)
+            self._restock(placed.at)
+            return
+        pools = self.shared[placed.at]
+        _remove(pools[placed.row[2]], placed.row)
+        if not pools[placed.row[2]]:
+            del pools[placed.row[2]]
+        if not pools:
+            del self.shared[placed.at]
+
+    def _restock(self, position: int) -> None:
+        rows = self.own[position]
+        self.census.move(position, tuple((row[0], row[2]) for row in rows))
+        if not rows:
+            del self.own[position]
+
+    def _pool(self, volume: Volume) -> int:
+        attached_as = attach_id(volume)
+        driver = None if attached_as is None else attached_as.driver
+        labels = volume.meta.labels
+        key = (
+            volume.mode,
+            volume.attributes_class or "",
+            frozenset(volume.access_modes),
+            driver,
+            tuple((name, labels[name]) for name in sorted(self.label_keys) if name in labels),
+        )
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = len(self.samples)
+            self.samples.append(replace(volume, node_affinity=None, capacity=_HUGE))
+            self.drivers.append(driver)
+        return pool
+
+    def fitting(self, claim: Claim) -> frozenset[int]:
+        """The pools whose volumes may serve the claim where they are large enough and within reach."""
+        selector = None if claim.selector is None else selector_key(claim.selector)
+        key = (claim.mode, claim.attributes_class or "", frozenset(claim.access_modes), selector)
+        asked, found = self._fitting.get(key, (0, frozenset[int]()))
+        if asked < len(self.samples):
+            found |= {pool for pool in range(asked, len(self.samples)) if _fits(claim, self.samples[pool])}
+            self._fitting[key] = len(self.samples), found
+        return found
+
+    def best_rows(self, at: int, pools: Iterable[int], *, size: int, count: int) -> list[Row]:
+        """Of every pool the first few rows of a node's own volumes that are large enough, in serving order."""
+        wanted = dict.fromkeys(pools, count)
+        rows = self.own.get(at, [])
+        found = []
+        for row in rows[bisect_left(rows, (size,)) :]:
+            if wanted.get(row[2], 0):
+                wanted[row[2]] -= 1
+                found.append(row)
+        return found
+
+
+def best_shared(pools: dict[int, list[Row]], fitting: Iterable[int], *, size: int, count: int) -> list[Row]:
+    """Of every pool of a domain the first few rows that are large enough."""
+    found: list[Row] = []
+    for pool in fitting:
+        rows = pools.get(pool)
+        if rows is not None:
+            start = bisect_left(rows, (size,))
+            found += rows[start : start + count]
+    return found
+
+
+def _fits(claim: Claim, sample: Volume) -> bool:
+    if claim.selector is not None and label_selector_problem(claim.selector) is not None:
+        return False
+    return next(failed_rules(Search(claim=claim, node=ANY_NODE), sample), None) is None
+
+
+def _remove(rows: list[Row], row: Row) -> None:
+    del rows[bisect_left(rows, row)]

@@ -1,0 +1,90 @@
+"""The Celery app. Its settings are part of the design: SQL holds the work, so Redis may forget everything.
+
+Every worker brings its own beat. Several of them send more sweeps than are needed, which is harmless; a stack in
+which nobody thought of `-B` would never time out a binding.
+"""
+
+import os
+from typing import Any
+
+from celery import Celery, platforms, signals
+from kombu import Queue
+
+from volsched.engine.bell import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, wake_up_name
+from volsched.faults import ArmingError, arm_from
+from volsched.settings import Settings
+from workers import process
+
+SWEEP_EVERY_SECONDS = 1.0
+SWEEP_EXPIRES_SECONDS = 2.0
+SOFT_SHUTDOWN_SECONDS = 20.0
+"""A batch takes far less, and the usual grace of thirty seconds is not used up."""
+TASK_SECONDS = 300
+"""A worker process that hangs for so long is replaced; its leases have run out long before."""
+
+app = Celery("volsched", broker=Settings().redis_url, include=["workers.tasks"])
+app.conf.update(
+    accept_content=["json"],
+    task_serializer="json",
+    result_serializer="json",
+    task_ignore_result=True,
+    # The row in the database is the guarantee. A message that were kept until its work is done would only come
+    # back, by then without meaning.
+    task_acks_late=False,
+    task_time_limit=TASK_SECONDS,
+    task_queues=[Queue(wake_up_name(what)) for what in WAKE_UPS],
+    task_routes={wake_up_name(what): {"queue": wake_up_name(what)} for what in WAKE_UPS},
+    task_default_queue=wake_up_name(SWEEP),
+    worker_prefetch_multiplier=1,
+    worker_soft_shutdown_timeout=SOFT_SHUTDOWN_SECONDS,
+    worker_cancel_long_running_tasks_on_connection_loss=True,
+    # Nobody needs to tell workers what to do, and everyone who reaches Redis could.
+    worker_enable_remote_control=False,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    broker_transport_options={"socket_timeout": 10, "socket_connect_timeout": 5, "socket_keepalive": True},
+    beat_scheduler="celery.beat:Scheduler",
+    beat_max_loop_interval=SWEEP_EVERY_SECONDS,
+    beat_schedule={
+        what: {
+            "task": wake_up_name(what),
+            "schedule": SWEEP_EVERY_SECONDS,
+            "options": {"expires": SWEEP_EXPIRES_SECONDS},
+        }
+        for what in (SWEEP, WAIT_FOR_BOUND)
+    },
+)
+
+
+def _on_worker_init(sender: Any, **_: Any) -> None:
+    """Refuse what cannot work, before any process is forked: later on it would only be logged."""
+    if Settings().redis_url is None:
+        raise SystemExit("VOLSCHED_REDIS_URL is not set: without Redis, workers run inside volsched itself")
+    try:
+        arm_from(os.environ)
+    except ArmingError as error:
+        raise SystemExit(str(error)) from None
+    # Workers need not know of each other, and with these on they have been seen to stop consuming for good after
+    # Redis was restarted (celery issues 8030 and 8091).
+    sender.options.update(without_mingle=True, without_gossip=True, without_heartbeat=True, beat=True)
+
+
+def _on_process_init(**_: Any) -> None:
+    arm_from(os.environ)
+    process.hands()
+
+
+def _on_process_shutdown(**_: Any) -> None:
+    process.close()
+
+
+def _on_beat_init(**_: Any) -> None:
+    # Celery does this for its pool only: the beat of a killed worker would go on for ever.
+    platforms.set_pdeathsig("SIGKILL")  # type: ignore[attr-defined]  # the stubs have forgotten it
+
+
+# Not weakly: these are referred to by nobody else.
+signals.worker_init.connect(_on_worker_init, weak=False)
+signals.worker_process_init.connect(_on_process_init, weak=False)
+signals.worker_process_shutdown.connect(_on_process_shutdown, weak=False)
+signals.beat_embedded_init.connect(_on_beat_init, weak=False)

@@ -1,0 +1,76 @@
+"""What one worker process works with: its connection to the store, made after the fork and never shared.
+
+Made when the process starts. A store that does not answer then is tried again with every wake-up.
+"""
+
+from dataclasses import dataclass
+from mmap import mmap
+from uuid import uuid4
+
+from volsched.engine.bell import RedisBell
+from volsched.engine.clock import SECOND, system_clock
+from volsched.engine.executor import Executor
+from volsched.engine.recovery import recover
+from volsched.engine.sweep import Sweep
+from volsched.engine.system import local_executor
+from volsched.settings import Settings
+from volsched.store.database import Database
+from volsched.store.opening import open_store
+
+
+@dataclass(slots=True)
+class Hands:
+    owner: str
+    database: Database
+    executor: Executor
+    sweep: Sweep
+    bell: RedisBell
+
+    def recover(self, now: int) -> None:
+        """Once in the life of a worker; later, while another worker is at it."""
+        if _recovered[0] == 0 and recover(self.database, owner=f"worker/{self.owner}", now=now).led:
+            _recovered[0] = 1
+
+
+_recovered = mmap(-1, 1)
+"""Memory that the processes of a worker share, because they are forks of the one that made it. Without a lock: one
+of them may be killed at any moment, and recovering twice does no harm."""
+_hands: Hands | None = None
+
+
+def hands() -> Hands:
+    """Raises what is wrong with the store."""
+    global _hands
+    if _hands is None:
+        _hands = _made()
+    return _hands
+
+
+def close() -> None:
+    global _hands
+    if _hands is not None:
+        _hands.bell.close()
+        _hands.database.close()
+    _hands = None
+
+
+def _made() -> Hands:
+    settings, owner = Settings(), new_id()
+    database = open_store(settings.database_url)
+    return Hands(
+        owner=owner,
+        database=database,
+        executor=local_executor(
+            database,
+            owner=owner,
+            clock=system_clock,
+            new_id=new_id,
+            lease=int(settings.lease_seconds * SECOND),
+        ),
+        sweep=Sweep(database, f"sweep/{owner}"),
+        bell=RedisBell(settings.redis_url or "", database, system_clock),
+    )
+
+
+def new_id() -> str:
+    return uuid4().hex[:12]

@@ -1,0 +1,93 @@
+"""The tasks. Each is a look into the database; what it finds depends on that alone, not on who rang how often."""
+
+import logging
+from collections.abc import Callable
+
+from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE
+from volsched.engine.bell import CANARY, SWEEP, WAIT_FOR_BOUND, wake_up_name
+from volsched.engine.clock import MILLISECOND, system_clock
+from volsched.store.errors import StoreError
+from volsched.store.leases import acquire
+from workers.app import app
+from workers.process import Hands, hands, new_id
+
+ROUNDS = 20
+"""Batches carried out for one wake-up. Then others get their turn: there are fewer processes than queues."""
+TURN = 800 * MILLISECOND
+"""Every worker has a beat, and a look at those that wait reads hundreds of bindings: so often is enough."""
+
+_logger = logging.getLogger(__name__)
+
+
+@app.task(name=wake_up_name(PREBIND))
+def prebind() -> None:
+    """Point volumes at their claims."""
+    _look(lambda it: _drain(it, PREBIND))
+
+
+@app.task(name=wake_up_name(ANNOTATE))
+def annotate() -> None:
+    """Tell provisioners the node that was selected."""
+    _look(lambda it: _drain(it, ANNOTATE))
+
+
+@app.task(name=wake_up_name(RELEASE))
+def release() -> None:
+    """Undo the legs of bindings that failed."""
+    _look(lambda it: _drain(it, RELEASE))
+
+
+@app.task(name=wake_up_name(BIND_POD))
+def bind_pod() -> None:
+    """Bind pods whose legs are all bound."""
+    _look(lambda it: _drain(it, BIND_POD))
+
+
+@app.task(name=wake_up_name(WAIT_FOR_BOUND))
+def wait_for_bound() -> None:
+    """Look at the bindings that wait: no worker is held by them, and their deadlines are rows."""
+    _look(_wait)
+
+
+@app.task(name=wake_up_name(SWEEP))
+def sweep() -> None:
+    """What nobody was woken for, and once in the life of a worker its recovery."""
+    _look(_sweep)
+
+
+@app.task(name=wake_up_name(CANARY))
+def canary() -> None:
+    """Proof that wake-ups are carried out: the lease of this name then runs until the time of the last one."""
+    _look(lambda it: acquire(it.database, name=CANARY, holder=CANARY, now=system_clock(), ttl=0))
+
+
+def _look(look: Callable[[Hands], object]) -> None:
+    try:
+        look(hands())
+    except StoreError as error:
+        # It is said in a line what is wrong, and the next sweep tries again: no traceback every second.
+        _logger.error("%s", error)
+
+
+def _drain(mine: Hands, queue: str) -> None:
+    rounds = 0
+    while rounds < ROUNDS and mine.executor.step(queue, system_clock()):
+        rounds += 1
+    if rounds > 0:
+        # For what is left of this queue, and for what follows from what was done. One that found nothing rings for
+        # nothing: work that it cannot have, because somebody holds it, would have it run in circles.
+        mine.bell()
+
+
+def _wait(mine: Hands) -> None:
+    now = system_clock()
+    turn = acquire(mine.database, name=WAIT_FOR_BOUND, holder=new_id(), now=now, ttl=TURN)
+    if turn is not None and mine.sweep.look_at_waiting(now):
+        mine.bell()
+
+
+def _sweep(mine: Hands) -> None:
+    mine.sweep.end_parked(system_clock())
+    mine.bell()
+    # Last, because it takes a while where thousands are in flight; what it queues is rung for a second later.
+    mine.recover(system_clock())
