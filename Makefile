@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench lock clean
+.PHONY: help setup demo test lint bench drills lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -33,8 +33,12 @@ lint: $(READY)  ## ruff, mypy --strict, import-linter
 bench: $(READY)  ## what our work costs, as ratios to baselines measured in the same run
 	$(BIN)/volsched bench decide
 	$(BIN)/volsched bench log
+	$(BIN)/volsched bench bind
 	$(BIN)/volsched bench replay
 	$(BIN)/volsched bench restart
+
+drills: $(READY)  ## crashes by the ten thousand: SEEDS=1..250 chooses how many
+	VOLSCHED_DRILL_SEEDS=$(or $(SEEDS),1..250) $(BIN)/python -m pytest -n auto tests/drills
 
 lock: $(READY)  ## write requirements.lock anew (newest versions that pyproject.toml allows)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -4,6 +4,7 @@
 """
 
 import os
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import event, make_url
 
 from volsched.store.database import Database, open_database
 from volsched.store.migrations import migrate
@@ -43,6 +44,10 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield given
         return
     with started_postgres(tmp_path_factory.mktemp("postgres") / "data") as server:
+        # No test pulls the plug of this server, so none has to wait for the disk.
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            administer(server.get_uri(), f"ALTER SYSTEM SET {setting} = off")
+        administer(server.get_uri(), "SELECT pg_reload_conf()")
         yield server.get_uri()
 
 
@@ -51,6 +56,18 @@ def own_postgres(tmp_path: Path) -> Iterator[Any]:
     """A server for one test alone, which may shut it down or edit its rules."""
     with started_postgres(tmp_path / "data") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file to copy."""
+    path = tmp_path_factory.mktemp("sqlite") / "migrated.db"
+    database = open_database(f"sqlite:///{path}")
+    migrate(database)
+    with database.migrating() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -68,11 +85,8 @@ def migrated_template(postgres_server: str) -> str:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty, migrated store."""
     if request.param == "sqlite":
-        path = f"sqlite:///{tmp_path / 'store.db'}"
-        database = open_database(path)
-        migrate(database)
-        database.close()
-        yield path
+        shutil.copyfile(request.getfixturevalue("migrated_file"), tmp_path / "store.db")
+        yield f"sqlite:///{tmp_path / 'store.db'}"
         return
     server = request.getfixturevalue("postgres_server")
     template = request.getfixturevalue("migrated_template")
@@ -85,8 +99,18 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def database(url: str) -> Iterator[Database]:
     opened = open_database(url)
+    unsynced(opened)
     yield opened
     opened.close()
+
+
+def unsynced(database: Database) -> None:
+    """A test that kills processes, or none at all, never loses the disk: to wait for it would only take longer."""
+    if database.engine.dialect.name == "sqlite":
+
+        @event.listens_for(database.engine, "connect")
+        def _connected(raw: Any, _record: object) -> None:
+            raw.execute("PRAGMA synchronous = OFF")
 
 
 def _named(server: str, name: str) -> str:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from sqlalchemy import event
-
 from tests.engine.clusters import LOCAL, START, claim, node, pod, volume
 from volsched import faults
 from volsched.cluster.local import LocalCluster
@@ -32,8 +30,8 @@ MADE = {
     "volumeBindingMode": "WaitForFirstConsumer",
 }
 NODES = ("node-0", "node-1", "node-2")
-ROUNDS = 40
-CRASH_CHANCE = 0.06
+ROUNDS = 100
+CRASH_CHANCE = 0.25
 """At each named place."""
 CALM_STEPS = 400
 LOOK_EVERY = 8
@@ -174,14 +172,3 @@ class Run:
             # Beyond a lease of a crashed worker and every back-off.
             if still > 20:
                 return
-
-
-def unsynced(database: Database) -> None:
-    """Stepped crashes lose memory, never the disk: waiting for the disk would only make runs slower."""
-    if database.engine.dialect.name == "sqlite":
-
-        @event.listens_for(database.engine, "connect")
-        def _connected(raw: Any, _record: object) -> None:
-            raw.execute("PRAGMA synchronous = OFF")
-
-        database.engine.dispose()

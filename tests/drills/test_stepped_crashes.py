@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.drills.crashes import Run, unsynced
+from tests.conftest import unsynced
+from tests.drills.crashes import Run
 from volsched.store.database import Database, open_database
 from volsched.store.migrations import migrate
 
-SEEDS = os.environ.get("VOLSCHED_DRILL_SEEDS", "1..60")
+SEEDS = os.environ.get("VOLSCHED_DRILL_SEEDS", "1..40")
 FIRST, LAST = (int(number) for number in SEEDS.split(".."))
 PER_TEST = 10
 

@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
+from volsched import faults
+from volsched.cluster.port import RefusedError
 from volsched.engine.clock import SECOND
 from volsched.engine.runner import run_until_idle
 from volsched.model.meta import BINDING_STAMP, SELECTED_NODE
@@ -208,4 +212,59 @@ def test_a_node_that_rejected_the_pod_is_tried_again_when_it_has_changed(databas
     labels = {**held["metadata"]["labels"], "more": "memory"}
     stepped.cluster.update("Node", {**held, "metadata": {**held["metadata"], "labels": labels}})
     stepped.until(lambda: stepped.node_of("db") == "node-0")
+    ended_well(stepped)
+
+
+def asked_back(database: Database) -> Stepped:
+    """A claim that is bound and clean, without a pod, and marked for rollback."""
+    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    stepped.cluster.delete("Pod", "default/db")
+    stepped.settle()
+    held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    marks = {**held["metadata"]["annotations"], "pv.kubernetes.io/rollback": "uid-of-some-pod"}
+    stepped.cluster.update(
+        "PersistentVolumeClaim", {**held, "metadata": {**held["metadata"], "annotations": marks}}
+    )
+    return stepped
+
+
+def mark_dirty(stepped: Stepped, seen: dict[str, Any]) -> None:
+    """What a node agent does before it mounts: conditional on the claim as it saw it."""
+    stepped.cluster.update(
+        "PersistentVolumeClaim", {**seen, "status": {**seen["status"], "dataState": "Dirty"}}, status=True
+    )
+
+
+def test_a_claim_marked_dirty_in_the_instant_of_its_rollback_keeps_its_volume(database: Database) -> None:
+    stepped = asked_back(database)
+    seen = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    once = iter([True])
+
+    def kubelet(point: str) -> None:
+        if point == "controller.decided" and next(once, False):
+            mark_dirty(stepped, seen)
+
+    faults.arm(kubelet, drill=True)
+    try:
+        stepped.step()
+    finally:
+        faults.arm(None, drill=False)
+    stepped.settle()
+    assert stepped.volume_of("data") == "disk"
+    assert "pv.kubernetes.io/rollback" not in annotations(stepped, "data")
+    assert "RollbackRejected" in {it["reason"] for it in stepped.cluster.list("Event").objects}
+    ended_well(stepped)
+
+
+def test_a_node_agent_that_is_too_late_to_mark_a_claim_is_refused(database: Database) -> None:
+    stepped = asked_back(database)
+    seen = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    stepped.settle()
+    assert stepped.volume_of("data") is None
+    with pytest.raises(RefusedError):
+        mark_dirty(stepped, seen)
+    assert (stepped.cluster.get("PersistentVolume", "disk") or {})["status"]["phase"] == "Available"
     ended_well(stepped)

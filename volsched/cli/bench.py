@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,9 @@ from rich.progress import Progress, track
 from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, stderr, stdout
-from volsched.insight.bench_bind import bench_bind
+from volsched.engine.clock import system_clock
+from volsched.engine.system import Bell
+from volsched.insight.bench_bind import bench_bind, workers
 from volsched.insight.bench_clusters import CLUSTERS
 from volsched.insight.bench_decide import CLAIM_COUNTS, bench_decide
 from volsched.insight.bench_history import bench_replay, bench_restart, fill
@@ -155,25 +158,46 @@ def bind(
     pods: Annotated[int, typer.Option(help="Pods that are created together.", min=1)] = 100,
     singles: Annotated[int, typer.Option(help="Pods that are created one by one.", min=1)] = 30,
     postgres: Server = None,
+    redis: Annotated[
+        str | None, typer.Option("--redis", metavar="URL", help="Measure with Celery workers too, on PostgreSQL.")
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """From a pod's creation to its node, durable, all in one process: in bulk and one by one, 1 and 3 claims."""
+    """From a pod's creation to its node, durable: in bulk and one by one, with 1 and with 3 claims."""
     needed = (pods + singles) * max(CLAIM_COUNTS)
     if volumes < needed:
         fail(
             Exit.USAGE, f"{pods} and {singles} pods with up to {max(CLAIM_COUNTS)} claims need --volumes {needed}"
         )
+    if redis is not None and postgres is None:
+        fail(Exit.USAGE, "workers need a server that several processes can use; give --postgres URL as well")
     rows = []
     for server in _servers(postgres):
         for claims in CLAIM_COUNTS:
+            # Workers take the time from the machine's clock, so this process must too.
+            measure = partial(
+                bench_bind,
+                nodes=nodes,
+                volumes=volumes,
+                claims=claims,
+                pods=pods,
+                singles=singles,
+                clock=time.time,
+            )
             with scratch_store(server) as database:
-                rows.append(
-                    bench_bind(
-                        database, nodes=nodes, volumes=volumes, claims=claims, pods=pods, singles=singles,
-                        clock=time.perf_counter,
-                    )
-                )  # fmt: skip
+                rows.append(measure(database))
+            if redis is not None and server is not None:
+                with scratch_store(server) as database, workers(database, redis):
+                    rows.append(measure(database, bell=_bell(redis, database)))
     _print([row.as_json() for row in rows], output)
+
+
+def _bell(redis: str, database: Database) -> Bell:
+    try:
+        from volsched.engine.bell import RedisBell
+    except ImportError:
+        fail(Exit.FAILURE, "Celery is not installed; run: pip install 'volsched[stack]'")
+    return RedisBell(redis, database, system_clock)
 
 
 def _servers(postgres: str | None) -> tuple[str | None, ...]:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from volsched.cluster.local import versioned
-from volsched.core.binding.seen import Manifest, metadata
+from volsched.core.binding.seen import Manifest, annotations, is_being_deleted, metadata, status
 from volsched.core.controller import (
     CLAIM,
     KINDS_SEEN,
@@ -50,6 +50,7 @@ from volsched.events.patch import difference, merged
 from volsched.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key, stream_of
 from volsched.faults import reach
 from volsched.model.kinds import KINDS
+from volsched.model.meta import ROLLBACK
 from volsched.store.commands import Command, ConflictError, Done
 from volsched.store.database import Database
 from volsched.store.leases import Lease, acquire
@@ -60,7 +61,7 @@ LEASE_TTL = 15 * SECOND
 RESYNC = 15 * SECOND
 RETRY = 1 * SECOND
 TELL_AGAIN = 300 * SECOND
-BATCH = 128
+BATCH = 512
 COMPONENT = "persistentvolume-controller"
 Key = tuple[str, str]
 
@@ -87,6 +88,10 @@ class Controller:
     _queue: dict[Key, None] = field(default_factory=dict)
     _later: dict[Key, int] = field(default_factory=dict)
     _told: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _versions: dict[Key, int] = field(default_factory=dict)
+    """What of the world is in the caches."""
+    _written: dict[str, int] = field(default_factory=dict)
+    """Stream → the version that our own last write gave it."""
     _lease: Lease | None = None
     _resync_at: int = 0
 
@@ -140,10 +145,16 @@ class Controller:
     def _look(self, kind: str, key: str) -> None:
         state = self.world.states.get(stream_of(kind, key))
         if isinstance(state, ObjectState) and state.manifest is not None:
+            if self._versions.get((kind, key)) == state.rv:
+                # Only an assumption came or went, which is the scheduler's business.
+                return
+            self._versions[kind, key] = state.rv
             self._caches.store(kind, versioned(state))
-            if kind in (CLAIM, VOLUME):
+            ours = self._written.pop(stream_of(kind, key), None) == state.rv
+            if kind in (CLAIM, VOLUME) and not (ours and _is_at_rest(state.manifest)):
                 self._queue[kind, key] = None
             return
+        self._versions.pop((kind, key), None)
         gone = self._caches.drop(kind, key)
         if gone is None:
             return
@@ -261,7 +272,10 @@ class Controller:
             return
         outcomes = execute(self.database, [self._command(sync, now) for sync in syncs], now=now)
         for sync, outcome in zip(syncs, outcomes, strict=True):
-            if not isinstance(outcome, Done):
+            if isinstance(outcome, Done):
+                first = outcome.position - outcome.events + 1
+                self._written |= {event.stream: first + place for place, event in enumerate(sync.events)}
+            else:
                 # Somebody else wrote first: what the caches show of this sync never happened.
                 self._later[sync.key] = now
                 for stream in sync.versions:
@@ -270,8 +284,10 @@ class Controller:
 
     def _forget(self, stream: str) -> None:
         noun, key = noun_and_key(stream)
-        self._caches.drop(KIND_OF_NOUN[noun].name, key)
-        self._look(KIND_OF_NOUN[noun].name, key)
+        kind = KIND_OF_NOUN[noun].name
+        self._caches.drop(kind, key)
+        self._versions.pop((kind, key), None)
+        self._look(kind, key)
 
     def _command(self, sync: _Sync, now: int) -> Command:
         told = [notice for notice in sync.notices if self._is_news(notice, now)]
@@ -306,6 +322,12 @@ class Controller:
             return False
         self._told[what] = now
         return True
+
+
+def _is_at_rest(manifest: Manifest) -> bool:
+    """Bound, by our own hand, and nothing asked of it: to look again would only find that."""
+    bound = status(manifest).get("phase") == "Bound"
+    return bound and not is_being_deleted(manifest) and ROLLBACK not in annotations(manifest)
 
 
 def _key(manifest: Manifest) -> str:

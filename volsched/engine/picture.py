@@ -74,6 +74,9 @@ class Picture:
                 _set(self.planned, state.plan["pod"], binding if sign > 0 else None)
         if after is not None:
             self._bindings[binding] = after
+        if before is not None and after is not None:
+            # A leg that lets go says so in the stream of what it held.
+            return []
         known = [state for state in (before, after) if state is not None]
         legs = [leg for state in known for leg in state.legs]
         return [

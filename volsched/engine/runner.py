@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from volsched.engine.clock import SECOND, Clock
 from volsched.engine.system import System
 from volsched.engine.writer import Writer
+from volsched.store.collector import collect_seldom
 
 IDLE_WAIT_SECONDS = 0.05
 """How long a loop sleeps when nothing wakes it; also how soon it looks again at what became due."""
@@ -32,6 +33,8 @@ def run_until_idle(
 
     Back-offs and deadlines are waited for as long as the time lasts. Pods that fit nowhere are not waited for.
     """
+    system.catch_up(clock())
+    collect_seldom()
     give_up_at = clock() + int(timeout * SECOND)
     while True:
         now = clock()

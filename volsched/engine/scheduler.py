@@ -33,7 +33,7 @@ from volsched.store.commands import Command, Done, Seen
 from volsched.store.database import Database
 from volsched.store.transaction import execute
 
-BATCH = 64
+BATCH = 128
 BIND_TIMEOUT_SECONDS = 600
 FIRST_BACKOFF = 1 * SECOND
 LONGEST_BACKOFF = 10 * SECOND

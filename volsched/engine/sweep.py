@@ -25,6 +25,7 @@ from volsched.core.binding.saga import (
 from volsched.core.binding.seen import binding_stream
 from volsched.core.decision import Decision
 from volsched.core.fold import BindingState, State
+from volsched.engine.clock import SECOND
 from volsched.faults import reach
 from volsched.store.commands import Command, Done
 from volsched.store.database import Database
@@ -52,7 +53,7 @@ class Sweep:
         """Time out what is overdue, and move what could have moved on."""
         with self.database.read() as connection:
             late = overdue_bindings(connection, now=now, limit=PAGE)
-            page = open_bindings(connection, after=self._after, limit=PAGE)
+            page = open_bindings(connection, after=self._after, limit=PAGE, planned_before=now - SECOND)
         self._after = page[-1] if len(page) == PAGE else ""
         commands = [self._command(binding, partial(time_out, binding, now)) for binding in late]
         commands += self._movable(page)

@@ -28,9 +28,13 @@ class Parked:
     """Of the binding."""
 
 
-def open_bindings(connection: Connection, *, after: str = "", limit: int | None = None) -> list[str]:
+def open_bindings(
+    connection: Connection, *, after: str = "", limit: int | None = None, planned_before: int | None = None
+) -> list[str]:
     """Ids in order; a page at a time, from behind `after`."""
     asked = select(_bindings.c.id).where(_OPEN, _bindings.c.id > after).order_by(_bindings.c.id)
+    if planned_before is not None:
+        asked = asked.where(_bindings.c.planned_at < planned_before)
     return list(connection.execute(asked.limit(limit)).scalars())
 
 

@@ -1,9 +1,10 @@
 """Objects as a binding sees them: manifests in the states of their streams, ours or just read from a cluster."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
+import orjson
 from pydantic import TypeAdapter
 
 from volsched.core.decision import States
@@ -94,10 +95,13 @@ def volume_reaches(volume: Manifest, node: Manifest) -> bool:
     required = _part(spec(volume), "nodeAffinity").get("required")
     if required is None:
         return True
-    labels = _part(metadata(node), "labels")
-    return node_selector_matches(_selectors().validate_python(required), labels, name=None)
+    return node_selector_matches(_selector(orjson.dumps(required)), _part(metadata(node), "labels"), name=None)
 
 
-@cache
-def _selectors() -> TypeAdapter[NodeSelector]:
-    return TypeAdapter(NodeSelector)
+@lru_cache(maxsize=10_000)
+def _selector(required: bytes) -> NodeSelector:
+    """Read once per selector, not once per look: the volumes of a node share theirs."""
+    return _SELECTORS.validate_json(required)
+
+
+_SELECTORS = TypeAdapter(NodeSelector)
