@@ -34,12 +34,13 @@ def upgrade() -> None:
         batch_op.create_index(
             "ix_binding_legs_joins", ["joins"], sqlite_where=OPEN_JOINED, postgresql_where=OPEN_JOINED
         )
+    # As the fold reads the plans that are there already; a leg lets go with its binding.
+    op.execute(sa.text("UPDATE binding_legs SET dynamic = true WHERE volume IS NULL"))
+    op.execute(sa.text("UPDATE binding_legs SET state = 'joined' WHERE NOT owner AND state = 'assumed'"))
+    op.execute(sa.text("UPDATE binding_legs SET open = false WHERE binding IN (SELECT id FROM bindings WHERE NOT open)"))
     op.drop_index("uq_binding_legs_open_volume", "binding_legs", sqlite_where=OPEN_OWNER, postgresql_where=OPEN_OWNER)
     op.create_index("uq_binding_legs_open_volume", "binding_legs", ["volume"], unique=True, sqlite_where=OPEN_STATIC, postgresql_where=OPEN_STATIC)
     op.create_index("uq_bindings_open_pod", "bindings", ["pod"], unique=True, sqlite_where=OPEN, postgresql_where=OPEN)
-    # As the fold reads the plans that are there already.
-    op.execute(sa.text("UPDATE binding_legs SET dynamic = true WHERE volume IS NULL"))
-    op.execute(sa.text("UPDATE binding_legs SET state = 'joined' WHERE NOT owner AND state = 'assumed'"))
 
 
 def downgrade() -> None:

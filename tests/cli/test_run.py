@@ -139,9 +139,11 @@ def test_parked_work_is_listed_retried_and_cancelled(run: Run, db: str) -> None:
     (taken,) = claim_effects(database, queue="prebind", owner="w", limit=1, now=2**62, lease_for=1)
     park(database, key=taken.key, fence=taken.fence, error="the volume server is on fire")
     database.close()
-    listed = run("effects", "list", "--state", "parked", "--db", db)
-    assert "the volume server is on fire" in listed.out
-    assert "effects retry" in run("recover", "--dry-run", "--db", db).out
+    (listed,) = json.loads(run("effects", "list", "--state", "parked", "--db", db, "-o", "json").out)["items"]
+    assert (listed["key"], listed["error"]) == (taken.key, "the volume server is on fire")
+    assert taken.key in run("effects", "list", "--state", "parked", "--db", db).out
+    told = json.loads(run("recover", "--dry-run", "--db", db, "-o", "json").out)
+    assert f"volsched effects retry {taken.key}" in [it["detail"].partition("; ")[2] for it in told["bindings"]]
     assert run("effects", "retry", taken.key, "--db", db).code == 0
     assert json.loads(run("effects", "list", "--state", "parked", "--db", db, "-o", "json").out)["items"] == []
     missing = run("effects", "retry", "nothing", "--db", db)

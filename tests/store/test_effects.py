@@ -86,7 +86,7 @@ def test_a_claim_says_all_that_the_work_needs(database: Database) -> None:
         "data": {"volume": "ä", "n": 1},
     }  # fmt: skip
     must(database, queue_up(NewEffect(**told)))
-    assert take(database) == [Claimed(**told, fence=1, attempts=1)]
+    assert take(database) == [Claimed(**told, position=0, fence=1, attempts=1)]
     held = row(database, "b1/0/prebind")
     assert (held["state"], held["lease_owner"], held["lease_until"]) == ("leased", "w1", NOW + LEASE)
 

@@ -58,7 +58,9 @@ def apply(files: Files, db: Db = None) -> None:
 
 def schedule(
     db: Db = None,
-    timeout: Annotated[float, typer.Option(help="Give up waiting for what is not due yet, in seconds.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Stop after so many seconds, whatever still waits.")
+    ] = 60.0,
     output: OutputOption = Output.table,
 ) -> None:
     """Schedule, bind and reconcile in this process until nothing moves, then say what became of every pod."""
@@ -78,15 +80,18 @@ def _run(database: Database, timeout: float) -> bool:
     system = embedded(
         database, owner=uuid4().hex[:SHORT_ID], clock=system_clock, new_id=lambda: uuid4().hex[:SHORT_ID]
     )
-    if not stderr.is_terminal:
-        return run_until_idle(system, clock=system_clock, timeout=timeout)
-    with stderr.status("scheduling") as status:
-        return run_until_idle(
-            system,
-            clock=system_clock,
-            timeout=timeout,
-            progress=lambda position: status.update(f"scheduling, log at {position}"),
-        )
+    try:
+        if not stderr.is_terminal:
+            return run_until_idle(system, clock=system_clock, timeout=timeout)
+        with stderr.status("scheduling") as status:
+            return run_until_idle(
+                system,
+                clock=system_clock,
+                timeout=timeout,
+                progress=lambda position: status.update(f"scheduling, log at {position}"),
+            )
+    finally:
+        system.close()
 
 
 def _applying(entry: Loaded) -> Command:

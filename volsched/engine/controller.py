@@ -53,7 +53,7 @@ from volsched.model.kinds import KINDS
 from volsched.model.meta import ROLLBACK
 from volsched.store.commands import Command, ConflictError, Done
 from volsched.store.database import Database
-from volsched.store.leases import Lease, acquire
+from volsched.store.leases import Lease, acquire, current, release
 from volsched.store.transaction import execute
 
 LEASE_NAME = "controller"
@@ -93,6 +93,8 @@ class Controller:
     _written: dict[str, int] = field(default_factory=dict)
     """Stream → the version that our own last write gave it."""
     _lease: Lease | None = None
+    _free_at: int = 0
+    """When the lease of whoever else leads runs out."""
     _resync_at: int = 0
 
     def update(self, streams: Sequence[str] | Mapping[str, None]) -> None:
@@ -118,17 +120,26 @@ class Controller:
 
     def next_due(self) -> int | None:
         """When there is something to look at again; None: nothing waits."""
-        return min(self._later.values(), default=None)
+        waits = [*self._later.values()]
+        if self._queue or self._later:
+            # While another leads, nothing is done before its lease has run out.
+            waits = [max(due, self._free_at) for due in (waits or [self._free_at])]
+        return min(waits, default=None)
 
-    @property
-    def idle(self) -> bool:
-        return not self._queue
+    def close(self) -> None:
+        """Let another lead at once."""
+        if self._lease is not None:
+            release(self.database, self._lease)
+            self._lease = None
 
     def _leads(self, now: int) -> bool:
         if self._lease is None or now > self._lease.until - LEASE_TTL * 2 // 3:
             was = self._lease
             self._lease = acquire(self.database, name=LEASE_NAME, holder=self.owner, now=now, ttl=LEASE_TTL)
-            if self._lease is not None and was is None:
+            if self._lease is None:
+                held = current(self.database, name=LEASE_NAME)
+                self._free_at = now if held is None else held.until + 1
+            elif was is None:
                 # Whoever led before may have left anything half done.
                 self._resync_at = 0
         return self._lease is not None
@@ -155,13 +166,19 @@ class Controller:
                 self._queue[kind, key] = None
             return
         self._versions.pop((kind, key), None)
+        self._written.pop(stream_of(kind, key), None)
+        self._drop(kind, key)
+
+    def _drop(self, kind: str, key: str) -> None:
+        """The object is gone: what it pointed to is looked at, and what was said of it forgotten."""
         gone = self._caches.drop(kind, key)
-        if gone is None:
+        if gone is None or kind not in (CLAIM, VOLUME):
             return
-        if kind in (CLAIM, VOLUME):
-            follow = after_claim_deleted(gone.value) if kind == CLAIM else after_volume_deleted(gone.value)
-            if follow is not None:
-                self._queue[follow.kind, follow.key] = None
+        follow = after_claim_deleted(gone.value) if kind == CLAIM else after_volume_deleted(gone.value)
+        if follow is not None:
+            self._queue[follow.kind, follow.key] = None
+        for what in [what for what in self._told if what[0] == gone.meta.uid]:
+            del self._told[what]
 
     def _sync(self, key: Key, now: int) -> _Sync | None:
         """Run the tables for one object; None where there is nothing to write."""
@@ -261,7 +278,7 @@ class Controller:
         sync.versions.setdefault(event.stream, seen)
         sync.events.append(event)
         if event.type.endswith("Deleted"):
-            self._caches.drop(kind, key)
+            self._drop(kind, key)
             return {} if held is None else held.manifest
         stored = merged({} if held is None else held.manifest, event.data["patch"])
         self._caches.store(kind, stored)
@@ -270,17 +287,30 @@ class Controller:
     def _write(self, syncs: Sequence[_Sync], now: int) -> None:
         if not syncs:
             return
-        outcomes = execute(self.database, [self._command(sync, now) for sync in syncs], now=now)
+        try:
+            outcomes: Sequence[object] = execute(
+                self.database, [self._command(sync, now) for sync in syncs], now=now
+            )
+        except Exception:
+            # Nobody knows what was committed. The log does, so nothing that the caches show of it is believed.
+            for sync in syncs:
+                self._take_back(sync, now)
+            raise
         for sync, outcome in zip(syncs, outcomes, strict=True):
             if isinstance(outcome, Done):
                 first = outcome.position - outcome.events + 1
                 self._written |= {event.stream: first + place for place, event in enumerate(sync.events)}
             else:
-                # Somebody else wrote first: what the caches show of this sync never happened.
-                self._later[sync.key] = now
-                for stream in sync.versions:
-                    self._forget(stream)
+                self._take_back(sync, now)
         reach("controller.written")
+
+    def _take_back(self, sync: _Sync, now: int) -> None:
+        """Somebody else wrote first: what the caches show of this sync never happened."""
+        self._later[sync.key] = now
+        for stream in sync.versions:
+            self._forget(stream)
+        for notice in sync.notices:
+            self._told.pop((notice.uid, notice.reason, notice.message), None)
 
     def _forget(self, stream: str) -> None:
         noun, key = noun_and_key(stream)

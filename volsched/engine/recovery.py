@@ -125,7 +125,7 @@ def _look_at(database: Database, binding: str, dry_run: bool, owner: str, now: i
     if not isinstance(folded, BindingState) or (folded.state, folded.legs) != (state.state, state.legs):
         detail = "its row is not what its events say; run: volsched rebuild"
         return replace(found, outcome=Recovered.NEEDS_HUMAN, detail=detail)
-    lost = tuple(_again(effect, key in done) for key, effect in needed.items() if key not in queued)
+    lost = tuple(_again(effect, state, key in done) for key, effect in needed.items() if key not in queued)
 
     def decide(now_states: States) -> Decision:
         step = time_out(binding, now, now_states)
@@ -136,13 +136,15 @@ def _look_at(database: Database, binding: str, dry_run: bool, owner: str, now: i
     step = decide(states)
     if not dry_run and (step.events or step.effects):
         streams = (stream, *context_of(state, states))
-        execute(database, [Command(actor=owner, streams=streams, decide=decide)], now=now)
+        (outcome,) = execute(database, [Command(actor=owner, streams=streams, decide=decide)], now=now)
+        if isinstance(outcome, Exception):
+            return replace(found, outcome=Recovered.NEEDS_HUMAN, detail=f"it could not be resumed: {outcome}")
     return replace(found, outcome=_outcome(state, step), queued=tuple(effect.key for effect in step.effects))
 
 
-def _again(effect: NewEffect, done: bool) -> NewEffect:
+def _again(effect: NewEffect, state: BindingState, done: bool) -> NewEffect:
     """A key is used once; work that was recorded as done and is needed all the same gets another."""
-    return replace(effect, key=f"{effect.key}/again") if done else effect
+    return replace(effect, key=f"{effect.key}/again-{state.version}") if done else effect
 
 
 def _outcome(state: BindingState, step: Decision) -> Recovered:

@@ -38,6 +38,8 @@ def run_until_idle(
     give_up_at = clock() + int(timeout * SECOND)
     while True:
         now = clock()
+        if now >= give_up_at:
+            return False
         if system.step(now):
             if progress is not None:
                 progress(system.world.position)
@@ -45,8 +47,6 @@ def run_until_idle(
         due = system.next_due()
         if due is None:
             return True
-        if now >= give_up_at:
-            return False
         time.sleep(min(max(due - now, 0) / SECOND, IDLE_WAIT_SECONDS))
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from volsched.core.attempts import attempt_made
 from volsched.core.binding.conflicts import outdated
-from volsched.core.binding.planning import Plan, PlannedLeg, plan
+from volsched.core.binding.planning import Plan, PlanConflictError, PlannedLeg, plan
 from volsched.core.binding.requesting import claims_to_ask_back
 from volsched.core.binding.seen import version
 from volsched.core.cycle import Attempt, attempt
@@ -29,7 +29,7 @@ from volsched.events.envelope import NewEvent
 from volsched.events.streams import noun_and_key
 from volsched.faults import reach
 from volsched.model.workloads import Pod
-from volsched.store.commands import Command, Done, Seen
+from volsched.store.commands import Command, ConflictError, Done, Seen
 from volsched.store.database import Database
 from volsched.store.transaction import execute
 
@@ -39,6 +39,10 @@ FIRST_BACKOFF = 1 * SECOND
 LONGEST_BACKOFF = 10 * SECOND
 LONGEST_WAIT = 300 * SECOND
 """A pod that found no node is tried again after this long even if nothing has changed."""
+MOST_DIGITS = 7
+"""Of a time-out in seconds: some months. Anything longer is a slip of the pen."""
+MOST_REFUSED = 3
+"""Plans that may come too late in a row before their pod waits for its back-off."""
 NEVER = -1
 """Before every position: of a pod that must be tried again although nothing has changed."""
 OURS = ("", "default-scheduler", "volsched")
@@ -51,6 +55,7 @@ ON_FAILURE = "volsched.io/on-failure"
 class _Waiting:
     """A pod that found no node: when it may be tried again, and what it was told."""
 
+    uid: str
     failures: int
     not_before: int
     at_latest: int
@@ -78,6 +83,8 @@ class Scheduler:
     _waiting: dict[str, _Waiting] = field(default_factory=dict)
     _plans: dict[str, int] = field(default_factory=dict)
     """How often a pod that is not bound yet was planned."""
+    _refused: dict[str, int] = field(default_factory=dict)
+    """How often in a row a pod's plan came too late."""
     _changed_at: int = 0
     """The world's position when it last changed in a way that could help a waiting pod."""
 
@@ -95,20 +102,28 @@ class Scheduler:
         self._wake(now)
         keys = list(islice(self._active, self.batch))
         planned: list[_Planned] = []
-        for key in keys:
-            del self._active[key]
-            pod = self.picture.index.snapshot.pods.get(key)
-            if pod is not None and self._wants_node(pod):
-                self._decide(pod, planned, now)
-        if planned:
-            reach("scheduler.decided")
-            self._commit(planned, now)
-            reach("scheduler.planned")
+        refusals: list[Command] = []
+        try:
+            for key in keys:
+                del self._active[key]
+                pod = self.picture.index.snapshot.pods.get(key)
+                if pod is not None and self._wants_node(pod):
+                    self._decide(pod, planned, refusals, now)
+            # Before the plans: a claim that is asked back cannot be planned with in the same breath.
+            execute(self.database, refusals, now=now)
+            if planned:
+                reach("scheduler.decided")
+                self._commit(planned, now)
+                reach("scheduler.planned")
+        except Exception:
+            # Nobody knows what was committed. The log does: what was only imagined is taken back, and all of these
+            # pods are looked at again.
+            self._active |= dict.fromkeys(keys)
+            for entry in planned:
+                self.picture.update(entry.plan.streams)
+            self.picture.wake_up()
+            raise
         return len(keys)
-
-    @property
-    def idle(self) -> bool:
-        return not self._active
 
     def next_due(self) -> int | None:
         """When a pod may be tried again of which there is something new; None: not before something changes."""
@@ -121,18 +136,27 @@ class Scheduler:
 
     def _look(self, key: str, now: int) -> None:
         pod = self.picture.index.snapshot.pods.get(key)
-        if pod is None or (pod.node_name and key not in self.picture.planned):
+        waiting = self._waiting.get(key)
+        if pod is None or (waiting is not None and waiting.uid != pod.meta.uid):
+            # Gone, or made anew under the same name: what the old one was told does not count.
+            self._waiting.pop(key, None)
             self._plans.pop(key, None)
         if pod is None or not self._wants_node(pod):
             self._active.pop(key, None)
             self._waiting.pop(key, None)
-        elif key in self._plans:
-            # It was planned and is back: its binding failed. What made it fail may take a moment to go away.
-            plans = self._plans[key]
-            again = now + _backoff(plans)
-            self._waiting[key] = _Waiting(plans, again, again, NEVER, "", "")
+            if pod is not None and pod.node_name and key not in self.picture.planned:
+                self._plans.pop(key, None)
         elif key not in self._waiting:
-            self._active[key] = None
+            if key in self._plans:
+                # It was planned and is back: its binding failed. What made it fail may take a moment to go away.
+                self._put_off(pod, self._plans[key], "", now)
+            else:
+                self._active[key] = None
+
+    def _put_off(self, pod: Pod, failures: int, said: str, now: int) -> None:
+        """Try the pod again after its back-off, whether anything changes or not."""
+        again = now + _backoff(failures)
+        self._waiting[pod.key] = _Waiting(pod.meta.uid, failures, again, again, NEVER, "", said)
 
     def _wants_node(self, pod: Pod) -> bool:
         return (
@@ -149,19 +173,19 @@ class Scheduler:
             if changed or now >= entry.at_latest:
                 self._active[key] = None
 
-    def _decide(self, pod: Pod, planned: list[_Planned], now: int) -> None:
+    def _decide(self, pod: Pod, planned: list[_Planned], refusals: list[Command], now: int) -> None:
         """One cycle. The picture shows the decision from here on, so that the next pod sees it."""
         index, avoid = self.picture.index, self._avoided(pod, now)
         snapshot = index.snapshot
         found = attempt(snapshot, pod, profile=index.profile, avoid=avoid) if avoid else index.decide(pod)
         if found.chosen is None:
-            self._reject(pod, found, avoid, now)
+            refusals += self._reject(pod, found, avoid, now)
             return
         node = snapshot.nodes[found.chosen.node]
         try:
             _, reservation = assume_pod_volumes(snapshot, pod, node, found.chosen.answer, profile=index.profile)
-        except AttemptError:
-            self._active[pod.key] = None
+        except AttemptError as error:
+            self._put_off(pod, 1, str(error), now)
             return
         decided = self._plan(pod, found, reservation, now)
         planned.append(_Planned(pod, decided, found))
@@ -179,7 +203,10 @@ class Scheduler:
     def _plan(self, pod: Pod, found: Attempt, reservation: Reservation, now: int) -> Plan:
         assert found.chosen is not None
         owners = self.picture.owners
-        legs = []
+        legs = [
+            PlannedLeg(claim=claim.key, claim_uid=claim.meta.uid, volume=claim.volume_name, rv="", bound=True)
+            for claim in found.claims.bound
+        ]
         for assumed in reservation.volumes:
             rv = self._version(f"volume/{assumed.volume.name}")
             owner = owners.get(assumed.claim.key)
@@ -221,14 +248,21 @@ class Scheduler:
 
     def _commit(self, planned: Sequence[_Planned], now: int) -> None:
         outcomes = execute(self.database, [self._command(entry) for entry in planned], now=now)
+        faster: tuple[type[Exception], ...] = (ConflictError, PlanConflictError, *self.database.refusals)
         for entry, outcome in zip(planned, outcomes, strict=True):
+            key = entry.pod.key
             if isinstance(outcome, Done):
-                self._waiting.pop(entry.pod.key, None)
-                self._plans[entry.pod.key] = self._plans.get(entry.pod.key, 0) + 1
-            else:
+                self._waiting.pop(key, None)
+                self._refused.pop(key, None)
+                self._plans[key] = self._plans.get(key, 0) + 1
+                continue
+            self.picture.update(entry.plan.streams)
+            self._refused[key] = self._refused.get(key, 0) + 1
+            if isinstance(outcome, faster) and self._refused[key] <= MOST_REFUSED:
                 # Somebody was faster. The world has moved on by then, so the next decision sees why.
-                self._active[entry.pod.key] = None
-                self.picture.update(entry.plan.streams)
+                self._active[key] = None
+            else:
+                self._put_off(entry.pod, self._refused[key], str(outcome), now)
         self.picture.wake_up()
 
     def _command(self, entry: _Planned) -> Command:
@@ -245,13 +279,13 @@ class Scheduler:
             seen=Seen(entry.plan.decided_at, outdated(entry.plan)),
         )
 
-    def _reject(self, pod: Pod, found: Attempt, avoid: Collection[str], now: int) -> None:
+    def _reject(self, pod: Pod, found: Attempt, avoid: Collection[str], now: int) -> list[Command]:
         """Keep why, and ask claims back if that would help; equal answers are only counted."""
         decided_at, before = self.picture.world.position, self._waiting.get(pod.key)
         failures = 1 if before is None else before.failures + 1
         said = "; ".join(found.status.reasons)
         commands = []
-        if before is not None and before.said == said:
+        if before is not None and before.attempt and before.said == said:
             id_ = before.attempt
             repeat = NewEvent(stream=f"attempt/{id_}", type="AttemptRepeated", data={"decided_at": decided_at})
             commands.append(_writing(self.owner, repeat))
@@ -262,9 +296,9 @@ class Scheduler:
         wanted = claims_to_ask_back(index.snapshot, pod, said, profile=index.profile, avoid=avoid)
         if wanted:
             commands += ask_back(self.picture.world, pod, wanted, actor=self.owner, now=now)
-        execute(self.database, commands, now=now)
-        again = now + _backoff(failures)
-        self._waiting[pod.key] = _Waiting(failures, again, now + LONGEST_WAIT, decided_at, id_, said)
+        again, latest = now + _backoff(failures), now + LONGEST_WAIT
+        self._waiting[pod.key] = _Waiting(pod.meta.uid, failures, again, latest, decided_at, id_, said)
+        return commands
 
 
 def _backoff(failures: int) -> int:
@@ -273,7 +307,7 @@ def _backoff(failures: int) -> int:
 
 def _seconds(pod: Pod, default: int) -> int:
     given = pod.meta.annotations.get(TIMEOUT_SECONDS, "")
-    return int(given) if given.isdecimal() else default
+    return int(given) if given.isdecimal() and len(given) <= MOST_DIGITS else default
 
 
 def _on_failure(pod: Pod) -> Literal["rollback", "retain"]:

@@ -5,10 +5,10 @@ timer: its deadline is a column. Bindings are advanced by the event that concern
 here too, some hundred a second, is a backstop.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from volsched.core.binding.phases import Phase
+from volsched.core.binding.phases import LegPhase
 from volsched.core.binding.saga import (
     BIND_POD,
     OPERATOR,
@@ -19,11 +19,13 @@ from volsched.core.binding.saga import (
     fail,
     give_up_release,
     give_up_write,
+    open_binding,
     record_pod,
     time_out,
 )
-from volsched.core.binding.seen import binding_stream
-from volsched.core.decision import Decision
+from volsched.core.binding.seen import binding_stream, manifest_of, metadata
+from volsched.core.binding.strays import undoing
+from volsched.core.decision import Decision, States
 from volsched.core.fold import BindingState, State
 from volsched.engine.clock import SECOND
 from volsched.faults import reach
@@ -67,8 +69,8 @@ class Sweep:
         Not before the binding has failed or its deadline has passed: until then somebody may retry it.
         """
         with self.database.read() as connection:
-            parked = parked_effects(connection, limit=PAGE)
-        return sum(self.give_up(it, now) for it in parked if it.phase == Phase.COMPENSATING or _is_late(it, now))
+            parked = parked_effects(connection, limit=PAGE, hopeless_at=now)
+        return sum(self.give_up(it, now) for it in parked)
 
     def next_due(self) -> int | None:
         with self.database.read() as connection:
@@ -107,17 +109,26 @@ class Sweep:
         return states
 
 
-def _is_late(parked: Parked, now: int) -> bool:
-    """All legs are bound and the pod cannot be: it goes back to the scheduler, and its claims stay bound."""
-    return parked.kind == BIND_POD and parked.deadline is not None and parked.deadline <= now
-
-
 def _surrender(parked: Parked) -> "partial[Decision]":
     if parked.kind == BIND_POD:
         return partial(record_pod, parked.binding, PodOutcome(bound=False, reason=f"given up: {parked.error}"))
     if parked.kind == RELEASE:
-        return partial(give_up_release, parked.binding, int(parked.leg), parked.error)
+        return partial(_retain_undecided, parked.binding, int(parked.leg), parked.error)
     return partial(give_up_write, parked.binding, int(parked.leg))
+
+
+def _retain_undecided(binding: str, index: int, why: str, states: States) -> Decision:
+    """A release that was given up may have left its mark on the claim, and nobody would look at that again."""
+    decision = give_up_release(binding, index, why, states)
+    state = open_binding(binding, states)
+    if state is None or not decision.events:
+        return decision
+    legs = tuple(it._replace(state=LegPhase.RETAINED) if i == index else it for i, it in enumerate(state.legs))
+    settled = {**states, binding_stream(binding): state._replace(legs=legs)}
+    stream = f"claim/{state.legs[index].claim}"
+    claim = manifest_of(states, stream)
+    left = () if claim is None or "resourceVersion" not in metadata(claim) else undoing(stream, claim, settled)
+    return replace(decision, effects=(*decision.effects, *left))
 
 
 def _has_moved(outcome: object) -> bool:

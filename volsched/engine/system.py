@@ -58,6 +58,10 @@ class System:
             self.bell()
         return progress
 
+    def close(self) -> None:
+        """Leave nothing behind that others would have to wait for."""
+        self.controller.close()
+
     def next_due(self) -> int | None:
         """When something becomes due that nobody has to be woken for; None: nothing waits for a time."""
         waits = [self.scheduler.next_due(), self.controller.next_due()]

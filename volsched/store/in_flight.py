@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select, text
 
 from volsched.core.binding.phases import Phase
+from volsched.core.binding.saga import BIND_POD, deadline_of
+from volsched.core.binding.strays import UNDO
 from volsched.store import tables
 from volsched.store.database import Database
 from volsched.store.effects import EffectState
 
-_OPEN = text("open")
+_OPEN = text("bindings.open")
 _bindings = tables.bindings
 
 
@@ -24,8 +26,6 @@ class Parked:
     leg: str
     phase: str
     error: str
-    deadline: int | None
-    """Of the binding."""
 
 
 def open_bindings(
@@ -46,21 +46,29 @@ def overdue_bindings(connection: Connection, *, now: int, limit: int) -> list[st
 
 
 def next_deadline(connection: Connection) -> int | None:
-    under_way = _bindings.c.state.in_([Phase.PREBINDING, Phase.WAITING])
-    asked = select(_bindings.c.deadline).where(_OPEN, under_way, _bindings.c.deadline.is_not(None))
-    found: int | None = connection.execute(asked.order_by(_bindings.c.deadline).limit(1)).scalar()
-    return found
+    """When the next binding can be timed out; one that is still written has a minute at least."""
+    asked = select(_bindings.c.state, _bindings.c.deadline, _bindings.c.planned_at).where(
+        _OPEN, _bindings.c.state.in_([Phase.PREBINDING, Phase.WAITING]), _bindings.c.deadline.is_not(None)
+    )
+    times = (deadline_of(*row) for row in connection.execute(asked))
+    return min(times, default=None)
 
 
-def parked_effects(connection: Connection, *, limit: int) -> list[Parked]:
+def parked_effects(connection: Connection, *, limit: int, hopeless_at: int | None = None) -> list[Parked]:
+    """Effects that were given up, by key. With a time, only those whose binding ends without them: it has failed,
+    or its deadline has passed and only the pod is left to be bound."""
     effects = tables.effects
     asked = (
-        select(effects, _bindings.c.state.label("phase"), _bindings.c.deadline)
+        select(effects, _bindings.c.state.label("phase"))
         .join(_bindings, _bindings.c.id == effects.c.binding)
         .where(effects.c.state == EffectState.PARKED)
         .order_by(effects.c.key)
         .limit(limit)
     )
+    if hopeless_at is not None:
+        failed = (_bindings.c.state == Phase.COMPENSATING) & (effects.c.kind != UNDO)
+        late = (effects.c.kind == BIND_POD) & (_bindings.c.deadline <= hopeless_at)
+        asked = asked.where(_OPEN, failed | late)
     return [
         Parked(
             key=row.key,
@@ -69,7 +77,6 @@ def parked_effects(connection: Connection, *, limit: int) -> list[Parked]:
             leg=row.lane.rpartition("/")[2],
             phase=row.phase,
             error=row.error or "no error kept",
-            deadline=row.deadline,
         )
         for row in connection.execute(asked)
     ]

@@ -316,7 +316,7 @@ def place(new: NewEvent, actor: str, at: int, position: int, version: int, previ
 
 def _react(database: Database, connection: Connection, batch: _Batch, react: Reaction) -> None:
     """Let every open binding that these events touch move on, in the transaction of the events themselves."""
-    fresh = {event.stream: event.position for event in batch.events if event.type in _FACTS}
+    fresh = {event.stream: event.position for event in batch.events if _is_fact(batch, event)}
     while fresh:
         touched = [stream.partition("/")[2] for stream in fresh if stream.startswith(f"{BINDING}/")]
         bindings = {*touched, *touching_bindings(database, connection, [*fresh, *_reserved_for(batch, fresh)])}
@@ -338,6 +338,14 @@ def _react(database: Database, connection: Connection, batch: _Batch, react: Rea
                 following[f"{BINDING}/{binding}"] = last
         # What became of a binding matters to those that joined it, and to nobody else.
         fresh = following
+
+
+def _is_fact(batch: _Batch, event: Event) -> bool:
+    """Something may follow from it. A plan is a fact only where it has nothing to write, and can go on at once."""
+    state = batch.states[event.stream]
+    if event.type in _FACTS or not isinstance(state, BindingState):
+        return event.type in _FACTS
+    return not any(leg.owner for leg in state.legs)
 
 
 def _advance(batch: _Batch, binding: str, fresh: Mapping[str, int], react: Reaction) -> int | None:

@@ -315,7 +315,17 @@ def joined(phase: str = "joined", *, owner: str | None = "waiting") -> Scene:
 
 def joined_scenes() -> list[Scene]:
     assumed = bound(scene(binding_state(static_leg("assumed"))))
-    return [joined(), bound(joined()), bound(joined("bound")), joined(owner="rolled-back"), assumed]
+    return [joined(), bound(joined()), bound(joined("bound")), joined(owner="rolled-back"), assumed, counted_on()]
+
+
+def counted_on() -> Scene:
+    """A leg of a claim that was bound when it was planned, and is not any more."""
+    return scene(binding_state(joined_leg()._replace(joins=None), phase="waiting"))
+
+
+def test_a_leg_that_counts_on_a_bound_claim_fails_when_it_is_not_bound_any_more() -> None:
+    assert judged(counted_on()) == Failed(f'PVC "{CLAIM}" is not bound any more')
+    assert judged(bound(counted_on())) == Bound(VOLUME)
 
 
 def test_a_joined_leg_waits_for_the_claim() -> None:

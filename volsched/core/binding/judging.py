@@ -139,7 +139,9 @@ def _judge_joined(leg: LegState, claim: Manifest, node: Manifest, states: States
     verdict = _judge_volume_of(claim, node, states)
     if verdict is not WAIT:
         return verdict
-    owner = states.get(binding_stream(leg.joins or ""))
+    if leg.joins is None:
+        return Failed(f'PVC "{leg.claim}" is not bound any more')
+    owner = states.get(binding_stream(leg.joins))
     if isinstance(owner, BindingState) and owner.state == Phase.ROLLED_BACK:
         return Failed(f'the binding {leg.joins}, which was to bind PVC "{leg.claim}", was rolled back')
     return WAIT

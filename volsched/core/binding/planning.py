@@ -44,6 +44,8 @@ class PlannedLeg:
     rv: str
     """The version, in the cluster's words, of the object that will be written."""
     joins: str | None = None
+    bound: bool = False
+    """Bound already, to this volume: nothing is written, but it must stay so until the pod has its node."""
     capacity: str | None = None
     bytes: int | None = None
 
@@ -125,11 +127,15 @@ def _assumptions(request: Plan, leg: PlannedLeg, states: States) -> Iterator[New
     claim = living(states, claim_stream)
     if claim is None or claim.manifest is None or uid(claim.manifest) != leg.claim_uid:
         raise PlanConflictError(f'claim "{leg.claim}" with uid {leg.claim_uid} is gone')
-    if claim_is_bound(claim.manifest):
-        raise PlanConflictError(f'claim "{leg.claim}" is bound meanwhile')
+    if claim_is_bound(claim.manifest) is not leg.bound:
+        raise PlanConflictError(
+            f'claim "{leg.claim}" is {"not bound any more" if leg.bound else "bound meanwhile"}'
+        )
     if is_being_deleted(claim.manifest) or ROLLBACK in annotations(claim.manifest):
         raise PlanConflictError(f'claim "{leg.claim}" is being deleted or rolled back')
-    if leg.joins is not None:
+    if leg.bound and spec(claim.manifest).get("volumeName") != leg.volume:
+        raise PlanConflictError(f'claim "{leg.claim}" is bound to another volume')
+    if leg.bound or leg.joins is not None:
         return
     stream = claim_stream if leg.volume is None else f"volume/{leg.volume}"
     written = living(states, stream)
@@ -163,7 +169,7 @@ def _payload(request: Plan) -> dict[str, Any]:
 
 def _leg_payload(leg: PlannedLeg) -> dict[str, Any]:
     payload: dict[str, Any] = {"claim": leg.claim, "claim_uid": leg.claim_uid, "rv": leg.rv}
-    if leg.joins is not None:
-        payload |= {"owner": False, "joins": leg.joins}
-    optional = {"volume": leg.volume, "capacity": leg.capacity, "bytes": leg.bytes}
+    if leg.bound or leg.joins is not None:
+        payload |= {"owner": False}
+    optional = {"joins": leg.joins, "volume": leg.volume, "capacity": leg.capacity, "bytes": leg.bytes}
     return payload | {name: value for name, value in optional.items() if value is not None}

@@ -105,11 +105,13 @@ def time_out(binding: str, now: int, states: States) -> Decision:
     """
     state = open_binding(binding, states)
     deadline = None if state is None else state.plan.get("deadline")
-    if state is None or deadline is None:
+    if state is None or deadline is None or now < deadline_of(state.state, deadline, state.planned_at):
         return NOTHING
-    if state.state == Phase.PREBINDING:
-        deadline = max(deadline, state.planned_at + TIME_TO_WRITE_US)
-    return NOTHING if now < deadline else fail(binding, DEADLINE_EXCEEDED, states)
+    return fail(binding, DEADLINE_EXCEEDED, states)
+
+
+def deadline_of(phase: str, deadline: int, planned_at: int) -> int:
+    return max(deadline, planned_at + TIME_TO_WRITE_US) if phase == Phase.PREBINDING else deadline
 
 
 def give_up_write(binding: str, index: int, states: States) -> Decision:
