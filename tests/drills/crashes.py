@@ -14,7 +14,7 @@ from typing import Any
 from tests.engine.clusters import LOCAL, START, claim, node, pod, volume
 from volsched import faults
 from volsched.cluster.local import LocalCluster
-from volsched.cluster.port import RefusedError
+from volsched.cluster.port import Refusal, RefusedError
 from volsched.engine.clock import SECOND
 from volsched.engine.system import System, embedded
 from volsched.insight.invariants import Violation, violations
@@ -160,7 +160,11 @@ class Run:
             self.cluster.delete("Pod", f"default/{it['metadata']['name']}")
 
     def _any(self, kind: str) -> dict[str, Any]:
-        return dict(self.rng.choice(self.cluster.list(kind).objects))
+        """Refused, like anything else that cannot be done, where there is none."""
+        found = self.cluster.list(kind).objects
+        if not found:
+            raise RefusedError(Refusal.NOT_FOUND, f"there is no {kind} any more")
+        return dict(self.rng.choice(found))
 
     def _calm_down(self) -> None:
         """No more faults: provisioners answer, and everything comes to rest."""

@@ -41,9 +41,7 @@ def victim(url: str, name: str, *options: str, **environment: str) -> "subproces
 
 
 @pytest.mark.parametrize("point", sorted(POINTS))
-def test_killed_at_this_point_every_binding_still_ends_whole(
-    database: Database, url: str, point: str
-) -> None:
+def test_killed_at_this_point_every_binding_still_ends_whole(database: Database, url: str, point: str) -> None:
     options = ["calls"] if point in CALLS else []
     create_classes(database)
     passes = PASSES[database.engine.dialect.name]

@@ -47,11 +47,12 @@ from volsched.model.meta import (
     SELECTED_NODE,
 )
 from volsched.store import tables
+from volsched.store.batch import load_states
 from volsched.store.commands import Command, Done, Outcome
 from volsched.store.database import Database, open_database
 from volsched.store.log import read_head
 from volsched.store.migrations import migrate
-from volsched.store.transaction import execute, load_states
+from volsched.store.transaction import execute
 from volsched.store.verify import verify
 
 NOW = 1_800_000_000_000_000

@@ -28,9 +28,10 @@ from volsched.model.meta import (
     STORAGE_PROVISIONER,
 )
 from volsched.store import tables
+from volsched.store.batch import load_states
 from volsched.store.commands import Command, Done
 from volsched.store.database import Database
-from volsched.store.transaction import execute, load_states
+from volsched.store.transaction import execute
 
 VOLUME, CLAIM, POD, NODE = "PersistentVolume", "PersistentVolumeClaim", "Pod", "Node"
 TIMEOUT = 600 * SECOND

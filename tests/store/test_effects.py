@@ -9,6 +9,7 @@ from tests.store.samples import NOW, create_volume, must, run
 from volsched.core.decision import Decision, NewEffect, States
 from volsched.events.envelope import NewEvent
 from volsched.store import tables
+from volsched.store.batch import lock_head
 from volsched.store.commands import Command, ConflictError, DeposedError, Done, EffectDone
 from volsched.store.database import Database
 from volsched.store.effects import (
@@ -28,7 +29,6 @@ from volsched.store.effects import (
     retry_later,
     unpark,
 )
-from volsched.store.transaction import lock_head
 
 LEASE = 10_000_000
 AFTER_LEASE = NOW + LEASE + 1

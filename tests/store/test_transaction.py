@@ -11,9 +11,9 @@ from volsched.core.fold import ObjectState
 from volsched.events.catalogue import CatalogueError
 from volsched.events.envelope import GENESIS, Event, NewEvent, links_to
 from volsched.store import tables
+from volsched.store.batch import load_states
 from volsched.store.commands import ConflictError, DeposedError, Done, LeaseProof
 from volsched.store.database import Database
-from volsched.store.transaction import load_states
 
 
 def log(database: Database) -> list[Event]:

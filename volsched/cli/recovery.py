@@ -11,6 +11,7 @@ from rich.table import Table
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.stores import Db, opened
 from volsched.engine.clock import SECOND, rfc3339, system_clock
+from volsched.engine.executor import QUEUES
 from volsched.engine.recovery import Recovered, RecoveryReport, recover
 from volsched.engine.sweep import Sweep
 from volsched.store.effects import EffectState, list_effects, unpark
@@ -62,10 +63,15 @@ def list_queue(
     output: OutputOption = Output.table,
 ) -> None:
     """Effects that are queued, leased or parked."""
+    if queue is not None and queue not in QUEUES:
+        fail(Exit.USAGE, f'there is no queue "{queue}"; there are {", ".join(QUEUES)}')
     with opened(db) as database:
         found = list_effects(database, state=state, queue=queue, limit=limit, after=after)
     if output is Output.json:
         print_json({"apiVersion": "volsched.io/v1", "kind": "List", "items": [asdict(it) for it in found]})
+        return
+    if not found:
+        stdout.print("no such effects")
         return
     table = Table("key", "queue", "state", "attempts", "due", "error", box=None, header_style="bold")
     for it in found:
@@ -88,7 +94,7 @@ def retry(key: Key, db: Db = None) -> None:
 
 @app.command("cancel", no_args_is_help=True)
 def cancel(key: Key, db: Db = None) -> None:
-    """Give a parked effect up: its binding is rolled back, and what it wrote is undone where that is safe."""
+    """Give a parked effect up: its binding is rolled back, and what it wrote is undone, or kept with the reason."""
     with opened(db) as database:
         with database.read() as connection:
             found = {it.key: it for it in parked_effects(connection, limit=EVERY_PARKED)}.get(key)
@@ -117,8 +123,6 @@ def _show(report: RecoveryReport, seconds: float) -> None:
             table.add_row(*map(escape, (it.binding, it.pod, it.node, it.phase, it.outcome.value, detail)))
         stdout.print(table)
     counts = ", ".join(f"{report.count(it)} {it.value}" for it in Recovered if report.count(it))
-    would = "would be " if report.dry_run else ""
-    stdout.print(
-        f"{len(report.found)} in flight at position {report.position}: {would}{counts or 'nothing to do'}"
-    )
+    done = f"{'would be ' if report.dry_run else ''}{counts}" if counts else "nothing to do"
+    stdout.print(f"{len(report.found)} in flight at position {report.position}: {done}")
     stdout.print(f"looked at in {seconds:.2f} s")

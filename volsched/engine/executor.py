@@ -32,11 +32,13 @@ from volsched.events.envelope import NewEvent
 from volsched.events.patch import merged
 from volsched.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.faults import reach
+from volsched.store.batch import load_states
 from volsched.store.commands import Command, DeposedError, Done, EffectDone
 from volsched.store.database import Database
 from volsched.store.effects import MAX_ATTEMPTS, Claimed, backoff, claim, extend, retry_later
 from volsched.store.errors import ConnectionLostError
-from volsched.store.transaction import Reaction, execute, load_states
+from volsched.store.reactions import Reaction
+from volsched.store.transaction import execute
 
 QUEUES = (PREBIND, ANNOTATE, RELEASE, BIND_POD)
 """In the order in which a binding goes through them."""

@@ -30,8 +30,9 @@ from volsched.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
 from volsched.store.commands import Command, Done
 from volsched.store.database import Database
 from volsched.store.errors import ConnectionLostError
+from volsched.store.reactions import Reaction
 from volsched.store.rows import VIEWS
-from volsched.store.transaction import Reaction, execute
+from volsched.store.transaction import execute
 
 NOT_MIRRORED = frozenset({"Event"})
 """What the foreign cluster tells its own users; our notices are not its business, nor are its ours."""

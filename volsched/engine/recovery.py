@@ -15,13 +15,14 @@ from volsched.core.decision import Decision, NewEffect, States
 from volsched.core.fold import BindingState
 from volsched.engine.clock import SECOND
 from volsched.faults import reach
+from volsched.store.batch import load_states
 from volsched.store.commands import Command
 from volsched.store.database import Database
 from volsched.store.in_flight import known_effects, open_bindings, parked_effects
 from volsched.store.leases import acquire, release
 from volsched.store.loading import check_head
 from volsched.store.log import state_as_of
-from volsched.store.transaction import execute, load_states
+from volsched.store.transaction import execute
 
 LEASE_NAME = "recovery"
 LEASE_TTL = 30 * SECOND

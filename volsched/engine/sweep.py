@@ -29,11 +29,13 @@ from volsched.core.decision import Decision, States
 from volsched.core.fold import BindingState, State
 from volsched.engine.clock import SECOND
 from volsched.faults import reach
+from volsched.store.batch import load_states
 from volsched.store.commands import Command, Done
 from volsched.store.database import Database
 from volsched.store.effects import cancel
 from volsched.store.in_flight import Parked, next_deadline, open_bindings, overdue_bindings, parked_effects
-from volsched.store.transaction import Reaction, execute, load_states
+from volsched.store.reactions import Reaction
+from volsched.store.transaction import execute
 
 PAGE = 200
 """Bindings looked at, and overdue ones ended, in one step."""

@@ -16,9 +16,10 @@ from volsched.core.decision import Decision, States
 from volsched.core.fold import ObjectState
 from volsched.events.envelope import Event, NewEvent
 from volsched.store import tables
+from volsched.store.batch import lock_head, place
 from volsched.store.commands import Command, Done
 from volsched.store.database import Database
-from volsched.store.transaction import execute, lock_head, place
+from volsched.store.transaction import execute
 
 Clock = Callable[[], float]
 MICROSECONDS = 1_000_000

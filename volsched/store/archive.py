@@ -26,6 +26,7 @@ from volsched.events.catalogue import CATALOGUE
 from volsched.events.streams import BINDING
 from volsched.store import tables
 from volsched.store.base import ARCHIVE, PLACE, STATES, Base, BaseRow, archived_files, load_base, read_base, sum_of
+from volsched.store.batch import Head, lock_head
 from volsched.store.collector import collector_resting
 from volsched.store.database import Database
 from volsched.store.durable import lines_of_file, write_durably
@@ -35,7 +36,6 @@ from volsched.store.importing import verify_export
 from volsched.store.log import event, read_head
 from volsched.store.replay import MISSING, Folded, Progress, fold_chunks
 from volsched.store.snapshots import dumped
-from volsched.store.transaction import Head, lock_head
 from volsched.store.transfer import Manifest, events_of, manifest_of
 
 STEP = 5_000

@@ -10,11 +10,11 @@ from volsched.core.fold import State
 from volsched.events.envelope import Event
 from volsched.store import tables
 from volsched.store.base import DAMAGED, PLACE, STATES, BaseRow, base_rows, read_sum, sum_of
+from volsched.store.batch import Head
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.importing import LogFiles
 from volsched.store.replay import Folded, Progress, check_nouns, fold_chunks
 from volsched.store.snapshots import loaded
-from volsched.store.transaction import Head
 from volsched.store.transfer import CHUNK, Manifest
 
 NOT_ARCHIVED = "it is not what the archives say"

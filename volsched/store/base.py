@@ -19,11 +19,11 @@ from sqlalchemy import Connection, select
 from volsched.core.fold import State
 from volsched.events.envelope import GENESIS
 from volsched.store import tables
+from volsched.store.batch import Head
 from volsched.store.dialects import dialect_of
 from volsched.store.errors import ArchivedError
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.snapshots import loaded
-from volsched.store.transaction import Head
 
 PLACE = "base"
 STATES = "base-states"

@@ -11,13 +11,14 @@ from sqlalchemy import Connection
 
 from volsched.events.envelope import GENESIS, Event
 from volsched.store import tables
+from volsched.store.batch import lock_head
 from volsched.store.database import Database
 from volsched.store.errors import StoreError
 from volsched.store.findings import BrokenLogError
 from volsched.store.replay import Folded, Progress, check_nouns, fold_chunks
 from volsched.store.snapshots import write_snapshots
-from volsched.store.transaction import lock_head, write_views
 from volsched.store.transfer import CHUNK, ExportError, Manifest, at_line, read_events, read_manifest
+from volsched.store.writing import write_views
 
 
 @dataclass(slots=True)

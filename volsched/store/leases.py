@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, insert, select, update
 
 from volsched.store import tables
+from volsched.store.batch import lock_head
 from volsched.store.commands import LeaseProof
 from volsched.store.database import Database
-from volsched.store.transaction import lock_head
 
 NOBODY = ""
 

@@ -16,9 +16,9 @@ from volsched.events.envelope import Event
 from volsched.events.upcast import upcast
 from volsched.store import tables
 from volsched.store.base import archived, read_base
+from volsched.store.batch import FORMAT, Head
 from volsched.store.errors import NewerStoreError, NotMigratedError
 from volsched.store.snapshots import newest_snapshot
-from volsched.store.transaction import FORMAT, Head
 
 _events = tables.events
 _SCHEMAS = {name: entry.schema for name, entry in CATALOGUE.items()}

@@ -1,17 +1,102 @@
-"""Which open bindings an event can concern: those that hold the volume or claim, bind the pod, use the node."""
+"""What follows from events, in the transaction of the events themselves: open bindings that they touch move on."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Select, select, text, union
 
+from volsched.core.binding.saga import context_of, fail
+from volsched.core.binding.seen import claim_of, manifest_of
+from volsched.core.decision import Decision, States
+from volsched.core.fold import BindingState
+from volsched.events.catalogue import CATALOGUE, Change
 from volsched.events.envelope import Event
+from volsched.events.streams import BINDING
 from volsched.store import tables
+from volsched.store.batch import Batch, load, stage
 from volsched.store.database import Database
+
+REACTION = "volsched"
+"""The actor of events that follow from others; their cause says from which."""
+Reaction = Callable[[str, States], Decision]
+_FACTS = frozenset(
+    entry.name
+    for entry in CATALOGUE.values()
+    if entry.change in (Change.CREATE, Change.PATCH, Change.DELETE, Change.MOVE_BINDING, Change.MOVE_LEG)
+)
+"""Events that something may follow from. That a thing is planned or assumed changes nothing beside its plan."""
+
 
 # As text, word for word as in the partial indexes: SQLite uses one only if the condition is the index's own.
 _OWNED, _JOINED, _OPEN = text("open AND owner"), text("open AND NOT owner"), text("open")
 _STATIC = text("open AND owner AND NOT dynamic")
+
+
+def react_to(database: Database, connection: Connection, batch: Batch, react: Reaction) -> None:
+    """Let every open binding that these events touch move on, in the transaction of the events themselves."""
+    fresh = {event.stream: event.position for event in batch.events if _is_fact(batch, event)}
+    while fresh:
+        touched = [stream.partition("/")[2] for stream in fresh if stream.startswith(f"{BINDING}/")]
+        bindings = {*touched, *touching_bindings(database, connection, [*fresh, *_reserved_for(batch, fresh)])}
+        bindings |= {
+            stream.partition("/")[2]
+            for stream, state in batch.states.items()
+            if isinstance(state, BindingState) and any(it in fresh for it in context_of(state, batch.states))
+        }
+        load(database, connection, batch, (f"{BINDING}/{binding}" for binding in bindings))
+        for _ in range(2):
+            # Twice: only a claim that is loaded tells which volume was provisioned for it.
+            states = (batch.states.get(f"{BINDING}/{binding}") for binding in bindings)
+            open_ = [state for state in states if isinstance(state, BindingState) and state.open]
+            load(database, connection, batch, (it for state in open_ for it in context_of(state, batch.states)))
+        following: dict[str, int] = {}
+        for binding in sorted(bindings):
+            last = _advance(batch, binding, fresh, react)
+            if last is not None:
+                following[f"{BINDING}/{binding}"] = last
+        # What became of a binding matters to those that joined it, and to nobody else.
+        fresh = following
+
+
+def _is_fact(batch: Batch, event: Event) -> bool:
+    """Something may follow from it. A plan is a fact only where it has nothing to write, and can go on at once."""
+    state = batch.states[event.stream]
+    if event.type in _FACTS or not isinstance(state, BindingState):
+        return event.type in _FACTS
+    return not any(leg.owner for leg in state.legs)
+
+
+def _advance(batch: Batch, binding: str, fresh: Mapping[str, int], react: Reaction) -> int | None:
+    """Move a binding as far as it goes; the position of its last event, if it moved at all."""
+    last = None
+    while (decision := _reaction(batch, binding, react)).events:
+        cause = last
+        if cause is None:
+            state = batch.states[f"{BINDING}/{binding}"]
+            assert isinstance(state, BindingState)
+            known = (f"{BINDING}/{binding}", *context_of(state, batch.states))
+            cause = max((fresh[stream] for stream in known if stream in fresh), default=None)
+        events, states = stage(batch, REACTION, decision.events, cause)
+        batch.take(events, states, decision.effects)
+        last = events[-1].position
+    return last
+
+
+def _reaction(batch: Batch, binding: str, react: Reaction) -> Decision:
+    try:
+        return react(binding, batch.states)
+    except Exception as error:
+        # What has happened must be recorded whatever it does to a binding that cannot make sense of it.
+        return fail(binding, f"it cannot be judged: {type(error).__name__}: {error}", batch.states)
+
+
+def _reserved_for(batch: Batch, streams: Iterable[str]) -> Iterator[str]:
+    """The claims that these volumes name: that a volume was made for a claim, only the volume says at first."""
+    for stream in streams:
+        manifest = manifest_of(batch.states, stream) if stream.startswith("volume/") else None
+        claim = None if manifest is None else claim_of(manifest)
+        if claim is not None:
+            yield f"claim/{claim.get('namespace')}/{claim.get('name')}"
 
 
 def touching_bindings(database: Database, connection: Connection, streams: Iterable[str]) -> set[str]:

@@ -14,13 +14,13 @@ from sqlalchemy import Connection, Table, delete
 
 from volsched.store import tables
 from volsched.store.base import read_base
+from volsched.store.batch import lock_head
 from volsched.store.collector import collector_resting
 from volsched.store.database import Database
 from volsched.store.differences import NOUN_OF_TABLE, Key, compare_views, findings_of, key_of, rows_expected
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.log import read_head
 from volsched.store.replay import Folded, Progress, fold_log, fold_tail
-from volsched.store.transaction import lock_head
 from volsched.store.verify import wrong_snapshots
 
 BRIEF = 1_000

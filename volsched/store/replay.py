@@ -15,12 +15,12 @@ from volsched.events.envelope import GENESIS, link
 from volsched.events.streams import ATTEMPT, BINDING
 from volsched.store import tables
 from volsched.store.base import archived, load_base, read_base
+from volsched.store.batch import Head
 from volsched.store.collector import collector_resting
 from volsched.store.dialects import dialect_of
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.log import fold_event
 from volsched.store.rows import VIEWS
-from volsched.store.transaction import Head
 
 Progress = Callable[[int], None]
 """Called now and then with the position that is reached."""

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, select
 from volsched.store import tables
 from volsched.store.archives import Proof, check_base, fold_archives
 from volsched.store.base import archived, archived_files, read_base
+from volsched.store.batch import Head
 from volsched.store.collector import collector_resting
 from volsched.store.database import Database
 from volsched.store.differences import compare_views
@@ -22,7 +23,6 @@ from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.log import event, fold_event, read_head, read_stream
 from volsched.store.replay import Folded, Progress, fold_log
 from volsched.store.snapshots import EVERY, dumped, newest_snapshot
-from volsched.store.transaction import Head
 
 KEPT = 1_000
 """Findings that a report holds; of the rest it gives the number."""
