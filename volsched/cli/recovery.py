@@ -94,7 +94,7 @@ def retry(key: Key, db: Db = None) -> None:
 
 @app.command("cancel", no_args_is_help=True)
 def cancel(key: Key, db: Db = None) -> None:
-    """Give a parked effect up: its binding is rolled back, and what it wrote is undone, or kept with the reason."""
+    """Give a parked effect up: its binding is rolled back; what was written is undone, or kept with a reason."""
     with opened(db) as database:
         with database.read() as connection:
             found = {it.key: it for it in parked_effects(connection, limit=EVERY_PARKED)}.get(key)
