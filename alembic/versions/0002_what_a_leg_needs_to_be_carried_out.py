@@ -37,15 +37,37 @@ def upgrade() -> None:
     # As the fold reads the plans that are there already; a leg lets go with its binding.
     op.execute(sa.text("UPDATE binding_legs SET dynamic = true WHERE volume IS NULL"))
     op.execute(sa.text("UPDATE binding_legs SET state = 'joined' WHERE NOT owner AND state = 'assumed'"))
-    op.execute(sa.text("UPDATE binding_legs SET open = false WHERE binding IN (SELECT id FROM bindings WHERE NOT open)"))
-    op.drop_index("uq_binding_legs_open_volume", "binding_legs", sqlite_where=OPEN_OWNER, postgresql_where=OPEN_OWNER)
-    op.create_index("uq_binding_legs_open_volume", "binding_legs", ["volume"], unique=True, sqlite_where=OPEN_STATIC, postgresql_where=OPEN_STATIC)
-    op.create_index("uq_bindings_open_pod", "bindings", ["pod"], unique=True, sqlite_where=OPEN, postgresql_where=OPEN)
+    op.execute(
+        sa.text("UPDATE binding_legs SET open = false WHERE binding IN (SELECT id FROM bindings WHERE NOT open)")
+    )
+    op.drop_index(
+        "uq_binding_legs_open_volume", "binding_legs", sqlite_where=OPEN_OWNER, postgresql_where=OPEN_OWNER
+    )
+    op.create_index(
+        "uq_binding_legs_open_volume",
+        "binding_legs",
+        ["volume"],
+        unique=True,
+        sqlite_where=OPEN_STATIC,
+        postgresql_where=OPEN_STATIC,
+    )
+    op.create_index(
+        "uq_bindings_open_pod", "bindings", ["pod"], unique=True, sqlite_where=OPEN, postgresql_where=OPEN
+    )
 
 
 def downgrade() -> None:
-    op.drop_index("uq_binding_legs_open_volume", "binding_legs", sqlite_where=OPEN_STATIC, postgresql_where=OPEN_STATIC)
-    op.create_index("uq_binding_legs_open_volume", "binding_legs", ["volume"], unique=True, sqlite_where=OPEN_OWNER, postgresql_where=OPEN_OWNER)
+    op.drop_index(
+        "uq_binding_legs_open_volume", "binding_legs", sqlite_where=OPEN_STATIC, postgresql_where=OPEN_STATIC
+    )
+    op.create_index(
+        "uq_binding_legs_open_volume",
+        "binding_legs",
+        ["volume"],
+        unique=True,
+        sqlite_where=OPEN_OWNER,
+        postgresql_where=OPEN_OWNER,
+    )
     op.drop_index("uq_bindings_open_pod", "bindings", sqlite_where=OPEN, postgresql_where=OPEN)
     with op.batch_alter_table("binding_legs", schema=None) as batch_op:
         batch_op.drop_index("ix_binding_legs_joins", sqlite_where=OPEN_JOINED, postgresql_where=OPEN_JOINED)
