@@ -15,10 +15,9 @@ from volsched.core.decision import Decision, NewEffect, States
 from volsched.core.fold import BindingState
 from volsched.engine.clock import SECOND
 from volsched.faults import reach
-from volsched.store.batch import load_states
 from volsched.store.commands import Command
 from volsched.store.database import Database
-from volsched.store.in_flight import known_effects, open_bindings, parked_effects
+from volsched.store.in_flight import known_effects, open_bindings, parked_effects, surroundings
 from volsched.store.leases import acquire, release
 from volsched.store.loading import check_head
 from volsched.store.log import state_as_of
@@ -108,15 +107,11 @@ def _look_at_all(database: Database, report: RecoveryReport, owner: str, now: in
 def _look_at(database: Database, binding: str, dry_run: bool, owner: str, now: int) -> Found | None:
     stream = binding_stream(binding)
     with database.read() as connection:
-        states, _ = load_states(database, connection, [stream])
+        states = surroundings(database, connection, [binding])
         state = open_binding(binding, states)
         if state is None:
             return None
         folded = state_as_of(connection, stream, position=2**62)
-        for _ in range(2):
-            missing = [it for it in context_of(state, states) if it not in states]
-            more, _ = load_states(database, connection, missing)
-            states |= more
         needed = {effect.key: effect for effect in effects_of(binding, state)}
         queued, done = known_effects(database, connection, needed)
     plan = state.plan

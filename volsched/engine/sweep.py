@@ -15,7 +15,6 @@ from volsched.core.binding.saga import (
     RELEASE,
     PodOutcome,
     advance,
-    context_of,
     fail,
     give_up_release,
     give_up_write,
@@ -26,14 +25,20 @@ from volsched.core.binding.saga import (
 from volsched.core.binding.seen import binding_stream, manifest_of, metadata
 from volsched.core.binding.strays import undoing
 from volsched.core.decision import Decision, States
-from volsched.core.fold import BindingState, State
+from volsched.core.fold import State
 from volsched.engine.clock import SECOND
 from volsched.faults import reach
-from volsched.store.batch import load_states
 from volsched.store.commands import Command, Done
 from volsched.store.database import Database
 from volsched.store.effects import cancel
-from volsched.store.in_flight import Parked, next_deadline, open_bindings, overdue_bindings, parked_effects
+from volsched.store.in_flight import (
+    Parked,
+    next_deadline,
+    open_bindings,
+    overdue_bindings,
+    parked_effects,
+    surroundings,
+)
 from volsched.store.reactions import Reaction
 from volsched.store.transaction import execute
 
@@ -99,16 +104,8 @@ class Sweep:
         return Command(actor=self.owner, streams=(binding_stream(binding), *streams), decide=decide)
 
     def _surroundings(self, bindings: list[str]) -> dict[str, State]:
-        """The bindings and all that decides how they go on."""
         with self.database.read() as connection:
-            states, _ = load_states(self.database, connection, map(binding_stream, bindings))
-            for _ in range(2):
-                # Twice: only a claim that is loaded tells which volume was provisioned for it.
-                known = [state for state in states.values() if isinstance(state, BindingState)]
-                missing = {it for state in known for it in context_of(state, states)} - states.keys()
-                more, _ = load_states(self.database, connection, missing)
-                states |= more
-        return states
+            return surroundings(self.database, connection, bindings)
 
 
 def _surrender(parked: Parked) -> "partial[Decision]":

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select, text
 
 from volsched.core.binding.phases import Phase
-from volsched.core.binding.saga import BIND_POD, deadline_of
+from volsched.core.binding.saga import BIND_POD, context_of, deadline_of
+from volsched.core.binding.seen import binding_stream
 from volsched.core.binding.strays import UNDO
+from volsched.core.fold import BindingState, State
 from volsched.store import tables
+from volsched.store.batch import load_states
 from volsched.store.database import Database
 from volsched.store.effects import EffectState
 
@@ -90,3 +93,15 @@ def known_effects(database: Database, connection: Connection, keys: Iterable[str
         for table in (tables.effects, tables.effects_done)
     )
     return queued, done
+
+
+def surroundings(database: Database, connection: Connection, bindings: Iterable[str]) -> dict[str, State]:
+    """The bindings, and all that decides how they go on."""
+    states, _ = load_states(database, connection, map(binding_stream, bindings))
+    for _ in range(2):
+        # Twice: only a claim that is loaded tells which volume was provisioned for it.
+        known = [state for state in states.values() if isinstance(state, BindingState)]
+        missing = {it for state in known for it in context_of(state, states)} - states.keys()
+        more, _ = load_states(database, connection, missing)
+        states |= more
+    return states
