@@ -53,7 +53,7 @@ class Snapshot:
         return tuple(self.assumed_volumes.effective(stored) for stored in members)
 
 
-_FIELD_OF: Mapping[type[Object], str] = {
+FIELD_OF: Mapping[type[Object], str] = {
     Node: "nodes",
     StorageClass: "classes",
     Volume: "stored_volumes",
@@ -68,9 +68,9 @@ _FIELD_OF: Mapping[type[Object], str] = {
 
 def snapshot_of(objects: Iterable[Object]) -> Snapshot:
     """A snapshot of these objects; the later of two with one kind and key replaces the earlier."""
-    fields: dict[str, Any] = {name: {} for name in _FIELD_OF.values()}
+    fields: dict[str, Any] = {name: {} for name in FIELD_OF.values()}
     for value in objects:
-        name = _FIELD_OF.get(type(value))
+        name = FIELD_OF.get(type(value))
         if name is not None:
             fields[name][value.meta.key] = value
     return Snapshot(**fields)

@@ -7,7 +7,7 @@ from typing import Any
 
 from volsched.core.attach import attach_id
 from volsched.core.profile import Profile
-from volsched.core.snapshot import Snapshot
+from volsched.core.snapshot import FIELD_OF, Snapshot
 from volsched.index.domains import (
     Domain,
     Domains,
@@ -24,7 +24,6 @@ from volsched.index.usage import Usage
 from volsched.model.kinds import Object
 from volsched.model.storage import (
     Claim,
-    CSIDriver,
     CSINode,
     StorageCapacity,
     StorageClass,
@@ -32,18 +31,6 @@ from volsched.model.storage import (
     VolumeAttachment,
 )
 from volsched.model.workloads import Node, Pod
-
-_FIELD_OF: dict[type[Object], str] = {
-    Node: "nodes",
-    StorageClass: "classes",
-    Volume: "stored_volumes",
-    Claim: "stored_claims",
-    Pod: "pods",
-    CSIDriver: "drivers",
-    CSINode: "csi_nodes",
-    StorageCapacity: "capacities",
-    VolumeAttachment: "attachments",
-}
 
 
 @dataclass(slots=True)
@@ -66,7 +53,7 @@ class Contents:
     _reserved: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        mappings: dict[str, Any] = {name: {} for name in _FIELD_OF.values()}
+        mappings: dict[str, Any] = {name: {} for name in FIELD_OF.values()}
         self.whole = Snapshot(**mappings, reserved=self._reserved)
         self.domains = Domains(self.nodes)
         self.relations = Relations(self.whole)
@@ -74,7 +61,7 @@ class Contents:
 
     def put(self, value: Object) -> None:
         """Take in an object as it is now, assumptions laid over it. Kinds that decide nothing here are ignored."""
-        name = _FIELD_OF.get(type(value))
+        name = FIELD_OF.get(type(value))
         if name is None:
             return
         held: MutableMapping[str, Any] = getattr(self.whole, name)
@@ -84,7 +71,7 @@ class Contents:
         self._change(held, value.meta.key, before, value)
 
     def drop(self, kind: type[Object], key: str) -> None:
-        name = _FIELD_OF.get(kind)
+        name = FIELD_OF.get(kind)
         held: MutableMapping[str, Any] = {} if name is None else getattr(self.whole, name)
         if key in held:
             self._change(held, key, held[key], None)
