@@ -123,6 +123,11 @@ class Run:
             self.rng.choice(deeds)()
 
     def _provision(self) -> None:
+        """An external provisioner: a volume for a claim that has a node, and none for one that let go of it."""
+        for it in self.cluster.list("PersistentVolume").objects:
+            made = "pv.kubernetes.io/provisioned-by" in it["metadata"].get("annotations", {})
+            if made and it["status"]["phase"] == "Released" and "deletionTimestamp" not in it["metadata"]:
+                self.cluster.delete("PersistentVolume", it["metadata"]["name"])
         for it in self.cluster.list("PersistentVolumeClaim").objects:
             host = it["metadata"].get("annotations", {}).get(SELECTED_NODE)
             if host and not it["spec"].get("volumeName") and it["spec"]["storageClassName"] == "made":
@@ -171,7 +176,8 @@ class Run:
         still = 0
         for _ in range(CALM_STEPS):
             self.now += 2 * SECOND
-            self._provision()
+            with suppress(RefusedError):
+                self._provision()
             still = 0 if self.system.step(self.now) else still + 1
             # Beyond a lease of a crashed worker and every back-off.
             if still > 20:

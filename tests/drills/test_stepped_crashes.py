@@ -15,7 +15,7 @@ from volsched.store.migrations import migrate
 
 SEEDS = os.environ.get("VOLSCHED_DRILL_SEEDS", "1..40")
 FIRST, LAST = (int(number) for number in SEEDS.split(".."))
-PER_TEST = 10
+PER_TEST = 5
 
 
 def fresh(path: Path) -> Database:
