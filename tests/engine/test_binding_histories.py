@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tests.engine.binding_scene import LEGS, furnished
 from tests.engine.binding_world import (
     LEASE,
     TIMEOUT,
@@ -18,7 +19,7 @@ from tests.engine.binding_world import (
     notes,
     once,
 )
-from tests.engine.test_binding_transactions import CALLS, LEGS, POINTS, furnished
+from tests.engine.test_binding_crashes import CALLS, POINTS
 from volsched.core.binding.phases import LegPhase
 from volsched.core.binding.planning import PlannedLeg
 from volsched.core.binding.saga import (
