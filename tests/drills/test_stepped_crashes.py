@@ -13,7 +13,7 @@ from tests.drills.crashes import Run
 from volsched.store.database import Database, open_database
 from volsched.store.migrations import migrate
 
-SEEDS = os.environ.get("VOLSCHED_DRILL_SEEDS", "1..40")
+SEEDS = os.environ.get("VOLSCHED_DRILL_SEEDS", "1..25")
 FIRST, LAST = (int(number) for number in SEEDS.split(".."))
 PER_TEST = 5
 
