@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from volsched.core.binding.requesting import GAVE_UP, MOST_REQUESTS, REQUESTED, SECONDS_BETWEEN
 from volsched.core.decision import NOTHING, Decision, States
 from volsched.core.fold import ObjectState
-from volsched.core.notices import last_told, notice_event, notice_stream
+from volsched.core.notices import last_told, notice_stream
+from volsched.engine.changes import telling
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.world import World
 from volsched.events.envelope import NewEvent
@@ -26,13 +27,21 @@ def ask_back(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: 
     told = notice_stream("Pod", pod.key, pod.meta.uid, REQUESTED, REQUESTED)
     count, last = last_told(world.states.get(told))
     if count >= MOST_REQUESTS:
-        place = notice_stream("Pod", pod.key, pod.meta.uid, GAVE_UP, GAVE_UP_REMEDY)
-        return [_telling(pod, place, "Warning", GAVE_UP, GAVE_UP_REMEDY, actor, now, once=True)]
+        return [
+            telling(
+                "Pod", pod.key, uid=pod.meta.uid, type_="Warning", reason=GAVE_UP, message=GAVE_UP_REMEDY,
+                component=COMPONENT, actor=actor, now=now, once=True,
+            )
+        ]  # fmt: skip
     if last and last > rfc3339(now - SECONDS_BETWEEN * SECOND):
         return []
     message = f"asked back {', '.join(claims)}: bound where this pod cannot run, and still empty"
     marks = [_marking(world, pod, claim, actor) for claim in claims]
-    return [*marks, _telling(pod, told, "Normal", REQUESTED, message, actor, now)]
+    said = telling(
+        "Pod", pod.key, uid=pod.meta.uid, type_="Normal", reason=REQUESTED, message=message, component=COMPONENT,
+        actor=actor, now=now, place=told,
+    )  # fmt: skip
+    return [*marks, said]
 
 
 def _marking(world: World, pod: Pod, claim: str, actor: str) -> Command:
@@ -46,20 +55,5 @@ def _marking(world: World, pod: Pod, claim: str, actor: str) -> Command:
             # Judged on another version of the claim: the next cycle judges again.
             return NOTHING
         return Decision(events=(NewEvent(stream=stream, type="ClaimChanged", data={"patch": patch}),))
-
-    return Command(actor=actor, streams=(stream,), decide=decide)
-
-
-def _telling(
-    pod: Pod, stream: str, type_: str, reason: str, message: str, actor: str, now: int, *, once: bool = False
-) -> Command:
-    def decide(states: States) -> Decision:
-        if once and stream in states:
-            return NOTHING
-        event = notice_event(
-            states.get(stream), stream, kind="Pod", key=pod.key, uid=pod.meta.uid, type_=type_, reason=reason,
-            message=message, component=COMPONENT, now=rfc3339(now),
-        )  # fmt: skip
-        return Decision(events=(event,))
 
     return Command(actor=actor, streams=(stream,), decide=decide)

@@ -5,7 +5,7 @@ write. On our own log the writes of a sync are one command, so the four writes o
 not at all. Everything is looked at again now and then, so a lost or failed sync is only late.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -42,6 +42,7 @@ from volsched.core.decision import Decision, States
 from volsched.core.fold import ObjectState
 from volsched.core.notices import notice_event, notice_stream
 from volsched.core.objects import ObjectError, create_object, delete_object
+from volsched.engine.changes import key_of
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.world import World
 from volsched.events.catalogue import TITLES
@@ -97,7 +98,7 @@ class Controller:
     """When the lease of whoever else leads runs out."""
     _resync_at: int = 0
 
-    def update(self, streams: Sequence[str] | Mapping[str, None]) -> None:
+    def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
         """Take note of what has changed in the world."""
         for stream in streams:
             noun, key = noun_and_key(stream)
@@ -236,8 +237,8 @@ class Controller:
                 if stream.startswith(prefix) and isinstance(state, ObjectState)
             ]
         if isinstance(request, Create):
-            stream = stream_of(request.kind, _key(request.manifest))
-            uid, now_text = f"pv-{_key(request.manifest)}", rfc3339(now)
+            stream = stream_of(request.kind, key_of(request.manifest))
+            uid, now_text = f"pv-{key_of(request.manifest)}", rfc3339(now)
             event = create_object(
                 self.world.states.get(stream), KINDS[request.kind], request.manifest, uid=uid, now=now_text
             )
@@ -251,7 +252,7 @@ class Controller:
 
     def _update(self, request: Update, sync: _Sync) -> Manifest:
         """As an object store would: a main update leaves the status alone, a status update all the rest."""
-        key = _key(request.manifest)
+        key = key_of(request.manifest)
         held = self._caches.claim(key) if request.kind == CLAIM else self._caches.volume(key)
         old = {} if held is None else held.manifest
         if request.status:
@@ -358,8 +359,3 @@ def _is_at_rest(manifest: Manifest) -> bool:
     """Bound, by our own hand, and nothing asked of it: to look again would only find that."""
     bound = status(manifest).get("phase") == "Bound"
     return bound and not is_being_deleted(manifest) and ROLLBACK not in annotations(manifest)
-
-
-def _key(manifest: Manifest) -> str:
-    names = metadata(manifest)
-    return f"{names['namespace']}/{names['name']}" if names.get("namespace") else str(names["name"])

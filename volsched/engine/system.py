@@ -4,13 +4,14 @@ One thread goes round; each part does a batch, so many pods share a commit. Test
 their own clock, the runner with the machine's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from volsched.cluster.local import LocalCluster
 from volsched.engine.clock import SECOND, Clock, rfc3339
 from volsched.engine.controller import Controller
 from volsched.engine.executor import LEASE, QUEUES, Executor
+from volsched.engine.parts import Part
 from volsched.engine.picture import Picture
 from volsched.engine.recovery import recover
 from volsched.engine.scheduler import Scheduler
@@ -36,6 +37,8 @@ class System:
     controller: Controller
     executor: Executor
     sweep: Sweep
+    parts: Sequence[Part] = ()
+    """What else takes part: node agents, provisioners, workload controllers."""
     bell: Bell | None = None
     """With one, effects are carried out by the workers it wakes, and this process only decides."""
     _sweep_at: int = 0
@@ -50,6 +53,7 @@ class System:
             self._recover_at = None if led else now + RECOVER_AGAIN
         progress = self.catch_up(now)
         progress += self.controller.step(now)
+        progress += sum(part.step(now) for part in self.parts)
         progress += self.catch_up(now)
         progress += self.scheduler.step(now)
         if self.bell is None:
@@ -64,10 +68,13 @@ class System:
 
     def next_due(self) -> int | None:
         """When something becomes due that nobody has to be woken for; None: nothing waits for a time."""
-        waits = [self.scheduler.next_due(), self.controller.next_due()]
+        waits = [part.next_due() for part in self._all()]
         if self.bell is None:
             waits += [self.sweep.next_due(), *(next_due(self.database, queue=queue) for queue in QUEUES)]
         return min((due for due in waits if due is not None), default=None)
+
+    def _all(self) -> tuple[Part, ...]:
+        return (self.scheduler, self.controller, *self.parts)
 
     def _carry_out(self, now: int) -> int:
         progress = sum(self.executor.step(queue, now).done for queue in QUEUES)
@@ -80,8 +87,8 @@ class System:
         """Read on in the log, and let every part know what has changed."""
         changed = self.world.catch_up()
         self.picture.update(changed)
-        self.scheduler.update(changed, now)
-        self.controller.update(changed)
+        for part in self._all():
+            part.update(changed, now)
         return len(changed)
 
 

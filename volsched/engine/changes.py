@@ -1,0 +1,80 @@
+"""Commands that change one object, each conditional on what its writer has seen.
+
+Whoever acts on the world it has read uses these: a write that comes too late is refused (`ObjectError` as the
+outcome), and the writer looks again when the log tells it what happened instead.
+"""
+
+from collections.abc import Callable
+
+from volsched.core.binding.seen import Manifest, metadata
+from volsched.core.decision import NOTHING, Decision, States
+from volsched.core.fold import ObjectState, State
+from volsched.core.notices import notice_event, notice_stream
+from volsched.core.objects import create_object, delete_object, update_object
+from volsched.engine.clock import rfc3339
+from volsched.events.envelope import NewEvent
+from volsched.events.streams import stream_of
+from volsched.model.kinds import KINDS
+from volsched.store.commands import Command
+
+
+def creating(kind: str, manifest: Manifest, *, uid: str, actor: str, now: int) -> Command:
+    """Make the object; refused where there is one of that name."""
+    stream = stream_of(kind, key_of(manifest))
+    return _one(
+        stream, actor, lambda state: create_object(state, KINDS[kind], manifest, uid=uid, now=rfc3339(now))
+    )
+
+
+def updating(kind: str, seen: ObjectState, manifest: Manifest, *, actor: str, status: bool = False) -> Command:
+    """The object as it should be, if it is still as it was seen. A main update leaves the status alone."""
+    wanted = {**manifest, "metadata": {**metadata(manifest), "resourceVersion": str(seen.rv)}}
+    stream = stream_of(kind, key_of(manifest))
+    return _one(
+        stream,
+        actor,
+        lambda state: update_object(state, KINDS[kind], wanted, status=status, by_volume_controller=True),
+    )
+
+
+def deleting(kind: str, seen: ObjectState, *, actor: str, now: int) -> Command:
+    """Delete the object if it is still as it was seen; with finalizers it only learns that it is to go."""
+    key = key_of(seen.manifest or {})
+    uid = metadata(seen.manifest or {}).get("uid")
+    return _one(
+        stream_of(kind, key),
+        actor,
+        lambda state: delete_object(state, KINDS[kind], key, now=rfc3339(now), uid=uid, rv=str(seen.rv)),
+    )
+
+
+def telling(
+    kind: str, key: str, *, uid: str, type_: str, reason: str, message: str, component: str, actor: str, now: int,
+    place: str | None = None, once: bool = False,
+) -> Command:  # fmt: skip
+    """A Kubernetes event about the object. Said again it is counted; with `once`, it is not said again."""
+    stream = place or notice_stream(kind, key, uid, reason, message)
+
+    def decide(state: State | None) -> NewEvent | None:
+        if once and state is not None:
+            return None
+        return notice_event(
+            state, stream, kind=kind, key=key, uid=uid, type_=type_, reason=reason, message=message,
+            component=component, now=rfc3339(now),
+        )  # fmt: skip
+
+    return _one(stream, actor, decide)
+
+
+def key_of(manifest: Manifest) -> str:
+    """`name` or `namespace/name`."""
+    names = metadata(manifest)
+    return f"{names['namespace']}/{names['name']}" if names.get("namespace") else str(names["name"])
+
+
+def _one(stream: str, actor: str, decide: Callable[[State | None], NewEvent | None]) -> Command:
+    def decided(states: States) -> Decision:
+        event = decide(states.get(stream))
+        return NOTHING if event is None else Decision(events=(event,))
+
+    return Command(actor=actor, streams=(stream,), decide=decided)
