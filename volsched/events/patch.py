@@ -36,6 +36,9 @@ def difference(old: Json, new: Json) -> dict[str, Any]:
     patch: dict[str, Any] = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)
+        if before is value and value is not None:
+            # Most of what is written anew is shared with what was there.
+            continue
         if isinstance(value, dict) and isinstance(before, dict):
             below = difference(before, value)
             if below:

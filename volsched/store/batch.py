@@ -1,7 +1,7 @@
 """What one transaction has decided so far: states as they are read, events as they get their place in the log."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection
@@ -109,12 +109,19 @@ def _load_noun(
 
 
 def load(database: Database, connection: Connection, batch: Batch, streams: Iterable[str]) -> None:
-    missing = {stream for stream in streams if stream not in batch.loaded}
+    missing: list[str] = []
+    for stream in dict.fromkeys(streams):
+        if stream not in batch.loaded:
+            batch.loaded.add(stream)
+            known = database.recent.get(stream)
+            if known is None:
+                missing.append(stream)
+            else:
+                batch.states[stream] = known
     if missing:
         states, versions = load_states(database, connection, missing)
         batch.states |= states
         batch.versions |= versions
-        batch.loaded |= missing
 
 
 def stage(
@@ -127,8 +134,7 @@ def stage(
     for position, new in enumerate(new_events, start=batch.head.position + 1):
         state = states.get(new.stream, batch.states.get(new.stream))
         version = (batch.versions.get(new.stream, 0) if state is None else state.version) + 1
-        caused = new if cause is None or new.cause is not None else replace(new, cause=cause)
-        event = place(caused, actor, batch.now, position, version, previous)
+        event = place(new, actor, batch.now, position, version, previous, cause)
         states[new.stream] = evolve(
             state, type_=new.type, version=version, position=position, at=batch.now, data=new.data
         )
@@ -137,9 +143,15 @@ def stage(
     return events, states
 
 
-def place(new: NewEvent, actor: str, at: int, position: int, version: int, previous: bytes) -> Event:
-    """The event at its place in the log, checked against the catalogue and linked to the one before."""
-    stream, type_, cause, binding = new.stream, new.type, new.cause, new.binding
+def place(
+    new: NewEvent, actor: str, at: int, position: int, version: int, previous: bytes, cause: int | None = None
+) -> Event:
+    """The event at its place in the log, checked against the catalogue and linked to the one before.
+
+    `cause` is that of an event which names none itself.
+    """
+    stream, type_, binding = new.stream, new.type, new.binding
+    cause = cause if new.cause is None else new.cause
     if not stream.isprintable() or not (binding is None or binding.isprintable()):
         raise CatalogueError(f"{stream!r} and {binding!r} may not hold control characters")
     schema = check_payload(type_, stream.partition("/")[0], new.data).schema

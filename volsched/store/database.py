@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 
 from volsched.store.dialects import Dialect, dialect_of
 from volsched.store.errors import ConnectionLostError, IntegrityBrokenError, NotMigratedError, StoreError
+from volsched.store.recent import Recent
 
 DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 MIGRATE = "run: volsched migrate"
@@ -31,6 +33,7 @@ MISHAPS: tuple[tuple[str, type[StoreError], str], ...] = (
 class Database:
     engine: Engine
     dialect: Dialect
+    recent: Recent = field(default_factory=Recent, compare=False)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -54,6 +57,14 @@ class Database:
         """A transaction for changes of tables."""
         with _explained(self.engine, self.dialect), self.engine.connect() as connection, connection.begin():
             yield connection
+
+    @property
+    def place(self) -> str:
+        """Where the store is, in the same words for every process on the machine, and without secrets."""
+        url = self.engine.url
+        if self.engine.dialect.name == "sqlite":
+            return str(Path(url.database or "").resolve())
+        return f"{url.host}:{url.port}/{url.database}"
 
     @property
     def refusals(self) -> tuple[type[Exception], ...]:

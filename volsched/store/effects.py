@@ -24,20 +24,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from pydantic_core import from_json
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
+    CompoundSelect,
     Connection,
     Select,
     bindparam,
     delete,
     func,
     insert,
+    literal,
     select,
     tuple_,
+    union_all,
     update,
 )
 
@@ -291,11 +295,8 @@ def next_due(database: Database, *, queue: str) -> int | None:
 
 def due_queues(database: Database, queues: Iterable[str], *, now: int) -> list[str]:
     """In which of these queues something can be claimed now."""
-    ready = (effects.c.state == EffectState.READY) & (effects.c.due <= now)
-    abandoned = (effects.c.state == EffectState.LEASED) & (effects.c.lease_until < now)
-    some = select(effects.c.key).where(ready | abandoned, _FIRST_OF_LANE).limit(1)
     with database.read() as connection:
-        return [it for it in queues if connection.execute(some.where(effects.c.queue == it)).first() is not None]
+        return list(connection.execute(_some_due(tuple(queues)), {"now": now}).scalars())
 
 
 _mate = effects.alias("mate")
@@ -322,6 +323,15 @@ def _claimable() -> Iterator[Select[Any]]:
     for condition, order in ranges:
         found = select(effects).where(effects.c.queue == bindparam("queue"), condition, _FIRST_OF_LANE)
         yield found.order_by(*order).limit(bindparam("room")).with_for_update(of=effects, skip_locked=True)
+
+
+@cache
+def _some_due(queues: tuple[str, ...]) -> CompoundSelect[Any]:
+    now: BindParameter[int] = bindparam("now")
+    ready = (effects.c.state == EffectState.READY) & (effects.c.due <= now)
+    abandoned = (effects.c.state == EffectState.LEASED) & (effects.c.lease_until < now)
+    some = select(effects.c.key).where(ready | abandoned, _FIRST_OF_LANE)
+    return union_all(*(select(literal(it)).where(some.where(effects.c.queue == it).exists()) for it in queues))
 
 
 # Built once: to build a statement costs several times what an empty queue takes to answer it.

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, select, text, union
 
-from volsched.core.binding.saga import context_of, fail
+from volsched.core.binding.saga import context_of, fail, goes_on
 from volsched.core.binding.seen import claim_of, manifest_of
 from volsched.core.decision import Decision, States
 from volsched.core.fold import BindingState
@@ -79,6 +79,8 @@ def _advance(batch: Batch, binding: str, fresh: Mapping[str, int], react: Reacti
         events, states = stage(batch, REACTION, decision.events, cause)
         batch.take(events, states, decision.effects)
         last = events[-1].position
+        if not goes_on(batch.states.get(f"{BINDING}/{binding}")):
+            break
     return last
 
 

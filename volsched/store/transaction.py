@@ -67,12 +67,15 @@ def _execute(database: Database, commands: Sequence[Command], now: int, react: R
     try:
         with database.write() as connection:
             head = lock_head(database, connection)
+            began = head.position, head.hash
+            database.recent.catch_up(connection, began)
             batch = Batch(head, max(now, head.at))
             load(database, connection, batch, (stream for command in commands for stream in command.streams))
             guards = _Guards.load(database, connection, commands)
             outcomes = [_attempt(batch, guards, command) for command in commands]
             react_to(database, connection, batch, react)
             write(database, connection, batch)
+            database.recent.keep(began, (batch.head.position, batch.head.hash), batch.states)
             if batch.events:
                 mark = Mark(batch.head.position, batch.head.hash)
             reach("commit.before")
