@@ -11,7 +11,7 @@ from tests.property.clusters import Cluster, clusters
 from volsched.core.attach import attach_budget, attach_id
 from volsched.core.claims import classify_claims, selected_node
 from volsched.core.filtering import find_pod_volumes
-from volsched.core.matching import Search, matching_volumes
+from volsched.core.matching import Search, find_matching_volume, matching_volumes
 from volsched.core.profile import PARITY, VOLSCHED
 from volsched.core.snapshot import Snapshot
 from volsched.model.selectors import topology_allows
@@ -156,3 +156,14 @@ def test_profiles_agree_where_greedy_serves_every_claim_from_volumes(cluster: Cl
         theirs = find_pod_volumes(snapshot, cluster.pod, found, node, profile=PARITY)
         if theirs.fits and not theirs.provisions:
             assert find_pod_volumes(snapshot, cluster.pod, found, node, profile=VOLSCHED) == theirs
+
+
+@given(clusters())
+@settings(max_examples=200, deadline=None)
+def test_the_volume_found_first_is_the_best_of_all_that_match(cluster: Cluster) -> None:
+    """A search looks at the smallest volumes first and stops; which one it finds must not depend on that."""
+    snapshot = cluster.snapshot
+    volumes = sorted(snapshot.stored_volumes.values(), key=lambda volume: volume.name)
+    for claim, node in product(snapshot.stored_claims.values(), snapshot.nodes.values()):
+        search = Search(claim=claim, node=node, taken={volume.name for volume in volumes[::3]})
+        assert find_matching_volume(search, volumes) == matching_volumes(search, volumes).best

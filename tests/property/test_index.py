@@ -1,16 +1,22 @@
 """The index decides as the un-indexed rules do, whatever has happened before."""
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.property.clusters import Cluster, clusters
-from tests.unit.index.streams import Stream
+from tests.unit.index.streams import NODES, Stream
 from volsched.core.cycle import Attempt, attempt
+from volsched.core.plugins.plugin import Plugin, Prepared
+from volsched.core.plugins.registry import Enabled
 from volsched.core.profile import PARITY, VOLSCHED, Profile
+from volsched.core.snapshot import Snapshot
+from volsched.core.status import Code, Status
 from volsched.index import Index
+from volsched.model.workloads import Pod
 
 seeds = st.integers(0, 2**48)
 # A smaller seed is no simpler stream: a failing one is reported as it is.
@@ -21,9 +27,9 @@ def outcome(made: Attempt) -> object:
     """What a scheduler acts on and a user reads."""
     chosen = made.chosen
     if chosen is None:
-        return made.status
-    answer = chosen.answer
-    return made.status, chosen.node, chosen.score, chosen.status, answer.bindings, answer.provisions
+        return made.status, made.rejectors, dict(made.refused)
+    answer, scores = chosen.answer, dict(chosen.scores)
+    return made.status, chosen.node, chosen.score, scores, chosen.status, answer.bindings, answer.provisions
 
 
 def decisions_agree(seed: int, profile: Profile, *, turns: int) -> None:
@@ -33,8 +39,11 @@ def decisions_agree(seed: int, profile: Profile, *, turns: int) -> None:
     terse = replace(profile, explains=False)
     for turn in range(turns):
         wanting = stream.ask(turn)
-        made, wanted = index.decide(wanting), attempt(stream.world.snapshot, wanting, profile=terse)
+        avoid = stream.random.sample(NODES, 2) if stream.random.random() < 0.1 else ()
+        made = index.decide(wanting, avoid=avoid)
+        wanted = attempt(stream.world.snapshot, wanting, profile=terse, avoid=avoid)
         assert outcome(made) == outcome(wanted), f"seed {seed}, turn {turn}"
+        assert set(made.runners_up) <= set(wanted.runners_up), f"seed {seed}, turn {turn}"
         if stream.random.random() < 0.5:
             stream.assume(wanting, wanted, profile)
         for _ in range(stream.random.randint(0, 4)):
@@ -51,6 +60,31 @@ def test_the_index_decides_as_the_rules_do_after_every_event(seed: int) -> None:
 @settings(max_examples=600, deadline=None, phases=PHASES)
 def test_the_index_decides_as_the_rules_do_in_parity(seed: int) -> None:
     decisions_agree(seed, PARITY, turns=6)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A plugin as somebody else may have written it: the index knows nothing of what it does."""
+
+    plugin: Plugin
+
+    @property
+    def name(self) -> str:
+        return self.plugin.name
+
+    def prefilter(self, snapshot: Snapshot, pod: Pod) -> tuple[Status, Prepared | None]:
+        return self.plugin.prefilter(snapshot, pod)
+
+
+def unknown(plugins: Iterable[Enabled]) -> tuple[Enabled, ...]:
+    return tuple(Enabled(Unknown(it.plugin), it.weight) for it in plugins)
+
+
+@given(seeds)
+@settings(max_examples=60, deadline=None, phases=PHASES)
+def test_a_plugin_that_the_index_knows_nothing_of_is_asked_about_every_node(seed: int) -> None:
+    before, after = unknown(VOLSCHED.before_volumes), unknown(VOLSCHED.after_volumes)
+    decisions_agree(seed, replace(VOLSCHED, before_volumes=before, after_volumes=after), turns=6)
 
 
 @given(seeds)
@@ -76,6 +110,19 @@ def test_an_index_that_remembers_decides_as_one_that_was_just_built(seed: int, p
         stream.assume(wanting, made, profile)
         for _ in range(stream.random.randint(0, 4)):
             stream.step()
+
+
+@given(seeds, st.sampled_from([VOLSCHED, PARITY]))
+@settings(max_examples=150, deadline=None, phases=PHASES)
+def test_as_many_nodes_would_do_as_the_rules_let_pass(seed: int, profile: Profile) -> None:
+    index = Index(profile=profile)
+    stream = Stream(seed, index)
+    for turn in range(4):
+        wanting = stream.ask(turn)
+        wanted = attempt(stream.world.snapshot, wanting, profile=replace(profile, explains=False))
+        if wanted.status.code is not Code.ERROR:
+            assert index.feasible(wanting) == len(wanted.fitting), f"seed {seed}, turn {turn}"
+        stream.assume(wanting, wanted, profile)
 
 
 @given(clusters(), st.sampled_from([VOLSCHED, PARITY]))

@@ -76,7 +76,7 @@ class NodeAnswer:
 
 def prefilter(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> tuple[Status, PodClaims]:
     """Once per cycle: may the pod go anywhere, and what does each of its claims need."""
-    uses = list(claim_uses(pod))
+    uses = claim_uses(pod)
     if not uses:
         return SKIP, PodClaims()
     for use in uses:
@@ -84,7 +84,7 @@ def prefilter(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> tuple[Status
         if refusal is not None:
             return Status(Code.UNRESOLVABLE, (refusal,)), PodClaims()
     try:
-        claims = classify_claims(snapshot, pod, once=profile.claims_count_once)
+        claims = classify_claims(snapshot, pod, once=profile.claims_count_once, uses=uses)
     except AttemptError as error:
         return Status(Code.ERROR, (str(error),)), PodClaims()
     if claims.immediate:
@@ -112,17 +112,22 @@ def _claim_refusal(snapshot: Snapshot, pod: Pod, use: ClaimUse, profile: Profile
 
 
 def find_pod_volumes(
-    snapshot: Snapshot, pod: Pod, claims: PodClaims, node: Node, *, profile: Profile
+    snapshot: Snapshot, pod: Pod, claims: PodClaims, node: Node, *, profile: Profile, limited: bool = True
 ) -> NodeAnswer:
-    """The answer for one node. An error fails the whole attempt, and nothing found so far is kept."""
+    """The answer for one node. An error fails the whole attempt, and nothing found so far is kept.
+
+    `limited`: drivers of the pod's volumes, or of the candidates, may have an attach limit; else none is counted.
+    """
     try:
         misplaced = check_bound_claims(snapshot, claims.bound, node, profile=profile)
-        slots = attach_budget(snapshot, pod, node) if profile.attach_limits else {}
+        slots = attach_budget(snapshot, pod, node) if limited and profile.attach_limits else {}
         served = serve_claims(snapshot, claims, node, profile=profile, slots=slots)
         if served.rejections and slots:
             served = _blame_limits(served, serve_claims(snapshot, claims, node, profile=profile, slots={}))
     except AttemptError as error:
         return NodeAnswer(error=str(error))
+    if misplaced is None and not served.rejections:
+        return NodeAnswer(bindings=served.bindings, provisions=served.provisions)
     deciding = [rejection for rejection in (misplaced, *served.rejections[:1]) if rejection is not None]
     found = {rejection.reason for rejection in deciding}
     return NodeAnswer(

@@ -5,8 +5,10 @@ delayed classes to the scheduler. A volume that names the claim already goes bef
 them all where it cannot reach the node.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from volsched.core.attach import attach_id
 from volsched.core.rejections import Failure, Miss, Rule
@@ -20,7 +22,8 @@ from volsched.model.workloads import Node
 NEAREST_MISSES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen, though nobody changes it: made for every claim, in a third of the time that a frozen one takes.
+@dataclass(slots=True, kw_only=True)
 class Search:
     """One search for a claim: where, and what is out of the question."""
 
@@ -43,11 +46,49 @@ class Matches:
     @property
     def best(self) -> Volume | None:
         """The smallest that fits; ties go to the smallest name."""
-        return min(self.volumes, key=lambda volume: (volume.size, volume.name), default=None)
+        return min(self.volumes, key=lambda volume: (volume.size.nano, volume.name), default=None)
+
+
+NO_MATCHES = Matches(())
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """Volumes made ready for several searches, so that sizes are compared before the rules, which cost more."""
+
+    claimed: tuple[Volume, ...]
+    """Those that name a claim, in name order."""
+    free: tuple[tuple[int, str, Volume], ...]
+    """(size, name, volume) of the others, in this order."""
+
+
+def supply_of(volumes: Iterable[Volume]) -> Supply:
+    claimed: list[Volume] = []
+    free: list[tuple[int, str, Volume]] = []
+    for volume in volumes:
+        if volume.claim_ref is not None:
+            claimed.append(volume)
+        else:
+            free.append((volume.size.nano, volume.meta.name, volume))
+    free.sort()
+    return Supply(tuple(claimed), tuple(free))
 
 
 def find_matching_volume(search: Search, volumes: Iterable[Volume]) -> Volume | None:
-    return matching_volumes(search, volumes).best
+    return best_of(search, supply_of(volumes))
+
+
+def best_of(search: Search, supply: Supply) -> Volume | None:
+    """The one that names the claim, or the smallest free one that fits; ties go to the smallest name."""
+    check_selector(search.claim)
+    pinned = matching_volumes(search, supply.claimed) if supply.claimed else NO_MATCHES
+    if pinned.pinned:
+        return pinned.best
+    large_enough = bisect_left(supply.free, (search.claim.size.nano,))
+    for _, _, volume in islice(supply.free, large_enough, None):
+        if next(failed_rules(search, volume), None) is None:
+            return volume
+    return None
 
 
 def matching_volumes(search: Search, volumes: Iterable[Volume]) -> Matches:
@@ -56,7 +97,7 @@ def matching_volumes(search: Search, volumes: Iterable[Volume]) -> Matches:
     found: list[Volume] = []
     for volume in volumes:
         failed = next(failed_rules(search, volume), None)
-        if is_bound_to(volume, search.claim):
+        if volume.claim_ref is not None and is_bound_to(volume, search.claim):
             if failed is None:
                 return Matches((volume,), pinned=True)
             if failed is Rule.NODE_AFFINITY:
@@ -89,26 +130,26 @@ def check_selector(claim: Claim) -> None:
 
 def failed_rules(search: Search, volume: Volume) -> Iterator[Rule]:
     """Every rule the volume fails, in the order of the reference; the first one is why it is passed over."""
-    claim, node = search.claim, search.node
+    claim, node, meta = search.claim, search.node, volume.meta
     prebound = volume.claim_ref is not None and is_bound_to(volume, claim)
-    if volume.name in search.taken:
+    if meta.name in search.taken:
         yield Rule.NOT_TAKEN
     if volume.claim_ref is not None and not prebound:
         yield Rule.UNCLAIMED
-    if volume.size < claim.size:
+    if volume.size.nano < claim.size.nano:
         yield Rule.CAPACITY
     if volume.mode != claim.mode:
         yield Rule.VOLUME_MODE
     if (volume.attributes_class or "") != (claim.attributes_class or ""):
         yield Rule.ATTRIBUTES_CLASS
-    if volume.meta.being_deleted:
+    if meta.being_deleted:
         yield Rule.NOT_DELETED
     if not prebound:
         if node is None and search.delay_binding:
             yield Rule.LEFT_TO_SCHEDULER
         if volume.phase != AVAILABLE:
             yield Rule.PHASE
-        if claim.selector is not None and not label_selector_matches(claim.selector, volume.meta.labels):
+        if claim.selector is not None and not label_selector_matches(claim.selector, meta.labels):
             yield Rule.SELECTOR
         if volume.class_name != claim.class_name:
             yield Rule.CLASS
@@ -122,7 +163,7 @@ def failed_rules(search: Search, volume: Volume) -> Iterator[Rule]:
         attached_as = attach_id(volume)
         if attached_as is not None and attached_as.driver in search.full_drivers:
             yield Rule.ATTACH_LIMIT
-    if not set(claim.access_modes) <= set(volume.access_modes):
+    if not set(claim.access_modes).issubset(volume.access_modes):
         yield Rule.ACCESS_MODES
 
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from volsched.core.migration import translate
+from volsched.core.plugins.registry import AFTER_VOLUMES, BEFORE_VOLUMES, Enabled
 from volsched.model.quantity import Quantity
 from volsched.model.storage import CSINode, Volume
 
@@ -76,6 +77,11 @@ class Profile:
     """Rewrites an in-tree volume's affinity for a node on which its plugin has moved to CSI."""
     scoring: ScoringPolicy
     shape: tuple[ShapePoint, ...] = SPREAD
+    before_volumes: tuple[Enabled, ...] = ()
+    """The other constraints of a pod, in the order in which a node is asked: those that come before volumes."""
+    after_volumes: tuple[Enabled, ...] = ()
+    volume_weight: int = 1
+    """What a point of the volumes' score counts, next to those of the plugins."""
 
     def __post_init__(self) -> None:
         problem = shape_problem(self.shape)
@@ -116,6 +122,8 @@ VOLSCHED = Profile(
     explains=True,
     translate=None,
     scoring=ScoringPolicy.SEED,
+    before_volumes=BEFORE_VOLUMES,
+    after_volumes=AFTER_VOLUMES,
 )
 
 PROFILES = {profile.name: profile for profile in (PARITY, VOLSCHED)}

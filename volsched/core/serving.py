@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from volsched.core.assignment import Option, best_assignment, volume_options
 from volsched.core.claims import PodClaims, selected_node
-from volsched.core.matching import find_matching_volume, matching_volumes
+from volsched.core.matching import best_of, matching_volumes, supply_of
 from volsched.core.places import Place, Plan, slots_after
 from volsched.core.profile import Profile
 from volsched.core.provisioning import Provision, check_provisions
@@ -45,17 +45,21 @@ def serve_claims(
     for claim in committed:
         if selected_node(claim) != node.name:
             return Served(rejections=(committed_elsewhere(claim, node),))
-    to_match = sorted(
-        (claim for claim in claims.delayed if selected_node(claim) is None),
-        key=lambda claim: claim.size,
-        reverse=profile.largest_claim_first,
-    )
+    to_match = in_serving_order(claims.delayed, profile)
     plan = _greedy(place, to_match)
     served = _completed(place, claims.bound, committed, plan)
-    if profile.exact_matching and (served.rejections or any(volume is None for _, volume in plan)):
+    # Where nobody found a volume while all were still there, no other order finds one.
+    if profile.exact_matching and served.bindings and (served.rejections or len(served.bindings) < len(plan)):
         better = _exact(place, to_match, committed)
         served = served if better is None else _completed(place, claims.bound, committed, better)
     return served
+
+
+def in_serving_order(claims: Sequence[Claim], profile: Profile) -> list[Claim]:
+    """The claims that look for a volume, as they are served one after the other."""
+    waiting = [claim for claim in claims if selected_node(claim) is None]
+    waiting.sort(key=lambda claim: claim.size.nano, reverse=profile.largest_claim_first)
+    return waiting
 
 
 def _completed(place: Place, bound: Sequence[Claim], committed: Sequence[Claim], plan: Plan) -> Served:
@@ -69,7 +73,7 @@ def _completed(place: Place, bound: Sequence[Claim], committed: Sequence[Claim],
     if provisions.rejection is not None:
         rejections = unserved(place, provisions.rejection, plan, left) if place.profile.explains else ()
         return Served(bindings=bindings, rejections=rejections or (provisions.rejection,))
-    driver = next((driver for driver, free in left.items() if free < 0), None)
+    driver = next((driver for driver, free in left.items() if free < 0), None) if left else None
     if driver is not None:
         using = [*bound, *(binding.claim for binding in bindings)]
         return Served(bindings=bindings, rejections=(overdrawn(place, driver, using),))
@@ -77,15 +81,19 @@ def _completed(place: Place, bound: Sequence[Claim], committed: Sequence[Claim],
 
 
 def _bindings(plan: Plan) -> tuple[StaticBinding, ...]:
-    return tuple(StaticBinding(claim, volume) for claim, volume in plan if volume is not None)
+    return tuple([StaticBinding(claim, volume) for claim, volume in plan if volume is not None])
 
 
 def _greedy(place: Place, claims: Sequence[Claim]) -> Plan:
     plan: Plan = []
+    given: list[Volume] = []
+    supplies = {name: supply_of(place.candidates[name]) for name in {claim.class_name for claim in claims}}
     for claim in claims:
-        given = [volume for _, volume in plan if volume is not None]
         search = place.search(claim, taken=given, slots=slots_after(place.slots, given))
-        plan.append((claim, find_matching_volume(search, place.candidates[claim.class_name])))
+        found = best_of(search, supplies[claim.class_name])
+        plan.append((claim, found))
+        if found is not None:
+            given.append(found)
     return plan
 
 

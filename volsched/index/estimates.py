@@ -4,8 +4,9 @@ An estimate only proposes: a node is chosen on the word of the rules alone. What
 never too low and that nothing is called hopeless that is not.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from volsched.core.profile import SPREAD, Profile, ScoringPolicy
 from volsched.core.scoring import MAX_SCORE, rounded_mean, shape_score, utilization
@@ -13,6 +14,7 @@ from volsched.index.groups import Region, greedy
 from volsched.index.question import Errand, Question
 from volsched.index.ranking import Census, Estimate, Ranking, Stock, Worth
 from volsched.index.rooms import Facts, Rooms
+from volsched.index.shared import Shape, Sizes
 from volsched.model.quantity import NANO, Quantity
 
 BEST_PROVISION = 49
@@ -50,9 +52,7 @@ def ranked_in(question: Question, region: Region, profile: Profile) -> Ranked | 
         # Other arithmetic than that of the estimates below.
         return None
     errand = question.errands[0]
-    if len(errand.wants) < len(question.claims.delayed) or any(want.named_by for want in errand.wants):
-        return None
-    if region.shared[0] or region.shared_rooms:
+    if not question.plain or region.shared[0] or region.shared_rooms:
         return None
     stocked = bool(errand.shelf.census.stocks) and any(want.fitting for want in errand.wants)
     roomy = [rooms for rooms in question.rooms if rooms.census.stocks]
@@ -68,13 +68,11 @@ def ranked_in(question: Question, region: Region, profile: Profile) -> Ranked | 
 
 
 def _stock_ranking(errand: Errand, provisionable: bool, publishes: bool, profile: Profile) -> Ranking:
-    shape: Hashable = (tuple((want.size, want.fitting) for want in errand.wants), provisionable, publishes)
-    provision = BEST_PROVISION if publishes else 0
-    alike = len({want.fitting for want in errand.wants}) == 1
+    wanted, provision = errand.shape, BEST_PROVISION if publishes else 0
     scaled = [50 * -(-want.size // NANO) for want in errand.wants]
 
     def estimate(stock: Stock) -> Estimate:
-        taken = greedy(errand, stock.content)
+        taken = greedy(wanted, stock.content)
         if taken is not None:
             if len(taken) == 1:
                 return Worth.SERVES, 50 + scaled[0] // max(1, -(-taken[0] // NANO))
@@ -82,15 +80,15 @@ def _stock_ranking(errand: Errand, provisionable: bool, publishes: bool, profile
             return Worth.SERVES, rounded_mean(scores)
         best = best_scores(profile, errand, stock.content)
         # Claims that may use the same volumes, but for size, are served one after the other or not at all.
-        if not provisionable and (alike or None in best):
+        if not provisionable and (None in best or len({fitting for _, fitting in wanted}) == 1):
             return Worth.HOPELESS, 0
         return Worth.UNCLEAR, rounded_mean([provision if score is None else score for score in best])
 
-    return errand.shelf.census.ranking(shape, estimate)
+    return errand.shelf.census.ranking((wanted, provisionable, publishes), estimate)
 
 
 def _room_ranking(errand: Errand, rooms: Rooms, profile: Profile) -> Ranking:
-    sizes = tuple(_bytes(profile, want.size) for want in errand.wants)
+    sizes = tuple(_bytes(want.size, profile.int64_sizes) for want in errand.wants)
     exact = tuple(-(-want.size // NANO) for want in errand.wants)
     most, whole = max(sizes), sum(exact)
 
@@ -109,7 +107,7 @@ def _room_ranking(errand: Errand, rooms: Rooms, profile: Profile) -> Ranking:
             return Worth.SERVES, PROVISION_SCORES[utilization(most, free)]
         return Worth.SERVES, rounded_mean([PROVISION_SCORES[utilization(size, free)] for size in sizes])
 
-    return rooms.census.ranking(exact, estimate)
+    return rooms.census.ranking(exact, estimate, lambda: rooms.ladder.survey(estimate))
 
 
 def best_scores(profile: Profile, errand: Errand, sizes: Sequence[tuple[int, int]]) -> list[int | None]:
@@ -117,7 +115,8 @@ def best_scores(profile: Profile, errand: Errand, sizes: Sequence[tuple[int, int
     found: list[int | None] = []
     for want in errand.wants:
         size = next((size for size, pool in sizes if size >= want.size and pool in want.fitting), None)
-        found.append(None if size is None else static_score(profile, want.size, size))
+        int64_sizes = profile.int64_sizes
+        found.append(None if size is None else static_score(want.size, size, int64_sizes=int64_sizes))
     return found
 
 
@@ -135,10 +134,21 @@ def bound_of(profile: Profile, question: Question, sizes: Sequence[Sequence[tupl
     return rounded_mean(scores)
 
 
-def static_score(profile: Profile, wanted: int, size: int) -> int:
+# The same few volumes are met at every decision of a shape, whichever of equal ones was taken by the last.
+@lru_cache(maxsize=4096)
+def served_scores(shape: Shape, sizes: Sizes, *, int64_sizes: bool) -> tuple[int, ...] | None:
+    """The scores of claims of which each gets the smallest volume that is left; None if one gets none."""
+    taken = greedy(shape, sizes)
+    if taken is None:
+        return None
+    pairs = zip(shape, taken, strict=True)
+    return tuple(static_score(wanted, size, int64_sizes=int64_sizes) for (wanted, _), size in pairs)
+
+
+def static_score(wanted: int, size: int, *, int64_sizes: bool) -> int:
     """The rules' score of one claim on one volume, said again: to ask them costs ten times as much."""
-    return 50 + 50 * _bytes(profile, wanted) // max(1, _bytes(profile, size))
+    return 50 + 50 * _bytes(wanted, int64_sizes) // max(1, _bytes(size, int64_sizes))
 
 
-def _bytes(profile: Profile, nano: int) -> int:
-    return profile.bytes_of(Quantity(nano)) if profile.int64_sizes else -(-nano // NANO)
+def _bytes(nano: int, int64_sizes: bool) -> int:
+    return Quantity(nano).int64_value() if int64_sizes else -(-nano // NANO)

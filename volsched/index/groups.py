@@ -1,16 +1,16 @@
 """Groups of nodes that must get the same verdict: equal in every set of nodes that matters, with equal stocks."""
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 
 from volsched.index.nodes import positions
 from volsched.index.question import Errand, Question
 from volsched.index.ranking import Census, Stock
+from volsched.index.shared import Few, Shape, Sizes
 
-Sizes = list[tuple[int, int]]
-"""(size, pool) in serving order."""
 NOTHING = Census()
 Digest = tuple[tuple[int, ...], ...]
 
@@ -38,25 +38,41 @@ class Group:
 
 
 def regions(question: Question, everyone: int) -> list[Region]:
+    return [_region(question, part) for part in _parts(everyone, question.masks)]
+
+
+# The sets that tell nodes apart are the same for one pod after the other, until a node changes.
+@lru_cache(maxsize=64)
+def _parts(everyone: int, masks: tuple[int, ...]) -> tuple[int, ...]:
+    """All sets of nodes that no mask divides."""
     parts = [everyone] if everyone else []
-    for mask in dict.fromkeys(question.masks):
+    for mask in dict.fromkeys(masks):
         halves = ((part & mask, part & ~mask) for part in parts)
         parts = [half for pair in halves for half in pair if half]
-    return [_region(question, part) for part in parts]
+    return tuple(parts)
 
 
 def _region(question: Question, mask: int) -> Region:
     shared = []
     for errand in question.errands:
-        # Sorted with their names, which decide between volumes of one size.
-        reached = sorted(row for domain, rows in errand.shared.items() if not mask & ~domain.mask for row in rows)
-        shared.append([(size, pool) for size, _, pool in reached])
-    rooms = any(not mask & ~domain.mask for held in question.rooms for domain in held.shared)
-    return Region(mask, tuple(shared), rooms)
+        # Of a domain, which is one of the masks, a region has all nodes or none.
+        reached = [few for domain, few in errand.shared.items() if mask & domain.mask]
+        shared.append(reached[0].sizes if len(reached) == 1 else _merged(reached))
+    rooms = [domain for held in question.rooms for domain in held.shared if mask & domain.mask]
+    return Region(mask, tuple(shared), bool(rooms))
+
+
+def _merged(reached: list[Few]) -> Sizes:
+    # Sorted with their names, which decide between volumes of one size.
+    rows = sorted([row for few in reached for row in few.rows])
+    return tuple([(size, pool) for size, _, pool in rows])
 
 
 def groups(question: Question, region: Region) -> Iterator[Group]:
     """The region split by the nodes' own stocks and rooms."""
+    if not any(errand.shelf.census.stocks for errand in question.errands) and not question.rooms:
+        yield Group(region, region.mask, (None,) * len(question.errands))
+        return
     parts = [Group(region, region.mask)]
     for errand in question.errands:
         useful = any(want.fitting for want in errand.wants)
@@ -112,23 +128,23 @@ def _is_mixed(group: Group) -> bool:
     return False
 
 
-def sizes_of(group: Group, place: int) -> Sequence[tuple[int, int]]:
+def sizes_of(group: Group, place: int) -> Sizes:
     """What the nodes of the group have for the errand at that place."""
     stock, shared = group.stocks[place], group.region.shared[place]
     if stock is None:
         return shared
     # By size alone, and stable: both are in serving order, and where they tie, only one pool is involved.
-    return sorted([*stock.content, *shared], key=itemgetter(0)) if shared else stock.content
+    content: Sizes = stock.content
+    return tuple(sorted([*content, *shared], key=itemgetter(0))) if shared else content
 
 
-def greedy(errand: Errand, sizes: Sequence[tuple[int, int]]) -> list[int] | None:
+def greedy(shape: Shape, sizes: Sizes) -> list[int] | None:
     """The sizes that the wants get one after the other, each the smallest that fits; None if one gets none."""
     taken: list[int] = []
     given: list[int] = []
     end = len(sizes)
-    for want in errand.wants:
-        fitting = want.fitting
-        at = bisect_left(sizes, (want.size,))
+    for wanted, fitting in shape:
+        at = bisect_left(sizes, (wanted,))
         while at < end and (at in given or sizes[at][1] not in fitting):
             at += 1
         if at == end:
@@ -138,7 +154,16 @@ def greedy(errand: Errand, sizes: Sequence[tuple[int, int]]) -> list[int] | None
     return taken
 
 
-def digest(errand: Errand, sizes: Sequence[tuple[int, int]], *, limited: bool) -> tuple[int, ...]:
+def digest_of(question: Question, group: Group) -> Hashable:
+    """Groups of one region with the same digest are all refused, for the same reasons, or all of them will do."""
+    if group.key is not None:
+        return group.key
+    limited = question.limited
+    found = [_digest(it, sizes_of(group, place), limited=limited) for place, it in enumerate(question.errands)]
+    return tuple(found), group.rooms
+
+
+def _digest(errand: Errand, sizes: Sizes, *, limited: bool) -> tuple[int, ...]:
     """Which wants each volume may serve, in serving order: all that feasibility depends on.
 
     Of volumes that may serve the same wants (and take slots of the same driver) only as many as there are wants.

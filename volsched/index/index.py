@@ -1,21 +1,34 @@
 """The index: objects in, decisions out."""
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
 
-from volsched.core.cycle import Attempt, attempt, no_node
+from volsched.core.claims import PodClaims
+from volsched.core.cycle import (
+    VOLUME_BINDING,
+    VOLUME_ZONE,
+    Attempt,
+    Refusal,
+    attempt,
+    no_node,
+    refused_pod,
+)
 from volsched.core.filtering import prefilter
 from volsched.core.migration import CSI_ZONE_KEYS
 from volsched.core.profile import VOLSCHED, Profile
 from volsched.core.snapshot import Snapshot
-from volsched.core.zones import ZoneRule, volume_zone_filter, volume_zone_prefilter
+from volsched.core.zones import ZoneRule, volume_zone_prefilter
 from volsched.index.contents import Contents
-from volsched.index.judging import Judge, terse, without_volumes
-from volsched.index.question import ask
+from volsched.index.counting import fitting_nodes
+from volsched.index.judging import Judge, terse
+from volsched.index.question import Question, ask
 from volsched.index.search import Search
+from volsched.index.standing import Standing, look, stand
 from volsched.model.kinds import Object
 from volsched.model.storage import Claim
 from volsched.model.workloads import Pod
+
+T = TypeVar("T")
 
 
 class Index:
@@ -46,43 +59,86 @@ class Index:
     def settle(self) -> None:
         """Do now what would otherwise be left to a decision: worth it after many objects were put."""
         self._held.usage.settle()
+        self._held.loads.settle()
 
     @property
     def snapshot(self) -> Snapshot:
         """All that was put. It is changed in place by the next `put`."""
         return self._held.whole
 
-    def decide(self, pod: Pod) -> Attempt:
-        """The attempt with the chosen node's verdict only, or with why the pod can go nowhere."""
-        whole = self._held.whole
-        itself = without_volumes(whole)
-        status, claims = prefilter(itself, pod, profile=self._terse)
-        rules: tuple[ZoneRule, ...] = ()
-        if status.passed:
-            status, rules = volume_zone_prefilter(whole, pod)
-        if not status.passed:
-            return attempt(itself, pod, profile=self._terse)
-        if self._is_translated(claims.bound):
-            return attempt(whole, pod, profile=self._terse)
-        question = ask(self._held, pod, claims, self._zone_mask(rules) if rules else None)
-        search = Search(Judge(self._held, self._terse, question))
+    def decide(self, pod: Pod, *, avoid: Collection[str] = frozenset()) -> Attempt:
+        """The attempt with the chosen node's verdict only, or with why the pod can go nowhere.
+
+        `avoid` are nodes that turned the pod away a short while ago.
+        """
+        return self._without(pod, lambda: self._decide(pod, avoid))
+
+    def feasible(self, pod: Pod) -> int:
+        """How many nodes would do. That is more than a decision needs to know, and takes longer to find."""
+        return self._without(pod, lambda: self._count(pod))
+
+    def _without(self, pod: Pod, look_for: Callable[[], T]) -> T:
+        """Where the pod is already must not count: to itself it is neither neighbour nor load."""
+        placed = self._held.whole.pods.get(pod.key)
+        if placed is None or not placed.node_name:
+            return look_for()
+        self._held.lift(placed)
+        try:
+            return look_for()
+        finally:
+            self._held.lay(placed)
+
+    def _count(self, pod: Pod) -> int:
+        asked = self._ask(pod, ())
+        if isinstance(asked, Attempt):
+            return len(asked.fitting)
+        question, standing = asked
+        return fitting_nodes(Judge(self._held, self._terse, question), standing).bit_count()
+
+    def _decide(self, pod: Pod, avoid: Collection[str]) -> Attempt:
+        asked = self._ask(pod, avoid)
+        if isinstance(asked, Attempt):
+            return asked
+        question, standing = asked
+        search = Search(Judge(self._held, self._terse, question), standing)
         search.run()
         if search.failed is not None:
-            return Attempt(status=search.failed[1], claims=claims)
+            return Attempt(status=search.failed[1], claims=question.claims)
         if search.best is not None:
-            return search.best
-        return Attempt(status=no_node(search.refused, len(whole.nodes)), claims=claims)
+            return search.answer()
+        return Attempt(
+            status=no_node(search.refused, len(self._held.whole.nodes)),
+            claims=question.claims,
+            refused=search.refused,
+            rejectors=frozenset(search.rejectors),
+        )
+
+    def _ask(self, pod: Pod, avoid: Collection[str]) -> Attempt | tuple[Question, Standing]:
+        """What is to be found out about the nodes, or the attempt where there is nothing to find out."""
+        held, whole = self._held, self._held.whole
+        before, refusal = look(held, self.profile.before_volumes, pod)
+        if refusal is not None:
+            return refused_pod(refusal, PodClaims(), len(whole.nodes))
+        status, claims = prefilter(held.quiet, pod, profile=self._terse)
+        if not status.passed:
+            return refused_pod(Refusal(VOLUME_BINDING, status), claims, len(whole.nodes))
+        rules: tuple[ZoneRule, ...] = ()
+        # Of a delayed claim, which has no volume yet and whose class delays binding, there is nothing to ask.
+        if claims.bound:
+            status, rules = volume_zone_prefilter(whole, pod)
+            if not status.passed:
+                return refused_pod(Refusal(VOLUME_ZONE, status), claims, len(whole.nodes))
+        after, refusal = look(held, self.profile.after_volumes, pod)
+        if refusal is not None:
+            return refused_pod(refusal, claims, len(whole.nodes))
+        standing = stand(held, before, after, avoid)
+        if standing.failed or self._is_translated(claims.bound):
+            return attempt(whole, pod, profile=self._terse, avoid=avoid)
+        return ask(held, pod, claims, rules), standing
 
     def explain(self, pod: Pod, nodes: Iterable[str]) -> Attempt:
         """The un-indexed attempt on some nodes only, every verdict with its reasons."""
-        chosen = {name: self._held.whole.nodes[name] for name in nodes if name in self._held.whole.nodes}
-        return attempt(replace(self._held.whole, nodes=chosen), pod, profile=self.profile)
-
-    def _zone_mask(self, rules: tuple[ZoneRule, ...]) -> int:
-        """The filter reads nothing of a node but its zone labels: nodes that have the same ones get one answer."""
-        nodes = self._held.nodes
-        passed = (mask for mask in nodes.zones.values() if volume_zone_filter(rules, nodes.any(mask)).passed)
-        return sum(passed)
+        return attempt(self._held.whole, pod, profile=self.profile, only=frozenset(nodes))
 
     def _is_translated(self, bound: Iterable[Claim]) -> bool:
         """CSI migration (profile `parity`) rewrites affinities node by node: then all nodes are walked."""

@@ -1,14 +1,18 @@
 """Nodes as bits of an integer: a set of thousands of nodes is one number, and sets combine in a microsecond."""
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import compress
+from operator import or_
 from typing import TypeVar
 
 from volsched.model.meta import TOPOLOGY_LABELS
-from volsched.model.workloads import Node
+from volsched.model.workloads import Node, Taint
 
 Label = tuple[str, str]
+_BITS = bytes.maketrans(b"01", b"\x00\x01")
 K = TypeVar("K")
 
 
@@ -35,7 +39,8 @@ def clear(masks: dict[K, int], key: K, bit: int) -> None:
 class Nodes:
     """A node keeps its position while it exists; a position that is given back is used again.
 
-    Positions do not follow the names, which would move every mask when a node is added: `first` pays for it.
+    Positions need not follow the names, which would move every mask when a node is added. But they do where nodes
+    came in name order, as they mostly do, and then the first of a set is its lowest bit.
     """
 
     everyone: int = 0
@@ -43,7 +48,15 @@ class Nodes:
     _position: dict[str, int] = field(default_factory=dict)
     _vacant: list[int] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
-    _carriers: dict[Label, int] = field(default_factory=dict)
+    _in_order: list[int] = field(default_factory=list)
+    """The positions in the order of the names."""
+    _out_of_order: int = 0
+    """How often a position is followed by a lower one in the order of the names."""
+    _carriers: dict[str, dict[str, int]] = field(default_factory=dict)
+    _labelled: dict[str, int] = field(default_factory=dict)
+    cordoned: int = 0
+    tainted: dict[tuple[Taint, ...], int] = field(default_factory=dict)
+    """Nodes by their taints, but for those that have none."""
     zones: dict[tuple[str | None, ...], int] = field(default_factory=dict)
     """Nodes by their values of the zone and region labels: few sets, however many nodes."""
 
@@ -57,30 +70,53 @@ class Nodes:
             if position == len(self._at):
                 self._at.append(None)
             self._position[node.name] = position
-            insort(self._names, node.name)
+            rank = bisect_left(self._names, node.name)
+            self._names.insert(rank, node.name)
+            self._out_of_order -= self._drops(rank, rank + 1)
+            self._in_order.insert(rank, position)
+            self._out_of_order += self._drops(rank, rank + 2)
             self.everyone |= 1 << position
         else:
-            self._unlabel(position)
+            self._unmark(position)
         self._at[position] = node
-        for label in node.labels.items():
-            self._carriers[label] = self._carriers.get(label, 0) | 1 << position
+        bit = 1 << position
+        for key, value in node.labels.items():
+            carriers = self._carriers.setdefault(key, {})
+            carriers[value] = carriers.get(value, 0) | bit
+            self._labelled[key] = self._labelled.get(key, 0) | bit
         zone = _zone(node)
-        self.zones[zone] = self.zones.get(zone, 0) | 1 << position
+        self.zones[zone] = self.zones.get(zone, 0) | bit
+        if node.taints:
+            self.tainted[node.taints] = self.tainted.get(node.taints, 0) | bit
+        if node.unschedulable:
+            self.cordoned |= bit
         return position
 
     def drop(self, name: str) -> None:
         position = self._position.pop(name)
-        self._unlabel(position)
+        self._unmark(position)
         self._at[position] = None
         self._vacant.append(position)
-        del self._names[bisect_left(self._names, name)]
+        rank = bisect_left(self._names, name)
+        self._out_of_order -= self._drops(rank, rank + 2)
+        del self._names[rank], self._in_order[rank]
+        self._out_of_order += self._drops(rank, rank + 1)
         self.everyone &= ~(1 << position)
 
-    def _unlabel(self, position: int) -> None:
-        node = self.at(position)
-        for label in node.labels.items():
-            clear(self._carriers, label, 1 << position)
-        clear(self.zones, _zone(node), 1 << position)
+    def _drops(self, start: int, end: int) -> int:
+        """How many of the positions with these ranks are lower than the one before."""
+        order = self._in_order
+        return sum(order[rank] < order[rank - 1] for rank in range(max(start, 1), min(end, len(order))))
+
+    def _unmark(self, position: int) -> None:
+        node, bit = self.at(position), 1 << position
+        for key, value in node.labels.items():
+            clear(self._carriers[key], value, bit)
+            clear(self._labelled, key, bit)
+        clear(self.zones, _zone(node), bit)
+        if node.taints:
+            clear(self.tainted, node.taints, bit)
+        self.cordoned &= ~bit
 
     def at(self, position: int) -> Node:
         node = self._at[position]
@@ -91,6 +127,10 @@ class Nodes:
         """One of the nodes, whichever is found fastest."""
         return self.at(mask.bit_length() - 1)
 
+    def position_of(self, name: str) -> int:
+        """Of a node that there is."""
+        return self._position[name]
+
     def mask_of(self, name: str) -> int:
         position = self._position.get(name)
         return 0 if position is None else 1 << position
@@ -98,16 +138,50 @@ class Nodes:
     def carriers(self, labels: Iterable[Label]) -> int:
         """The nodes that carry one of the labels."""
         mask = 0
-        for label in labels:
-            mask |= self._carriers.get(label, 0)
+        for key, value in labels:
+            mask |= self._carriers.get(key, {}).get(value, 0)
         return mask
 
+    def labelled(self, key: str) -> int:
+        """The nodes that carry the label, with whatever value."""
+        return self._labelled.get(key, 0)
+
+    def domains(self, key: str) -> Mapping[str, int]:
+        """The values of the label, each with the nodes that carry it."""
+        return self._carriers.get(key, {})
+
+    def tells_apart(self, key: str) -> bool:
+        """No two nodes share a value of the label, as with host names: every carrier is a domain of its own."""
+        return len(self.domains(key)) == self.labelled(key).bit_count()
+
+    def neighbours(self, key: str, mask: int) -> int:
+        """All nodes of the domains of the label in which there is a node of the mask."""
+        mask &= self.labelled(key)
+        if not mask or self.tells_apart(key):
+            return mask
+        domains = self.domains(key)
+        if mask.bit_count() < len(domains):
+            values = {self.at(position).labels[key] for position in positions(mask)}
+            return self.carriers((key, value) for value in values)
+        return reduce(or_, (domain for domain in domains.values() if domain & mask), 0)
+
     def first(self, mask: int) -> Node:
-        """The node with the smallest name. Few bits are looked at one by one, many met early among all names."""
+        """The node with the smallest name."""
+        if not self._out_of_order:
+            return self.at((mask & -mask).bit_length() - 1)
+        return next(self.by_name(mask))
+
+    def by_name(self, mask: int) -> Iterator[Node]:
+        """The nodes in name order. Few bits are looked at one by one, many are met early among all names."""
+        if not self._out_of_order:
+            yield from map(self.at, positions(mask))
+            return
         if mask.bit_count() ** 2 <= len(self._names):
-            return min((self.at(position) for position in positions(mask)), key=_name)
-        name = next(name for name in self._names if mask >> self._position[name] & 1)
-        return self.at(self._position[name])
+            yield from sorted((self.at(position) for position in positions(mask)), key=_name)
+            return
+        # One byte per position, and a walk without Python's own loop: names may have to be passed by the thousand.
+        there = format(mask, f"0{len(self._at)}b")[::-1].encode().translate(_BITS)
+        yield from map(self.at, compress(self._in_order, map(there.__getitem__, self._in_order)))
 
 
 def _zone(node: Node) -> tuple[str | None, ...]:

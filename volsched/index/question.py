@@ -1,24 +1,29 @@
 """One pod's question to the index: what its claims want, and between which nodes that can make a difference."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from operator import and_
 
-from volsched.core.attach import AttachId, attach_id, claimed_slots, in_tree_id
+from volsched.core.attach import AttachId, attach_id, claim_slot, claimed_slots, in_tree_id
 from volsched.core.claims import PodClaims, selected_node
+from volsched.core.serving import in_serving_order
+from volsched.core.zones import ZoneRule, volume_zone_filter
 from volsched.index.contents import Contents
 from volsched.index.domains import Domain
 from volsched.index.relations import CONTENDED
 from volsched.index.rooms import Rooms
-from volsched.index.shelves import Row, Shelf, best_shared
-from volsched.model.storage import NO_PROVISIONER, Claim, Volume
+from volsched.index.shared import Few, Shape
+from volsched.index.shelves import Shelf, best_rows
+from volsched.model.storage import NO_PROVISIONER, READ_WRITE_ONCE_POD, Claim, Volume, VolumeSource
 from volsched.model.workloads import Pod
 
 EMPTY_SHELF = Shelf(set())
 
 
-@dataclass(frozen=True, slots=True)
+# None of these is frozen, though nobody changes them: they are made for every decision, in a third of the time.
+@dataclass(slots=True)
 class Want:
     """A claim that looks for a volume."""
 
@@ -30,37 +35,49 @@ class Want:
     """Volumes that name the claim already, wherever they are."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Errand:
     """The wants of one class, in the order in which they are served. Errands do not compete with each other."""
 
+    class_name: str
     shelf: Shelf
     wants: tuple[Want, ...]
-    shared: Mapping[Domain, list[Row]]
+    shape: Shape
+    shared: Mapping[Domain, Few]
     """Per domain that several nodes share, the volumes that are worth trying."""
 
-    def rows_at(self, position: int) -> Iterator[Row]:
-        """All that is worth trying on one node but for volumes that name a claim; some may come twice."""
-        for domain, rows in self.shared.items():
-            if domain.mask >> position & 1:
-                yield from rows
-        for want in self.wants:
-            yield from self.shelf.best_rows(position, want.fitting, size=want.size, count=len(self.wants))
+    def names_at(self, position: int) -> Sequence[str]:
+        """All volumes that are worth trying on one node, in name order."""
+        reached = [few.names for domain, few in self.shared.items() if domain.mask >> position & 1]
+        own = self.shelf.own.get(position)
+        named = [volume.name for want in self.wants for volume in want.named_by]
+        if len(reached) == 1 and own is None and not named:
+            return reached[0]
+        names = {*named, *chain.from_iterable(reached)}
+        if own is not None:
+            names.update(best_rows(own, self.shape))
+        return sorted(names)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Question:
     pod: Pod
     claims: PodClaims
+    rules: tuple[ZoneRule, ...]
+    """Of the zone labels of the pod's volumes."""
     errands: tuple[Errand, ...]
     rooms: tuple[Rooms, ...]
     """Of the classes whose driver publishes what it can still create."""
+    plain: bool
+    """Every delayed claim looks for a volume, and no volume names one of them already."""
     provisionable: bool
     """Some claim that waits for a volume may have one made."""
     limited: bool
     """Attach limits of some node matter."""
     inline: bool
     """The pod has inline disks, which other pods of a node may use."""
+    exclusive: tuple[str, ...]
+    """Claims that one pod at a time may use."""
     masks: tuple[int, ...]
     """Sets of nodes that tell nodes apart, but for what each node has for itself alone."""
     required: int
@@ -69,95 +86,110 @@ class Question:
     """Where all the classes allow provisioning."""
 
 
-def ask(held: Contents, pod: Pod, claims: PodClaims, in_zone: int | None) -> Question:
-    """`in_zone`: the nodes that the zone labels of the pod's volumes leave; None where there are none."""
-    errands = tuple(_errands(held, claims))
-    classes = [held.whole.classes[name] for name in dict.fromkeys(claim.class_name for claim in claims.delayed)]
-    provisioners = [it.provisioner for it in classes if it.provisioner not in ("", NO_PROVISIONER)]
-    slots = [*claimed_slots(held.whole, pod), *_inline_slots(pod)]
-    drivers = dict.fromkeys([*_drivers(errands), *provisioners, *(slot.driver for slot in slots)])
-    limited = bool(drivers) and held.usage.limited(drivers)
-    needed = [*_bound_masks(held, claims), *_selected_masks(held, claims)]
-    needed += _driver_masks(held, dict.fromkeys(slot.driver for slot in slots))
-    if in_zone is not None:
-        needed.append(in_zone)
-    masks = [*needed, *_static_masks(held, errands)]
+def ask(held: Contents, pod: Pod, claims: PodClaims, rules: tuple[ZoneRule, ...]) -> Question:
+    errands = _errands(held, claims)
+    waiting = sum([len(errand.wants) for errand in errands])
+    named = [want for errand in errands for want in errand.wants if want.named_by]
+    classes = [held.whole.classes[name] for name in claims.candidates]
+    makers = [it for it in classes if it.provisioner not in ("", NO_PROVISIONER)]
+    sources = [volume.source for volume in pod.volumes if volume.source is not None]
+    disks = [*_bound_slots(held, claims.bound), *_inline_slots(sources)] if claims.bound or sources else []
+    drivers = dict.fromkeys([it.provisioner for it in classes] + [slot.driver for slot in disks])
+    needed = [*_bound_masks(held, claims.bound), *_driver_masks(held, drivers)]
+    if waiting < len(claims.delayed):
+        needed += _selected_masks(held, claims)
+    if rules:
+        needed.append(_zone_mask(held, rules))
+    masks = needed + [domain.mask for errand in errands for domain in errand.shared]
+    if named:
+        masks += _named_masks(held, errands)
+    drivers |= dict.fromkeys(_drivers(errands))
+    limited = held.usage.limited(drivers)
     if limited:
+        slots = [*claimed_slots(held.whole, pod), *disks]
         masks += held.usage.masks(drivers, slots, most=len(pod.volumes))
-    allowed = [held.allowed[it.name].mask for it in classes if it.provisioner not in ("", NO_PROVISIONER)]
+    allowed = [held.storage.allowed[it.name].mask for it in makers]
     masks += allowed
     rooms = []
-    for it in classes:
+    for it in classes if held.storage.rooms else ():
         driver = held.whole.drivers.get(it.provisioner)
-        if it.name in held.rooms and driver is not None and driver.storage_capacity:
-            rooms.append(held.rooms[it.name])
-            masks += [domain.mask for domain in held.rooms[it.name].shared]
-    masks += _own_place(held, pod)
+        if it.name in held.storage.rooms and driver is not None and driver.storage_capacity:
+            rooms.append(held.storage.rooms[it.name])
+            masks += [domain.mask for domain in held.storage.rooms[it.name].shared]
+    if sources or pod.node_name or pod.key in held.whole.pods:
+        masks += _own_place(held, pod, sources)
+    everyone = held.nodes.everyone
     return Question(
         pod=pod,
         claims=claims,
+        rules=rules,
         errands=errands,
         rooms=tuple(rooms),
-        provisionable=bool(provisioners),
+        plain=not named and waiting == len(claims.delayed),
+        provisionable=bool(makers),
         limited=limited,
-        inline=any(volume.source is not None and volume.source.kind in CONTENDED for volume in pod.volumes),
+        inline=any(source.kind in CONTENDED for source in sources),
+        exclusive=tuple(
+            [it.key for it in claims.bound + claims.delayed if READ_WRITE_ONCE_POD in it.access_modes]
+        ),
         masks=tuple(masks),
-        required=reduce(and_, needed, held.nodes.everyone),
-        allowed=reduce(and_, allowed, held.nodes.everyone),
+        required=reduce(and_, needed, everyone) if needed else everyone,
+        allowed=reduce(and_, allowed, everyone) if allowed else everyone,
     )
 
 
-def _errands(held: Contents, claims: PodClaims) -> Iterator[Errand]:
-    waiting = sorted(
-        (claim for claim in claims.delayed if selected_node(claim) is None),
-        key=lambda claim: claim.size,
-        reverse=held.profile.largest_claim_first,
-    )
-    for name in dict.fromkeys(claim.class_name for claim in waiting):
-        shelf = held.shelves.get(name, EMPTY_SHELF)
-        wants = (
-            Want(claim, claim.size.nano, shelf.fitting(claim), _named_by(held, claim))
-            for claim in waiting
-            if claim.class_name == name
-        )
-        yield _errand(shelf, tuple(wants))
+def _errands(held: Contents, claims: PodClaims) -> tuple[Errand, ...]:
+    shelves = held.storage.shelves
+    wants: dict[str, list[Want]] = {}
+    for claim in in_serving_order(claims.delayed, held.profile):
+        shelf = shelves.get(claim.class_name, EMPTY_SHELF)
+        want = Want(claim, claim.size.nano, shelf.fitting(claim), _named_by(held, claim))
+        wants.setdefault(claim.class_name, []).append(want)
+    return tuple([_errand(name, shelves.get(name, EMPTY_SHELF), mine) for name, mine in wants.items()])
 
 
-def _errand(shelf: Shelf, wants: tuple[Want, ...]) -> Errand:
-    """Of a domain's volumes no want needs to look past as many as there are wants: the others take fewer."""
-    shared: dict[Domain, list[Row]] = {}
-    for domain, pools in shelf.shared.items():
-        found: dict[Row, None] = {}
-        for want in wants:
-            found |= dict.fromkeys(best_shared(pools, want.fitting, size=want.size, count=len(wants)))
-        if found:
-            shared[domain] = sorted(found)
-    return Errand(shelf, wants, shared)
+def _errand(name: str, shelf: Shelf, wants: list[Want]) -> Errand:
+    shape = tuple([(want.size, want.fitting) for want in wants])
+    shared: dict[Domain, Few] = {}
+    for domain, volumes in shelf.shared.items():
+        few = volumes.few(shape)
+        if few.rows:
+            shared[domain] = few
+    return Errand(name, shelf, tuple(wants), shape, shared)
 
 
 def _named_by(held: Contents, claim: Claim) -> tuple[Volume, ...]:
     naming = held.relations.volumes_naming(claim.key)
-    return tuple(volume for volume in naming if volume.class_name == claim.class_name)
+    return tuple([it for it in naming if it.class_name == claim.class_name]) if naming else ()
 
 
 def _drivers(errands: Iterable[Errand]) -> Iterator[str]:
     """Of the volumes that may be chosen; one that names a claim takes a slot as well."""
     for errand in errands:
+        drivers = errand.shelf.drivers
+        for fitting in {fitting for _, fitting in errand.shape}:
+            yield from [driver for pool in fitting if (driver := drivers[pool]) is not None]
         for want in errand.wants:
-            yield from (driver for pool in want.fitting if (driver := errand.shelf.drivers[pool]) is not None)
             yield from (slot.driver for volume in want.named_by if (slot := attach_id(volume)) is not None)
 
 
-def _inline_slots(pod: Pod) -> Iterator[AttachId]:
-    for volume in pod.volumes:
-        slot = in_tree_id(volume.source)
+def _bound_slots(held: Contents, bound: Iterable[Claim]) -> Iterator[AttachId]:
+    for claim in bound:
+        slot = claim_slot(held.whole, claim)
         if slot is not None:
             yield slot
 
 
-def _bound_masks(held: Contents, claims: PodClaims) -> Iterator[int]:
-    for claim in claims.bound:
-        reached = held.reaches.get(claim.volume_name)
+def _inline_slots(sources: Iterable[VolumeSource]) -> Iterator[AttachId]:
+    for source in sources:
+        slot = in_tree_id(source)
+        if slot is not None:
+            yield slot
+
+
+def _bound_masks(held: Contents, bound: Iterable[Claim]) -> Iterator[int]:
+    for claim in bound:
+        reached = held.storage.reaches.get(claim.volume_name)
         yield 0 if reached is None else reached.mask
 
 
@@ -168,25 +200,30 @@ def _selected_masks(held: Contents, claims: PodClaims) -> Iterator[int]:
             yield held.nodes.mask_of(name)
 
 
-def _static_masks(held: Contents, errands: Iterable[Errand]) -> Iterator[int]:
+def _named_masks(held: Contents, errands: Iterable[Errand]) -> Iterator[int]:
     for errand in errands:
-        yield from (domain.mask for domain in errand.shared)
         for want in errand.wants:
-            yield from (held.reaches[volume.name].mask for volume in want.named_by)
+            yield from (held.storage.reaches[volume.name].mask for volume in want.named_by)
 
 
 def _driver_masks(held: Contents, drivers: Iterable[str]) -> Iterator[int]:
-    for name in drivers:
+    for name in drivers if held.whole.drivers else ():
         driver = held.whole.drivers.get(name)
         if driver is not None and driver.prevent_scheduling_if_missing:
             yield held.usage.installed(name)
 
 
-def _own_place(held: Contents, pod: Pod) -> Iterator[int]:
+def _zone_mask(held: Contents, rules: tuple[ZoneRule, ...]) -> int:
+    """The filter reads nothing of a node but its zone labels: nodes that have the same ones get one answer."""
+    nodes = held.nodes
+    return sum(mask for mask in nodes.zones.values() if volume_zone_filter(rules, nodes.any(mask)).passed)
+
+
+def _own_place(held: Contents, pod: Pod, sources: Iterable[VolumeSource]) -> Iterator[int]:
     """Nodes that are like no other for this pod: where it is itself, and where inline disks may collide."""
     placed = held.whole.pods.get(pod.key)
     for name in {pod.node_name, placed.node_name if placed is not None else ""} - {""}:
         yield held.nodes.mask_of(name)
-    for kind in {volume.source.kind for volume in pod.volumes if volume.source is not None}:
+    for kind in {source.kind for source in sources}:
         for name in held.relations.nodes_with_disks(kind):
             yield held.nodes.mask_of(name)

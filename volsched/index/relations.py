@@ -68,7 +68,8 @@ class Relations:
         return {key: self.whole.attachments[key] for key in self._attached_to.get(node, ())}
 
     def volumes_naming(self, claim: str) -> list[Volume]:
-        return [self.whole.stored_volumes[name] for name in self._naming.get(claim, ())]
+        names = self._naming.get(claim)
+        return [self.whole.stored_volumes[name] for name in names] if names else []
 
     def nodes_using_claim(self, claim: str) -> list[str]:
         pods = (self.whole.pods.get(key) for key in self._pods_using.get(claim, ()))

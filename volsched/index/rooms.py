@@ -4,12 +4,14 @@ As with volumes, what speaks for one node alone is the node's own, and nodes wit
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 from volsched.index.domains import Domain
 from volsched.index.nodes import is_single
-from volsched.index.ranking import Census
+from volsched.index.ranking import Census, Estimate, Stock
 from volsched.model.storage import StorageCapacity
 
 Order = tuple[str, str]
@@ -19,11 +21,60 @@ Facts = tuple[int | None, int | None, int]
 
 
 @dataclass(slots=True)
+class Ladder:
+    """The stocks of which only the capacity counts, the smallest first: the more there is, the better.
+
+    A new shape of pod finds the few steps where its score changes, instead of looking at thousands of sizes.
+    """
+
+    stocks: list[Stock] = field(default_factory=list)
+    others: dict[Stock, None] = field(default_factory=dict)
+    """Those of which more counts, such as what is reserved."""
+    _totals: list[int] = field(default_factory=list)
+
+    def add(self, stock: Stock) -> None:
+        total = _plain_total(stock)
+        if total is None:
+            self.others[stock] = None
+        else:
+            rank = bisect_left(self._totals, total)
+            self._totals.insert(rank, total)
+            self.stocks.insert(rank, stock)
+
+    def drop(self, stock: Stock) -> None:
+        total = _plain_total(stock)
+        if total is None:
+            del self.others[stock]
+        else:
+            # A capacity may be there twice, with a largest volume that says the same and without.
+            rank = self.stocks.index(stock, bisect_left(self._totals, total))
+            del self._totals[rank], self.stocks[rank]
+
+    def survey(self, estimate: Callable[[Stock], Estimate]) -> Iterator[tuple[Estimate, int]]:
+        """Every estimate with the nodes that have it. `estimate` must not go down as capacity goes up."""
+        for stock in self.others:
+            yield estimate(stock), stock.mask
+        start, end = 0, len(self.stocks)
+        while start < end:
+            worth = estimate(self.stocks[start])
+            stop = bisect_left(self.stocks, True, start + 1, end, key=lambda stock: estimate(stock) != worth)
+            yield worth, reduce(or_, [stock.mask for stock in self.stocks[start:stop]])
+            start = stop
+
+
+def _plain_total(stock: Stock) -> int | None:
+    total, largest, reserved = stock.content[0]
+    known: int | None = total
+    return known if len(stock.content) == 1 and largest in (None, total) and not reserved else None
+
+
+@dataclass(slots=True)
 class Rooms:
     objects: Mapping[str, StorageCapacity]
     reserved: Mapping[str, int]
     own: dict[int, list[Order]] = field(default_factory=dict)
     census: Census = field(default_factory=Census)
+    ladder: Ladder = field(default_factory=Ladder)
     shared: dict[Domain, dict[str, None]] = field(default_factory=dict)
     _placed: dict[str, int | Domain] = field(default_factory=dict)
 
@@ -59,8 +110,15 @@ class Rooms:
         return [*keys, *map(_key, self.own.get(position, ()))]
 
     def _restock(self, position: int) -> None:
-        held = self.own[position]
+        held, stock_of = self.own[position], self.census.stock_of
+        before = stock_of.get(position)
         self.census.move(position, tuple(self._facts(_key(order)) for order in held))
+        after = stock_of.get(position)
+        if before is not None and not before.mask:
+            self.ladder.drop(before)
+        if after is not None and is_single(after.mask):
+            # Nobody else has it, so it was made for this node just now.
+            self.ladder.add(after)
         if not held:
             del self.own[position]
 

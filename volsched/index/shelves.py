@@ -14,15 +14,14 @@ from volsched.core.matching import Search, failed_rules
 from volsched.index.domains import Domain, selector_key
 from volsched.index.nodes import is_single
 from volsched.index.ranking import Census
+from volsched.index.shared import Row, Shape, Shared, remove
 from volsched.model.meta import Metadata
 from volsched.model.quantity import INT64_MAX, NANO, Quantity
 from volsched.model.selectors import label_selector_problem
 from volsched.model.storage import AVAILABLE, Claim, Volume
 from volsched.model.workloads import Node
 
-Row = tuple[int, str, int]
-"""Size in 10^-9 bytes, name, pool: the order in which volumes are tried."""
-
+FEW = 12
 ANY_NODE = Node(meta=Metadata())
 # Larger than any claim: whether a volume is large enough is asked of the rows, not of the pool.
 _HUGE = {"storage": Quantity(INT64_MAX * NANO * NANO)}
@@ -50,7 +49,7 @@ class Shelf:
     """Per pool, the driver whose attach slots its volumes take."""
     own: dict[int, list[Row]] = field(default_factory=dict)
     census: Census = field(default_factory=Census)
-    shared: dict[Domain, dict[int, list[Row]]] = field(default_factory=dict)
+    shared: dict[Domain, Shared] = field(default_factory=dict)
     _pools: dict[Hashable, int] = field(default_factory=dict)
     _placed: dict[str, Placed] = field(default_factory=dict)
     _fitting: dict[Hashable, tuple[int, frozenset[int]]] = field(default_factory=dict)
@@ -67,21 +66,20 @@ class Shelf:
             self._restock(position)
         else:
             self._placed[volume.name] = Placed(row, domain)
-            insort(self.shared.setdefault(domain, {}).setdefault(row[2], []), row)
+            if domain not in self.shared:
+                self.shared[domain] = Shared()
+            self.shared[domain].put(row)
 
     def take(self, name: str) -> None:
         placed = self._placed.pop(name, None)
         if placed is None:
             return
         if isinstance(placed.at, int):
-            _remove(self.own[placed.at], placed.row)
+            remove(self.own[placed.at], placed.row)
             self._restock(placed.at)
             return
-        pools = self.shared[placed.at]
-        _remove(pools[placed.row[2]], placed.row)
-        if not pools[placed.row[2]]:
-            del pools[placed.row[2]]
-        if not pools:
+        self.shared[placed.at].take(placed.row)
+        if not self.shared[placed.at]:
             del self.shared[placed.at]
 
     def _restock(self, position: int) -> None:
@@ -111,33 +109,27 @@ class Shelf:
     def fitting(self, claim: Claim) -> frozenset[int]:
         """The pools whose volumes may serve the claim where they are large enough and within reach."""
         selector = None if claim.selector is None else selector_key(claim.selector)
-        key = (claim.mode, claim.attributes_class or "", frozenset(claim.access_modes), selector)
+        key = (claim.mode, claim.attributes_class or "", claim.access_modes, selector)
         asked, found = self._fitting.get(key, (0, frozenset[int]()))
         if asked < len(self.samples):
             found |= {pool for pool in range(asked, len(self.samples)) if _fits(claim, self.samples[pool])}
             self._fitting[key] = len(self.samples), found
         return found
 
-    def best_rows(self, at: int, pools: Iterable[int], *, size: int, count: int) -> list[Row]:
-        """Of every pool the first few rows of a node's own volumes that are large enough, in serving order."""
-        wanted = dict.fromkeys(pools, count)
-        rows = self.own.get(at, [])
-        found = []
-        for row in rows[bisect_left(rows, (size,)) :]:
-            if wanted.get(row[2], 0):
-                wanted[row[2]] -= 1
-                found.append(row)
-        return found
 
-
-def best_shared(pools: dict[int, list[Row]], fitting: Iterable[int], *, size: int, count: int) -> list[Row]:
-    """Of every pool of a domain the first few rows that are large enough."""
-    found: list[Row] = []
-    for pool in fitting:
-        rows = pools.get(pool)
-        if rows is not None:
-            start = bisect_left(rows, (size,))
-            found += rows[start : start + count]
+def best_rows(rows: list[Row], shape: Shape) -> Iterable[str]:
+    """The names of enough rows: of every pool the first few that are large enough for a claim, or some more."""
+    large = rows[bisect_left(rows, (min([size for size, _ in shape]),)) :]
+    if len(large) <= FEW:
+        # To try a few in vain costs less than to tell which.
+        return [name for _, name, _ in large]
+    found: dict[str, None] = {}
+    for wanted, fitting in shape:
+        left = dict.fromkeys(fitting, len(shape))
+        for size, name, pool in large:
+            if size >= wanted and left.get(pool, 0):
+                left[pool] -= 1
+                found[name] = None
     return found
 
 
@@ -145,7 +137,3 @@ def _fits(claim: Claim, sample: Volume) -> bool:
     if claim.selector is not None and label_selector_problem(claim.selector) is not None:
         return False
     return next(failed_rules(Search(claim=claim, node=ANY_NODE), sample), None) is None
-
-
-def _remove(rows: list[Row], row: Row) -> None:
-    del rows[bisect_left(rows, row)]

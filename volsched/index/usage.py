@@ -69,7 +69,7 @@ class Usage:
 
     def limited(self, drivers: Iterable[str]) -> bool:
         """Some node has a limit for one of the drivers."""
-        return any(self._limited[driver] for driver in drivers)
+        return any(map(self._limited.get, drivers))
 
     def installed(self, driver: str) -> int:
         return self._installed.get(driver, 0)

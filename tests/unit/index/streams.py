@@ -27,6 +27,7 @@ from tests.objects import (
     storage_class,
     volume,
 )
+from tests.unit.index import wishes
 from volsched.core.cycle import Attempt
 from volsched.core.profile import Profile
 from volsched.core.reserving import assume_pod_volumes
@@ -86,6 +87,8 @@ class Stream:
     def __init__(self, seed: int, *listeners: Any) -> None:
         self.random = Random(seed)
         self.flavour = FLAVOURS[seed % len(FLAVOURS)]
+        # How much pods ask besides volumes: in many streams nothing, in some so much that hardly a node will do.
+        self.demands = self.random.choice([0.0, 0.0, 0.15, 0.5])
         self.world = World()
         self.listeners = listeners
         self._made = 0
@@ -105,6 +108,8 @@ class Stream:
                 self.put(csi_node(name, csi_example_com=self.random.randint(1, 3)))
         for _ in range(self.random.choice([0, 0, 10, 30])):
             self.step()
+        for place in range(self.random.choice([0, 3, 8]) if self.demands else 0):
+            self.put(self._pod(f"q{place}"))
 
     # --- changes ----------------------------------------------------------------------------------------
 
@@ -147,6 +152,8 @@ class Stream:
             (4, lambda: self.put(self._claim(self._name("c", 8)))),
             (4, lambda: self.put(self._node(self.random.choice(NODES)))),
             (2, lambda: self.put(self._pod(self._name("p", 6)))),
+            (6 if self.demands else 0, lambda: self.put(self._pod(self._name("q", 12)))),
+            (1 if self.demands else 0, lambda: self.put(self._namespace())),
             (1, lambda: self.put(self._class(self.random.choice(CLASSES)))),
             (1 if self.flavour == "crowded" else 0, lambda: self.put(self._driver())),
             (2 if self.flavour in ("crowded", "attached") else 0, lambda: self.put(self._csi_node())),
@@ -204,7 +211,18 @@ class Stream:
         status = {}
         if self.random.random() < 0.2:
             status = {"allocatable": {f"attachable-volumes-csi-{DRIVERS[0]}": str(self.random.randint(0, 2))}}
-        return node(name, labels=labels, status=status)
+        if not self.demands:
+            return node(name, labels=labels, status=status)
+        labels |= self.random.choice([{}, {"rack": "r1"}, {"rack": "r2", "disk": "ssd"}, {"disk": "hdd"}])
+        status = {"allocatable": status.get("allocatable", {}) | wishes.allocatable(self.random)}
+        return node(name, labels=labels, status=status, spec=wishes.node_spec(self.random))
+
+    def _namespace(self) -> Object:
+        metadata = {
+            "name": self.random.choice(wishes.NAMESPACES),
+            "labels": wishes.namespace_labels(self.random),
+        }
+        return read("Namespace", {"metadata": metadata})
 
     def _class(self, name: str) -> Object:
         mode = self.random.choices(["WaitForFirstConsumer", "Immediate", None], [40, 1, 1])[0]
@@ -292,13 +310,26 @@ class Stream:
     def _pod(self, name: str) -> Pod:
         on = self.random.choice([*NODES, "", ""])
         phase = self.random.choices(["Running", "Succeeded"], [8, 1])[0]
+        if name.startswith("q"):
+            # Small ones that are there for others to meet.
+            return self._pod_of(name, namespace=self.random.choice(wishes.NAMESPACES), on=on, phase=phase)
         return replace(self.wanting(name), node_name=on, phase=phase)
+
+    def _pod_of(self, name: str, *claims: str, **kw: Any) -> Pod:
+        if self.demands:
+            kw |= {"labels": wishes.pod_labels(self.random), **wishes.pod_spec(self.random, self.demands)}
+        made = pod(*claims, name=name, **kw)
+        if self.demands and self.random.random() < 0.05:
+            return replace(made, meta=replace(made.meta, deletion_timestamp="2026-01-01T00:00:00Z"))
+        return made
 
     def ask(self, turn: int) -> Pod:
         """A pod to be scheduled, mostly one that comes with new claims of its own, alike more often than not."""
         random = self.random
         if random.random() < 0.25:
             return self.wanting(f"p{turn % 6}")
+        if self.demands and random.random() < 0.4:
+            return self._pod_of(f"p{turn % 6}")
         cls, modes = random.choices(CLASSES, ASKED[self.flavour])[0], self._modes()
         names = [f"c{turn}-{place}" for place in range(random.choices([1, 2, 3, 4], [4, 3, 3, 1])[0])]
         for name in names:
@@ -307,7 +338,7 @@ class Stream:
                 self.put(claim(name, self._size(), cls=cls, modes=mine, rv=self._rv()))
             else:
                 self.put(self._claim(name))
-        return pod(*names, name=f"p{turn % 6}")
+        return self._pod_of(f"p{turn % 6}", *names)
 
     def wanting(self, name: str) -> Pod:
         """A pod that uses some claims, mostly ones that exist, now and then one of them twice."""
@@ -324,7 +355,7 @@ class Stream:
             disks.append({"name": "disk", "gcePersistentDisk": disk})
         if random.random() < 0.05:
             disks.append({"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}})
-        return pod(*names, name=name, volumes=disks)
+        return self._pod_of(name, *names, volumes=disks)
 
     def _rv(self) -> str:
         self._made += 1

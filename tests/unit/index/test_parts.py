@@ -50,7 +50,7 @@ def held(*objects: object) -> Contents:
 def test_a_volume_that_one_node_reaches_is_its_own_and_any_other_is_shared() -> None:
     contents = held(in_zone("n1", "a"), in_zone("n2", "a"), local_volume("own", "1Gi", "n1"))
     contents.put(volume("zonal", nodeAffinity=on_zone("a")))
-    shelf = contents.shelves["fast"]
+    shelf = contents.storage.shelves["fast"]
     assert list(shelf.own) == [0]
     assert [domain.mask for domain in shelf.shared] == [0b11]
 
@@ -58,7 +58,7 @@ def test_a_volume_that_one_node_reaches_is_its_own_and_any_other_is_shared() -> 
 def test_a_shared_volume_becomes_the_own_of_the_last_node_of_its_zone() -> None:
     contents = held(in_zone("n1", "a"), in_zone("n2", "a"), volume("zonal", nodeAffinity=on_zone("a")))
     contents.drop(Node, "n2")
-    shelf = contents.shelves["fast"]
+    shelf = contents.storage.shelves["fast"]
     assert list(shelf.own) == [0]
     assert not shelf.shared
     contents.put(in_zone("n1", "b"))
@@ -67,9 +67,9 @@ def test_a_shared_volume_becomes_the_own_of_the_last_node_of_its_zone() -> None:
 
 def test_a_node_may_come_after_its_volumes() -> None:
     contents = held(local_volume("v", "1Gi", "n1"))
-    assert not contents.shelves["fast"].own
+    assert not contents.storage.shelves["fast"].own
     contents.put(node("n1"))
-    assert [row[1] for row in contents.shelves["fast"].own[0]] == ["v"]
+    assert [row[1] for row in contents.storage.shelves["fast"].own[0]] == ["v"]
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_a_node_may_come_after_its_volumes() -> None:
 def test_a_volume_that_is_not_free_leaves_the_shelf(taken: dict[str, object]) -> None:
     contents = held(node("n1"), local_volume("v", "1Gi", "n1"))
     contents.put(local_volume("v", "1Gi", "n1", **taken))
-    assert not contents.shelves["fast"].own
+    assert not contents.storage.shelves["fast"].own
 
 
 def test_nodes_with_volumes_of_equal_sizes_have_one_stock() -> None:
     contents = held(*(node(f"n{i}") for i in range(3)), *(local_volume(f"v{i}", "1Gi", f"n{i}") for i in range(3)))
-    assert [stock.mask for stock in contents.shelves["fast"].census.stocks.values()] == [0b111]
+    assert [stock.mask for stock in contents.storage.shelves["fast"].census.stocks.values()] == [0b111]
 
 
 def test_nothing_is_left_of_what_was_dropped() -> None:
@@ -102,10 +102,10 @@ def test_nothing_is_left_of_what_was_dropped() -> None:
     contents.drop(Volume, "v")
     contents.drop(Volume, "w")
     contents.drop(Node, "n1")
-    shelf = contents.shelves["fast"]
+    shelf = contents.storage.shelves["fast"]
     assert not shelf.own
     assert not shelf.census.stocks
-    assert not contents.reaches
+    assert not contents.storage.reaches
     assert not contents.nodes.everyone
 
 
@@ -129,7 +129,7 @@ def test_a_ranking_looks_again_only_at_nodes_that_have_moved() -> None:
 @pytest.mark.parametrize(("wanted", "size"), [("1Gi", "1Gi"), ("1Gi", "3Gi"), ("100.5Mi", "101Mi"), ("0", "1Gi")])
 def test_the_estimate_of_a_static_binding_is_the_score_of_the_rules(wanted: str, size: str) -> None:
     answer = NodeAnswer(bindings=(StaticBinding(claim(size=wanted), volume(size=size)),))
-    estimate = static_score(VOLSCHED, parse_quantity(wanted).nano, parse_quantity(size).nano)
+    estimate = static_score(parse_quantity(wanted).nano, parse_quantity(size).nano, int64_sizes=False)
     assert estimate == node_score(answer, profile=VOLSCHED)
 
 

@@ -1,0 +1,32 @@
+"""Asking one plugin, as the cycle does."""
+
+from collections.abc import Iterable
+
+from volsched.core.plugins.plugin import Plugin
+from volsched.core.snapshot import snapshot_of
+from volsched.core.status import SUCCESS, Status
+from volsched.model.kinds import Object
+from volsched.model.workloads import Node, Pod
+
+
+def statuses(plugin: Plugin, pod: Pod, objects: Iterable[Object]) -> dict[str, Status]:
+    """What the plugin says of every node; under "" what it says of the pod, if it lets nobody pass."""
+    snapshot = snapshot_of(objects)
+    status, prepared = plugin.prefilter(snapshot, pod)
+    if not status.passed:
+        return {"": status}
+    return {name: SUCCESS if prepared is None else prepared.filter(node) for name, node in snapshot.nodes.items()}
+
+
+def refusals(plugin: Plugin, pod: Pod, objects: Iterable[Object]) -> dict[str, tuple[str, ...]]:
+    """Node → reasons, of the nodes that are refused."""
+    return {name: it.reasons for name, it in statuses(plugin, pod, objects).items() if not it.passed}
+
+
+def scores(plugin: Plugin, pod: Pod, objects: Iterable[Object]) -> dict[str, int]:
+    """Every node's score among all of them."""
+    objects = list(objects)
+    nodes = [value for value in objects if isinstance(value, Node)]
+    _, prepared = plugin.prefilter(snapshot_of(objects), pod)
+    found = [0] * len(nodes) if prepared is None else prepared.scores(nodes)
+    return {node.name: score for node, score in zip(nodes, found, strict=True)}

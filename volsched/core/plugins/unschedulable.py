@@ -1,0 +1,32 @@
+"""NodeUnschedulable: a cordoned node takes only pods that tolerate being there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from volsched.core.plugins.plugin import Prepared
+from volsched.core.plugins.taints import NO_SCHEDULE, tolerates
+from volsched.core.snapshot import Snapshot
+from volsched.core.status import SKIP, SUCCESS, Code, Status
+from volsched.model.workloads import Node, Pod, Taint, Toleration
+
+UNSCHEDULABLE = Status(Code.UNRESOLVABLE, ("node(s) were unschedulable",))
+CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
+
+
+class _Judging(Prepared):
+    def filter(self, node: Node) -> Status:
+        return UNSCHEDULABLE if node.unschedulable else SUCCESS
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUnschedulable:
+    name: str = "NodeUnschedulable"
+
+    def prefilter(self, snapshot: Snapshot, pod: Pod) -> tuple[Status, Prepared | None]:
+        del snapshot
+        return (SKIP, None) if goes_anywhere(pod.tolerations) else (SUCCESS, _Judging())
+
+
+def goes_anywhere(tolerations: Sequence[Toleration]) -> bool:
+    """Cordoned or not is all the same to the pod."""
+    return tolerates(tolerations, CORDONED)

@@ -1,0 +1,142 @@
+"""How the nodes stand with a pod in all but its volumes: who refuses it, and how good the others are."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from volsched.core.cycle import NODE_REJECTED, TURNED_AWAY, Refusal
+from volsched.core.plugins.interpod import InterPodAffinity
+from volsched.core.plugins.node_affinity import NodeAffinity
+from volsched.core.plugins.node_name import NodeName
+from volsched.core.plugins.registry import Enabled
+from volsched.core.plugins.resources import NodeResourcesFit
+from volsched.core.plugins.spread import PodTopologySpread
+from volsched.core.plugins.taints import TaintToleration
+from volsched.core.plugins.unschedulable import NodeUnschedulable
+from volsched.core.status import Code, Status
+from volsched.index.contents import Contents
+from volsched.index.finding import (
+    NOTHING,
+    Finder,
+    Found,
+    Masks,
+    find_named,
+    find_roomy,
+    find_selected,
+    find_tolerated,
+    find_unschedulable,
+    walk,
+)
+from volsched.index.neighbourhood import find_neighbourly
+from volsched.index.spreading import find_even
+from volsched.model.workloads import Pod
+
+FINDERS: Mapping[type[object], Finder] = {
+    NodeUnschedulable: find_unschedulable,
+    NodeName: find_named,
+    TaintToleration: find_tolerated,
+    NodeAffinity: find_selected,
+    NodeResourcesFit: find_roomy,
+    PodTopologySpread: find_even,
+    InterPodAffinity: find_neighbourly,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    plugin: str
+    status: Status
+    mask: int
+
+
+@dataclass(slots=True)
+class Standing:
+    before: list[Refused] = field(default_factory=list)
+    """Refused before any volume is looked at; no node twice."""
+    after: list[Refused] = field(default_factory=list)
+    """Refused if the volumes do not refuse them first."""
+    reached: int = 0
+    """The nodes whose volumes count."""
+    passed: int = 0
+    levels: list[tuple[int, int]] = field(default_factory=list)
+    """The nodes that passed, by what they are worth but for volumes, the best first."""
+    scores: list[tuple[str, Masks]] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """A plugin met an error on some node."""
+        return any(it.status.code is Code.ERROR for it in (*self.before, *self.after))
+
+    def total(self, bit: int) -> int:
+        if len(self.levels) == 1:
+            return self.levels[0][0]
+        return next(total for total, mask in self.levels if mask & bit)
+
+    def scores_of(self, bit: int) -> dict[str, int]:
+        """By plugin, without those that give nothing."""
+        found = ((name, score) for name, masks in self.scores for score, mask in masks.items() if mask & bit)
+        return {name: score for name, score in found if score}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A plugin, and what it found about the pod."""
+
+    name: str
+    weight: int
+    found: Found
+
+
+def look(held: Contents, plugins: Iterable[Enabled], pod: Pod) -> tuple[list[Asked], Refusal | None]:
+    """Ask every plugin about the pod, up to the first that refuses it. Those with nothing to say are left out."""
+    asked: list[Asked] = []
+    for enabled in plugins:
+        finder = FINDERS.get(type(enabled.plugin))
+        found = walk(enabled.plugin, held, pod) if finder is None else finder(held, pod)
+        if found is NOTHING:
+            continue
+        if not found.status.passed:
+            return asked, Refusal(enabled.plugin.name, found.status)
+        asked.append(Asked(enabled.plugin.name, enabled.weight, found))
+    return asked, None
+
+
+def stand(held: Contents, before: Iterable[Asked], after: Iterable[Asked], avoid: Collection[str]) -> Standing:
+    before, after = list(before), list(after)
+    standing = Standing()
+    left = held.nodes.everyone
+    away = sum(held.nodes.mask_of(name) for name in set(avoid)) if avoid else 0
+    if away:
+        standing.before.append(Refused(NODE_REJECTED, TURNED_AWAY, away))
+        left &= ~away
+    standing.reached = left = _refuse(standing.before, before, left)
+    standing.passed = left = _refuse(standing.after, after, left)
+    levels: Masks = {0: left} if left else {}
+    for asked in (*before, *after):
+        if asked.found.scores is not None and left:
+            masks = asked.found.scores(left)
+            standing.scores.append((asked.name, masks))
+            if asked.weight:
+                levels = _raised(levels, masks, asked.weight)
+    standing.levels = sorted(levels.items(), reverse=True)
+    return standing
+
+
+def _refuse(kept: list[Refused], asked: Iterable[Asked], left: int) -> int:
+    for it in asked:
+        for status, mask in it.found.refusals(left):
+            mine = mask & left
+            if mine:
+                kept.append(Refused(it.name, status, mine))
+                left ^= mine
+    return left
+
+
+def _raised(levels: Masks, masks: Masks, weight: int) -> Masks:
+    found: Masks = {}
+    for total, level in levels.items():
+        for score, mask in masks.items():
+            mine = level & mask
+            if mine:
+                raised = total + weight * score
+                found[raised] = found.get(raised, 0) | mine
+    return found
