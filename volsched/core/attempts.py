@@ -1,35 +1,65 @@
 """What is kept of a scheduling attempt: why each set of nodes refused the pod, or which node won, against whom."""
 
+from collections import Counter
 from typing import Any
 
-from volsched.core.cycle import Attempt
+from volsched.core.cycle import NODE_VOLUME_LIMITS, Attempt
+from volsched.core.status import TOO_MANY_VOLUMES, Code
 from volsched.events.envelope import NewEvent
 from volsched.model.workloads import Pod
 
 SOME_NODES = 5
 RUNNERS_UP = 3
+PLANNED = "planned"
+UNSCHEDULABLE = "unschedulable"
+ERROR = "error"
 
 
 def attempt_made(pod: Pod, found: Attempt, id_: str, decided_at: int, decider: str) -> NewEvent:
     """Reasons by node set, not by node: five thousand nodes refuse a pod in a handful of ways."""
-    nodes: dict[str, list[str]] = {}
-    for verdict in found.verdicts:
-        for reason in verdict.status.reasons:
-            nodes.setdefault(reason, []).append(verdict.node)
-    detail: dict[str, Any] = {
-        "message": "; ".join(found.status.reasons),
-        "reasons": [
-            {"reason": reason, "nodes": len(names), "some": names[:SOME_NODES]} for reason, names in nodes.items()
-        ],
-    }
+    detail: dict[str, Any] = {"message": message_of(found), "reasons": _reasons(found)}
     if found.chosen is not None:
         detail["score"] = found.chosen.score
+        if found.chosen.scores:
+            detail["scores"] = dict(found.chosen.scores)
         detail["runnersUp"] = [{"node": it.node, "score": it.score} for it in found.runners_up[:RUNNERS_UP]]
     data: dict[str, Any] = {
-        "pod": pod.key, "pod_uid": pod.meta.uid, "outcome": "planned" if found.chosen else "unschedulable",
-        "detail": detail, "decided_at": decided_at, "decider": decider,
+        "pod": pod.key, "pod_uid": pod.meta.uid, "outcome": _outcome(found), "detail": detail,
+        "decided_at": decided_at, "decider": decider,
     }  # fmt: skip
     if found.chosen is not None:
         data["node"] = found.chosen.node
     binding = id_ if found.chosen else None
     return NewEvent(stream=f"attempt/{id_}", type="AttemptMade", data=data, binding=binding)
+
+
+def message_of(found: Attempt) -> str:
+    """Why the pod can go nowhere, in one line; empty where it can."""
+    return "; ".join(found.status.reasons)
+
+
+def rejectors_of(found: Attempt) -> frozenset[str]:
+    """The plugins whose hints may bring the pod back; none where it had no node to be refused by."""
+    # Attach limits are judged inside the volume decision (behaviour 10.4), but it is slots that must come free.
+    limited = found.rejectors and TOO_MANY_VOLUMES in message_of(found)
+    return found.rejectors | {NODE_VOLUME_LIMITS} if limited else found.rejectors
+
+
+def _outcome(found: Attempt) -> str:
+    if found.chosen is not None:
+        return PLANNED
+    return ERROR if found.status.code is Code.ERROR else UNSCHEDULABLE
+
+
+def _reasons(found: Attempt) -> list[dict[str, Any]]:
+    """With some of the nodes where the attempt names them: an index only counts those that it need not look at."""
+    if not found.verdicts:
+        counts: Counter[str] = Counter()
+        for status, count in found.refused.items():
+            counts.update(dict.fromkeys(status.reasons, count))
+        return [{"reason": reason, "nodes": count, "some": []} for reason, count in counts.items()]
+    nodes: dict[str, list[str]] = {}
+    for verdict in found.verdicts:
+        for reason in verdict.status.reasons:
+            nodes.setdefault(reason, []).append(verdict.node)
+    return [{"reason": reason, "nodes": len(names), "some": names[:SOME_NODES]} for reason, names in nodes.items()]

@@ -1,0 +1,121 @@
+"""What is kept of an attempt, and what a pod says of its own scheduling."""
+
+from typing import Any
+
+import pytest
+
+from tests.objects import claim, local_volume, node, pod, storage_class
+from volsched.core.attempts import attempt_made, message_of, rejectors_of
+from volsched.core.claims import PodClaims
+from volsched.core.cycle import Attempt, RunnerUp, Verdict, attempt
+from volsched.core.profile import VOLSCHED
+from volsched.core.scheduled import placed_conditions, reason_of, refused_conditions
+from volsched.core.snapshot import snapshot_of
+from volsched.core.status import NO_VOLUME_TO_BIND, SUCCESS, TOO_MANY_VOLUMES, Code, Status
+
+LATER = "2026-01-02T00:00:00Z"
+EARLIER = "2026-01-01T00:00:00Z"
+REFUSED: dict[str, Any] = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "no",
+    "lastTransitionTime": EARLIER,
+}
+READY = {"type": "Ready", "status": "False"}
+
+
+def kept(found: Attempt) -> dict[str, Any]:
+    return dict(attempt_made(pod(), found, "a1", 7, "me").data)
+
+
+def test_reasons_are_kept_by_node_set_with_some_of_the_nodes() -> None:
+    nodes = [node(f"n{i}") for i in range(9)]
+    found = attempt(snapshot_of([storage_class(), claim(), *nodes]), pod("data"), profile=VOLSCHED)
+    data = kept(found)
+    assert data["outcome"] == "unschedulable"
+    assert data["detail"]["reasons"] == [
+        {"reason": NO_VOLUME_TO_BIND, "nodes": 9, "some": ["n0", "n1", "n2", "n3", "n4"]}
+    ]
+    assert (data["decided_at"], data["decider"]) == (7, "me")
+
+
+def test_reasons_of_an_attempt_that_looked_at_no_node_one_by_one_are_counted() -> None:
+    refused = {Status(Code.UNRESOLVABLE, ("a", "b")): 3, Status(Code.UNSCHEDULABLE, ("b",)): 2}
+    found = Attempt(status=Status(Code.UNSCHEDULABLE, ("all",)), claims=PodClaims(), refused=refused)
+    assert kept(found)["detail"]["reasons"] == [
+        {"reason": "a", "nodes": 3, "some": []},
+        {"reason": "b", "nodes": 5, "some": []},
+    ]
+
+
+def test_the_chosen_node_is_kept_with_its_scores_and_three_runners_up() -> None:
+    chosen = Verdict("n1", SUCCESS, score=120, scores={"VolumeBinding": 90, "NodeAffinity": 15})
+    others = tuple(RunnerUp(f"n{i}", 100 - i) for i in range(2, 7))
+    data = kept(Attempt(status=SUCCESS, claims=PodClaims(), chosen=chosen, runners_up=others))
+    assert (data["outcome"], data["node"], data["detail"]["score"]) == ("planned", "n1", 120)
+    assert data["detail"]["scores"] == {"VolumeBinding": 90, "NodeAffinity": 15}
+    assert [it["node"] for it in data["detail"]["runnersUp"]] == ["n2", "n3", "n4"]
+
+
+def test_an_error_is_kept_as_one() -> None:
+    found = Attempt(status=Status(Code.ERROR, ("broken",)), claims=PodClaims())
+    assert (kept(found)["outcome"], message_of(found)) == ("error", "broken")
+
+
+def test_an_attempt_that_finds_a_node_names_it() -> None:
+    world = snapshot_of([storage_class(), claim(), node(), local_volume("pv", "10Gi", "n1")])
+    assert kept(attempt(world, pod("data"), profile=VOLSCHED))["node"] == "n1"
+
+
+@pytest.mark.parametrize(
+    ("said", "rejectors", "expected"),
+    [
+        ("no", {"VolumeBinding"}, {"VolumeBinding"}),
+        (TOO_MANY_VOLUMES, {"VolumeBinding"}, {"VolumeBinding", "NodeVolumeLimits"}),
+        (TOO_MANY_VOLUMES, set[str](), set[str]()),
+    ],
+)
+def test_slots_are_waited_for_where_they_were_missing(said: str, rejectors: set[str], expected: set[str]) -> None:
+    found = Attempt(
+        status=Status(Code.UNSCHEDULABLE, (f"0/1 nodes are available: 1 {said}.",)),
+        claims=PodClaims(),
+        rejectors=frozenset(rejectors),
+    )
+    assert rejectors_of(found) == expected
+
+
+# --- the condition --------------------------------------------------------------------------------------
+
+
+def manifest(*conditions: dict[str, Any]) -> dict[str, Any]:
+    return {"status": {"conditions": list(conditions)}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([], [{**REFUSED, "lastTransitionTime": LATER}]),
+        ([REFUSED], None),
+        ([READY], [READY, {**REFUSED, "lastTransitionTime": LATER}]),
+        ([{**REFUSED, "message": "other"}, READY], [READY, REFUSED]),
+        ([{**REFUSED, "reason": "SchedulerError"}], [REFUSED]),
+        ([{"type": "PodScheduled", "status": "True"}], [{**REFUSED, "lastTransitionTime": LATER}]),
+    ],
+)
+def test_a_pod_without_a_node_says_so_once(
+    before: list[dict[str, Any]], after: list[dict[str, Any]] | None
+) -> None:
+    found = refused_conditions(manifest(*before), reason="Unschedulable", message="no", now=LATER)
+    assert found == after
+
+
+def test_a_pod_with_a_node_says_so_where_it_said_otherwise() -> None:
+    assert placed_conditions({"status": {}}) is None
+    assert placed_conditions(manifest(READY)) is None
+    assert placed_conditions(manifest(REFUSED, READY)) == [READY, {"type": "PodScheduled", "status": "True"}]
+
+
+@pytest.mark.parametrize("code", [Code.UNSCHEDULABLE, Code.UNRESOLVABLE, Code.ERROR])
+def test_an_error_has_a_reason_of_its_own(code: Code) -> None:
+    assert reason_of(code) == ("SchedulerError" if code is Code.ERROR else "Unschedulable")

@@ -1,0 +1,69 @@
+"""One pod in the queue: in which pool it is, how often it was refused, and when it may be tried again."""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from volsched.model.workloads import Pod
+
+MILLISECOND = 1_000
+SECOND = 1_000 * MILLISECOND
+"""Times are microseconds."""
+FIRST_BACKOFF = 1 * SECOND
+LONGEST_BACKOFF = 10 * SECOND
+MOST_DOUBLINGS = 10
+
+
+class Pool(Enum):
+    ACTIVE = auto()
+    """Its turn comes by priority, time and name."""
+    BACKING_OFF = auto()
+    """Active when its back-off is over."""
+    UNSCHEDULABLE = auto()
+    """Waits for something to happen that could help it."""
+    IN_FLIGHT = auto()
+    """Being decided."""
+    PLANNED = auto()
+    """Has an open binding. If that fails it comes back, and how often it failed is still known."""
+
+
+@dataclass(slots=True)
+class Entry:
+    pod: Pod
+    pool: Pool
+    since: int
+    """When it came, or was last refused: among equals the one that waits longest is first."""
+    rejections: int = 0
+    errors: int = 0
+    """Attempts and bindings that failed in a row since it was last rejected or bound."""
+    late: int = 0
+    """Plans in a row that came too late."""
+    rejectors: frozenset[str] = field(default_factory=frozenset)
+    awaited: bool = True
+    """Is it worth waiting for its back-off? Not where the same error came out twice."""
+    ticket: int = 0
+    """Of its place in a heap: older places are void."""
+    recorded_from: int = 0
+    """The first of the recorded changes that it has not seen, while in flight."""
+    changed: bool = False
+    """The pod itself was changed while in flight."""
+
+    @property
+    def not_before(self) -> int:
+        """When its back-off is over."""
+        return self.since + backoff(self.errors or self.rejections)
+
+
+def backoff(times: int) -> int:
+    """A second, doubled with each time up to ten."""
+    return min(FIRST_BACKOFF << min(times - 1, MOST_DOUBLINGS), LONGEST_BACKOFF) if times else 0
+
+
+def asks_otherwise(old: Pod, new: Pod) -> bool:
+    """Was anything changed that a decision looks at? Not where only the status was, as by our own condition."""
+    if old.meta.resource_version == new.meta.resource_version:
+        return False
+    return _asked(old) != _asked(new)
+
+
+def _asked(pod: Pod) -> Pod:
+    return replace(pod, meta=replace(pod.meta, resource_version=""), phase="")

@@ -1,0 +1,44 @@
+"""Several schedulers on one store: each begins with pods of its own share, so that they seldom decide the same.
+
+A share is an order, not a fence: a scheduler that has done its own takes the others', because theirs may be dead.
+And it does not put them off for ever: another's pod takes its turn as if it had come a little later.
+"""
+
+from dataclasses import dataclass
+from zlib import crc32
+
+from volsched.core.queue.entry import SECOND
+
+OTHERS_LATER = 30 * SECOND
+"""Longer than whoever has the share needs for it, and no longer than its pods should wait if not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The `number`th of `of` schedulers, counted from 0; people count from 1 and write 1/4."""
+
+    number: int = 0
+    of: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number < self.of:
+            raise ValueError(f"scheduler {self.number} of {self.of}: the number must be from 0 to {self.of - 1}")
+
+    def holds(self, uid: str) -> bool:
+        return self.of == 1 or crc32(uid.encode()) % self.of == self.number
+
+    def turn(self, uid: str, since: int) -> int:
+        """When the pod's turn comes, among those of its priority."""
+        return since if self.holds(uid) else since + OTHERS_LATER
+
+
+def read_share(text: str) -> Share:
+    """`2/4` is the second of four. Raises ValueError where it is not like that."""
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise ValueError(f'"{text}" is no share; write 2/4 for the second of four schedulers')
+    return Share(int(number) - 1, int(of))
+
+
+ALL = Share()
+"""Of the only scheduler."""
