@@ -1,0 +1,18 @@
+"""The provisioners that come with volsched."""
+
+from pathlib import Path
+
+from volsched.core.configuration import ConfigurationError
+from volsched.engine.provisioners.host_path import HostPath
+from volsched.engine.provisioners.protocol import Provisioner
+from volsched.engine.provisioners.simulated import Simulated
+
+
+def built_in(*, host_path_root: Path | None, store: str) -> list[Provisioner]:
+    """Directories are made only where somebody has said under which root; simulated volumes touch nothing."""
+    try:
+        directories = [] if host_path_root is None else [HostPath(host_path_root, store)]
+    except OSError as error:
+        problem = f"{host_path_root} cannot be used ({error.strerror}); name a directory that can be written"
+        raise ConfigurationError([f"VOLSCHED_HOST_PATH_ROOT: {problem}"]) from error
+    return [Simulated(), *directories]

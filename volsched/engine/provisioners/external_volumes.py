@@ -1,0 +1,75 @@
+"""The volumes of an external provisioner: guarded while they are bound, deleted when they are released."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from volsched.core.binding.seen import living, metadata, spec
+from volsched.core.controller import held_volume
+from volsched.core.controller.edits import with_finalizers
+from volsched.core.controller.reasons import VOLUME_FAILED_DELETE, WARNING
+from volsched.core.external.acting import guarding, is_to_be_deleted
+from volsched.core.external.outcomes import Code, Refused
+from volsched.core.fold import ObjectState
+from volsched.engine.changes import deleting, unchanged, updating
+from volsched.engine.provisioners.client import Client
+from volsched.engine.provisioners.driver import Driver
+from volsched.engine.provisioners.waiting import backoff
+from volsched.model.meta import EXTERNAL_PROVISIONER_FINALIZER
+
+
+@dataclass(slots=True)
+class ExternalVolumes:
+    client: Client
+    driver: Driver
+    _due: dict[str, int] = field(default_factory=dict)
+    _failures: dict[str, int] = field(default_factory=dict)
+
+    def look_at(self, names: Iterable[str], now: int) -> None:
+        self._due |= dict.fromkeys(names, now)
+
+    def step(self, now: int) -> int:
+        names = [name for name, due in self._due.items() if due <= now]
+        for name in names:
+            del self._due[name]
+            self._look_after(name, now)
+        return len(names)
+
+    def next_due(self) -> int | None:
+        return min(self._due.values(), default=None)
+
+    def _look_after(self, name: str, now: int) -> None:
+        state = living(self.client.world.states, f"volume/{name}")
+        if state is None or state.manifest is None:
+            self._failures.pop(name, None)
+            return
+        volume = held_volume(state.manifest)
+        finalizers = guarding(volume.value, driver=self.client.name)
+        if is_to_be_deleted(volume.value, driver=self.client.name):
+            self._delete(name, state, now)
+        elif finalizers != volume.meta.finalizers:
+            guarded = with_finalizers(state.manifest, finalizers)
+            if not self.client.has_written(
+                updating("PersistentVolume", state, guarded, actor=self.client.actor), now
+            ):
+                self._due[name] = now + backoff(1)
+
+    def _delete(self, name: str, state: ObjectState, now: int) -> None:
+        """The storage, then the object, then our finalizer, by which the object goes."""
+        if not self.client.has_written(unchanged({f"volume/{name}": state.rv}, actor=self.client.actor), now):
+            # Somebody has just written it; the log will tell.
+            return
+        manifest = state.manifest or {}
+        try:
+            refused = self.driver.delete(str((spec(manifest).get("csi") or {}).get("volumeHandle", "")), now)
+        except Exception as error:
+            refused = Refused(Code.NOT_GRPC, f"{type(error).__name__}: {error}")
+        if refused is not None:
+            self.client.tell(held_volume(manifest), WARNING, VOLUME_FAILED_DELETE, refused.message, now)
+            self._failures[name] = self._failures.get(name, 0) + 1
+            self._due[name] = refused.again_at or now + backoff(self._failures[name])
+        elif "deletionTimestamp" not in metadata(manifest):
+            self.client.has_written(deleting("PersistentVolume", state, actor=self.client.actor, now=now), now)
+        else:
+            left = [it for it in metadata(manifest)["finalizers"] if it != EXTERNAL_PROVISIONER_FINALIZER]
+            freed = with_finalizers(manifest, left)
+            self.client.has_written(updating("PersistentVolume", state, freed, actor=self.client.actor), now)

@@ -1,0 +1,280 @@
+"""What goes on around the calls of provisioners: they learn of the cluster, their room is published, and storage
+that a crash left behind is found.
+
+Room is published as CSIStorageCapacity objects with a CSIDriver that says that they count; both carry the driver's
+name as a label, and objects without it are not touched.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import orjson
+
+from volsched.core.binding.seen import Manifest, annotations, living, metadata
+from volsched.core.controller.provisioning import provisioned_name
+from volsched.core.decision import NOTHING
+from volsched.core.fold import ObjectState
+from volsched.engine.changes import creating, deleting, updating
+from volsched.engine.clock import SECOND
+from volsched.engine.provisioners.protocol import Surroundings
+from volsched.engine.world import World
+from volsched.events.envelope import Event
+from volsched.events.streams import KIND_OF_NOUN, noun_and_key
+from volsched.model.meta import PROVISIONED_BY
+from volsched.model.storage import Claim
+from volsched.store.commands import Command, Done, LeaseProof, Seen
+from volsched.store.database import Database
+from volsched.store.transaction import execute
+
+DRIVER_NAME = "csi.storage.k8s.io/drivername"
+NAMESPACE = "default"
+ASK_FOR_ROOM = 60 * SECOND
+"""Room may change without anything that we see."""
+PUBLISH_AGAIN = 1 * SECOND
+LOOK_FOR_LEFTOVERS = 600 * SECOND
+NEVER = 1 << 62
+LETS_GO = '"volumeName":null'
+API_VERSION = "storage.k8s.io/v1"
+
+
+class Storage(Protocol):
+    """What a provisioner and a driver have in common."""
+
+    def observe(self, seen: Surroundings) -> None: ...
+
+    def capacities(self) -> Sequence[Manifest]: ...
+
+    def made(self) -> Collection[str]: ...
+
+    def discard(self, name: str) -> bool: ...
+
+
+@dataclass(slots=True)
+class Keeper:
+    database: Database
+    world: World
+    owner: str
+    storages: Mapping[str, Storage]
+    """By the name that classes and volumes call them."""
+    new_uid: Callable[[], str]
+    _known: dict[str, dict[str, ObjectState]] = field(default_factory=lambda: {noun: {} for noun in _CONCERNS})
+    _volumes: dict[str, dict[str, Manifest]] = field(default_factory=dict)
+    """By who made them, by name."""
+    _changed: dict[str, set[str]] = field(default_factory=dict)
+    """Those of which the storages have not been told yet."""
+    _nodes: list[Manifest] | None = None
+    """None: some have changed since they were last put in order."""
+    _publish_at: int = NEVER
+    """When something has changed that may change the room too."""
+    _ask_at: int = 0
+    _leftovers_at: int = 0
+    _suspects: set[str] = field(default_factory=set)
+    """Volumes for which there may be storage, and no object."""
+    _look_at_suspects: bool = False
+    _wanted: dict[str, str] = field(default_factory=dict)
+    """Claim, as a stream → the volume that the controller may still ask for, or has been given."""
+
+    def update(self, streams: Iterable[str]) -> None:
+        """Take note of what has changed in the world, and let the storages know."""
+        if not self.storages:
+            return
+        changed = False
+        for stream in streams:
+            noun, key = noun_and_key(stream)
+            if noun in _CONCERNS:
+                changed |= self._look(noun, stream, key)
+            elif noun == "claim":
+                self._look_at_claim(stream)
+                self._look_at_suspects = True
+        if changed:
+            self._publish_at = 0
+            for name, storage in self.storages.items():
+                storage.observe(self._surroundings(name))
+            self._changed.clear()
+
+    def step(self, now: int, *, busy: Callable[[], Collection[str]], lease: LeaseProof | None = None) -> int:
+        """Publish what has changed, and now and then look for leftovers. `busy`: volumes that are being made."""
+        progress = 0
+        if self.storages and now >= min(self._publish_at, self._ask_at):
+            self._ask_at = now + ASK_FOR_ROOM
+            progress += self._publish(now, lease)
+        if self.storages and now >= self._leftovers_at:
+            self._leftovers_at = now + LOOK_FOR_LEFTOVERS
+            self._suspects.update(name for it in self.storages.values() for name in it.made())
+            self._look_at_suspects = True
+        if self._suspects and self._look_at_suspects:
+            self._look_at_suspects = False
+            progress += self._discard_leftovers(busy(), now, lease)
+        return progress
+
+    def begin(self) -> None:
+        """Whoever worked before may have left something behind."""
+        self._leftovers_at = 0
+
+    def suspect(self, name: str) -> None:
+        """Storage may have been made for a volume of which there will be no object."""
+        self._suspects.add(name)
+        self._look_at_suspects = True
+
+    def next_due(self) -> int | None:
+        return None if self._publish_at == NEVER else self._publish_at
+
+    # --- learning ---------------------------------------------------------------------------------------
+
+    def _look(self, noun: str, stream: str, key: str) -> bool:
+        known, state = self._known[noun], living(self.world.states, stream)
+        if state is not None and not _CONCERNS[noun](state.manifest or {}, self.storages):
+            state = None
+        before = known.pop(key, None)
+        if state is not None:
+            known[key] = state
+        if noun == "volume":
+            self._look_at_volume(key, before, state)
+        elif noun == "node":
+            if before is not None and state is not None and _labels(before.manifest) == _labels(state.manifest):
+                # Heartbeats change nothing that matters here.
+                return False
+            self._nodes = None
+        return before is not state
+
+    def _look_at_volume(self, name: str, before: ObjectState | None, after: ObjectState | None) -> None:
+        for state in (before, after):
+            manifest = {} if state is None else state.manifest or {}
+            maker = annotations(manifest).get(PROVISIONED_BY)
+            if maker is not None:
+                self._changed.setdefault(maker, set()).add(name)
+                self._volumes.setdefault(maker, {}).pop(name, None)
+                if state is after:
+                    self._volumes[maker][name] = manifest
+
+    def _surroundings(self, name: str) -> Surroundings:
+        def of(noun: str) -> Iterator[Manifest]:
+            return (state.manifest for _, state in sorted(self._known[noun].items()) if state.manifest is not None)
+
+        if self._nodes is None:
+            self._nodes = list(of("node"))
+        return Surroundings(
+            classes=[it for it in of("class") if it.get("provisioner") == name],
+            nodes=self._nodes,
+            volumes=self._volumes.get(name, {}),
+            changed=self._changed.get(name, ()),
+        )
+
+    # --- publishing -------------------------------------------------------------------------------------
+
+    def _publish(self, now: int, lease: LeaseProof | None) -> int:
+        commands = [replace(command, lease=lease) for command in self._differences(now)]
+        outcomes = execute(self.database, commands, now=now)
+        done = sum(isinstance(outcome, Done) for outcome in outcomes)
+        # Somebody else has written the same object: the log will tell what.
+        self._publish_at = NEVER if done == len(outcomes) else now + PUBLISH_AGAIN
+        return done
+
+    def _differences(self, now: int) -> Iterator[Command]:
+        """The commands that make what is published what should be."""
+        wanted: dict[tuple[str, str], Manifest] = {}
+        for name, storage in self.storages.items():
+            published = [_published(name, capacity) for capacity in storage.capacities()]
+            wanted |= {("capacity", f"{NAMESPACE}/{metadata(it)['name']}"): it for it in published}
+            if published:
+                wanted["driver", name] = _driver(name)
+        held = {(noun, key): it for noun in ("capacity", "driver") for key, it in self._known[noun].items()}
+        for place, manifest in wanted.items():
+            kind, state = KIND_OF_NOUN[place[0]].name, held.get(place)
+            if state is None:
+                if living(self.world.states, "/".join(place)) is None:
+                    yield creating(kind, manifest, uid=self.new_uid(), actor=self.owner, now=now)
+            elif (state.manifest or {}).get("capacity") != manifest.get("capacity"):
+                changed = {**(state.manifest or {}), "capacity": manifest["capacity"]}
+                yield updating(kind, state, changed, actor=self.owner)
+        for place, state in held.items():
+            if place not in wanted:
+                yield deleting(KIND_OF_NOUN[place[0]].name, state, actor=self.owner, now=now)
+
+    # --- leftovers --------------------------------------------------------------------------------------
+
+    def _discard_leftovers(self, busy: Collection[str], now: int, lease: LeaseProof | None) -> int:
+        """Storage without a volume, of a claim that is gone or has another one: a crash came in between."""
+        self._suspects = {it for it in self._suspects if living(self.world.states, f"volume/{it}") is None}
+        kept = {*self._wanted.values(), *busy} if self._suspects else set()
+        left = {
+            name: storage
+            for storage in self.storages.values()
+            for name in self._suspects.intersection(storage.made()) - kept
+        }
+        if left and not self._is_up_to_date(left, now, lease):
+            self._look_at_suspects = True
+            return 0
+        self._suspects &= kept
+        return sum(_is_discarded(storage, name) for name, storage in left.items())
+
+    def _is_up_to_date(self, left: Collection[str], now: int, lease: LeaseProof | None) -> bool:
+        """Whoever worked before may have made them for claims, and volumes, that we have not read of yet."""
+        # Not as the owner, whose own events would not be asked about.
+        actor, seen = f"{self.owner}/leftovers", Seen(self.world.position, _asking_for(left))
+        command = Command(actor=actor, streams=(), decide=lambda _: NOTHING, lease=lease, seen=seen)
+        (outcome,) = execute(self.database, [command], now=now)
+        return isinstance(outcome, Done)
+
+    def _look_at_claim(self, stream: str) -> None:
+        found = self.world.read(stream)
+        claim = None if found is None else found[1]
+        if isinstance(claim, Claim) and claim.volume_name in ("", provisioned_name(claim)):
+            self._wanted[stream] = provisioned_name(claim)
+        else:
+            self._wanted.pop(stream, None)
+
+
+def _asking_for(names: Collection[str]) -> Callable[[Event], str | None]:
+    """Events by which somebody may want storage of these names: its volume, a new claim, or one that let go."""
+    volumes = {f"volume/{name}" for name in names}
+
+    def outdated(event: Event) -> str | None:
+        claimed = event.type == "ClaimCreated" or (event.type == "ClaimChanged" and LETS_GO in event.data)
+        return f"{event.stream} has changed" if claimed or event.stream in volumes else None
+
+    return outdated
+
+
+def _is_discarded(storage: Storage, name: str) -> bool:
+    """What cannot be looked at is not certain to be unused, and must not stop anybody."""
+    try:
+        return storage.discard(name)
+    except Exception:
+        return False
+
+
+def _published(driver: str, capacity: Manifest) -> dict[str, Any]:
+    """Named after what it speaks of, so that it is found again."""
+    place = [driver, capacity["storageClassName"], capacity["nodeTopology"]]
+    said = hashlib.sha256(orjson.dumps(place, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+    names = {"name": f"csisc-{said}", "namespace": NAMESPACE, "labels": {DRIVER_NAME: _label(driver)}}
+    return {"apiVersion": API_VERSION, "kind": "CSIStorageCapacity", "metadata": names, **capacity}
+
+
+def _driver(name: str) -> dict[str, Any]:
+    names = {"name": name, "labels": {DRIVER_NAME: _label(name)}}
+    return {"apiVersion": API_VERSION, "kind": "CSIDriver", "metadata": names, "spec": {"storageCapacity": True}}
+
+
+def _label(driver: str) -> str:
+    return driver.replace("/", ".")
+
+
+def _labels(manifest: Manifest | None) -> Manifest:
+    return metadata(manifest or {}).get("labels") or {}
+
+
+def _is_labelled(manifest: Manifest, storages: Mapping[str, Storage]) -> bool:
+    return _labels(manifest).get(DRIVER_NAME) in {_label(name) for name in storages}
+
+
+_CONCERNS: Mapping[str, Callable[[Manifest, Mapping[str, Storage]], bool]] = {
+    "class": lambda manifest, storages: manifest.get("provisioner") in storages,
+    "volume": lambda manifest, storages: annotations(manifest).get(PROVISIONED_BY) in storages,
+    "node": lambda _manifest, _storages: True,
+    "capacity": _is_labelled,
+    "driver": _is_labelled,
+}

@@ -1,0 +1,1 @@
+"""The PV controller's loop, and the long operations that it starts."""

@@ -1,0 +1,111 @@
+"""What operations ask for, one call at a time: of the store a command each, of a provisioner a function call.
+
+A provisioner may raise and answer anything; what comes out of here is an answer or a `PluginError`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import ValidationError
+
+from volsched.cluster.local import versioned
+from volsched.core.controller import (
+    CLAIM,
+    VOLUME,
+    Create,
+    Delete,
+    DeleteAsset,
+    LiveGet,
+    PluginError,
+    Provision,
+    Recycle,
+    UnfinishedError,
+    Update,
+    held_claim,
+    held_volume,
+)
+from volsched.core.decision import Decision, States
+from volsched.core.fold import ObjectState, State, evolve
+from volsched.core.objects import create_object, delete_object, update_object
+from volsched.engine.changes import key_of
+from volsched.engine.clock import rfc3339
+from volsched.engine.provisioners.protocol import Provisioner, Unfinished
+from volsched.events.envelope import NewEvent
+from volsched.events.streams import stream_of
+from volsched.model.kinds import KINDS
+from volsched.store.commands import Command, Done, LeaseProof
+
+PluginCall = Provision | DeleteAsset | Recycle
+StoreCall = Update | Create | Delete | LiveGet
+STORED = "stored"
+_HELD = {CLAIM: held_claim, VOLUME: held_volume}
+
+
+def store_command(
+    request: StoreCall, *, uid: Callable[[], str], actor: str, lease: LeaseProof, now: int
+) -> Command:
+    """The request, under the log's lock. Its result is the object's state after it."""
+    key = key_of(request.manifest) if isinstance(request, Update | Create) else request.key
+    stream = stream_of(request.kind, key)
+
+    def decide(states: States) -> Decision:
+        state = states.get(stream)
+        event = _event(request, state, uid, now)
+        if event is None:
+            return Decision(result={STORED: state})
+        after = evolve(state, event.type, version=0, position=0, at=now, data=event.data)
+        return Decision(events=(event,), result={STORED: after})
+
+    return Command(actor=actor, streams=(stream,), decide=decide, lease=lease)
+
+
+def stored_by(done: Done) -> ObjectState | None:
+    """The object after the request, at the version that the log gave it; None: there is none."""
+    stored = done.result[STORED]
+    if not isinstance(stored, ObjectState) or stored.manifest is None:
+        return None
+    return stored._replace(rv=done.position) if done.events else stored
+
+
+def reply_to(request: StoreCall, stored: ObjectState | None) -> Any:
+    """The answer that the tables expect."""
+    if isinstance(request, Update):
+        # Gone with its last finalizer: nobody can write it again.
+        return _HELD[request.kind](request.manifest if stored is None else versioned(stored))
+    return None if stored is None else versioned(stored)
+
+
+def _event(request: StoreCall, state: State | None, uid: Callable[[], str], now: int) -> NewEvent | None:
+    kind = KINDS[request.kind]
+    match request:
+        case Update():
+            return update_object(state, kind, request.manifest, status=request.status, by_volume_controller=True)
+        case Create():
+            return create_object(state, kind, request.manifest, uid=uid(), now=rfc3339(now))
+        case Delete():
+            return delete_object(state, kind, request.key, now=rfc3339(now), uid=request.uid)
+        case LiveGet():
+            return None
+
+
+def ask(provisioner: Provisioner, request: PluginCall, now: int) -> Any:
+    if isinstance(request, DeleteAsset):
+        return provisioner.delete(request.volume, now)
+    if isinstance(request, Recycle):
+        return provisioner.recycle(request.volume, now)
+    made = provisioner.provision(request, now)
+    return made if isinstance(made, Unfinished) else _volume(made, request)
+
+
+def _volume(made: Any, request: Provision) -> Any:
+    """The answer of a provisioner, which may be anything."""
+    try:
+        held_volume({**made, "metadata": {**(made.get("metadata") or {}), "name": request.volume_name}})
+        return {**made, "spec": {**made["spec"]}}
+    except (ValidationError, TypeError, KeyError, AttributeError, ValueError) as error:
+        raise PluginError(f"{request.plugin} answered what is not a volume: {error}") from error
+
+
+def no_answer(request: PluginCall, why: str) -> PluginError:
+    """Whether storage was made is not known then, so the choice of a node stays. To delete again does no harm."""
+    return UnfinishedError(why) if isinstance(request, Provision) else PluginError(why)
