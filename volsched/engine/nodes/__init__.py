@@ -1,0 +1,1 @@
+"""The node agent: a simulated kubelet for many nodes."""
