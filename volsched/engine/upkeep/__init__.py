@@ -1,0 +1,1 @@
+"""The small controllers people take for granted, and repairs of known sores."""

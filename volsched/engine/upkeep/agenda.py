@@ -1,0 +1,36 @@
+"""What a part has to look at: at once and in the order it came, or not before a time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+
+
+@dataclass(slots=True)
+class Agenda:
+    _soon: dict[str, None] = field(default_factory=dict)
+    _later: dict[str, int] = field(default_factory=dict)
+
+    def add(self, keys: Iterable[str]) -> None:
+        self._soon |= dict.fromkeys(keys)
+
+    def put_off(self, key: str, due: int) -> None:
+        self._later[key] = due
+
+    def drop(self, key: str) -> None:
+        self._soon.pop(key, None)
+        self._later.pop(key, None)
+
+    def take(self, now: int, limit: int) -> list[str]:
+        """The next keys to look at; whoever cannot finish with one adds it again."""
+        if self._later:
+            for key in [key for key, due in self._later.items() if due <= now]:
+                del self._later[key]
+                self._soon[key] = None
+        taken = list(islice(self._soon, limit))
+        for key in taken:
+            del self._soon[key]
+        return taken
+
+    def next_due(self) -> int | None:
+        """When something put off becomes due; 0 where something waits for the next step only; None: nothing."""
+        return 0 if self._soon else min(self._later.values(), default=None)

@@ -1,0 +1,50 @@
+"""The small controllers that people take for granted, wired: each can be left out by its name."""
+
+from collections.abc import Callable, Collection, Iterable
+from enum import StrEnum
+
+from volsched.core.statefulsets import is_placed, is_running
+from volsched.core.zonal_upgrade import ZonalReport
+from volsched.engine.parts import Part
+from volsched.engine.upkeep.ephemeral import EphemeralClaims
+from volsched.engine.upkeep.garbage import GarbageCollector
+from volsched.engine.upkeep.stale_nodes import StaleNodes
+from volsched.engine.upkeep.statefulsets import StatefulSets
+from volsched.engine.upkeep.zonal import ZonalUpgrader
+from volsched.engine.world import World
+from volsched.store.database import Database
+
+
+class Upkeep(StrEnum):
+    ZONAL_UPGRADE = "zonal-upgrade"
+    STATEFUL_SETS = "stateful-sets"
+    EPHEMERAL_CLAIMS = "ephemeral-claims"
+    GARBAGE_COLLECTION = "garbage-collection"
+    STALE_NODES = "stale-nodes"
+
+
+def upkeep_parts(
+    database: Database,
+    world: World,
+    *,
+    owner: str,
+    new_id: Callable[[], str],
+    node_agent: bool,
+    without: Collection[Upkeep],
+) -> list[Part]:
+    """In the order in which they help each other within one step: a set's pod before that pod's claims."""
+    parts: dict[Upkeep, Part] = {
+        Upkeep.ZONAL_UPGRADE: ZonalUpgrader(database, world, f"zonal-upgrade/{owner}"),
+        Upkeep.STATEFUL_SETS: StatefulSets(
+            database, world, f"stateful-sets/{owner}", new_id, ready=is_running if node_agent else is_placed
+        ),
+        Upkeep.EPHEMERAL_CLAIMS: EphemeralClaims(database, world, f"ephemeral-claims/{owner}", new_id),
+        Upkeep.GARBAGE_COLLECTION: GarbageCollector(database, world, f"garbage-collection/{owner}"),
+        Upkeep.STALE_NODES: StaleNodes(database, world, f"stale-nodes/{owner}"),
+    }
+    return [part for name, part in parts.items() if name not in without]
+
+
+def zonal_report(parts: Iterable[Part]) -> ZonalReport:
+    """What the zonal upgrade has done in this process; empty where it is left out."""
+    return next((part.report for part in parts if isinstance(part, ZonalUpgrader)), ZonalReport())

@@ -1,0 +1,118 @@
+"""The ephemeral-volume controller: makes the claims that pods ask for with a template.
+
+That a claim goes with its pod is the garbage collector's business (`engine.upkeep.garbage`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from volsched.core.binding.seen import living
+from volsched.core.ephemeral import FAILED_BINDING, ephemeral_claims, has_templates, lacking
+from volsched.core.objects import InvalidError
+from volsched.engine.changes import all_of, creating, telling
+from volsched.engine.scheduling.picture import read_object
+from volsched.engine.upkeep.agenda import Agenda
+from volsched.engine.world import World
+from volsched.model.storage import Claim
+from volsched.model.workloads import Pod
+from volsched.store.commands import Command
+from volsched.store.database import Database
+from volsched.store.transaction import execute
+
+BATCH = 256
+COMPONENT = "ephemeral-volume-controller"
+
+
+@dataclass(slots=True)
+class EphemeralClaims:
+    database: Database
+    world: World
+    owner: str
+    new_uid: Callable[[], str]
+    _agenda: Agenda = field(default_factory=Agenda)
+    _claims: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Pod → the claims that it makes; both as streams."""
+    _pods: dict[str, set[str]] = field(default_factory=dict)
+    """Claim → the pods that want it; two names may add up to the same one."""
+
+    def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
+        states = self.world.states
+        for stream in streams:
+            if stream.startswith("pod/") and (has_templates(states.get(stream)) or stream in self._claims):
+                self._look(stream)
+            elif stream in self._pods:
+                self._agenda.add(self._pods[stream])
+
+    def step(self, now: int) -> int:
+        batch = self._agenda.take(now, BATCH)
+        if not batch:
+            return 0
+        try:
+            self._carry_out([it for stream in batch for it in self._commands(stream, now)], now)
+        except Exception:
+            # Nobody knows what was committed. The log does: all of these pods are looked at again.
+            self._agenda.add(batch)
+            raise
+        return len(batch)
+
+    def next_due(self) -> int | None:
+        return self._agenda.next_due()
+
+    def _look(self, stream: str) -> None:
+        wanted: tuple[str, ...] = ()
+        if has_templates(self.world.states.get(stream)):
+            wanted = tuple(f"claim/{key}" for key in ephemeral_claims(self._pod(stream)))
+            self._agenda.add((stream,))
+        for claim in self._claims.pop(stream, ()):
+            self._pods[claim].discard(stream)
+            if not self._pods[claim]:
+                del self._pods[claim]
+        if wanted:
+            self._claims[stream] = wanted
+            for claim in wanted:
+                self._pods.setdefault(claim, set()).add(stream)
+
+    def _pod(self, stream: str) -> Pod:
+        state = living(self.world.states, stream)
+        assert state is not None
+        assert state.manifest is not None
+        pod = read_object("pod", state.manifest, state.rv)
+        assert isinstance(pod, Pod)
+        return pod
+
+    def _commands(self, stream: str, now: int) -> Iterator[tuple[Pod, Command]]:
+        state = living(self.world.states, stream)
+        if state is None or state.manifest is None:
+            return
+        pod = self._pod(stream)
+        lacks = lacking(pod, state.manifest, dict(self._existing(stream)))
+        for manifest in lacks.claims:
+            making = creating("PersistentVolumeClaim", manifest, uid=self.new_uid(), actor=self.owner, now=now)
+            # For this pod as it is: another one of its name, made meanwhile, would not own the claim.
+            yield pod, all_of(making, seen={stream: state})
+        for message in lacks.refusals:
+            yield pod, self._telling(pod, message, now)
+
+    def _existing(self, stream: str) -> Iterator[tuple[str, Claim]]:
+        for claim in self._claims.get(stream, ()):
+            state = living(self.world.states, claim)
+            if state is not None and state.manifest is not None:
+                value = read_object("claim", state.manifest, state.rv)
+                assert isinstance(value, Claim)
+                yield value.key, value
+
+    def _carry_out(self, wanted: list[tuple[Pod, Command]], now: int) -> None:
+        outcomes = execute(self.database, [command for _, command in wanted], now=now)
+        # Any other refusal means that something has changed: the log says what, and the pod is looked at again.
+        invalid = [
+            self._telling(pod, str(outcome), now)
+            for (pod, _), outcome in zip(wanted, outcomes, strict=True)
+            if isinstance(outcome, InvalidError)
+        ]
+        execute(self.database, invalid, now=now)
+
+    def _telling(self, pod: Pod, message: str, now: int) -> Command:
+        return telling(
+            "Pod", pod.key, uid=pod.meta.uid, type_="Warning", reason=FAILED_BINDING, message=message,
+            component=COMPONENT, actor=self.owner, now=now, once=True,
+        )  # fmt: skip

@@ -1,0 +1,39 @@
+"""The command that returns a released volume, with all that it must be checked against."""
+
+from sqlalchemy import select
+
+from volsched.core.binding.seen import binding_stream, living
+from volsched.core.decision import Decision, States
+from volsched.core.releasing import claim_stream, return_volume, returned_notice
+from volsched.engine.clock import rfc3339
+from volsched.store import tables
+from volsched.store.batch import load_states
+from volsched.store.commands import Command
+from volsched.store.database import Database
+from volsched.store.reactions import touching_bindings
+
+
+def releasing(database: Database, name: str, *, reason: str, by: str, actor: str, now: int) -> Command | None:
+    """None where there is no such volume. Whatever is planned with it or written to it meanwhile refuses this."""
+    stream = f"volume/{name}"
+    with database.read() as connection:
+        states, _ = load_states(database, connection, [stream])
+        seen = living(states, stream)
+        if seen is None or seen.manifest is None:
+            return None
+        claim = claim_stream(seen.manifest)
+        around = [stream, *((claim,) if claim else ())]
+        bindings = touching_bindings(database, connection, around)
+        attached = select(tables.attachments.c.key).where(tables.attachments.c.volume == name)
+        attachments = list(connection.execute(attached).scalars())
+
+    def decide(states: States) -> Decision:
+        return Decision(events=return_volume(name, states, reason=reason, by=by, now=rfc3339(now)))
+
+    streams = (
+        *around,
+        returned_notice(seen.manifest),
+        *map(binding_stream, bindings),
+        *(f"attachment/{key}" for key in attachments),
+    )
+    return Command(actor=actor, streams=streams, decide=decide, expected={stream: seen.version})

@@ -1,0 +1,163 @@
+"""Takes selected-node off claims whose node is gone, so that their pods are not kept from every other node.
+
+Claims are looked at when their node is missing, when a node of that name comes or goes, and once at the start. How
+long a node has been gone, and whether the one of that name is the one that was meant, the log says.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from volsched.core.binding.seen import living, manifest_of, uid
+from volsched.core.fold import BindingState, ObjectState
+from volsched.core.objects import StaleError
+from volsched.core.releasing import claim_stream
+from volsched.core.stale_nodes import (
+    GONE_SECONDS,
+    REMOVED,
+    gone_since,
+    is_made_for,
+    is_promised,
+    promised_node,
+    removed,
+    volume_name,
+    without_promise,
+)
+from volsched.engine.changes import all_of, key_of, telling, updating
+from volsched.engine.clock import SECOND
+from volsched.engine.upkeep.agenda import Agenda
+from volsched.engine.world import World
+from volsched.model.meta import SELECTED_NODE
+from volsched.store.base import read_base
+from volsched.store.commands import Command, ConflictError
+from volsched.store.database import Database
+from volsched.store.timelines import last_written, lives
+from volsched.store.transaction import execute
+
+BATCH = 256
+CLAIM = "PersistentVolumeClaim"
+COMPONENT = "volsched-repair"
+
+
+@dataclass(slots=True)
+class StaleNodes:
+    database: Database
+    world: World
+    owner: str
+    _agenda: Agenda = field(default_factory=Agenda)
+    _promised: dict[str, str] = field(default_factory=dict)
+    """Claim → the node that it waits for; both as streams."""
+    _waiting: dict[str, set[str]] = field(default_factory=dict)
+    _uids: dict[str, str] = field(default_factory=dict)
+    """Node → its uid when last seen: with another one it is another node."""
+    _started: bool = False
+
+    def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; time is asked in `step`
+        states = self.world.states
+        for stream in streams:
+            if stream.startswith("claim/"):
+                if stream in self._promised or is_promised(states.get(stream)):
+                    self._look_at_claim(stream)
+            elif stream.startswith("node/"):
+                self._look_at_node(stream)
+        if not self._started and self._promised:
+            # A node may have been replaced while nobody looked.
+            self._agenda.add(self._promised)
+        self._started = True
+
+    def step(self, now: int) -> int:
+        batch = self._agenda.take(now, BATCH)
+        if not batch:
+            return 0
+        try:
+            wanted = dict(self._commands(self._due(batch, now), now))
+            outcomes = execute(self.database, list(wanted.values()), now=now)
+        except Exception:
+            self._agenda.add(batch)
+            raise
+        # The claim has changed since it was read: nothing else would bring it back here while its node lives.
+        late = (StaleError, ConflictError)
+        self._agenda.add(it for it, outcome in zip(wanted, outcomes, strict=True) if isinstance(outcome, late))
+        return len(batch)
+
+    def next_due(self) -> int | None:
+        return self._agenda.next_due()
+
+    def _look_at_claim(self, stream: str) -> None:
+        manifest = manifest_of(self.world.states, stream)
+        node = None if manifest is None else promised_node(manifest)
+        before = self._promised.pop(stream, None)
+        if before is not None:
+            self._waiting[before].discard(stream)
+            if not self._waiting[before]:
+                del self._waiting[before]
+        if node is None:
+            self._agenda.drop(stream)
+            return
+        self._promised[stream] = f"node/{node}"
+        self._waiting.setdefault(f"node/{node}", set()).add(stream)
+        if f"node/{node}" not in self.world.states:
+            self._agenda.add((stream,))
+
+    def _look_at_node(self, stream: str) -> None:
+        manifest = manifest_of(self.world.states, stream)
+        known = "" if manifest is None else uid(manifest)
+        if self._uids.get(stream, "") != known and stream in self._waiting:
+            self._agenda.add(self._waiting[stream])
+        if known:
+            self._uids[stream] = known
+        else:
+            self._uids.pop(stream, None)
+
+    def _due(self, batch: Iterable[str], now: int) -> dict[str, ObjectState]:
+        """Claims whose node has been gone for long enough; the others are put off, or dropped."""
+        found: dict[str, ObjectState] = {}
+        for stream in batch:
+            state = living(self.world.states, stream)
+            since = None if state is None or stream not in self._promised else self._gone_since(stream)
+            if state is None or since is None:
+                continue
+            if now < since + GONE_SECONDS * SECOND:
+                self._agenda.put_off(stream, since + GONE_SECONDS * SECOND)
+            else:
+                found[stream] = state
+        return found
+
+    def _gone_since(self, stream: str) -> int | None:
+        with self.database.read() as connection:
+            written = last_written(connection, stream, "metadata", "annotations", SELECTED_NODE)
+            base = read_base(connection)
+            promised, at = (base.position, base.at) if written is None else (written.position, written.at)
+            return gone_since(lives(connection, self._promised[stream]), promised=promised, promised_at=at)
+
+    def _commands(self, due: dict[str, ObjectState], now: int) -> Iterator[tuple[str, Command]]:
+        if not due:
+            return
+        taken = self._taken(due)
+        for stream, state in due.items():
+            # One that is held is looked at again when what holds it lets go: that changes the claim.
+            if stream not in taken:
+                yield stream, self._removing(stream, state, now)
+
+    def _taken(self, due: dict[str, ObjectState]) -> set[str]:
+        """Claims that an open binding holds, or for which there is a volume; one walk for all of them."""
+        claims = {stream: state.manifest or {} for stream, state in due.items()}
+        made = {f"volume/{volume_name(claim)}": stream for stream, claim in claims.items()}
+        taken: set[str] = set()
+        for stream, state in self.world.states.items():
+            if isinstance(state, BindingState):
+                taken |= {f"claim/{leg.claim}" for leg in state.legs if leg.open}
+            elif stream.startswith("volume/") and isinstance(state, ObjectState):
+                volume = state.manifest or {}
+                candidates = {made.get(stream), claim_stream(volume)} & claims.keys()
+                taken |= {it for it in candidates if it is not None and is_made_for(volume, claims[it])}
+        return taken
+
+    def _removing(self, stream: str, state: ObjectState, now: int) -> Command:
+        claim = state.manifest or {}
+        node = self._promised[stream].partition("/")[2]
+        said = telling(
+            CLAIM, key_of(claim), uid=uid(claim), type_="Normal", reason=REMOVED, message=removed(node),
+            component=COMPONENT, actor=self.owner, now=now,
+        )  # fmt: skip
+        # The plan of a binding changes the claim too: one that was made meanwhile makes this too late.
+        return all_of(updating(CLAIM, state, without_promise(claim), actor=self.owner), said, seen={stream: state})

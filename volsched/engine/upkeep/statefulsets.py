@@ -1,0 +1,186 @@
+"""The StatefulSet controller: makes and removes the pods of every set, and keeps its status.
+
+Everything is written on the condition that the set is still as it was seen, so two processes that run this do no
+more than one. That pods go with a deleted set is the garbage collector's business (`engine.upkeep.garbage`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from volsched.core.binding.seen import Manifest, living, manifest_of, status
+from volsched.core.fold import ObjectState
+from volsched.core.objects import InvalidError
+from volsched.core.ownership import controller_of, is_owned
+from volsched.core.statefulsets import (
+    CREATED,
+    DELETED,
+    FAILED_CREATE,
+    Ready,
+    Replica,
+    Step,
+    is_placed,
+    next_step,
+)
+from volsched.engine.changes import all_of, creating, deleting, telling, updating
+from volsched.engine.scheduling.picture import read_object
+from volsched.engine.upkeep.agenda import Agenda
+from volsched.engine.world import World
+from volsched.model.workloads import StatefulSet
+from volsched.store.commands import Command
+from volsched.store.database import Database
+from volsched.store.transaction import execute
+
+BATCH = 64
+"""Sets looked at in one step."""
+MOST = 100
+"""Pods of one set that are made or removed in one step."""
+COMPONENT = "statefulset-controller"
+SET = "statefulset/"
+
+
+@dataclass(slots=True)
+class StatefulSets:
+    database: Database
+    world: World
+    owner: str
+    new_uid: Callable[[], str]
+    ready: Ready = is_placed
+    """When the next pod may be made; with node agents that report, give `is_running`."""
+    _agenda: Agenda = field(default_factory=Agenda)
+    _owned: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Set → its pods; both as streams."""
+    _watched: dict[str, str] = field(default_factory=dict)
+    """Pod or claim → the set that has or wants one of that name."""
+
+    def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
+        states = self.world.states
+        for stream in streams:
+            if stream.startswith("pod/") and (is_owned(states.get(stream)) or stream in self._watched):
+                self._look_at_pod(stream)
+            elif stream.startswith(SET):
+                self._agenda.add((stream,))
+            if stream in self._watched:
+                self._agenda.add((self._watched[stream],))
+
+    def step(self, now: int) -> int:
+        batch = self._agenda.take(now, BATCH)
+        if not batch:
+            return 0
+        try:
+            self._carry_out([it for stream in batch for it in self._wanted(stream, now)], now)
+        except Exception:
+            # Nobody knows what was committed. The log does: all of these sets are looked at again.
+            self._agenda.add(batch)
+            raise
+        return len(batch)
+
+    def next_due(self) -> int | None:
+        return self._agenda.next_due()
+
+    def _look_at_pod(self, stream: str) -> None:
+        manifest = manifest_of(self.world.states, stream)
+        owner = None if manifest is None else controller_of(manifest)
+        if owner is not None and owner.stream.startswith(SET):
+            self._owned.setdefault(owner.stream, {})[stream] = None
+            self._watched[stream] = owner.stream
+        elif (before := self._watched.get(stream)) is not None:
+            self._owned.get(before, {}).pop(stream, None)
+
+    def _wanted(self, stream: str, now: int) -> Iterator[tuple[StatefulSet, Command]]:
+        state = living(self.world.states, stream)
+        if state is None or state.manifest is None:
+            self._forget(stream)
+            return
+        set_ = read_object("statefulset", state.manifest, state.rv)
+        assert isinstance(set_, StatefulSet)
+        found = _Found(self, stream, set_)
+        step = next_step(set_, state.manifest, found, ready=self.ready, most=MOST)
+        for command in self._commands(stream, state, set_, step, now):
+            yield set_, command
+
+    def _carry_out(self, wanted: list[tuple[StatefulSet, Command]], now: int) -> None:
+        outcomes = execute(self.database, [command for _, command in wanted], now=now)
+        # Any other refusal means that something has changed: the log says what, and the set is looked at again.
+        invalid = [
+            self._telling(set_, "Warning", FAILED_CREATE, str(outcome), now, once=True)
+            for (set_, _), outcome in zip(wanted, outcomes, strict=True)
+            if isinstance(outcome, InvalidError)
+        ]
+        execute(self.database, invalid, now=now)
+
+    def _forget(self, stream: str) -> None:
+        self._owned.pop(stream, None)
+        for name in [name for name, owner in self._watched.items() if owner == stream]:
+            del self._watched[name]
+
+    def _commands(
+        self, stream: str, state: ObjectState, set_: StatefulSet, step: Step, now: int
+    ) -> Iterator[Command]:
+        seen = {stream: state}
+        for replica in step.make:
+            yield all_of(*self._making(set_, replica, now), seen=seen)
+        for name in step.remove:
+            pod = living(self.world.states, f"pod/{set_.meta.namespace}/{name}")
+            if pod is not None:
+                delete = deleting("Pod", pod, actor=self.owner, now=now)
+                message = f"delete Pod {name} in StatefulSet {set_.meta.name} successful"
+                yield all_of(delete, self._telling(set_, "Normal", DELETED, message, now), seen=seen)
+        for message in step.blocked:
+            yield self._telling(set_, "Warning", FAILED_CREATE, message, now, once=True)
+        # Last: it gives the set a new version, and all that comes before counts on the one that was seen.
+        manifest: Manifest = state.manifest or {}
+        kept = {**status(manifest), **step.status}
+        if kept != status(manifest):
+            yield updating("StatefulSet", state, {**manifest, "status": kept}, actor=self.owner, status=True)
+
+    def _making(self, set_: StatefulSet, replica: Replica, now: int) -> Iterator[Command]:
+        made = [("PersistentVolumeClaim", it) for it in replica.claims]
+        if replica.pod is not None:
+            made.append(("Pod", replica.pod))
+        for kind, manifest in made:
+            yield creating(kind, manifest, uid=self.new_uid(), actor=self.owner, now=now)
+            name = manifest["metadata"]["name"]
+            what = "Pod" if kind == "Pod" else "Claim"
+            message = f"create {what} {name} in StatefulSet {set_.meta.name} successful"
+            yield self._telling(set_, "Normal", CREATED, message, now)
+
+    def _telling(
+        self, set_: StatefulSet, type_: str, reason: str, message: str, now: int, *, once: bool = False
+    ) -> Command:
+        return telling(
+            "StatefulSet", set_.meta.key, uid=set_.meta.uid, type_=type_, reason=reason, message=message,
+            component=COMPONENT, actor=self.owner, now=now, once=once,
+        )  # fmt: skip
+
+    def watch(self, stream: str, set_stream: str) -> Manifest | None:
+        """The object of a name that a set wants, there or not: the set is looked at again when that changes."""
+        self._watched[stream] = set_stream
+        return manifest_of(self.world.states, stream)
+
+    def pods_of(self, set_stream: str) -> Iterator[Manifest]:
+        for stream in self._owned.get(set_stream, ()):
+            manifest = manifest_of(self.world.states, stream)
+            if manifest is not None:
+                yield manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the world holds of one set."""
+
+    sets: StatefulSets
+    stream: str
+    set_: StatefulSet
+
+    def pod(self, name: str, /) -> Manifest | None:
+        return self.sets.watch(f"pod/{self.set_.meta.namespace}/{name}", self.stream)
+
+    def claim(self, name: str, /) -> Manifest | None:
+        return self.sets.watch(f"claim/{self.set_.meta.namespace}/{name}", self.stream)
+
+    def owned(self) -> Iterator[Manifest]:
+        """Not those of a set that bore the name before: they are the garbage collector's."""
+        for pod in self.sets.pods_of(self.stream):
+            owner = controller_of(pod)
+            if owner is not None and owner.uid == self.set_.meta.uid:
+                yield pod

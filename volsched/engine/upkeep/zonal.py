@@ -1,0 +1,79 @@
+"""The zonal upgrade of volumes that exist: every one at the start, and whichever is made or changed.
+
+Whatever comes in through `apply` or the cluster's port is converted when it is made (`core.zonal_upgrade.admit`).
+This finds the rest, and says what is wrong with labels that cannot be converted.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from volsched.core.binding.seen import manifest_of
+from volsched.core.decision import Decision, States
+from volsched.core.zonal import ZonalUpgrade
+from volsched.core.zonal_upgrade import ZonalReport, convert, has_zone_labels, is_settled, labelled_node
+from volsched.engine.clock import rfc3339
+from volsched.engine.upkeep.agenda import Agenda
+from volsched.engine.world import World
+from volsched.model.workloads import Node
+from volsched.store.commands import Command, Done
+from volsched.store.database import Database
+from volsched.store.transaction import execute
+
+BATCH = 256
+
+
+@dataclass(slots=True)
+class ZonalUpgrader:
+    database: Database
+    world: World
+    owner: str
+    report: ZonalReport = field(default_factory=ZonalReport)
+    """What was done since the start of this process."""
+    _agenda: Agenda = field(default_factory=Agenda)
+    _nodes: dict[str, None] = field(default_factory=dict)
+
+    def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
+        states = self.world.states
+        for stream in streams:
+            if stream.startswith("volume/"):
+                manifest = manifest_of(states, stream)
+                if manifest is not None and has_zone_labels(manifest):
+                    self._agenda.add((stream,))
+            elif stream.startswith("node/"):
+                if stream in states:
+                    self._nodes[stream] = None
+                else:
+                    self._nodes.pop(stream, None)
+
+    def step(self, now: int) -> int:
+        taken = self._agenda.take(now, BATCH)
+        batch = [stream for stream in taken if not is_settled(stream, self.world.states)]
+        if not batch:
+            return len(taken)
+        nodes = [labelled_node(manifest_of(self.world.states, stream) or {}) for stream in self._nodes]
+        wanted: list[tuple[ZonalUpgrade, Command]] = []
+        for stream in batch:
+            upgrade, events = convert(stream, self.world.states, nodes, now=rfc3339(now))
+            if events:
+                streams = (stream, *(event.stream for event in events))
+                wanted.append((upgrade, self._command(stream, streams, nodes, now)))
+        try:
+            outcomes = execute(self.database, [command for _, command in wanted], now=now)
+        except Exception:
+            self._agenda.add(batch)
+            raise
+        for (upgrade, _), outcome in zip(wanted, outcomes, strict=True):
+            if isinstance(outcome, Done) and outcome.events:
+                self.report.count(upgrade)
+        return len(taken)
+
+    def next_due(self) -> int | None:
+        return self._agenda.next_due()
+
+    def _command(self, stream: str, streams: Iterable[str], nodes: Collection[Node], now: int) -> Command:
+        """Decided on the volume as it is then: that its phase has changed since must not leave it unconverted."""
+
+        def decide(states: States) -> Decision:
+            return Decision(events=convert(stream, states, nodes, now=rfc3339(now))[1])
+
+        return Command(actor=self.owner, streams=tuple(dict.fromkeys(streams)), decide=decide)
