@@ -29,7 +29,7 @@ def apply_object(
     """
     living = state if isinstance(state, ObjectState) and state.manifest is not None else None
     if living is None or living.manifest is None:
-        _refuse_unknown_claim(kind, manifest)
+        refuse_unknown_claim(kind, manifest)
         return create_object(state, kind, manifest, uid=uid, now=now), Applied.CREATED
     wanted = {**manifest, "status": None, "metadata": {**manifest["metadata"], "resourceVersion": None}}
     if not manifest["metadata"].get("uid"):
@@ -39,7 +39,7 @@ def apply_object(
     return event, Applied.UNCHANGED if event is None else Applied.CONFIGURED
 
 
-def _refuse_unknown_claim(kind: Kind, manifest: Manifest) -> None:
+def refuse_unknown_claim(kind: Kind, manifest: Manifest) -> None:
     """A claimRef with a uid names a claim of another store; here its volume would be released and reclaimed."""
     uid = (
         ((manifest.get("spec") or {}).get("claimRef") or {}).get("uid")

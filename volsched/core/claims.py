@@ -1,6 +1,6 @@
 """A pod's claims: which it uses, in what state each is, and what that means for the pod."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from volsched.core.snapshot import Snapshot
@@ -35,12 +35,15 @@ class PodClaims:
     """Per class of the delayed claims, its volumes in name order: one picture for the whole cycle."""
 
 
-def claim_uses(pod: Pod) -> Iterator[ClaimUse]:
+def claim_uses(pod: Pod) -> list[ClaimUse]:
+    found: list[ClaimUse] = []
+    namespace = pod.namespace
     for volume in pod.volumes:
         if volume.claim_name is not None:
-            yield ClaimUse(pod.namespace, volume.claim_name, ephemeral=False)
+            found.append(ClaimUse(namespace, volume.claim_name, False))
         elif volume.claim_template is not None:
-            yield ClaimUse(pod.namespace, f"{pod.name}-{volume.name}", ephemeral=True)
+            found.append(ClaimUse(namespace, f"{pod.name}-{volume.name}", True))
+    return found
 
 
 def is_fully_bound(claim: Claim) -> bool:
@@ -99,19 +102,25 @@ def not_owner(claim: Claim, pod: Pod) -> str:
     return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
 
 
-def classify_claims(snapshot: Snapshot, pod: Pod, *, once: bool) -> PodClaims:
-    """Split the pod's claims; the first error ends it. `once`: a claim used by two volumes counts once."""
+def classify_claims(
+    snapshot: Snapshot, pod: Pod, *, once: bool, uses: Sequence[ClaimUse] | None = None
+) -> PodClaims:
+    """Split the pod's claims; the first error ends it. `once`: a claim used by two volumes counts once.
+
+    `uses`: the pod's, where somebody knows them already.
+    """
     bound: list[Claim] = []
     delayed: list[Claim] = []
     immediate: list[Claim] = []
     seen: set[str] = set()
-    for use in claim_uses(pod):
-        if once and use.key in seen:
+    for use in claim_uses(pod) if uses is None else uses:
+        key = use.key
+        if once and key in seen:
             continue
-        seen.add(use.key)
-        claim = snapshot.claim(use.key)
+        seen.add(key)
+        claim = snapshot.claim(key)
         if claim is None:
-            raise AttemptError(f'error getting PVC "{use.key}": persistentvolumeclaims "{use.key}" not found')
+            raise AttemptError(f'error getting PVC "{key}": persistentvolumeclaims "{key}" not found')
         if use.ephemeral and not is_owned_by(claim, pod):
             raise AttemptError(not_owner(claim, pod))
         if is_fully_bound(claim):

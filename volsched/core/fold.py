@@ -197,5 +197,6 @@ _STEP_OF_CHANGE: Mapping[Change, _Step] = {
     Change.MOVE_LEG: _move_leg,
     Change.ATTEMPT: _attempt,
     Change.REPEAT: _repeat,
+    Change.NOTE: _pass,
 }
 _STEPS: Mapping[str, _Step] = {name: _STEP_OF_CHANGE[entry.change] for name, entry in CATALOGUE.items()}

@@ -6,6 +6,7 @@ from typing import Any
 from volsched.core.binding.seen import metadata
 from volsched.core.fold import ObjectState, State
 from volsched.events.envelope import NewEvent
+from volsched.model.kinds import KINDS
 
 DEFAULT_NAMESPACE = "default"
 
@@ -37,7 +38,13 @@ def notice_event(
         patch: dict[str, Any] = {"count": int(held.get("count", 1)) + 1, "lastTimestamp": now, "message": message}
         return NewEvent(stream=stream, type="NoticeChanged", data={"patch": patch}, binding=binding)
     _, namespace, name = stream.split("/", 2)
-    about = {"kind": kind, "namespace": key.rpartition("/")[0], "name": key.rpartition("/")[2], "uid": uid}
+    about = {
+        "apiVersion": KINDS[kind].api_version,
+        "kind": kind,
+        "namespace": key.rpartition("/")[0],
+        "name": key.rpartition("/")[2],
+        "uid": uid,
+    }
     manifest = {
         "apiVersion": "v1",
         "kind": "Event",

@@ -22,6 +22,8 @@ class Overlay(Generic[T]):
 
     def effective(self, stored: T) -> T:
         """The assumed version of a stored object where one is in force, else the stored one."""
+        if not self.assumed:
+            return stored
         assumed = self.assumed.get(stored.key)
         if assumed is not None and assumed.meta.resource_version == stored.meta.resource_version:
             return assumed

@@ -1,6 +1,6 @@
 """One node with all that serving a claim there depends on, shared by those who serve and those who explain."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from volsched.core.attach import attach_id
@@ -14,7 +14,8 @@ Plan = list[tuple[Claim, Volume | None]]
 """In serving order, the volume for each claim; None = to be provisioned."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen, though nobody changes it: made for every node, in a third of the time that a frozen one takes.
+@dataclass(slots=True, kw_only=True)
 class Place:
     snapshot: Snapshot
     node: Node
@@ -24,14 +25,14 @@ class Place:
     """Attach slots left per driver; a driver that is not listed has no limit."""
 
     def search(
-        self, claim: Claim, *, taken: Iterable[Volume] = (), slots: Mapping[str, int] | None = None
+        self, claim: Claim, *, taken: Collection[Volume] = (), slots: Mapping[str, int] | None = None
     ) -> Search:
         """A search for the claim here, with these volumes and no more than these slots left out."""
         return Search(
             claim=claim,
             node=self.node,
-            taken={volume.name for volume in taken},
-            full_drivers={driver for driver, free in (slots or {}).items() if free <= 0},
+            taken={volume.name for volume in taken} if taken else (),
+            full_drivers={driver for driver, free in slots.items() if free <= 0} if slots else (),
             enforce_match_fields=self.profile.enforce_match_fields,
         )
 

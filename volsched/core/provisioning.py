@@ -35,6 +35,9 @@ class Provisions:
     rejection: Rejection | None = None
 
 
+NOTHING = Provisions()
+
+
 def check_provisions(
     snapshot: Snapshot,
     node: Node,
@@ -44,6 +47,8 @@ def check_provisions(
     slots: Mapping[str, int],
 ) -> Provisions:
     """A provision for every claim, or the first claim that cannot have one. `slots`: attach slots left."""
+    if not claims:
+        return NOTHING
     left = dict(slots)
     options: list[tuple[StorageCapacity | None, ...]] = []
     placed: list[StorageCapacity | None] = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from volsched.core.binding.seen import annotations, living, status
+from volsched.core.binding.seen import annotations, living, metadata, status
 from volsched.core.decision import States
 from volsched.core.fold import State
 
@@ -16,6 +16,7 @@ def nodes_to_avoid(pod: str, states: States | Mapping[str, State], *, since: str
     """The nodes that rejected the pod after `since` (RFC 3339, so that text compares as time does).
 
     A node whose object, or whose list of drivers, was written after the pod was turned away may decide otherwise.
+    One that was made after that is another node, whatever its name.
     """
     held = living(states, f"pod/{pod}")
     if held is None or held.manifest is None:
@@ -23,12 +24,21 @@ def nodes_to_avoid(pod: str, states: States | Mapping[str, State], *, since: str
     named = annotations(held.manifest).get(REJECTED_NODES, "")
     conditions = status(held.manifest).get("conditions", ())
     turned_away = (it.get("lastTransitionTime", "") for it in conditions if it.get("reason") == NODE_REJECTED)
-    recently = any(time > since for time in turned_away)
-    if not named or not recently:
+    last = max(turned_away, default="")
+    if not named or last <= since:
         return frozenset()
-    return frozenset(node for node in named.split(",") if not _changed_since(node, held.rv, states))
+    return frozenset(
+        node
+        for node in named.split(",")
+        if not _changed_since(node, held.rv, states) and not _made_after(node, last, states)
+    )
 
 
 def _changed_since(node: str, rv: int, states: States | Mapping[str, State]) -> bool:
     found = (living(states, f"node/{node}"), living(states, f"csinode/{node}"))
     return any(state is not None and state.rv > rv for state in found)
+
+
+def _made_after(node: str, time: str, states: States | Mapping[str, State]) -> bool:
+    found = living(states, f"node/{node}")
+    return found is not None and str(metadata(found.manifest or {}).get("creationTimestamp", "")) > time

@@ -15,19 +15,24 @@ DEFAULT_RBD_POOL = "rbd"
 
 def volume_restrictions(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
     """Both refusals can be lifted by evicting the other pod."""
-    others = tuple(placed_pods(snapshot, besides=pod))
-    exclusive = _exclusive_claims(snapshot, pod)
+    exclusive, inline = _exclusive_claims(snapshot, pod), _inline_disks(pod)
+    others = tuple(placed_pods(snapshot, besides=pod)) if exclusive or inline else ()
     for other in others if exclusive else ():
         for use in claim_uses(other):
             if use.key in exclusive:
                 wanted = "to be the only pod that uses the claim"
                 return _refused(EXCLUSIVE_CLAIM_IN_USE, use.key, Rule.EXCLUSIVE_USE, wanted, other)
-    for mine in _inline_disks(pod):
+    for mine in inline:
         for other in (other for other in others if other.node_name == node.name):
             if any(_conflict(mine.source, theirs.source) for theirs in _inline_disks(other)):
                 subject, wanted = f"{pod.key} volume {mine.name}", "a disk that no other pod of the node uses"
                 return _refused(DISK_CONFLICT, subject, Rule.DISK_CONFLICT, wanted, other)
     return SUCCESS
+
+
+def disks_conflict(pod: Pod, other: Pod) -> bool:
+    """Do they name an inline disk that only one of them can have on a node?"""
+    return any(_conflict(mine.source, its.source) for mine in _inline_disks(pod) for its in _inline_disks(other))
 
 
 def _refused(reason: str, subject: str, rule: Rule, wanted: str, other: Pod) -> Status:

@@ -69,10 +69,8 @@ def _upstream_score(decision: NodeAnswer, profile: Profile) -> int:
 
 
 def _seed_score(decision: NodeAnswer, profile: Profile) -> int:
-    static = [
-        50 + 50 * profile.bytes_of(binding.claim.size) // max(1, profile.bytes_of(binding.volume.size))
-        for binding in decision.bindings
-    ]
+    bytes_of = profile.bytes_of
+    static = [50 + 50 * bytes_of(it.claim.size) // max(1, bytes_of(it.volume.size)) for it in decision.bindings]
     return rounded_mean(static + [_seed_provision_score(provision, profile) for provision in decision.provisions])
 
 

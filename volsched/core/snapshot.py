@@ -15,7 +15,9 @@ from volsched.model.storage import (
     Volume,
     VolumeAttachment,
 )
-from volsched.model.workloads import Node, Pod
+from volsched.model.workloads import Namespace, Node, Pod
+
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class Snapshot:
     assumed_volumes: Overlay[Volume] = field(default_factory=Overlay)
     assumed_claims: Overlay[Claim] = field(default_factory=Overlay)
     pods: Mapping[str, Pod] = field(default_factory=dict)
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     drivers: Mapping[str, CSIDriver] = field(default_factory=dict)
     csi_nodes: Mapping[str, CSINode] = field(default_factory=dict)
     capacities: Mapping[str, StorageCapacity] = field(default_factory=dict)
@@ -44,8 +47,15 @@ class Snapshot:
         stored = self.stored_claims.get(key)
         return None if stored is None else self.assumed_claims.effective(stored)
 
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """With the one that every namespace has, whether anybody made an object of it or not."""
+        held = self.namespaces.get(name)
+        return {NAMESPACE_NAME: name} if held is None else {NAMESPACE_NAME: name, **held.meta.labels}
+
     def volumes_of_class(self, class_name: str) -> tuple[Volume, ...]:
         """In name order, assumptions included. An assumption never changes the class."""
+        if not self.stored_volumes:
+            return ()
         members = sorted(
             (stored for stored in self.stored_volumes.values() if stored.class_name == class_name),
             key=lambda stored: stored.name,
@@ -59,6 +69,7 @@ FIELD_OF: Mapping[type[Object], str] = {
     Volume: "stored_volumes",
     Claim: "stored_claims",
     Pod: "pods",
+    Namespace: "namespaces",
     CSIDriver: "drivers",
     CSINode: "csi_nodes",
     StorageCapacity: "capacities",

@@ -16,6 +16,10 @@ class Code(StrEnum):
     """Eviction cannot help."""
 
 
+# Asked for at every turn, and Python 3.11 takes its time to find a member of an enumeration.
+_PASSED = (Code.SUCCESS, Code.SKIP)
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     code: Code
@@ -25,7 +29,7 @@ class Status:
 
     @property
     def passed(self) -> bool:
-        return self.code in (Code.SUCCESS, Code.SKIP)
+        return self.code in _PASSED
 
 
 SUCCESS = Status(Code.SUCCESS)

@@ -73,7 +73,7 @@ def volume_zone_prefilter(snapshot: Snapshot, pod: Pod) -> tuple[Status, tuple[Z
 
 def volume_zone_filter(rules: Sequence[ZoneRule], node: Node) -> Status:
     """A node without any zone or region label passes: it may be a cluster that has no zones."""
-    if not any(key in node.labels for key in TOPOLOGY_LABELS):
+    if not rules or not any(key in node.labels for key in TOPOLOGY_LABELS):
         return SUCCESS
     broken = [rule for rule in rules if _seen_value(rule.key, node.labels) not in rule.values]
     if not broken:

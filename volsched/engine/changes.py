@@ -1,16 +1,16 @@
-"""Commands that change one object, each conditional on what its writer has seen.
+"""Commands that change objects, each conditional on what its writer has seen.
 
 Whoever acts on the world it has read uses these: a write that comes too late is refused (`ObjectError` as the
 outcome), and the writer looks again when the log tells it what happened instead.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from volsched.core.binding.seen import Manifest, metadata
 from volsched.core.decision import NOTHING, Decision, States
 from volsched.core.fold import ObjectState, State
 from volsched.core.notices import notice_event, notice_stream
-from volsched.core.objects import create_object, delete_object, update_object
+from volsched.core.objects import StaleError, create_object, delete_object, update_object
 from volsched.engine.clock import rfc3339
 from volsched.events.envelope import NewEvent
 from volsched.events.streams import stream_of
@@ -64,6 +64,35 @@ def telling(
         )  # fmt: skip
 
     return _one(stream, actor, decide)
+
+
+def all_of(*commands: Command, seen: Mapping[str, State]) -> Command:
+    """All of them or none, and only while these streams are as they were seen."""
+    streams = dict.fromkeys((*(stream for it in commands for stream in it.streams), *seen))
+
+    def decide(states: States) -> Decision:
+        return Decision(events=tuple(event for it in commands for event in it.decide(states).events))
+
+    expected = {stream: state.version for stream, state in seen.items()}
+    return Command(actor=commands[0].actor, streams=tuple(streams), decide=decide, expected=expected)
+
+
+def unchanged(seen: Mapping[str, int], *, actor: str) -> Command:
+    """Writes nothing; refused where one of the streams is at another version than was seen (0: there is no such
+    object). What cannot be undone is done only after this: it looks under the log's lock."""
+
+    def decide(states: States) -> Decision:
+        for stream, version in seen.items():
+            if version_of(states.get(stream)) != version:
+                raise StaleError(f"{stream} was changed by somebody else")
+        return NOTHING
+
+    return Command(actor=actor, streams=tuple(seen), decide=decide)
+
+
+def version_of(state: State | None) -> int:
+    """The resourceVersion of a living object, else 0."""
+    return state.rv if isinstance(state, ObjectState) and state.manifest is not None else 0
 
 
 def key_of(manifest: Manifest) -> str:

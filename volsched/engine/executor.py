@@ -40,7 +40,8 @@ from volsched.store.errors import ConnectionLostError
 from volsched.store.reactions import Reaction
 from volsched.store.transaction import execute
 
-QUEUES = (PREBIND, ANNOTATE, RELEASE, BIND_POD)
+WRITES = (PREBIND, ANNOTATE, RELEASE)
+QUEUES = (*WRITES, BIND_POD)
 """In the order in which a binding goes through them."""
 BATCH = 100
 LEASE = 30 * SECOND

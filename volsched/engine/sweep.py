@@ -27,10 +27,11 @@ from volsched.core.binding.strays import undoing
 from volsched.core.decision import Decision, States
 from volsched.core.fold import State
 from volsched.engine.clock import SECOND
+from volsched.events.envelope import NewEvent
 from volsched.faults import reach
 from volsched.store.commands import Command, Done
 from volsched.store.database import Database
-from volsched.store.effects import cancel
+from volsched.store.effects import cancel, unpark
 from volsched.store.in_flight import (
     Parked,
     next_deadline,
@@ -88,11 +89,19 @@ class Sweep:
         execute(self.database, [self._command(parked.binding, _surrender(parked))], now=now, react=self.react)
         return cancel(self.database, key=parked.key, outcome=CANCELLED, now=now)
 
-    def cancel(self, parked: Parked, now: int) -> None:
+    def cancel(self, parked: Parked, now: int, *, why: str | None = None) -> None:
         """An operator's word: the binding fails if it has not yet, and ends without the effect."""
-        failing = self._command(parked.binding, partial(fail, parked.binding, OPERATOR))
-        execute(self.database, [failing], now=now, react=self.react)
+        reason = OPERATOR if why is None else f"{OPERATOR}: {why}"
+        failing = self._command(parked.binding, partial(fail, parked.binding, reason))
+        noting = self._command(parked.binding, _noting(parked, "cancelled", why))
+        execute(self.database, [noting, failing], now=now, react=self.react)
         self.give_up(parked, now)
+
+    def retry(self, parked: Parked, now: int, *, why: str | None = None) -> bool:
+        """An operator's word: the effect is due at once, with all its attempts anew; False if it is not parked."""
+        noting = self._command(parked.binding, _noting(parked, "retried", why))
+        execute(self.database, [noting], now=now, react=self.react)
+        return unpark(self.database, key=parked.key, now=now)
 
     def _movable(self, bindings: list[str]) -> list[Command]:
         """Those that would move if somebody looked; found without any lock."""
@@ -114,6 +123,17 @@ def _surrender(parked: Parked) -> "partial[Decision]":
     if parked.kind == RELEASE:
         return partial(_retain_undecided, parked.binding, int(parked.leg), parked.error)
     return partial(give_up_write, parked.binding, int(parked.leg))
+
+
+def _noting(parked: Parked, done: str, why: str | None) -> "partial[Decision]":
+    """Effects stand beside the log, so that what people do with them is said in the log of their own binding."""
+    data = {"effect": parked.key, "done": done} | ({} if why is None else {"reason": why})
+    stream, binding = binding_stream(parked.binding), parked.binding
+    return partial(_append, NewEvent(stream=stream, type="EffectNoted", data=data, binding=binding))
+
+
+def _append(event: NewEvent, _: States) -> Decision:
+    return Decision(events=(event,))
 
 
 def _retain_undecided(binding: str, index: int, why: str, states: States) -> Decision:

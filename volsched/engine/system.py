@@ -4,26 +4,48 @@ One thread goes round; each part does a batch, so many pods share a commit. Test
 their own clock, the runner with the machine's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from volsched.cluster.local import LocalCluster
+from volsched.core.binding.saga import BIND_POD
+from volsched.core.configuration import DEFAULT, Configuration
+from volsched.core.queue.queue import Queue
+from volsched.core.queue.shares import ALL, Share
 from volsched.engine.clock import SECOND, Clock, rfc3339
-from volsched.engine.controller import Controller
-from volsched.engine.executor import LEASE, QUEUES, Executor
+from volsched.engine.executor import BATCH as WORKER_BATCH
+from volsched.engine.executor import LEASE, QUEUES, WRITES, Executor
+from volsched.engine.nodes.agent import NodeAgent
 from volsched.engine.parts import Part
-from volsched.engine.picture import Picture
+from volsched.engine.provisioners.protocol import Provisioner
 from volsched.engine.recovery import recover
-from volsched.engine.scheduler import Scheduler
+from volsched.engine.scheduling.picture import Picture
+from volsched.engine.scheduling.scheduler import Scheduler
 from volsched.engine.sweep import Sweep
+from volsched.engine.upkeep.choice import Upkeep, upkeep_parts
+from volsched.engine.volume_controller.controller import Controller
 from volsched.engine.world import World
+from volsched.index import Index
 from volsched.store.commands import Command, Done
 from volsched.store.database import Database
-from volsched.store.effects import next_due
+from volsched.store.effects import due_queues, next_due
 from volsched.store.transaction import execute
 
 SWEEP_EVERY = 1 * SECOND
 RECOVER_AGAIN = 1 * SECOND
+BATCH = 400
+"""Effects in one commit. Nobody else waits for them here, so it may be more than a worker takes at once."""
+
+
+class Role(StrEnum):
+    """What a process does of all there is to do, beside carrying effects out."""
+
+    SCHEDULER = "scheduler"
+    CONTROLLER = "controller"
+    """The PV controller and all other parts: small controllers, node agent, provisioners."""
+
+
 Bell = Callable[[], None]
 """Wakes workers in other processes for what was just committed. It must not fail: they look by themselves too."""
 
@@ -41,6 +63,7 @@ class System:
     """What else takes part: node agents, provisioners, workload controllers."""
     bell: Bell | None = None
     """With one, effects are carried out by the workers it wakes, and this process only decides."""
+    roles: Collection[Role] = frozenset(Role)
     _sweep_at: int = 0
     _recover_at: int | None = 0
     """None: it is done."""
@@ -52,13 +75,18 @@ class System:
             # Whoever leads may have died of it: then it is for us after all.
             self._recover_at = None if led else now + RECOVER_AGAIN
         progress = self.catch_up(now)
-        progress += self.controller.step(now)
-        progress += sum(part.step(now) for part in self.parts)
+        # Pods before claims: what is planned in this round is written and completed in it, and the controller need
+        # not look at a claim before there is something to be done about it.
+        if Role.SCHEDULER in self.roles:
+            progress += self.scheduler.step(now)
+        progress += self._carry_out(WRITES, now)
         progress += self.catch_up(now)
-        progress += self.scheduler.step(now)
-        if self.bell is None:
-            progress += self._carry_out(now)
-        elif progress:
+        if Role.CONTROLLER in self.roles:
+            progress += self.controller.step(now)
+            progress += sum(part.step(now) for part in self.parts)
+        progress += self._carry_out((BIND_POD,), now)
+        progress += self._sweep(now)
+        if self.bell is not None and progress:
             self.bell()
         return progress
 
@@ -74,44 +102,98 @@ class System:
         return min((due for due in waits if due is not None), default=None)
 
     def _all(self) -> tuple[Part, ...]:
-        return (self.scheduler, self.controller, *self.parts)
+        scheduling: tuple[Part, ...] = (self.scheduler,) if Role.SCHEDULER in self.roles else ()
+        controlling: tuple[Part, ...] = (self.controller, *self.parts) if Role.CONTROLLER in self.roles else ()
+        return scheduling + controlling
 
-    def _carry_out(self, now: int) -> int:
-        progress = sum(self.executor.step(queue, now).done for queue in QUEUES)
-        if now >= self._sweep_at:
-            self._sweep_at = now + SWEEP_EVERY
-            progress += self.sweep.step(now)
+    def _carry_out(self, queues: Sequence[str], now: int) -> int:
+        if self.bell is not None:
+            return 0
+        progress = 0
+        for queue in queues:
+            # Asked first: most of the time nothing is due, and to claim takes the write lock.
+            if due_queues(self.database, (queue,), now=now):
+                progress += self.executor.step(queue, now).done
         return progress
+
+    def _sweep(self, now: int) -> int:
+        if self.bell is not None or now < self._sweep_at:
+            return 0
+        self._sweep_at = now + SWEEP_EVERY
+        return self.sweep.step(now)
 
     def catch_up(self, now: int) -> int:
         """Read on in the log, and let every part know what has changed."""
+        begins = self.world.position < 0
         changed = self.world.catch_up()
-        self.picture.update(changed)
+        if Role.SCHEDULER in self.roles:
+            self.picture.update(changed)
+            if begins:
+                self.picture.recall(now)
+            self.picture.expire(now)
         for part in self._all():
             part.update(changed, now)
         return len(changed)
 
 
 def embedded(
-    database: Database, *, owner: str, clock: Clock, new_id: Callable[[], str], bell: Bell | None = None
+    database: Database,
+    *,
+    owner: str,
+    clock: Clock,
+    new_id: Callable[[], str],
+    bell: Bell | None = None,
+    provisioners: Sequence[Provisioner] = (),
+    node_agent: bool = False,
+    without: Collection[Upkeep] = (),
+    configuration: Configuration = DEFAULT,
+    share: Share = ALL,
+    roles: Collection[Role] = frozenset(Role),
 ) -> System:
-    """A system on objects that live in the database's own log; given a bell, without hands of its own."""
+    """A system on objects that live in the database's own log; given a bell, without hands of its own.
+
+    `without` names the small controllers that are left out; `share` says which of several schedulers this is.
+    """
     world = World(database)
-    picture = Picture(world)
+    picture = Picture(world, Index(profile=configuration.profile))
+    parts: list[Part] = upkeep_parts(
+        database, world, owner=owner, new_id=new_id, node_agent=node_agent, without=without
+    )
+    disabled = Upkeep.ZONAL_UPGRADE in without
+    if node_agent:
+        parts.append(NodeAgent(database, world, f"node-agent/{owner}", new_id))
     return System(
         database=database,
         world=world,
         picture=picture,
-        scheduler=Scheduler(database, picture, f"scheduler/{owner}", new_id),
-        controller=Controller(database, world, f"controller/{owner}"),
-        executor=local_executor(database, owner=owner, clock=clock, new_id=new_id),
+        scheduler=Scheduler(
+            database,
+            picture,
+            f"scheduler/{owner}",
+            new_id,
+            bind_timeout_seconds=configuration.bind_timeout_seconds,
+            queue=Queue(share),
+        ),
+        controller=Controller(database, world, f"controller/{owner}", provisioners=provisioners, new_uid=new_id),
+        executor=local_executor(
+            database, owner=owner, clock=clock, new_id=new_id, batch=BATCH, disable_zonal_upgrade=disabled
+        ),
         sweep=Sweep(database, f"sweep/{owner}"),
+        parts=parts,
         bell=bell,
+        roles=roles,
     )
 
 
 def local_executor(
-    database: Database, *, owner: str, clock: Clock, new_id: Callable[[], str], lease: int = LEASE
+    database: Database,
+    *,
+    owner: str,
+    clock: Clock,
+    new_id: Callable[[], str],
+    lease: int = LEASE,
+    batch: int = WORKER_BATCH,
+    disable_zonal_upgrade: bool = False,
 ) -> Executor:
     """The hands of a system whose objects live in the database's own log."""
 
@@ -121,5 +203,11 @@ def local_executor(
             raise outcome
         return outcome
 
-    cluster = LocalCluster(database, append, new_uid=new_id, now_text=lambda: rfc3339(clock()))
-    return Executor(database, cluster, f"worker/{owner}", lease=lease)
+    cluster = LocalCluster(
+        database,
+        append,
+        new_uid=new_id,
+        now_text=lambda: rfc3339(clock()),
+        disable_zonal_upgrade=disable_zonal_upgrade,
+    )
+    return Executor(database, cluster, f"worker/{owner}", lease=lease, batch=batch)

@@ -5,9 +5,12 @@ objects in another shape (the scheduler's snapshot, the controller's caches) is 
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
+from volsched.cluster.local import versioned
 from volsched.core.fold import BindingState, ObjectState, State
-from volsched.events.streams import ATTEMPT, BINDING
+from volsched.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, noun_and_key
+from volsched.model.kinds import Object
 from volsched.store.base import read_base
 from volsched.store.database import Database
 from volsched.store.loading import load_world
@@ -22,6 +25,8 @@ class World:
     position: int = -1
     """-1: nothing is loaded yet."""
     states: dict[str, State] = field(default_factory=dict)
+    _read: dict[str, tuple[int, dict[str, Any], Object]] = field(default_factory=dict)
+    """Objects as they were last read: of which version, as a manifest and as a value."""
 
     def catch_up(self) -> dict[str, None]:
         """The streams that changed since the last time, in the order in which they did; all of them at first."""
@@ -55,6 +60,18 @@ class World:
             self.states[stream] = state
         else:
             self.states.pop(stream, None)
+
+    def read(self, stream: str) -> tuple[dict[str, Any], Object] | None:
+        """The object as it is now: its manifest with our version of it, and the value of that. Read once."""
+        state = self.states.get(stream)
+        if not isinstance(state, ObjectState) or state.manifest is None:
+            self._read.pop(stream, None)
+            return None
+        known = self._read.get(stream)
+        if known is None or known[0] != state.rv:
+            manifest = versioned(state)
+            known = self._read[stream] = state.rv, manifest, KIND_OF_NOUN[noun_and_key(stream)[0]].read(manifest)
+        return known[1], known[2]
 
     def binding(self, binding: str) -> BindingState | None:
         state = self.states.get(f"{BINDING}/{binding}")

@@ -31,6 +31,7 @@ from volsched.core.binding.seen import (
 from volsched.core.binding.strays import ENDED_WITHOUT, UNDO
 from volsched.core.decision import States
 from volsched.core.fold import BindingState, LegState, ObjectState
+from volsched.core.scheduled import placed_conditions
 from volsched.model.meta import (
     BETA_STORAGE_PROVISIONER,
     BINDING_STAMP,
@@ -223,7 +224,10 @@ def _bind_pod(state: BindingState, states: States) -> Write | Outcome | None:
             return PodOutcome(bound=False, reason=f"binding volumes: {verdict.why}")
         if isinstance(verdict, Wait):
             return PodOutcome(bound=False, reason=f'binding volumes: PVC "{leg.claim}" is not bound any more')
-    return Write(kind="Pod", key=state.plan["pod"], patch=pod_patch(node), version=version(pod))
+    patch, conditions = pod_patch(node), placed_conditions(pod.manifest)
+    if conditions is not None:
+        patch["status"] = {"conditions": conditions}
+    return Write(kind="Pod", key=state.plan["pod"], patch=patch, version=version(pod))
 
 
 def unbind_patch(volume: Manifest) -> dict[str, Any]:

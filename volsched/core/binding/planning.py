@@ -60,6 +60,12 @@ class Plan:
     decided_at: int
     deadline: int
     on_failure: Literal["rollback", "retain"] = "rollback"
+    minds: bool = False
+    """What runs elsewhere matters to the pod: it says near whom it must or must not be, or how it is spread."""
+    repels: bool = False
+    """The pod keeps others away, on its node and in its domain."""
+    exclusive: frozenset[str] = frozenset()
+    """Bound claims of which one pod at a time may make use."""
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -71,9 +77,18 @@ class Plan:
         return tuple(dict.fromkeys(touched))
 
 
-def plan(request: Plan, states: States) -> Decision:
-    """Raises PlanConflictError, and then nothing is assumed."""
+NOBODY: Mapping[str, str] = {}
+
+
+def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) -> Decision:
+    """Raises PlanConflictError, and then nothing is assumed.
+
+    `company` are pods, each with its node, that were planned in the same breath and that this one counts on.
+    """
     _check_pod(request, states)
+    for pod_key, node in company.items():
+        if not _is_coming(states, pod_key, node):
+            raise PlanConflictError(f'pod "{pod_key}", which this one counts on, is not coming to node "{node}"')
     assumptions: list[NewEvent] = []
     for leg in request.legs:
         assumptions += _assumptions(request, leg, states)
@@ -122,6 +137,14 @@ def _check_pod(request: Plan, states: States) -> None:
         raise PlanConflictError(f'node "{request.node}" is gone')
 
 
+def _is_coming(states: States, pod: str, node: str) -> bool:
+    held = living(states, f"pod/{pod}")
+    if held is None or held.manifest is None:
+        return False
+    assumed = held.assumed is not None and held.assumed.patch == pod_patch(node)
+    return assumed or spec(held.manifest).get("nodeName") == node
+
+
 def _assumptions(request: Plan, leg: PlannedLeg, states: States) -> Iterator[NewEvent]:
     claim_stream = f"claim/{leg.claim}"
     claim = living(states, claim_stream)
@@ -164,7 +187,7 @@ def _payload(request: Plan) -> dict[str, Any]:
         "deadline": request.deadline,
         "on_failure": request.on_failure,
         "legs": [_leg_payload(leg) for leg in request.legs],
-    }
+    } | ({"repels": True} if request.repels else {})
 
 
 def _leg_payload(leg: PlannedLeg) -> dict[str, Any]:

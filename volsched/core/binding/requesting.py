@@ -40,7 +40,7 @@ def claims_to_ask_back(
     eligible = [
         claim
         for key in sorted({use.key for use in claim_uses(pod)})
-        if (claim := snapshot.stored_claims.get(key)) is not None and _may_go_back(snapshot, pod, claim)
+        if (claim := snapshot.stored_claims.get(key)) is not None and may_go_back(snapshot, pod, claim)
     ]
     if not eligible:
         return ()
@@ -48,7 +48,8 @@ def claims_to_ask_back(
     return tuple(claim.key for claim in eligible) if dry_run.chosen is not None else ()
 
 
-def _may_go_back(snapshot: Snapshot, pod: Pod, claim: Claim) -> bool:
+def may_go_back(snapshot: Snapshot, pod: Pod, claim: Claim) -> bool:
+    """The claim is bound, certainly empty and used by no pod with a node besides this one."""
     refusal = rollback_refusal(
         claim,
         volume=snapshot.stored_volumes.get(claim.volume_name),
@@ -71,11 +72,11 @@ def _others_with_a_node(snapshot: Snapshot, pod: Pod, claim: Claim) -> list[str]
 
 def _with_free(snapshot: Snapshot, claims: list[Claim]) -> Snapshot:
     """The claims as they were before they were bound, and their volumes free."""
-    stored_claims = {**snapshot.stored_claims, **{claim.key: _unbound(claim) for claim in claims}}
+    stored_claims = {**snapshot.stored_claims, **{claim.key: unbound(claim) for claim in claims}}
     volumes = [
         volume for claim in claims if (volume := snapshot.stored_volumes.get(claim.volume_name)) is not None
     ]
-    stored_volumes = {**snapshot.stored_volumes, **{volume.name: _free(volume) for volume in volumes}}
+    stored_volumes = {**snapshot.stored_volumes, **{volume.name: free(volume) for volume in volumes}}
     # An assumption on one of them would bring the binding back.
     keys = {volume.name for volume in volumes}
     assumed = {name: volume for name, volume in snapshot.assumed_volumes.assumed.items() if name not in keys}
@@ -84,11 +85,12 @@ def _with_free(snapshot: Snapshot, claims: list[Claim]) -> Snapshot:
     )
 
 
-def _unbound(claim: Claim) -> Claim:
+def unbound(claim: Claim) -> Claim:
+    """As it was before it was bound."""
     dropped = (BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE)
     annotations = {key: value for key, value in claim.meta.annotations.items() if key not in dropped}
     return replace(claim, volume_name="", phase="Pending", meta=replace(claim.meta, annotations=annotations))
 
 
-def _free(volume: Volume) -> Volume:
+def free(volume: Volume) -> Volume:
     return replace(volume, claim_ref=None, phase=AVAILABLE)

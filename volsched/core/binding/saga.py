@@ -14,7 +14,7 @@ from volsched.core.binding.judging import DEADLINE_EXCEEDED, Bound, Failed, judg
 from volsched.core.binding.phases import ALL_GUARDS, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
 from volsched.core.binding.seen import binding_stream, living, node_stream, pod_stream, spec
 from volsched.core.decision import NOTHING, Decision, NewEffect, States
-from volsched.core.fold import BindingState, LegState
+from volsched.core.fold import BindingState, LegState, State
 from volsched.events.envelope import NewEvent
 
 PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"
@@ -131,13 +131,18 @@ def give_up_release(binding: str, index: int, why: str, states: States) -> Decis
 
 
 def advance(binding: str, states: States, *, guards: Guards = ALL_GUARDS) -> Decision:
-    """The next step that follows from what is so; asked again until there is none."""
+    """The next step that follows from what is so; asked again until there is none (`goes_on`)."""
     state = open_binding(binding, states)
     if state is None:
         return NOTHING
     if state.state in UNDER_WAY:
         return _move_forward(binding, state, states)
     return _compensate(binding, state, states, guards) if state.state == Phase.COMPENSATING else NOTHING
+
+
+def goes_on(state: State | None) -> bool:
+    """Whether another step may follow at once: forward all is one step, but a failure is undone leg by leg."""
+    return isinstance(state, BindingState) and state.state == Phase.COMPENSATING
 
 
 def effects_of(binding: str, state: BindingState) -> tuple[NewEffect, ...]:
@@ -181,11 +186,12 @@ def _move_forward(binding: str, state: BindingState, states: States) -> Decision
             events.append(_leg_moved(binding, index, phase, volume=verdict.volume))
         phases.append(phase)
     if state.state == Phase.PREBINDING:
-        written = all(phase is not LegPhase.ASSUMED for phase in phases)
-        return Decision(events=(*events, moved(binding, Phase.WAITING)) if written else tuple(events))
+        if LegPhase.ASSUMED in phases:
+            return Decision(events=tuple(events))
+        events.append(moved(binding, Phase.WAITING))
     if all(phase is LegPhase.BOUND for phase in phases):
         # Volumes that were provisioned are known by now: they are in the moves of their legs.
-        known = {event.data["leg"]: event.data["volume"] for event in events}
+        known = {event.data["leg"]: event.data["volume"] for event in events if event.type == "LegMoved"}
         legs = tuple(leg._replace(volume=known.get(i, leg.volume)) for i, leg in enumerate(state.legs))
         effects = effects_of(binding, state._replace(state=Phase.COMMITTING, legs=legs))
         return Decision(events=(*events, moved(binding, Phase.COMMITTING)), effects=effects)

@@ -90,12 +90,16 @@ def claim_of(volume: Manifest) -> Manifest | None:
     return found if isinstance(found, dict) else None
 
 
-def volume_reaches(volume: Manifest, node: Manifest) -> bool:
-    """The volume's node affinity accepts the node; only that part of the manifest is read."""
+def affinity_of(volume: Manifest) -> NodeSelector | None:
+    """The volume's required node affinity; only that part of the manifest is read."""
     required = _part(spec(volume), "nodeAffinity").get("required")
-    if required is None:
-        return True
-    return node_selector_matches(_selector(orjson.dumps(required)), _part(metadata(node), "labels"), name=None)
+    return None if required is None else _selector(orjson.dumps(required))
+
+
+def volume_reaches(volume: Manifest, node: Manifest) -> bool:
+    """The volume's node affinity accepts the node."""
+    affinity = affinity_of(volume)
+    return affinity is None or node_selector_matches(affinity, _part(metadata(node), "labels"), name=None)
 
 
 @lru_cache(maxsize=10_000)

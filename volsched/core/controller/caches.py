@@ -46,7 +46,10 @@ class Caches:
     def store(self, kind: str, manifest: Manifest) -> bool:
         """False: the object is older than what is held, and must not be synced. The same version passes, so that
         a periodic resync is not lost."""
-        new = _READ[kind](manifest)
+        return self.put(kind, _READ[kind](manifest))
+
+    def put(self, kind: str, new: Held[Any]) -> bool:
+        """`store`, of what is read already."""
         old = self._held[kind].get(new.meta.key)
         if old is not None and _version(old) > _version(new):
             return False
@@ -62,6 +65,9 @@ class Caches:
         if old is not None:
             self._unindex(old)
         return old
+
+    def held(self, kind: str, key: str) -> Held[Any] | None:
+        return self._held[kind].get(key)
 
     def keys(self, kind: str) -> list[str]:
         return sorted(self._held[kind])

@@ -35,7 +35,7 @@ from volsched.core.controller.requests import (
 )
 from volsched.core.controller.rules import ControllerRules, Plugin
 from volsched.core.controller.upkeep import DELETE, RECYCLE, RETAIN
-from volsched.core.controller.users import active_pods
+from volsched.core.controller.users import active_pods, placed_pods
 from volsched.core.controller.view import Held, View, held_claim, held_volume
 from volsched.core.controller.writes import fail_volume, save_volume, tell_volume
 from volsched.core.objects import NotFoundError, ObjectError
@@ -68,7 +68,7 @@ def delete_volume(view: View, volume: Held[Volume], *, rules: ControllerRules) -
         pass
     else:
         try:
-            deleted = yield from _delete_storage(live, rules=rules)
+            deleted = yield from _delete_storage(view, live, rules=rules)
         except VolumeInUseError as error:
             yield from tell_volume(live, NORMAL, VOLUME_DELETE, str(error))
             raise
@@ -133,11 +133,14 @@ def _still_released(view: View, volume: Held[Volume], *, rules: ControllerRules)
     return live if (yield from is_released(view, live.value, rules=rules)) else None
 
 
-def _delete_storage(volume: Held[Volume], *, rules: ControllerRules) -> Steps[bool]:
+def _delete_storage(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[bool]:
     """False: it is not ours to delete."""
     plugin = _deleter(volume.value, rules)
     if plugin is None:
         return False
+    users = _left_behind(view, volume.value) if rules.safe_release else []
+    if users:
+        raise VolumeInUseError(used_by_pods(users))
     yield DeleteAsset(plugin.name, volume.manifest)
     # Read once more: deleting may have taken long, and a refused write here would delete the storage again.
     manifest = yield LiveGet(VOLUME, volume.value.name)
@@ -149,6 +152,16 @@ def _delete_storage(volume: Held[Volume], *, rules: ControllerRules) -> Steps[bo
         # Never guarded, as an administrator's volume is not.
         pass
     return True
+
+
+def _left_behind(view: View, volume: Volume) -> list[str]:
+    """Pods that run on the volume although their claim is gone: somebody took its protection off by hand.
+
+    Where there is a claim of that name it is another one, and they are its pods.
+    """
+    ref = volume.claim_ref
+    key = "" if ref is None else f"{ref.namespace}/{ref.name}"
+    return placed_pods(view.pods_using(key)) if view.claim(key) is None else []
 
 
 def _delete_object(volume: Held[Volume]) -> Steps[None]:

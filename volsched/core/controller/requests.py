@@ -35,7 +35,7 @@ class UnfinishedError(PluginError):
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Write the whole object if it is still at the manifest's resourceVersion. Answer: the object as stored."""
+    """Write the whole object if it is still at the manifest's resourceVersion. Answer: what is stored, `Held`."""
 
     kind: str
     manifest: Manifest
@@ -45,7 +45,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Answer: the object as stored."""
+    """Make the object; there must be none of its name."""
 
     kind: str
     manifest: Manifest

@@ -5,16 +5,18 @@ from volsched.core.controller.phases import FAILED, PENDING
 from volsched.core.controller.reasons import WARNING
 from volsched.core.controller.requests import CLAIM, VOLUME, Manifest, Notice, Steps, Update
 from volsched.core.controller.rules import ControllerRules
-from volsched.core.controller.view import Held, held_claim, held_volume
+from volsched.core.controller.view import Held
 from volsched.model.storage import LOST, Claim, Volume
 
 
 def save_claim(manifest: Manifest, *, status: bool = False) -> Steps[Held[Claim]]:
-    return held_claim((yield Update(CLAIM, manifest, status)))
+    saved: Held[Claim] = yield Update(CLAIM, manifest, status)
+    return saved
 
 
 def save_volume(manifest: Manifest, *, status: bool = False) -> Steps[Held[Volume]]:
-    return held_volume((yield Update(VOLUME, manifest, status)))
+    saved: Held[Volume] = yield Update(VOLUME, manifest, status)
+    return saved
 
 
 def tell_claim(claim: Held[Claim], type_: str, reason: str, message: str, *, patience: int = 0) -> Steps[None]:

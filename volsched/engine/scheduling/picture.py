@@ -9,14 +9,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from volsched.core.fold import BindingState, ObjectState
+from volsched.core.queue.changes import Change
+from volsched.core.snapshot import FIELD_OF
+from volsched.engine.scheduling.reservations import Reservations
 from volsched.engine.world import World
 from volsched.events.patch import merged
-from volsched.events.streams import BINDING, KIND_OF_NOUN, noun_and_key
+from volsched.events.streams import BINDING, KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.index import Index
 from volsched.model.kinds import Object
 
-NOUNS = frozenset({"node", "class", "volume", "claim", "pod", "driver", "csinode", "capacity", "attachment"})
+NOUNS = frozenset(
+    {"node", "namespace", "class", "volume", "claim", "pod", "driver", "csinode", "capacity", "attachment"}
+)
 """What decisions are made of."""
+_NOUN_OF_VALUE = {kind.value: NOUN_OF_KIND[kind.name] for kind in KIND_OF_NOUN.values()}
 MANY = 1_000
 """Objects at once after which the index puts itself in order before it is asked."""
 
@@ -29,12 +35,29 @@ class Picture:
     """Claim → the open binding that binds it."""
     planned: dict[str, str] = field(default_factory=dict)
     """Pod → the open binding that binds it."""
+    changes: list[Change] | None = None
+    """What has changed in the picture; None while nobody waits for anything, so that it costs nothing."""
     _bindings: dict[str, BindingState] = field(default_factory=dict)
     _reserved: dict[str, int] = field(default_factory=dict)
     _imagined: dict[str, int] = field(default_factory=dict)
+    _shown: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    """Stream → the version that the index shows, and the binding whose assumption lies over it."""
+
+    _reservations: Reservations = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reservations = Reservations(self.world, self._reserve)
+
+    def recall(self, now: int) -> None:
+        """Take up what was reserved by bindings that ended before this process began."""
+        self._reservations.recall(now)
+
+    def expire(self, now: int) -> None:
+        """Let go of what was reserved long enough."""
+        self._reservations.expire(now)
 
     def update(self, streams: Iterable[str]) -> None:
-        """Look again at these streams: they have changed in the world, or were only imagined here."""
+        """Look again at these streams: they may have changed in the world, or were only imagined here."""
         touched = dict.fromkeys(streams)
         for stream in tuple(touched):
             noun, key = noun_and_key(stream)
@@ -44,13 +67,16 @@ class Picture:
             noun, key = noun_and_key(stream)
             if noun in NOUNS:
                 self._look(stream, noun, key)
+            if noun in ("volume", "capacity"):
+                self._reservations.look(noun, key)
         if len(touched) > MANY:
             self.index.settle()
 
     def imagine(self, values: Iterable[Object], reserved: Mapping[str, int]) -> None:
         """Lay a decision over the picture before it is planned; `update` with its streams takes it off again."""
         for value in values:
-            self.index.put(value)
+            self._put(value)
+            self._shown.pop(f"{_NOUN_OF_VALUE[type(value)]}/{value.meta.key}", None)
         for capacity, size in reserved.items():
             self._imagined[capacity] = self._imagined.get(capacity, 0) + size
             self.index.reserve(capacity, self._reserved.get(capacity, 0) + self._imagined[capacity])
@@ -61,19 +87,24 @@ class Picture:
             self.index.reserve(capacity, self._reserved.get(capacity, 0))
         self._imagined.clear()
 
+    def note_room(self, capacities: Iterable[str]) -> None:
+        """Less of these capacity objects is promised than was before."""
+        if self.changes is not None:
+            known = self.index.snapshot.capacities
+            self.changes += [Change(known[key], known[key], let_go=True) for key in capacities if key in known]
+
     def _follow(self, binding: str) -> list[str]:
         """Take note of how a binding stands; the streams of which it may hold an assumption."""
         before, after = self._bindings.pop(binding, None), self.world.binding(binding)
         for state, sign in ((before, -1), (after, 1)):
             for leg in () if state is None else state.legs:
-                if leg.open and leg.capacity is not None and leg.bytes is not None:
-                    self._reserve(leg.capacity, sign * leg.bytes)
                 if leg.owner and self.owners.get(leg.claim) in (None, binding):
                     _set(self.owners, leg.claim, binding if sign > 0 and leg.open else None)
             if state is not None:
                 _set(self.planned, state.plan["pod"], binding if sign > 0 else None)
         if after is not None:
             self._bindings[binding] = after
+        self._reservations.follow(binding, before, after)
         if before is not None and after is not None:
             # A leg that lets go says so in the stream of what it held.
             return []
@@ -89,16 +120,40 @@ class Picture:
         left = self._reserved.get(capacity, 0) + change
         _set(self._reserved, capacity, left or None)
         self.index.reserve(capacity, left)
+        if change < 0:
+            self.note_room([capacity])
 
     def _look(self, stream: str, noun: str, key: str) -> None:
-        state = self.world.states.get(stream)
-        if not isinstance(state, ObjectState) or state.manifest is None:
-            self.index.drop(KIND_OF_NOUN[noun].value, key)
+        state, found = self.world.states.get(stream), self.world.read(stream)
+        if not isinstance(state, ObjectState) or found is None:
+            self._shown.pop(stream, None)
+            kind = KIND_OF_NOUN[noun].value
+            self._note(kind, key, None)
+            self.index.drop(kind, key)
             return
-        overlay, manifest = state.assumed, state.manifest
-        if overlay is not None and overlay.binding in self._bindings:
-            manifest = merged(manifest, overlay.patch)
-        self.index.put(read_object(noun, manifest, state.rv))
+        (manifest, value), overlay = found, state.assumed
+        if overlay is not None and overlay.binding not in self._bindings:
+            overlay = None
+        shown = state.rv, None if overlay is None else overlay.binding
+        if self._shown.get(stream) == shown:
+            return
+        self._shown[stream] = shown
+        if overlay is not None and (assumed := merged(manifest, overlay.patch)) != manifest:
+            value = KIND_OF_NOUN[noun].read(assumed)
+        self._put(value)
+
+    def _put(self, value: Object) -> None:
+        self._note(type(value), value.meta.key, value)
+        self.index.put(value)
+
+    def _note(self, kind: type[Object], key: str, after: Object | None) -> None:
+        if self.changes is not None and kind in FIELD_OF:
+            before = getattr(self.index.snapshot, FIELD_OF[kind]).get(key)
+            if before is not None and after is not None and before.meta.uid != after.meta.uid:
+                # Made anew since we looked: to whoever waits, one is gone and another has come.
+                self.changes += [Change(before, None), Change(None, after)]
+            elif before is not None or after is not None:
+                self.changes.append(Change(before, after))
 
 
 def _set(mapping: dict[str, str] | dict[str, int], key: str, value: Any) -> None:

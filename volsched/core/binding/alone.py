@@ -1,0 +1,121 @@
+"""Binding a delayed claim without a pod: somebody says on which node it is going to be used.
+
+Decided as for a pod that has this claim alone and runs on the node already, so neither taints nor room for a pod
+are looked at; and written as the scheduler writes it, but conditional and in one step. The PV controller or a
+provisioner completes it. There is no pod to wait for, and so nothing is undone if they do not.
+"""
+
+from dataclasses import dataclass, replace
+
+from volsched.core.binding.planning import claim_patch, volume_patch
+from volsched.core.binding.seen import living
+from volsched.core.claims import is_delay_binding, is_fully_bound, selected_node
+from volsched.core.cycle import attempt
+from volsched.core.decision import States
+from volsched.core.filtering import prefilter
+from volsched.core.profile import Profile
+from volsched.core.snapshot import Snapshot
+from volsched.core.status import AttemptError
+from volsched.events.envelope import NewEvent
+from volsched.model.meta import ROLLBACK, Metadata
+from volsched.model.storage import Claim
+from volsched.model.workloads import Pod, PodVolume
+
+BIND_REQUESTED = "BindRequested"
+
+
+class NoSuchObjectError(Exception):
+    """The claim or the node is not there."""
+
+
+class NotToBeBoundError(Exception):
+    """The claim is not one that waits to be bound."""
+
+
+class NothingFitsError(Exception):
+    """No volume, and no room for a new one, can be had on the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    claim: Claim
+    node: str
+    volume: str | None
+    """None: to be provisioned."""
+    capacity: str | None = None
+    """The capacity object that has room for it, where the driver publishes any."""
+
+    @property
+    def written(self) -> str:
+        """The stream that is written."""
+        return f"claim/{self.claim.key}" if self.volume is None else f"volume/{self.volume}"
+
+    @property
+    def said(self) -> str:
+        what = (
+            f"volume {self.volume}"
+            if self.volume is not None
+            else f"a new volume of class {self.claim.class_name}"
+        )
+        return f"gets {what} on node {self.node}"
+
+
+def choose(snapshot: Snapshot, claim: str, node: str, *, profile: Profile) -> Choice:
+    """What the claim would get on the node; raises one of the errors above where it is not to be had."""
+    held = _claim_to_bind(snapshot, claim, node)
+    place = snapshot.nodes.get(node)
+    if place is None:
+        raise NoSuchObjectError(f'node "{node}" does not exist; see volsched get nodes')
+    user = Pod(
+        meta=Metadata(name=f"{held.name}-user", namespace=held.meta.namespace),
+        volumes=(PodVolume(name="data", claim_name=held.name),),
+    )
+    volumes_alone = replace(profile, before_volumes=(), after_volumes=())
+    found = attempt(snapshot, user, profile=volumes_alone, only={place.name})
+    if found.chosen is None:
+        status, _ = prefilter(snapshot, user, profile=profile)
+        refused = next((it.status for it in found.verdicts), status)
+        why = "; ".join(refused.reasons)
+        raise NothingFitsError(f'nothing fits claim "{claim}" on node "{node}": {why}')
+    answer = found.chosen.answer
+    if answer.bindings:
+        return Choice(held, node, answer.bindings[0].volume.name)
+    room = answer.provisions[0].capacity
+    return Choice(held, node, None, None if room is None else room.key)
+
+
+def bind_event(choice: Choice, states: States, *, reason: str) -> NewEvent:
+    """The one write. Whoever calls makes sure that the streams are what was chosen on."""
+    written = living(states, choice.written)
+    assert written is not None
+    assert written.manifest is not None
+    if choice.volume is None:
+        data = {"patch": claim_patch(choice.node), "reason": reason}
+        return NewEvent(stream=choice.written, type="ClaimChanged", data=data)
+    patch = volume_patch(written.manifest, choice.claim.key, choice.claim.meta.uid)
+    return NewEvent(stream=choice.written, type="VolumeChanged", data={"patch": patch, "reason": reason})
+
+
+def _claim_to_bind(snapshot: Snapshot, key: str, node: str) -> Claim:
+    claim = snapshot.claim(key)
+    if claim is None:
+        raise NoSuchObjectError(f'claim "{key}" does not exist; see volsched get pvc -A')
+    if is_fully_bound(claim):
+        raise NotToBeBoundError(f'claim "{key}" is bound to volume "{claim.volume_name}" already')
+    if claim.meta.being_deleted or ROLLBACK in claim.meta.annotations:
+        raise NotToBeBoundError(f'claim "{key}" is being deleted or rolled back; try again when that is over')
+    try:
+        delayed = is_delay_binding(snapshot, claim)
+    except AttemptError as error:
+        raise NotToBeBoundError(f'claim "{key}": {error}') from error
+    if not delayed or claim.volume_name:
+        raise NotToBeBoundError(
+            f'claim "{key}" does not wait for its first consumer (class "{claim.class_name}"); '
+            "the PV controller binds it without being asked"
+        )
+    committed = selected_node(claim)
+    if committed not in (None, node):
+        raise NotToBeBoundError(
+            f'claim "{key}" is promised to node "{committed}" already; take the annotation off to choose another'
+        )
+    return claim

@@ -1,0 +1,1 @@
+"""The scheduler: what it sees, how it decides, plans and refuses."""

@@ -1,0 +1,115 @@
+"""From a decision to a plan: the legs of a pod's binding, with the versions that they were decided on."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from volsched.core.binding.planning import Plan, PlannedLeg
+from volsched.core.binding.seen import version
+from volsched.core.cycle import Attempt
+from volsched.core.fold import ObjectState
+from volsched.core.plugins.spread import DO_NOT_SCHEDULE, constraints_of
+from volsched.core.reserving import Reservation
+from volsched.engine.clock import SECOND
+from volsched.engine.scheduling.picture import Picture
+from volsched.model.storage import READ_WRITE_ONCE_POD
+from volsched.model.workloads import Pod
+
+MOST_DIGITS = 7
+"""Of a time-out in seconds: some months. Anything longer is a slip of the pen."""
+TIMEOUT_SECONDS = "volsched.io/bind-timeout-seconds"
+ON_FAILURE = "volsched.io/on-failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    pod: Pod
+    plan: Plan
+    attempt: Attempt
+
+    @property
+    def reserved(self) -> Counter[str]:
+        """Bytes of capacity objects that the plan asks for."""
+        asked: Counter[str] = Counter()
+        for leg in self.plan.legs:
+            if leg.capacity is not None and leg.bytes is not None:
+                asked[leg.capacity] += leg.bytes
+        return asked
+
+
+def plan_for(
+    pod: Pod,
+    found: Attempt,
+    reservation: Reservation,
+    *,
+    binding: str,
+    picture: Picture,
+    now: int,
+    timeout_seconds: int,
+) -> Planned:
+    """The plan of a decision. The picture shows it from here on, so that the next pod sees what is taken."""
+    assert found.chosen is not None
+    plan = Plan(
+        binding=binding,
+        pod=pod.key,
+        pod_uid=pod.meta.uid,
+        node=found.chosen.node,
+        legs=tuple(_legs(found, reservation, picture)),
+        decided_at=picture.world.position,
+        deadline=now + _seconds(pod, timeout_seconds) * SECOND,
+        on_failure=_on_failure(pod),
+        minds=bool(pod.pod_affinity.required or pod.pod_anti_affinity.required or pod.spread),
+        repels=bool(pod.pod_anti_affinity.required),
+        exclusive=frozenset(it.key for it in found.claims.bound if READ_WRITE_ONCE_POD in it.access_modes),
+    )
+    planned = Planned(pod, plan, found)
+    volumes = (assumed.volume for assumed in reservation.volumes)
+    picture.imagine([*volumes, *reservation.claims, replace(pod, node_name=plan.node)], planned.reserved)
+    return planned
+
+
+def counts_on_others(pod: Pod) -> bool:
+    """Can the pod be somewhere only because others are where they are?"""
+    return bool(pod.pod_affinity.required or constraints_of(pod, DO_NOT_SCHEDULE))
+
+
+def _legs(found: Attempt, reservation: Reservation, picture: Picture) -> Iterator[PlannedLeg]:
+    assert found.chosen is not None
+    for claim in found.claims.bound:
+        yield PlannedLeg(claim=claim.key, claim_uid=claim.meta.uid, volume=claim.volume_name, rv="", bound=True)
+    for assumed in reservation.volumes:
+        yield PlannedLeg(
+            claim=assumed.claim.key,
+            claim_uid=assumed.claim.meta.uid,
+            volume=assumed.volume.name,
+            rv=_version(picture, f"volume/{assumed.volume.name}"),
+            joins=picture.owners.get(assumed.claim.key),
+        )
+    for provision in () if reservation.all_bound else found.chosen.answer.provisions:
+        claim = provision.claim
+        capacity = None if provision.capacity is None else provision.capacity.key
+        yield PlannedLeg(
+            claim=claim.key,
+            claim_uid=claim.meta.uid,
+            volume=None,
+            rv=_version(picture, f"claim/{claim.key}"),
+            joins=picture.owners.get(claim.key),
+            capacity=capacity,
+            bytes=None if capacity is None else picture.index.profile.bytes_of(claim.size),
+        )
+
+
+def _version(picture: Picture, stream: str) -> str:
+    state = picture.world.states[stream]
+    assert isinstance(state, ObjectState)
+    return version(state)
+
+
+def _seconds(pod: Pod, default: int) -> int:
+    given = pod.meta.annotations.get(TIMEOUT_SECONDS, "")
+    return int(given) if given.isdecimal() and len(given) <= MOST_DIGITS else default
+
+
+def _on_failure(pod: Pod) -> Literal["rollback", "retain"]:
+    return "retain" if pod.meta.annotations.get(ON_FAILURE) == "retain" else "rollback"

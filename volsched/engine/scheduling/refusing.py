@@ -1,0 +1,65 @@
+"""Telling a pod that it found no node: the attempt with its reasons, the pod's condition and a Kubernetes event.
+
+One command, and thus one transaction, for all three. An answer that is the same as the last one is only counted.
+"""
+
+from dataclasses import dataclass
+
+from volsched.core.attempts import attempt_made, message_of
+from volsched.core.binding.seen import living, origin_version, uid
+from volsched.core.cycle import Attempt
+from volsched.core.decision import Decision, States
+from volsched.core.notices import notice_event, notice_stream
+from volsched.core.scheduled import FAILED_SCHEDULING, reason_of, refused_conditions
+from volsched.engine.clock import rfc3339
+from volsched.engine.scheduling.asking import COMPONENT
+from volsched.events.envelope import NewEvent
+from volsched.model.workloads import Pod
+from volsched.store.commands import Command
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a pod was told last, and in which attempt."""
+
+    uid: str
+    attempt: str
+    said: str
+
+
+def telling_again(told: Told, *, actor: str, decided_at: int) -> Command:
+    repeat = NewEvent(stream=f"attempt/{told.attempt}", type="AttemptRepeated", data={"decided_at": decided_at})
+    return Command(actor=actor, streams=(repeat.stream,), decide=lambda _: Decision(events=(repeat,)))
+
+
+def telling_pod(
+    pod: Pod, found: Attempt, *, id_: str, decided_at: int, decider: str, actor: str, now: int, keeps: bool
+) -> Command:
+    """`keeps`: the pod keeps the condition it has, because it says which node turned it away, and when."""
+    made, message, time = attempt_made(pod, found, id_, decided_at, decider), message_of(found), rfc3339(now)
+    pod_stream = f"pod/{pod.key}"
+    notice = notice_stream("Pod", pod.key, pod.meta.uid, FAILED_SCHEDULING, message)
+
+    def decide(states: States) -> Decision:
+        events = [made]
+        held = living(states, pod_stream)
+        if held is None or held.manifest is None or uid(held.manifest) != pod.meta.uid:
+            # Gone meanwhile. That it was tried is still worth knowing.
+            return Decision(events=(made,))
+        # What lives in a foreign cluster is written there, or nowhere; and whoever planned the pod meanwhile knows
+        # better than we do.
+        if origin_version(held) is None and held.assumed is None and not keeps:
+            reason = reason_of(found.status.code)
+            conditions = refused_conditions(held.manifest, reason=reason, message=message, now=time)
+            if conditions is not None:
+                patch = {"status": {"conditions": conditions}}
+                events.append(NewEvent(stream=pod_stream, type="PodChanged", data={"patch": patch}))
+        events.append(
+            notice_event(
+                states.get(notice), notice, kind="Pod", key=pod.key, uid=pod.meta.uid, type_="Warning",
+                reason=FAILED_SCHEDULING, message=message, component=COMPONENT, now=time,
+            )
+        )  # fmt: skip
+        return Decision(events=tuple(events))
+
+    return Command(actor=actor, streams=(made.stream, pod_stream, notice), decide=decide)

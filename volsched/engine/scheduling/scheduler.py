@@ -1,0 +1,251 @@
+"""The scheduler's loop: take pods from the queue, decide, and plan every decision as one transaction.
+
+Several pods are decided against one picture, each seeing what the ones before it took, and planned in one commit.
+A plan that is refused because somebody was faster is decided again. Pods that found no node are told so, and wait
+in the queue for what could help them (`core.queue`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+
+from volsched.core.attach import TERMINATED
+from volsched.core.attempts import attempt_made, message_of, rejectors_of
+from volsched.core.binding.conflicts import outdated
+from volsched.core.binding.planning import PlanConflictError, plan
+from volsched.core.binding.requesting import claims_to_ask_back
+from volsched.core.claims import PodClaims
+from volsched.core.cycle import Attempt
+from volsched.core.decision import Decision, States
+from volsched.core.queue.queue import Queue
+from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
+from volsched.core.reserving import assume_pod_volumes
+from volsched.core.status import AttemptError, Code, Status
+from volsched.engine.clock import SECOND, rfc3339
+from volsched.engine.scheduling.asking import ask_back
+from volsched.engine.scheduling.picture import Picture
+from volsched.engine.scheduling.planning import Planned, counts_on_others, plan_for
+from volsched.engine.scheduling.refusing import Told, telling_again, telling_pod
+from volsched.faults import reach
+from volsched.model.workloads import Pod
+from volsched.store.commands import Command, ConflictError, Done, Seen
+from volsched.store.database import Database
+from volsched.store.transaction import execute
+
+BATCH = 128
+MOST_HALVINGS = 5
+"""Fewer pods are decided together where others are faster: what is planned sooner is less often too late."""
+BIND_TIMEOUT_SECONDS = 600
+OURS = ("", "default-scheduler", "volsched")
+"""Values of schedulerName that mean us."""
+VERSION = version("volsched")
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    pod: Pod
+    attempt: Attempt
+    told: Told
+    repeated: bool
+    commands: list[Command]
+    """The first tells the pod; any others ask claims back for it."""
+
+
+@dataclass(slots=True)
+class Scheduler:
+    database: Database
+    picture: Picture
+    owner: str
+    new_id: Callable[[], str]
+    batch: int = BATCH
+    bind_timeout_seconds: int = BIND_TIMEOUT_SECONDS
+    queue: Queue = field(default_factory=Queue)
+    _halvings: int = 0
+    """How often the batch is halved at present."""
+    _told: dict[str, Told] = field(default_factory=dict)
+
+    def update(self, streams: Iterable[str], now: int) -> None:
+        """Take note of what has changed in the world; the picture was updated before."""
+        for stream in streams:
+            if stream.startswith("pod/"):
+                self._look(stream.removeprefix("pod/"), now)
+        self._hear(now)
+
+    def step(self, now: int) -> int:
+        """Decide a batch of pods and plan what was decided; answers how many were looked at."""
+        taken: list[Pod] = []
+        planned: list[Planned] = []
+        refused: list[_Refused] = []
+        try:
+            most = max(self.batch >> self._halvings, min(self.batch, 1))
+            while len(taken) < most and (pod := self._next(now)) is not None:
+                taken.append(pod)
+                made = self._decide(pod, now)
+                if isinstance(made, Planned):
+                    planned.append(made)
+                else:
+                    refused.append(made)
+            # Before the plans: a claim that is asked back cannot be planned with in the same breath.
+            execute(self.database, [command for entry in refused for command in entry.commands], now=now)
+            if planned:
+                reach("scheduler.decided")
+                self._commit(planned, now)
+                reach("scheduler.planned")
+            self._put_aside(refused, now)
+        except Exception:
+            # Nobody knows what was committed. The log does: what was only imagined is taken back, and all of these
+            # pods are looked at again.
+            for entry in planned:
+                self.picture.update(entry.plan.streams)
+            self.picture.wake_up()
+            for pod in taken:
+                self.queue.returned(pod.key)
+            raise
+        finally:
+            self._hear(now)
+        return len(taken)
+
+    def next_due(self) -> int | None:
+        """When a pod's turn comes; None: not before something changes."""
+        return self.queue.next_due()
+
+    def waiting(self) -> Mapping[str, str]:
+        """Pods that found no node, and why."""
+        return {key: told.said for key, told in self._told.items()}
+
+    def _look(self, key: str, now: int) -> None:
+        pod = self.picture.index.snapshot.pods.get(key)
+        told = self._told.get(key)
+        if told is not None and (pod is None or pod.meta.uid != told.uid or pod.node_name):
+            # Gone, made anew under the same name, or placed: what it was told does not count any more.
+            del self._told[key]
+        if pod is not None and key in self.picture.planned:
+            self.queue.planned(pod)
+        elif pod is not None and self._wants_node(pod):
+            self.queue.offer(pod, now)
+        else:
+            self.queue.forget(key)
+
+    def _wants_node(self, pod: Pod) -> bool:
+        return (
+            not pod.node_name
+            and pod.scheduler_name in OURS
+            and not pod.meta.being_deleted
+            and not pod.scheduling_gates
+            and pod.phase not in TERMINATED
+        )
+
+    def _hear(self, now: int) -> None:
+        """Let the queue know what has changed in the picture, and go on listening only while somebody waits."""
+        if self.picture.changes:
+            self.queue.happened(self.picture.changes, self.picture.index.snapshot, now)
+        self.picture.changes = [] if self.queue.listens else None
+
+    def _next(self, now: int) -> Pod | None:
+        # What the pods before this one took is nothing that happened while it was decided.
+        self._hear(now)
+        pod = self.queue.take(now)
+        if self.picture.changes is None and pod is not None:
+            self.picture.changes = []
+        return pod
+
+    def _decide(self, pod: Pod, now: int) -> Planned | _Refused:
+        """One cycle. The picture shows a plan from here on, so that the next pod sees it."""
+        index, since = self.picture.index, rfc3339(now - AVOID_SECONDS * SECOND)
+        avoid = nodes_to_avoid(pod.key, self.picture.world.states, since=since)
+        snapshot = index.snapshot
+        try:
+            found = index.decide(pod, avoid=avoid)
+        except Exception as error:
+            # Most likely of a plugin that others have written. It concerns this pod; the others go on.
+            found = Attempt(status=Status(Code.ERROR, (f"deciding failed: {error!r}",)), claims=PodClaims())
+        if found.chosen is None:
+            return self._refuse(pod, found, avoid, now)
+        node = snapshot.nodes[found.chosen.node]
+        try:
+            _, reservation = assume_pod_volumes(snapshot, pod, node, found.chosen.answer, profile=index.profile)
+        except AttemptError as error:
+            failed = Attempt(status=Status(Code.ERROR, (str(error),)), claims=found.claims)
+            return self._refuse(pod, failed, avoid, now)
+        return plan_for(
+            pod,
+            found,
+            reservation,
+            binding=self.new_id(),
+            picture=self.picture,
+            now=now,
+            timeout_seconds=self.bind_timeout_seconds,
+        )
+
+    def _refuse(self, pod: Pod, found: Attempt, avoid: frozenset[str], now: int) -> _Refused:
+        """Keep why, and ask claims back if that would help; equal answers are only counted."""
+        decided_at, before, said = self.picture.world.position, self._told.get(pod.key), message_of(found)
+        index = self.picture.index
+        wanted = claims_to_ask_back(index.snapshot, pod, said, profile=index.profile, avoid=avoid)
+        asked = ask_back(self.picture.world, pod, wanted, actor=self.owner, now=now) if wanted else []
+        if before is not None and before.said == said:
+            again = telling_again(before, actor=self.owner, decided_at=decided_at)
+            return _Refused(pod, found, before, True, [again, *asked])
+        told = Told(pod.meta.uid, self.new_id(), said)
+        telling = telling_pod(
+            pod,
+            found,
+            id_=told.attempt,
+            decided_at=decided_at,
+            decider=self._decider,
+            actor=self.owner,
+            now=now,
+            keeps=bool(avoid),
+        )
+        return _Refused(pod, found, told, False, [telling, *asked])
+
+    def _put_aside(self, refused: Sequence[_Refused], now: int) -> None:
+        for entry in refused:
+            key = entry.pod.key
+            self._told[key] = entry.told
+            self._hear(now)
+            if entry.attempt.status.code is Code.ERROR:
+                self.queue.failed(key, now, awaited=not entry.repeated)
+            else:
+                self.queue.rejected(key, rejectors_of(entry.attempt), self.picture.index.snapshot, now)
+
+    def _commit(self, planned: Sequence[Planned], now: int) -> None:
+        commands = [self._command(entry, planned[:place]) for place, entry in enumerate(planned)]
+        outcomes = execute(self.database, commands, now=now)
+        faster: tuple[type[Exception], ...] = (ConflictError, PlanConflictError, *self.database.refusals)
+        late = any(isinstance(outcome, faster) for outcome in outcomes)
+        self._halvings = min(self._halvings + 1, MOST_HALVINGS) if late else max(self._halvings - 1, 0)
+        for entry, outcome in zip(planned, outcomes, strict=True):
+            key = entry.pod.key
+            if isinstance(outcome, Done):
+                self.queue.planned(entry.pod)
+                self._told.pop(key, None)
+                continue
+            self.picture.update(entry.plan.streams)
+            self.picture.note_room(entry.reserved)
+            if isinstance(outcome, faster):
+                # The world has moved on by then, so the next decision sees why.
+                self.queue.late(key, now)
+            else:
+                self.queue.failed(key, now)
+        self.picture.wake_up()
+
+    def _command(self, entry: Planned, earlier: Sequence[Planned]) -> Command:
+        """`earlier` are the plans of the same batch that the picture showed when this one was decided."""
+        made = attempt_made(entry.pod, entry.attempt, entry.plan.binding, entry.plan.decided_at, self._decider)
+        company = {it.plan.pod: it.plan.node for it in earlier} if counts_on_others(entry.pod) else {}
+
+        def decide(states: States) -> Decision:
+            decision = plan(entry.plan, states, company=company)
+            return replace(decision, events=(*decision.events, made))
+
+        return Command(
+            actor=self.owner,
+            streams=(*entry.plan.streams, made.stream, *(f"pod/{pod}" for pod in company)),
+            decide=decide,
+            seen=Seen(entry.plan.decided_at, outdated(entry.plan)),
+        )
+
+    @property
+    def _decider(self) -> str:
+        return f"{self.owner} (volsched {VERSION})"
