@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import from_json
 from sqlalchemy import Connection, Select, select
 
 from volsched.core.fold import State
+from volsched.core.zonal_upgrade import labelled_node
 from volsched.events.streams import BINDING
+from volsched.model.workloads import Node
 from volsched.store import tables
 from volsched.store.collector import collector_resting
 from volsched.store.errors import IntegrityBrokenError
@@ -53,6 +56,12 @@ def _rows(connection: Connection, query: Select[Any]) -> Iterator[Row]:
     result = connection.execute(query)
     names = list(result.keys())
     return (dict(zip(names, row, strict=True)) for row in result)
+
+
+def load_nodes(connection: Connection) -> list[Node]:
+    """All nodes as far as their names and labels go: how they are labelled is what a volume's labels mean."""
+    manifests = (from_json(text) for text in connection.execute(select(tables.nodes.c.manifest)).scalars())
+    return [labelled_node(manifest) for manifest in manifests]
 
 
 def check_head(connection: Connection) -> int:

@@ -21,6 +21,7 @@ from volsched.store.errors import NewerStoreError, NotMigratedError
 from volsched.store.snapshots import newest_snapshot
 
 _events = tables.events
+NEVER_REACHED = 2**62
 _SCHEMAS = {name: entry.schema for name, entry in CATALOGUE.items()}
 
 
@@ -83,8 +84,14 @@ def state_as_of(connection: Connection, stream: str, *, position: int) -> State 
         raise archived(connection, f"position {position}", base)
     state = newest_snapshot(connection, stream, position=position)
     since = 0 if state is None else state.version
+    # Not beyond the snapshot that follows: what came later in a long stream would be read in vain.
+    kept = tables.snapshots
+    following = select(func.min(kept.c.version)).where(kept.c.stream == stream, kept.c.position > position)
     asked = select(_events).where(
-        _events.c.stream == stream, _events.c.version > since, _events.c.position <= position
+        _events.c.stream == stream,
+        _events.c.version > since,
+        _events.c.version <= func.coalesce(following.scalar_subquery(), NEVER_REACHED),
+        _events.c.position <= position,
     )
     for it in _read(connection, asked, by_version=True):
         state = fold_event(state, it.position, it.version, it.type, it.schema, it.at, it.data)

@@ -84,6 +84,13 @@ events = Table(
         sqlite_where=text("binding IS NOT NULL"),
         postgresql_where=text("binding IS NOT NULL"),
     ),
+    # What people did by hand: few among a million, and asked for by whoever comes after them.
+    Index(
+        "ix_events_by_hand",
+        "position",
+        sqlite_where=text("substr(actor, 1, 4) = 'cli/'"),
+        postgresql_where=text("substr(actor, 1, 4) = 'cli/'::text"),
+    ),
 )
 
 
@@ -165,6 +172,15 @@ bindings = Table(
     # A pod is bound by one binding at a time, whatever two schedulers believe.
     Index("uq_bindings_open_pod", "pod", unique=True, sqlite_where=text("open"), postgresql_where=text("open")),
     Index("ix_bindings_pod", "pod"),
+    # By time, and within it by node without looking at the rows. It only grows at its end, which costs next to
+    # nothing; one by node first would grow everywhere.
+    Index("ix_bindings_planned_at", "planned_at", "node"),
+    Index(
+        "ix_bindings_rolled_back",
+        "planned_at",
+        sqlite_where=text("state = 'rolled-back'"),
+        postgresql_where=text("state = 'rolled-back'::text"),
+    ),
 )
 
 _OPEN_OWNER = text("open AND owner")

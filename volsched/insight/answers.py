@@ -1,0 +1,65 @@
+"""What every audit question answers with: items for people and programs alike, and where the next page begins."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from volsched.store.audit import After
+
+Item = dict[str, Any]
+MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    items: list[Item] = field(default_factory=list)
+    after: str | None = None
+    """Where the next page begins; None: this was all."""
+    cut: bool = False
+    """There is more that only a higher limit shows."""
+
+
+class UnknownError(LookupError):
+    """There is nothing of that name; the message says what to ask instead."""
+
+
+class TokenError(ValueError):
+    """`--after` is not what a page ended with."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(f'"{token}" is not where a page ended; give --after what the page before has told')
+
+
+def time_text(time: int | None) -> str | None:
+    """A time of the store, exact, as RFC 3339 has it."""
+    if time is None:
+        return None
+    seconds, rest = divmod(time, MICROSECONDS)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:06}Z"
+
+
+def seconds_between(start: int, end: int | None) -> float | None:
+    return None if end is None else (end - start) / MICROSECONDS
+
+
+def number_in(token: str | None) -> int:
+    """The position or version that a page ended with; 0 where there was none."""
+    if token is None:
+        return 0
+    if not token.isdecimal():
+        raise TokenError(token)
+    return int(token)
+
+
+def place_in(token: str | None) -> After | None:
+    """The binding or attempt that a page ended with."""
+    if token is None:
+        return None
+    at, _, id_ = token.partition("~")
+    if not at.isdecimal() or not id_:
+        raise TokenError(token)
+    return After(int(at), id_)
+
+
+def place_token(at: int, id_: str) -> str:
+    return f"{at}~{id_}"
