@@ -1,6 +1,7 @@
 """`volsched explain` and `volsched validate` on manifests, good and bad."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
+from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from volsched.insight.bench_clusters import CLUSTERS
+from volsched.store.database import Database, open_database
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "three-zones.yaml"
 
@@ -39,11 +42,10 @@ def test_a_pod_that_fits_nowhere_shows_rule_wanted_and_got(run: Run) -> None:
 def test_json_says_the_same(run: Run) -> None:
     told = json.loads(run("explain", "pod", "shop/db-0", "-f", str(EXAMPLE), "-o", "json").out)
     assert told["chosen"]["node"] == "node-a1"
-    assert {entry["node"] for group in told["refused"] for entry in group["nodes"]} == {
-        "node-a2",
-        "node-b1",
-        "node-c1",
-    }
+    (group,) = told["refused"]
+    assert (group["plugin"], group["count"]) == ("VolumeBinding", 3)
+    assert group["nodes"] == ["node-a2", "node-b1", "node-c1"]
+    assert told["past"] is None
 
 
 def test_one_node_can_be_looked_at(run: Run) -> None:
@@ -62,12 +64,151 @@ def test_standard_input_and_kubectl_lists_work(run: Run) -> None:
     )
 
 
+def test_the_smallest_changes_that_would_help_are_told_the_smallest_first(run: Run) -> None:
+    told = json.loads(run("explain", "pod", "shop/analytics-0", "-f", str(EXAMPLE), "-o", "json").out)
+    assert [it["changes"][0]["text"] for it in told["remedies"][:2]] == [
+        "raise what csi/zone-a has of class zonal from 500Gi to 600Gi",
+        "make claim shop/scratch-analytics-0 anew: ask for 500Gi instead of 600Gi",
+    ]
+    first = told["remedies"][0]
+    assert (first["objects"], first["bytes"], first["node"]) == (
+        ["CSIStorageCapacity/csi/zone-a"], 100 * 2**30, "node-a1",
+    )  # fmt: skip
+    ran = run("explain", "pod", "shop/analytics-0", "-f", str(EXAMPLE))
+    assert "  1. raise what csi/zone-a has of class zonal from 500Gi to 600Gi → node-a1" in ran.out
+
+
+def test_a_change_that_was_told_helps_when_it_is_made(run: Run, tmp_path: Path) -> None:
+    documents = list(yaml.safe_load_all(EXAMPLE.read_text()))
+    (zone_a,) = [it for it in documents if it["metadata"]["name"] == "zone-a"]
+    zone_a["capacity"] = "600Gi"
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(yaml.safe_dump_all(documents))
+    assert run("explain", "pod", "shop/analytics-0", "-f", str(changed)).code == 0
+    zone_a["capacity"] = "599Gi"
+    changed.write_text(yaml.safe_dump_all(documents))
+    assert run("explain", "pod", "shop/analytics-0", "-f", str(changed)).code == 4
+
+
+def test_a_change_for_one_node_is_one_that_this_node_needs(run: Run) -> None:
+    """The pod fits elsewhere already; the question is about this node."""
+    words = ("explain", "pod", "shop/db-0", "-f", str(EXAMPLE), "--node", "node-a2", "-o", "json")
+    told = json.loads(run(*words).out)
+    assert {it["node"] for it in told["remedies"]} == {"node-a2"}
+    assert all(len(it["changes"]) > 1 for it in told["remedies"])
+
+
+def test_nodes_that_other_plugins_refuse_are_grouped_too(run: Run, tmp_path: Path) -> None:
+    taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+    cordoned = [{**node(name), "spec": {"unschedulable": True}} for name in ("n1", "n2")]
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump_all([*cordoned, {**node("n3"), "spec": {"taints": [taint]}}, pod("app")]))
+    told = json.loads(run("explain", "pod", "app", "-f", str(path), "-o", "json").out)
+    assert [(it["plugin"], it["count"], it["nodes"]) for it in told["refused"]] == [
+        ("NodeUnschedulable", 2, ["n1", "n2"]),
+        ("TaintToleration", 1, ["n3"]),
+    ]
+    assert "uncordon node n1" in [it["changes"][0]["text"] for it in told["remedies"]]
+
+
+# --- on a store -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> str:
+    """One pod is bound, one waits, and one was put on its node by hand. Nobody writes to it."""
+    objects = [
+        LOCAL, node("n1"), node("n2"), volume("small", "5Gi", "n1"), volume("large", "9Gi", "n2"),
+        claim("data", "4Gi"), pod("db", "data"), claim("more", "20Gi"), pod("late", "more"),
+        claim("own", "1Gi"), by_hand(pod("fixed", "own"), "n2"),
+    ]  # fmt: skip
+    path = tmp_path_factory.mktemp("explained") / "store.db"
+    shutil.copyfile(migrated_file, path)
+    database = open_database(f"sqlite:///{path}")
+    Stepped(database, objects).settle()
+    database.close()
+    return str(path)
+
+
+def by_hand(manifest: Manifest, name: str) -> Manifest:
+    return {**manifest, "spec": {**manifest["spec"], "nodeName": name}}
+
+
+def test_a_bound_pod_shows_what_was_decided_then_and_what_would_be_now(run: Run, db: str) -> None:
+    ran = run("explain", "pod", "db", "--db", db)
+    assert ran.code == 0
+    assert "decided then: attempt " in ran.out
+    assert "  chose n1 with score 90" in ran.out
+    assert "  next best: n2 (72)" in ran.out
+    assert "    default/data → small (bound)" in ran.out
+    assert "if it were scheduled now, 2 nodes" in ran.out
+    assert "  default/data is bound to small" in ran.out
+    past = json.loads(run("explain", "pod", "db", "--db", db, "-o", "json").out)["past"]
+    assert (past["node"], past["binding"]["state"], past["outcome"]) == ("n1", "committed", "planned")
+    assert past["decidedAt"] > 0
+
+
+def test_a_waiting_pod_shows_the_stored_refusal_and_a_fresh_one(run: Run, db: str) -> None:
+    ran = run("explain", "pod", "late", "--db", db)
+    assert ran.code == 4
+    then, now = ran.out.split("\nnow, ")
+    assert "decided then: attempt " in then
+    assert "0/2 nodes are available" in then
+    assert "0/2 nodes are available" in now
+    assert "add a PersistentVolume of at least 20Gi" in now
+
+
+def test_a_pod_put_on_its_node_by_hand_is_told_why_its_claims_stay_pending(run: Run, db: str) -> None:
+    ran = run("explain", "pod", "fixed", "--db", db)
+    assert ran.code == 4
+    assert "default/own: its node was set by hand (spec.nodeName)" in ran.out
+    assert "create it without spec.nodeName" in ran.out
+
+
+def test_a_pod_that_is_not_there_yet_is_laid_over_the_store(run: Run, db: str, tmp_path: Path) -> None:
+    """It sees what the bound pod has taken; the store is not touched."""
+    before = run("verify", "--db", db).out
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump_all([claim("new", "4Gi"), pod("new", "new")]))
+    ran = run("explain", "pod", "new", "-f", str(file), "--db", db)
+    assert (ran.code, "default/new gets large (9Gi for 4Gi)" in ran.out) == (0, True)
+    assert "decided then" not in ran.out
+    assert run("explain", "pod", "new", "--db", db).code == 3
+    assert run("verify", "--db", db).out == before
+
+
+def test_claims_that_a_hypothetical_pod_would_make_are_made(run: Run, db: str, tmp_path: Path) -> None:
+    template = {"spec": claim("any", "4Gi")["spec"]}
+    wanting = pod("eph")
+    wanting["spec"]["volumes"] = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump(wanting))
+    ran = run("explain", "pod", "eph", "-f", str(file), "--db", db)
+    assert (ran.code, "default/eph-scratch gets large" in ran.out) == (0, True)
+
+
+def test_a_pod_whose_binding_is_under_way_is_not_taken_for_one_put_there_by_hand(
+    run: Run, tmp_path: Path, sqlite: Database
+) -> None:
+    stepped = Stepped(sqlite, [LOCAL, node("n1"), volume("disk", "5Gi", "n1"), claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.plan_and_write()
+    ran = run("explain", "pod", "db", "--db", str(tmp_path / "store.db"))
+    assert (ran.code, "is under way for it" in ran.out, "by hand" in ran.out) == (0, True, False)
+
+
+def test_a_pod_that_is_not_there_is_named_with_near_names(run: Run, db: str) -> None:
+    ran = run("explain", "pod", "lat", "--db", db)
+    assert (ran.code, 'pod "default/lat" is not in the store; pods there: default/late' in ran.err) == (3, True)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["explain", "pod", "shop/gone"], 3, 'pod "shop/gone" is not among the manifests; pods there: shop/'),
+        (["explain", "pod", "shop/gone"], 3, 'pod "shop/gone" is not in the manifests; pods there: shop/'),
         (["explain", "pod", "db-0"], 3, 'pod "default/db-0"'),
-        (["explain", "pod", "shop/db-0", "--node", "gone"], 3, 'node "gone" is not among the manifests'),
+        (["explain", "pod", "shop/db-0", "--node", "gone"], 3, 'node "gone" is not in the manifests'),
         (["explain", "pod", "shop/db-0", "--profile", "other"], 2, "parity"),
         (["explain", "pod"], 2, "Missing argument"),
     ],
@@ -140,5 +281,14 @@ def test_the_installed_command_runs() -> None:
 def test_bench_prints_a_ratio_for_every_row(run: Run) -> None:
     rows = json.loads(run("bench", "decide", "--nodes", "3", "--repeat", "1", "-o", "json").out)
     assert {row["cluster"] for row in rows} == set(CLUSTERS)
-    assert all(row["ratio"] > 0 for row in rows)
+    assert all(row["ratio"] > 0 and "growth" in row for row in rows)
+    assert {row["cluster"]: row["feasible"] for row in rows if row["claims"] == 1} == {
+        "local": 3,
+        "local, uneven": 3,
+        "zonal": 3,
+        "dynamic": 2,
+        "capacity": 3,
+        "bound": 1,
+        "local, constrained": 0,
+    }
     assert "ratio" in run("bench", "decide", "--nodes", "3", "--repeat", "1").out

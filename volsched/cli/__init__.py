@@ -3,6 +3,20 @@
 It parses, calls and prints; nothing imports it.
 """
 
-from volsched.cli.app import main
+import sys
+
+INTERRUPTED = 130
+"""As shells have it for SIGINT; what was committed before is kept, what was not is not there."""
+
+
+def main() -> None:
+    try:
+        # Loaded in here, so that Ctrl-C ends the command quietly at any moment.
+        from volsched.cli.app import app
+
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
 
 __all__ = ["main"]

@@ -13,11 +13,13 @@ from rich.table import Table
 from volsched.cli.console import Exit, Output, OutputOption, fail, stderr, stdout
 from volsched.engine.clock import system_clock
 from volsched.engine.system import Bell
+from volsched.insight.bench_audit import AuditRow, bench_audit
 from volsched.insight.bench_bind import bench_bind, workers
-from volsched.insight.bench_clusters import CLUSTERS
-from volsched.insight.bench_decide import CLAIM_COUNTS, bench_decide
+from volsched.insight.bench_clusters import CLAIM_COUNTS
+from volsched.insight.bench_decide import ROWS, bench_decide
 from volsched.insight.bench_history import bench_replay, bench_restart, fill
 from volsched.insight.bench_store import bench_append, bench_plan
+from volsched.insight.bench_stories import fill_stories
 from volsched.store.database import Database
 from volsched.store.scratch import scratch_store
 
@@ -41,6 +43,13 @@ Examples:
 volsched bench replay --events 1000000 --objects 50000
 
 volsched bench restart --events 1000000 --objects 50000
+"""
+AUDIT_EXAMPLES = """
+Examples:
+
+volsched bench audit --events 1000000
+
+volsched bench audit --postgres postgresql://postgres@localhost/postgres -o json
 """
 BIND_EXAMPLES = """
 Examples:
@@ -89,7 +98,7 @@ def decide(
         track(
             bench_decide(nodes, repeat=repeat, clock=time.thread_time, measure_memory=memory),
             "Measuring",
-            total=len(CLUSTERS) * len(CLAIM_COUNTS),
+            total=ROWS,
             console=stderr,
             disable=not stderr.is_terminal,
         )
@@ -151,6 +160,21 @@ def restart(
     _print([row.as_json() for row in rows], output)
 
 
+@app.command(epilog=AUDIT_EXAMPLES)
+def audit(
+    events: Events = 100_000,
+    postgres: Server = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Every audit question after a long history, next to reading one event by its position."""
+    rows: list[AuditRow] = []
+    for server in _servers(postgres):
+        with scratch_store(server) as database:
+            _written(events, fill_stories(database, events=events))
+            rows += bench_audit(database, clock=time.perf_counter)
+    _print([row.as_json() for row in rows], output)
+
+
 @app.command(epilog=BIND_EXAMPLES)
 def bind(
     nodes: Annotated[int, typer.Option(help="Nodes of the cluster.", min=1)] = 10,
@@ -205,9 +229,13 @@ def _servers(postgres: str | None) -> tuple[str | None, ...]:
 
 
 def _fill(database: Database, *, objects: int, events: int, bindings: int = 0) -> None:
+    _written(events, fill(database, objects=objects, events=events, bindings=bindings))
+
+
+def _written(events: int, filling: Iterable[int]) -> None:
     with Progress(console=stderr, disable=not stderr.is_terminal, transient=True) as progress:
         task = progress.add_task(f"Writing {events:,} events", total=events)
-        for written in fill(database, objects=objects, events=events, bindings=bindings):
+        for written in filling:
             progress.update(task, completed=written)
 
 

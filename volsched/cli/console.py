@@ -1,6 +1,7 @@
 """Where output goes, what the exit codes mean, and how a command ends with a message."""
 
 import json
+import sys
 from enum import IntEnum, StrEnum
 from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
@@ -17,6 +18,7 @@ class Exit(IntEnum):
     UNSATISFIABLE = 4
     INTEGRITY = 5
     TIMED_OUT = 6
+    CONFLICT = 7
 
 
 class Output(StrEnum):
@@ -26,7 +28,9 @@ class Output(StrEnum):
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
 
-stdout = Console(highlight=False, soft_wrap=True)
+WIDE = 400
+"""A pipe or a file has no edge at which a table would have to be wrapped."""
+stdout = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 
 

@@ -1,29 +1,35 @@
-"""`volsched explain`: why is this pod pending, or why did it go there?"""
+"""`volsched explain`: why is this pod pending, or why did it go there, and what would help?"""
 
-import json
-from dataclasses import replace
+import difflib
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 
-from volsched.cli.console import Exit, Output, fail, stdout
-from volsched.cli.inputs import Files, load_files
-from volsched.core.claims import with_default_classes
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.sights import OptionalFiles, Sight, sight
+from volsched.cli.stores import Db
 from volsched.core.profile import PROFILES
-from volsched.core.snapshot import snapshot_of
+from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
+from volsched.engine.clock import SECOND, rfc3339, system_clock
 from volsched.insight.explain import explain_pod
+from volsched.insight.explain_past import past_of
+from volsched.model.workloads import Pod
 
-EXAMPLES = """
-Examples:
+EXAMPLES = """**Examples**
 
-volsched explain pod shop/db-0 -f cluster.yaml
+`volsched explain pod shop/db-0` why it waits, or why it is where it is
 
-kubectl get nodes,pv,pvc,sc,pods -A -o yaml | volsched explain pod shop/db-0 -f -
+`volsched explain pod shop/db-0 -f pod.yaml --db store.db` a pod that is not there yet
 
-volsched explain pod shop/db-0 -f cluster.yaml --node node-7 -o json
+`kubectl get nodes,pv,pvc,sc,pods -A -o yaml | volsched explain pod shop/db-0 -f -` on a dump, without a store
+
+`volsched explain pod shop/db-0 -f cluster.yaml --node node-7 -o json`
 """
-NODES_SHOWN = 3
+NODES_SHOWN = 2
+NAMES_SHOWN = 5
+ELSEWHERE_SHOWN = 3
+NEAR_NAMES = 5
 
 app = typer.Typer(help="Say why a pod can or cannot be placed.", no_args_is_help=True)
 
@@ -36,66 +42,146 @@ def _group() -> None:
 @app.command(epilog=EXAMPLES, no_args_is_help=True)
 def pod(
     name: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The pod; a bare name is in 'default'.")],
-    filename: Files,
+    filename: OptionalFiles = None,
+    db: Db = None,
     node: Annotated[str | None, typer.Option(help="Look at this node only.")] = None,
     profile: Annotated[Literal["volsched", "parity"], typer.Option(help="How to decide.")] = "volsched",
-    output: Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")] = Output.table,
+    output: OutputOption = Output.table,
 ) -> None:
-    """Decide for one pod on the given manifests, and show for every refused node the claim, the rule, what was
-    wanted and what was found.
+    """Say what was decided about a pod, decide it again as of now, and name the smallest changes that would help.
 
-    Only the rules about volumes are applied: affinity, taints and resources of the pod are not looked at yet.
-    Claims that name no class get the default one, as on creation.
+    Nodes that refuse the pod for the same reasons stand together; of claims the nearest volumes are shown with the
+    rule, what was wanted and what was found. Every change was tried: with it, the pod finds a node.
 
-    Exit 0 if a node fits, 4 if none does, 3 if the pod or node is not among the manifests.
+    Exit 0 if a node fits, 4 if none does, 3 if the pod or node is not there.
     """
-    snapshot = with_default_classes(snapshot_of(loaded.value for loaded in load_files(filename)))
     key = name if "/" in name else f"default/{name}"
-    wanted = snapshot.pods.get(key)
-    if wanted is None:
-        known = ", ".join(sorted(snapshot.pods)[:10]) or "none"
-        fail(Exit.NOT_FOUND, f'pod "{key}" is not among the manifests; pods there: {known}')
-    if not snapshot.nodes:
-        fail(Exit.USAGE, "the manifests hold no Node; add the output of: kubectl get nodes -o yaml")
-    if node is not None:
-        if node not in snapshot.nodes:
-            fail(Exit.NOT_FOUND, f'node "{node}" is not among the manifests')
-        snapshot = replace(snapshot, nodes={node: snapshot.nodes[node]})
-    explained = explain_pod(snapshot, wanted, profile=PROFILES[profile])
+    with sight(db, filename, profile=PROFILES[profile]) as seen:
+        wanted = _pod(seen, key)
+        told = {"past": _past(seen, wanted)} | explain_pod(
+            seen.index,
+            wanted,
+            only=_node(seen, node),
+            avoid=_avoided(seen, wanted),
+            binding=_binding(seen, wanted),
+        )
     if output is Output.json:
-        stdout.print_json(json.dumps(explained))
+        print_json(told)
     else:
-        _print(explained)
-    if not explained["fits"]:
+        _print(told)
+    if not told["fits"] or "stuck" in told:
         raise typer.Exit(Exit.UNSATISFIABLE)
 
 
-def _print(explained: dict[str, Any]) -> None:
-    _line(0, f"pod {explained['pod']}, profile {explained['profile']}, {explained['nodes']} nodes")
-    for bound in explained["bound"]:
+def _pod(seen: Sight, key: str) -> Pod:
+    snapshot = seen.index.snapshot
+    wanted = snapshot.pods.get(key)
+    if wanted is None:
+        near = difflib.get_close_matches(key, snapshot.pods, NEAR_NAMES, 0.5) or sorted(snapshot.pods)[:NEAR_NAMES]
+        known = ", ".join(near) or "none"
+        fail(Exit.NOT_FOUND, f'pod "{key}" is not in {seen.named}; pods there: {known}')
+    if not snapshot.nodes:
+        fail(Exit.USAGE, f"there is no Node in {seen.named}; add the output of: kubectl get nodes -o yaml")
+    return wanted
+
+
+def _node(seen: Sight, node: str | None) -> str | None:
+    if node is not None and node not in seen.index.snapshot.nodes:
+        near = difflib.get_close_matches(node, seen.index.snapshot.nodes, NEAR_NAMES, 0.5)
+        meant = f"; did you mean {', '.join(near)}?" if near else ""
+        fail(Exit.NOT_FOUND, f'node "{node}" is not in {seen.named}{meant}')
+    return node
+
+
+def _past(seen: Sight, wanted: Pod) -> dict[str, Any] | None:
+    if seen.database is None or not wanted.meta.uid:
+        return None
+    with seen.database.read() as connection:
+        return past_of(connection, wanted)
+
+
+def _avoided(seen: Sight, wanted: Pod) -> frozenset[str]:
+    if seen.picture is None:
+        return frozenset()
+    since = rfc3339(system_clock() - AVOID_SECONDS * SECOND)
+    return nodes_to_avoid(wanted.key, seen.picture.world.states, since=since)
+
+
+def _binding(seen: Sight, wanted: Pod) -> str | None:
+    return None if seen.picture is None else seen.picture.planned.get(wanted.key)
+
+
+# --- for people -----------------------------------------------------------------------------------------
+
+
+def _print(told: dict[str, Any]) -> None:
+    _line(0, f"pod {told['pod']}" + (f", on node {told['node']}" if told["node"] else ""))
+    if told["past"] is not None:
+        _print_past(told["past"])
+    if told["binding"] is not None:
+        _line(0, f"binding {told['binding']} is under way for it; what follows is decided with what that holds")
+    _print_now(told)
+    for group in told["refused"]:
+        # Where some node fits, it is enough to know that others do not.
+        _print_group(group, details=0 if told["fits"] else NODES_SHOWN)
+    if "stuck" in told:
+        _line(0, f"{', '.join(told['stuck']['claims'])}: {told['stuck']['why']}")
+        _line(1, told["stuck"]["remedy"])
+    _print_remedies(told)
+
+
+def _print_past(past: dict[str, Any]) -> None:
+    when = f"attempt {past['attempt']} of {past['at']}, on the log up to position {past['decidedAt']}"
+    _line(0, f"decided then: {when}, by {past['decider']}")
+    if past["times"] > 1:
+        _line(1, f"the same answer {past['times']} times since {past['since']}")
+    if past["outcome"] != "planned":
+        _line(1, past["message"])
+        return
+    scores = ", ".join(f"{name} {score}" for name, score in past["scores"].items())
+    _line(1, f"chose {past['node']} with score {past['score']}" + (f" ({scores})" if scores else ""))
+    if past["runnersUp"]:
+        _line(1, f"next best: {_scored(past['runnersUp'])}")
+    binding = past["binding"]
+    if binding is not None:
+        reason = f": {binding['reason']}" if binding["reason"] else ""
+        _line(1, f"the binding is {binding['state']}{reason}")
+        for leg in binding["legs"]:
+            _line(2, f"{leg['claim']} → {leg['volume'] or 'a new volume'} ({leg['state']})")
+
+
+def _print_now(told: dict[str, Any]) -> None:
+    asked = "if it were scheduled now" if told["node"] else "now"
+    _line(0, f"{asked}, {told['nodes']} nodes, profile {told['profile']}:")
+    for bound in told["bound"]:
         _line(1, f"{bound['claim']} is bound to {bound['volume']}")
-    chosen = explained["chosen"]
+    chosen = told["chosen"]
     if chosen is None:
-        _line(0, explained["message"])
-    else:
-        _line(0, f"fits on {chosen['node']} (score {chosen['score']})")
-        for binding in chosen["bindings"]:
-            _line(1, "{claim} gets {volume} ({capacity} for {requested})".format(**binding))
-        for provision in chosen["provisions"]:
-            room = f", room in {provision['capacityObject']}" if provision["capacityObject"] else ""
-            _line(1, "{claim} gets a new volume of class {class} ({requested})".format(**provision) + room)
-        if explained["runnersUp"]:
-            others = ", ".join(f"{other['node']} ({other['score']})" for other in explained["runnersUp"][:10])
-            _line(0, f"next best: {others}")
-    for group in explained["refused"]:
-        _print_group(group)
+        _line(0, told["message"])
+        return
+    _line(0, f"fits on {chosen['node']} (score {chosen['score']})")
+    for binding in chosen["bindings"]:
+        _line(1, "{claim} gets {volume} ({capacity} for {requested})".format(**binding))
+    for provision in chosen["provisions"]:
+        room = f", room in {provision['capacityObject']}" if provision["capacityObject"] else ""
+        _line(1, "{claim} gets a new volume of class {class} ({requested})".format(**provision) + room)
+    if told["runnersUp"]:
+        _line(0, f"next best: {_scored(told['runnersUp'])}")
 
 
-def _print_group(group: dict[str, Any]) -> None:
-    nodes = group["nodes"]
-    _line(0, f"{len(nodes)} refused: {', '.join(group['reasons'])}")
-    for entry in nodes[:NODES_SHOWN]:
-        _line(1, entry["node"])
+def _scored(nodes: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{it['node']} ({it['score']})" for it in nodes[:10])
+
+
+def _print_group(group: dict[str, Any], *, details: int) -> None:
+    by = f" by {group['plugin']}" if group["plugin"] else ""
+    _line(0, f"{group['count']} refused{by}: {', '.join(group['reasons'])}")
+    names = group["nodes"][:NAMES_SHOWN]
+    if names:
+        more = f" and {group['count'] - len(names)} more" if group["count"] > len(names) else ""
+        _line(1, ", ".join(names) + more)
+    for entry in group["details"][:details]:
+        _line(1, f"on {entry['node']}")
         for rejection in entry["rejections"]:
             _line(2, f"claim {rejection['claim']}")
             for failure in rejection["failures"]:
@@ -105,8 +191,25 @@ def _print_group(group: dict[str, Any]) -> None:
                     "{rule}: wanted {wanted}, got {got}".format(**part) for part in miss["failures"]
                 )
                 _line(3, f"{miss['volume']}: {failures}")
-    if len(nodes) > NODES_SHOWN:
-        _line(1, f"and {len(nodes) - NODES_SHOWN} more; see one with --node NAME, all with -o json")
+
+
+def _print_remedies(told: dict[str, Any]) -> None:
+    if told["fits"]:
+        return
+    if not told["remedies"]:
+        _line(0, "no small change was found that would make it fit")
+        return
+    _line(0, "any one of these would make it fit; each was tried, the smallest first:")
+    for number, remedy in enumerate(told["remedies"], start=1):
+        first, *others = (change["text"] for change in remedy["changes"])
+        end = f" → {remedy['node']}"
+        _line(1, f"{number}. {first}" + ("" if others else end))
+        for place, other in enumerate(others, start=1):
+            _line(2, f"and {other}" + (end if place == len(others) else ""))
+        for elsewhere in remedy["elsewhere"][:ELSEWHERE_SHOWN]:
+            _line(2, f"or {', and '.join(elsewhere)}")
+        if len(remedy["elsewhere"]) > ELSEWHERE_SHOWN:
+            _line(2, f"or the same in {len(remedy['elsewhere']) - ELSEWHERE_SHOWN} other places; see -o json")
 
 
 def _line(depth: int, text: str) -> None:

@@ -9,13 +9,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.stores import Db, opened
 from volsched.engine.clock import SECOND, rfc3339, system_clock
 from volsched.engine.executor import QUEUES
 from volsched.engine.recovery import Recovered, RecoveryReport, recover
 from volsched.engine.sweep import Sweep
-from volsched.store.effects import EffectState, list_effects, unpark
-from volsched.store.in_flight import parked_effects
+from volsched.store.database import Database
+from volsched.store.effects import EffectState, list_effects
+from volsched.store.in_flight import Parked, parked_effects
 
 RECOVER_EXAMPLES = """**Examples**
 
@@ -30,6 +32,7 @@ LIST_EXAMPLES = """**Examples**
 `volsched effects retry KEY` tries it again; `volsched effects cancel KEY` lets its binding end without it
 """
 EVERY_PARKED = 100_000
+NOT_PARKED = 'effect "{}" is not parked; see volsched effects list --state parked'
 
 app = typer.Typer(no_args_is_help=True, help="Work queued for workers: list it, retry it, cancel it.")
 Key = Annotated[str, typer.Argument(metavar="KEY", help="As `volsched effects list` shows it.")]
@@ -43,7 +46,7 @@ def recover_store(
     """Look at every binding in flight: queue missing work, end what is overdue, say what needs a human."""
     with opened(db) as database:
         started = system_clock()
-        report = recover(database, owner=f"cli/{uuid4().hex[:12]}", now=started, dry_run=dry_run)
+        report = recover(database, owner=f"{actor('recover')}/{uuid4().hex[:12]}", now=started, dry_run=dry_run)
         seconds = (system_clock() - started) / SECOND
     if not report.led:
         fail(Exit.FAILURE, "another process recovers this store at this moment; look again in half a minute")
@@ -83,25 +86,33 @@ def list_queue(
         stdout.print(f"there may be more; go on with --after {escape(found[-1].key)}")
 
 
-@app.command("retry", no_args_is_help=True)
-def retry(key: Key, db: Db = None) -> None:
+@app.command("retry", no_args_is_help=True, epilog=LIST_EXAMPLES)
+def retry(key: Key, reason: Reason = None, db: Db = None) -> None:
     """Try a parked effect again at once, with all its attempts anew."""
+    why = checked_reason(reason)
     with opened(db) as database:
-        if not unpark(database, key=key, now=system_clock()):
-            fail(Exit.NOT_FOUND, f'effect "{key}" is not parked; see volsched effects list --state parked')
+        found = _parked(database, key)
+        if not Sweep(database, actor("effects-retry")).retry(found, system_clock(), why=why):
+            fail(Exit.NOT_FOUND, NOT_PARKED.format(key))
     stdout.print(f"{escape(key)} is queued again")
 
 
-@app.command("cancel", no_args_is_help=True)
-def cancel(key: Key, db: Db = None) -> None:
+@app.command("cancel", no_args_is_help=True, epilog=LIST_EXAMPLES)
+def cancel(key: Key, reason: Reason = None, db: Db = None) -> None:
     """Give a parked effect up: its binding is rolled back; what was written is undone, or kept with a reason."""
+    why = checked_reason(reason)
     with opened(db) as database:
-        with database.read() as connection:
-            found = {it.key: it for it in parked_effects(connection, limit=EVERY_PARKED)}.get(key)
-        if found is None:
-            fail(Exit.NOT_FOUND, f'effect "{key}" is not parked; see volsched effects list --state parked')
-        Sweep(database, f"cli/{uuid4().hex[:12]}").cancel(found, system_clock())
+        found = _parked(database, key)
+        Sweep(database, actor("effects-cancel")).cancel(found, system_clock(), why=why)
     stdout.print(f"{escape(key)} is cancelled; its binding {escape(found.binding)} ends without it")
+
+
+def _parked(database: Database, key: str) -> Parked:
+    with database.read() as connection:
+        found = {it.key: it for it in parked_effects(connection, limit=EVERY_PARKED)}.get(key)
+    if found is None:
+        fail(Exit.NOT_FOUND, NOT_PARKED.format(key))
+    return found
 
 
 def _as_json(report: RecoveryReport, seconds: float) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import typer
 from rich.progress import Progress
 
 from volsched.cli.console import Exit, fail, stderr
+from volsched.cli.durations import read_duration
+from volsched.core.configuration import ConfigurationError
 from volsched.settings import database_url
 from volsched.store.database import Database
 from volsched.store.errors import ArchivedError, IntegrityBrokenError, StoreError
@@ -30,10 +32,13 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @contextmanager
 def explained(*files: str) -> Iterator[None]:
     """A store's error ends the command with its message: 5 where what is stored is wrong, 3 where it lies in an
-    archive, else 1. `files` are those that are read: the message names the one that is wrong.
+    archive, else 1. `files` are those that are read: the message names the one that is wrong. Settings that cannot
+    be used are a mistake in calling it.
     """
     try:
         yield
+    except ConfigurationError as error:
+        fail(Exit.USAGE, *error.problems)
     except ExportError as error:
         fail(Exit.INTEGRITY, f"{files[error.file]}: {error}" if files else str(error))
     except ArchivedError as error:
@@ -77,11 +82,17 @@ def position_of(database: Database, until: str | None) -> int:
 
 
 def parse_time(text: str) -> int:
-    """Microseconds since 1970 of a time such as 2025-11-16T22:00:00Z; without a zone it is UTC."""
+    """Microseconds since 1970 of a time such as 2025-11-16T22:00:00Z, or 2h ago; without a zone it is UTC."""
+    ago = read_duration(text.removesuffix(" ago"))
+    if ago is not None:
+        return now_us() - ago
     try:
         given = datetime.fromisoformat(text)
     except ValueError:
-        fail(Exit.USAGE, f'"{text}" is neither a position nor a time; give 1234 or 2025-11-16T22:00:00Z')
+        fail(
+            Exit.USAGE,
+            f'"{text}" is neither a position nor a time; give 1234, 2025-11-16T22:00:00Z, or 2h for ago',
+        )
     return _microseconds(given if given.tzinfo else given.replace(tzinfo=UTC))
 
 

@@ -1,7 +1,11 @@
-"""The clusters that decisions are measured on: design 11's table, and one that is harder than the table."""
+"""The clusters that decisions are measured on: design 11's table, and some beside it.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+Those beside it: local volumes of which hardly two nodes have the same, pods that ask for more than volumes, and
+pods that ask for none.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from volsched.model.kinds import KINDS, Object
@@ -14,6 +18,21 @@ NAMESPACE = "bench"
 CLASS = "bench"
 DRIVER = "csi.example.com"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
+APP = {"app": "bench"}
+RUNS = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]}
+ALONE = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": APP}}
+EVENLY = {
+    "maxSkew": 1,
+    "topologyKey": ZONE,
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": APP},
+}
+CHOOSY = {
+    **RUNS,
+    "nodeSelector": {"disk": "ssd"},
+    "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ALONE]}},
+    "topologySpreadConstraints": [EVENLY],
+}
 VOLUMES_A_NODE = 10
 VOLUMES_A_ZONE = 10_000
 MOST_CLAIMS = 3
@@ -27,6 +46,8 @@ class Cluster:
     objects: tuple[Object, ...]
     bound: bool = False
     """Its pods use claims that are bound already."""
+    asks: Mapping[str, Any] = field(default_factory=dict)
+    """What its pods ask for besides volumes. Where they do, each is put on its node, for the next one to meet."""
 
 
 def claims_of(prefix: str, count: int, *, odd: int = 0) -> list[Claim]:
@@ -38,12 +59,12 @@ def claims_of(prefix: str, count: int, *, odd: int = 0) -> list[Claim]:
     return made
 
 
-def pod_of(name: str, claims: list[str]) -> Pod:
+def pod_of(name: str, claims: list[str], **asks: Any) -> Pod:
     volumes = [
         {"name": f"v{place}", "persistentVolumeClaim": {"claimName": it}} for place, it in enumerate(claims)
     ]
-    metadata = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}"}
-    pod = KINDS["Pod"].read({"metadata": metadata, "spec": {"volumes": volumes}})
+    metadata = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}", "labels": APP}
+    pod = KINDS["Pod"].read({"metadata": metadata, "spec": {"volumes": volumes, **asks}})
     assert isinstance(pod, Pod)
     return pod
 
@@ -66,6 +87,15 @@ def _claim(name: str, size: str, *, volume: str = "") -> Claim:
 def _node(index: int) -> Object:
     labels = {HOSTNAME: _name(index), ZONE: ZONES[index % len(ZONES)]}
     return KINDS["Node"].read({"metadata": {"name": _name(index), "labels": labels}})
+
+
+def _equipped(index: int) -> Object:
+    """A node that says what it has; one in ten is for others, one in four has the wrong disks."""
+    labels = {HOSTNAME: _name(index), ZONE: ZONES[index % len(ZONES)], "disk": "ssd" if index % 4 else "hdd"}
+    taints = [{"key": "dedicated", "value": "batch", "effect": "NoSchedule"}] if index % 10 == 0 else []
+    status = {"allocatable": {"cpu": str(4 + index % 3 * 4), "memory": "32Gi", "pods": "110"}}
+    manifest = {"metadata": {"name": _name(index), "labels": labels}, "spec": {"taints": taints}, "status": status}
+    return KINDS["Node"].read(manifest)
 
 
 def _name(index: int) -> str:
@@ -98,11 +128,23 @@ def _volume(index: int, mebibytes: int, *, key: str, value: str, phase: str = "A
 
 def _local(nodes: int) -> Cluster:
     """Ten local volumes on each node, of 1 to 10 Gi."""
-    volumes = (
+    return Cluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *_disks(nodes)))
+
+
+def _constrained(nodes: int) -> Cluster:
+    """The same volumes, for pods with a node selector, requests, anti-affinity and spread; some nodes tainted."""
+    return Cluster((_class(NO_PROVISIONER), *map(_equipped, range(nodes)), *_disks(nodes)), asks=CHOOSY)
+
+
+def _without_claims(nodes: int) -> Cluster:
+    return Cluster(tuple(map(_equipped, range(nodes))), asks=RUNS)
+
+
+def _disks(nodes: int) -> list[Object]:
+    return [
         _volume(index, 1024 * (1 + index % 10), key=HOSTNAME, value=_name(index // VOLUMES_A_NODE))
         for index in range(nodes * VOLUMES_A_NODE)
-    )
-    return Cluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes))
+    ]
 
 
 def _uneven(nodes: int) -> Cluster:
@@ -114,9 +156,9 @@ def _uneven(nodes: int) -> Cluster:
     return Cluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes))
 
 
-def _zonal(nodes: int) -> Cluster:
+def _zonal(nodes: int, a_zone: int = VOLUMES_A_ZONE) -> Cluster:
     """Ten thousand volumes in each of three zones, fewer where there are few nodes."""
-    count = min(nodes * VOLUMES_A_NODE, VOLUMES_A_ZONE) * len(ZONES)
+    count = min(nodes * VOLUMES_A_NODE, a_zone) * len(ZONES)
     volumes = (
         _volume(index, 1024 * (1 + index % 10), key=ZONE, value=ZONES[index % len(ZONES)])
         for index in range(count)
@@ -160,4 +202,18 @@ CLUSTERS: dict[str, Callable[[int], Cluster]] = {
     "dynamic": _dynamic,
     "capacity": _capacity,
     "bound": _bound,
+    "local, constrained": _constrained,
+    "no claims": _without_claims,
 }
+CLAIM_COUNTS = (1, MOST_CLAIMS)
+
+
+def counts_of(name: str) -> tuple[int, ...]:
+    """How many claims the pods of the rows have."""
+    return (0,) if name == "no claims" else CLAIM_COUNTS
+
+
+def half_of(name: str, nodes: int) -> Cluster:
+    """The cluster with half the nodes and half the volumes."""
+    half = max(1, nodes // 2)
+    return _zonal(half, VOLUMES_A_ZONE // 2) if name == "zonal" else CLUSTERS[name](half)

@@ -1,12 +1,15 @@
 """What a decision costs with the index, and what it would cost without, in the same run.
 
 Every row decides again and again for pods of one shape, and takes what was decided each time, as a scheduler does;
-then for pods that each have a shape of their own. The baseline is the un-indexed walk, the very same rules without
-the index: on a few nodes with all volumes of the cluster, scaled to all nodes. A sample of the answers is checked
-against it, and a fast wrong answer fails the run.
+then for pods that each have a shape of their own. Last come pods of the one shape again, in turn with a cluster of
+half the size, so that other work on the machine slows both alike: how much dearer the larger one is, is growth.
+
+The baseline is the un-indexed walk, the very same rules without the index: on a few nodes with all volumes of the
+cluster, scaled to all nodes. A sample of the answers is checked against it, and a fast wrong answer fails the run.
 """
 
 import gc
+import math
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,12 +19,12 @@ from volsched.core.cycle import Attempt, attempt
 from volsched.core.profile import VOLSCHED
 from volsched.core.volumes import bind_volume
 from volsched.index import Index
-from volsched.insight.bench_clusters import CLUSTERS, Cluster, claims_of, pod_of
+from volsched.insight.bench_clusters import CLUSTERS, Cluster, claims_of, counts_of, half_of, pod_of
 from volsched.model.meta import SELECTED_NODE
 from volsched.model.storage import Claim, Volume
 from volsched.model.workloads import Pod
 
-CLAIM_COUNTS = (1, 3)
+ROWS = sum(len(counts_of(name)) for name in CLUSTERS)
 SAMPLED_NODES = 3
 CHECKED = 2
 # The walk without explanations: what is compared is deciding.
@@ -40,6 +43,8 @@ class Row:
     nodes: int
     volumes: int
     claims: int
+    feasible: int
+    """Nodes that would do for one more pod of the shape."""
     cold_ms: float
     """The first decision for the shape."""
     p50_ms: float
@@ -47,6 +52,8 @@ class Row:
     new_p99_ms: float
     """Of pods that each ask for sizes nobody asked for before."""
     per_second: float
+    growth: float
+    """The exponent with which p50 grows: 0 if it is the same on a cluster of half the size, 1 if it is half."""
     walk_ms: float
     volume_bytes: float | None
     """What the index takes per volume, besides the objects themselves."""
@@ -63,33 +70,39 @@ class Row:
 def bench_decide(nodes: int, *, repeat: int, clock: Clock, measure_memory: bool = False) -> Iterator[Row]:
     """One row per kind of cluster and number of claims, each over `repeat` decisions of either kind."""
     for name, build in CLUSTERS.items():
-        cluster = build(nodes)
+        cluster, half = build(nodes), half_of(name, nodes)
         memory = _bytes_per_volume(cluster) if measure_memory else None
-        for count in CLAIM_COUNTS:
-            yield _row(name, cluster, count, repeat=repeat, clock=clock, memory=memory)
+        for count in counts_of(name):
+            yield _row(name, cluster, half, count, repeat=repeat, clock=clock, memory=memory)
 
 
-def _row(name: str, cluster: Cluster, count: int, *, repeat: int, clock: Clock, memory: float | None) -> Row:
+def _row(
+    name: str, cluster: Cluster, half: Cluster, count: int, *, repeat: int, clock: Clock, memory: float | None
+) -> Row:
     index = Index(cluster.objects)
+    bench, smaller = _Bench(index, cluster, count, clock), _Bench(Index(half.objects), half, count, clock)
     # As a process does once it has loaded: otherwise the collector walks all objects in the middle of decisions.
     gc.collect()
     gc.freeze()
-    bench = _Bench(index, cluster, count, clock)
-    alike = [bench.decide(turn, odd=0) for turn in range(repeat)]
-    odd = [bench.decide(repeat + turn, odd=1 + turn) for turn in range(repeat)]
+    alike, odd = bench.run(repeat)
+    smaller.run(repeat)
+    turns = range(2 * repeat, 3 * repeat)
+    on_whole, on_half = zip(*((bench.decide(it, odd=0), smaller.decide(it, odd=0)) for it in turns), strict=True)
     bench.check()
-    walk = bench.walk_ms()
+    walk, feasible = bench.walk_ms(), bench.feasible()
     gc.unfreeze()
     return Row(
         cluster=name,
         nodes=len(index.snapshot.nodes),
         volumes=len(index.snapshot.stored_volumes),
         claims=count,
+        feasible=feasible,
         cold_ms=alike[0],
         p50_ms=_percentile(alike, 50),
         p99_ms=_percentile(alike, 99),
         new_p99_ms=_percentile(odd, 99),
         per_second=1000 * len(alike) / sum(alike),
+        growth=math.log2(_percentile(on_whole, 50) / _percentile(on_half, 50)),
         walk_ms=walk,
         volume_bytes=memory,
     )
@@ -102,6 +115,11 @@ class _Bench:
     count: int
     clock: Clock
 
+    def run(self, repeat: int) -> tuple[list[float], list[float]]:
+        """How long each of so many decisions took, for pods that are alike and for pods of which no two are."""
+        alike = [self.decide(turn, odd=0) for turn in range(repeat)]
+        return alike, [self.decide(repeat + turn, odd=1 + turn) for turn in range(repeat)]
+
     def decide(self, turn: int, *, odd: int) -> float:
         pod, claims = self._wanting(turn, odd=odd)
         for claim in claims:
@@ -109,8 +127,12 @@ class _Bench:
         start = self.clock()
         made = self.index.decide(pod)
         spent = self.clock() - start
-        self._take(made)
+        self._take(pod, made)
         return spent * 1000
+
+    def feasible(self) -> int:
+        """After `check`, which has left its claims."""
+        return self.index.feasible(self._wanting(-1, odd=0)[0])
 
     def check(self) -> None:
         """The rules, given the chosen node and a few others, must choose the same node and volumes."""
@@ -121,8 +143,7 @@ class _Bench:
             made, whole = self.index.decide(pod), self.index.snapshot
             names = sorted(whole.nodes)[:: max(1, len(whole.nodes) // SAMPLED_NODES)]
             chosen = [made.chosen.node] if made.chosen is not None else []
-            few = {name: whole.nodes[name] for name in (*names, *chosen)}
-            if _outcome(made) != _outcome(attempt(replace(whole, nodes=few), pod, profile=TERSE)):
+            if _outcome(made) != _outcome(attempt(whole, pod, profile=TERSE, only={*names, *chosen})):
                 raise WrongAnswerError(f"for pod {pod.key}: {made.chosen or made.status}")
 
     def walk_ms(self) -> float:
@@ -137,13 +158,15 @@ class _Bench:
     def _wanting(self, turn: int, *, odd: int) -> tuple[Pod, list[Claim]]:
         """A pod with claims of its own; with bound claims it is the same ones for every pod."""
         if self.cluster.bound:
-            return pod_of("pod", [f"bound-{place}" for place in range(self.count)]), []
+            return pod_of("pod", [f"bound-{place}" for place in range(self.count)], **self.cluster.asks), []
         claims = claims_of(f"c{turn}", self.count, odd=odd)
-        return pod_of(f"pod-{turn}", [claim.name for claim in claims]), claims
+        return pod_of(f"pod-{turn}", [claim.name for claim in claims], **self.cluster.asks), claims
 
-    def _take(self, made: Attempt) -> None:
+    def _take(self, pod: Pod, made: Attempt) -> None:
         if made.chosen is None:
             return
+        if self.cluster.asks:
+            self.index.put(replace(pod, node_name=made.chosen.node))
         for binding in made.chosen.answer.bindings:
             self.index.put(bind_volume(binding.volume, binding.claim)[0])
         for provision in made.chosen.answer.provisions:

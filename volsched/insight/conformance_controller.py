@@ -20,6 +20,7 @@ from volsched.core.controller import (
     Create,
     Delete,
     DeleteAsset,
+    Held,
     LiveGet,
     Notice,
     Plugin,
@@ -123,9 +124,9 @@ class Cluster:
                 # Time does not pass here, and every object is synced again anyway.
                 return None
 
-    def _remembered(self, kind: str, manifest: Json) -> Json:
+    def _remembered(self, kind: str, manifest: Json) -> Held[Any]:
         self._caches.store(kind, manifest)
-        return manifest
+        return held_claim(manifest) if kind == CLAIM else held_volume(manifest)
 
 
 def cluster_of(case: Json, *, rules: ControllerRules = PARITY) -> Cluster:

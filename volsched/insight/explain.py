@@ -1,35 +1,90 @@
-"""Why a pod can or cannot go where it wants: one attempt, told as data that a program or a person can read."""
+"""Why a pod can or cannot go where it wants, told as data that a program or a person can read.
 
-from dataclasses import asdict
+What is told here is so now. What was decided in the past is a fact, and told by `explain_past`.
+"""
+
+from dataclasses import asdict, replace
 from typing import Any
 
-from volsched.core.cycle import Verdict, attempt
-from volsched.core.profile import Profile
+from volsched.core.claims import claim_uses, is_delay_binding, is_fully_bound
+from volsched.core.cycle import Verdict
+from volsched.core.rejections import Miss, Rule
 from volsched.core.snapshot import Snapshot
-from volsched.core.status import Code
+from volsched.core.status import AttemptError, Code
+from volsched.index import Index
+from volsched.insight.changes import Changes, objects_of
+from volsched.insight.nearness import Surroundings
+from volsched.insight.remedies import Remedy, find_remedies
+from volsched.insight.survey import PER_REASON, Refusing, survey
 from volsched.model.workloads import Pod
 
+FAR = 10
+SET_BY_HAND = (
+    "its node was set by hand (spec.nodeName), so that no scheduler looks at it: claims that wait for their first "
+    "consumer stay Pending"
+)
+SET_BY_HAND_REMEDY = (
+    "bind the claims for the node where the pod is: volsched bind claim NAMESPACE/NAME --node NODE; or delete the "
+    "pod and create it without spec.nodeName; to keep it on that node, give it a nodeSelector with the node's "
+    "kubernetes.io/hostname"
+)
 
-def explain_pod(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> dict[str, Any]:
-    """The decision for the pod on this snapshot; nodes that are refused for the same reasons stand together."""
-    made = attempt(snapshot, pod, profile=profile)
-    return {
+
+def explain_pod(
+    index: Index,
+    pod: Pod,
+    *,
+    only: str | None = None,
+    avoid: frozenset[str] = frozenset(),
+    binding: str | None = None,
+) -> dict[str, Any]:
+    """The decision for the pod as it would be made now, and what would help where there is no node for it.
+
+    A pod that has a node is looked at as if it had none. `only` asks about one node, whatever others would say;
+    `avoid` are nodes that turned the pod away a short while ago, `binding` is the one that is under way for it.
+    """
+    wanting = replace(pod, node_name="")
+    around = Surroundings(index.snapshot, wanting, index.profile, avoid)
+    found = survey(index, wanting, around, only=only)
+    remedies = [] if found.fits else find_remedies(index, around, found, only=only)
+    told = {
         "pod": pod.key,
-        "profile": profile.name,
-        "nodes": len(snapshot.nodes),
-        "fits": made.status.code is Code.SUCCESS,
-        "message": "; ".join(made.status.reasons),
-        "bound": [{"claim": claim.key, "volume": claim.volume_name} for claim in made.claims.bound],
-        "chosen": None if made.chosen is None else _placement(made.chosen),
-        "runnersUp": [_placement(verdict) for verdict in made.runners_up],
-        "refused": _groups([verdict for verdict in made.verdicts if not verdict.status.passed]),
+        "profile": index.profile.name,
+        "nodes": len(index.snapshot.nodes) if only is None else 1,
+        "node": pod.node_name or None,
+        "binding": binding,
+        "fits": found.fits,
+        "error": found.made.status.code is Code.ERROR,
+        "message": "; ".join(found.made.status.reasons),
+        "bound": [{"claim": claim.key, "volume": claim.volume_name} for claim in found.made.claims.bound],
+        "chosen": None if found.made.chosen is None else placement(found.made.chosen),
+        "runnersUp": [{"node": it.node, "score": it.score} for it in found.made.runners_up],
+        "refused": [_group(group) for group in found.refusing()],
+        "remedies": [_remedy(it) for it in remedies],
     }
+    stuck = waiting_in_vain(index.snapshot, pod)
+    if stuck and binding is None:
+        told["stuck"] = {"claims": stuck, "why": SET_BY_HAND, "remedy": SET_BY_HAND_REMEDY}
+    return told
 
 
-def _placement(verdict: Verdict) -> dict[str, Any]:
+def waiting_in_vain(snapshot: Snapshot, pod: Pod) -> list[str]:
+    """Claims of a pod that has a node which wait for a scheduler that never comes."""
+    if not pod.node_name:
+        return []
+    claims = (snapshot.claim(key) for key in dict.fromkeys(use.key for use in claim_uses(pod)))
+    unbound = (claim for claim in claims if claim is not None and not is_fully_bound(claim))
+    try:
+        return [claim.key for claim in unbound if is_delay_binding(snapshot, claim)]
+    except AttemptError:
+        return []
+
+
+def placement(verdict: Verdict) -> dict[str, Any]:
     return {
         "node": verdict.node,
         "score": verdict.score,
+        "scores": dict(verdict.scores),
         "bindings": [
             {
                 "claim": binding.claim.key,
@@ -51,21 +106,46 @@ def _placement(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _groups(refused: list[Verdict]) -> list[dict[str, Any]]:
-    """The largest group first: it is most likely what the reader came for."""
-    groups: dict[tuple[str, ...], list[Verdict]] = {}
-    for verdict in refused:
-        groups.setdefault(verdict.status.reasons, []).append(verdict)
-    return [
-        {
-            "reasons": list(reasons),
-            "nodes": [
-                {
-                    "node": verdict.node,
-                    "rejections": [asdict(rejection) for rejection in verdict.status.rejections],
-                }
-                for verdict in verdicts
-            ],
-        }
-        for reasons, verdicts in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-    ]
+def _group(group: Refusing) -> dict[str, Any]:
+    return {
+        "plugin": group.plugin,
+        "reasons": list(group.status.reasons),
+        "count": group.count,
+        "nodes": [verdict.node for verdict in group.verdicts],
+        "details": [
+            {
+                "node": verdict.node,
+                "rejections": [asdict(rejection) for rejection in verdict.status.rejections],
+            }
+            for verdict in sorted(group.verdicts, key=_distance)[:PER_REASON]
+            if verdict.status.rejections
+        ],
+    }
+
+
+def _distance(verdict: Verdict) -> tuple[int, int, str]:
+    """How far a node is from taking the pod: claims that are not served, then rules that the nearest volumes fail.
+
+    A volume of another node is no near miss, however well it would fit.
+    """
+    rejections = verdict.status.rejections
+    nearest = (min(map(_rules, it.misses), default=FAR) for it in rejections)
+    return len(rejections), sum(nearest), verdict.node
+
+
+def _rules(miss: Miss) -> int:
+    return sum(FAR if it.rule is Rule.NODE_AFFINITY else 1 for it in miss.failures)
+
+
+def _remedy(remedy: Remedy) -> dict[str, Any]:
+    return {
+        "changes": _changes(remedy.changes),
+        "objects": sorted(f"{kind}/{key}" for kind, key in objects_of(remedy.changes)),
+        "bytes": sum(change.size for change in remedy.changes),
+        "node": remedy.node,
+        "elsewhere": [[change.text for change in changes] for changes in remedy.elsewhere],
+    }
+
+
+def _changes(changes: Changes) -> list[dict[str, str]]:
+    return [{"kind": change.kind.value, "text": change.text} for change in changes]

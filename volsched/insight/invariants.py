@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
+from volsched.core.binding.acts import CLEAN, DIRTY
 from volsched.core.binding.phases import LegPhase, Phase
 from volsched.core.binding.seen import (
     Manifest,
@@ -24,7 +25,8 @@ from volsched.core.binding.seen import (
 )
 from volsched.core.claims import claim_uses
 from volsched.core.fold import BindingState, ObjectState, State
-from volsched.engine.picture import read_object
+from volsched.core.node.statuses import RUNNING, admitted_by
+from volsched.engine.scheduling.picture import read_object
 from volsched.model.meta import BINDING_STAMP
 from volsched.model.quantity import parse_quantity
 from volsched.model.workloads import Pod
@@ -33,7 +35,6 @@ from volsched.store.base import load_base
 from volsched.store.log import fold_event, tail
 
 CHUNK = 5_000
-DIRTY = "Dirty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ def violations(connection: Connection, *, at_rest: bool) -> list[Violation]:
     found += _stamps(states)
     found += _legs(states)
     found += _capacity(states)
+    found += _used_while_clean(states)
     if at_rest:
         found += _ended(states)
         found += _placed(states)
@@ -90,6 +92,18 @@ def _unbound_while_dirty(stream: str, before: State | None, after: State) -> Ite
         return
     if spec(before.manifest).get("volumeName") and not spec(after.manifest).get("volumeName"):
         yield Violation(4, f"{stream} was dirty and lost its volume at {after.rv}")
+
+
+def _used_while_clean(states: dict[str, State]) -> Iterator[Violation]:
+    """4: a claim that a pod uses, as a node agent has let it, does not say that it is empty."""
+    for key, manifest in _objects(states, "pod"):
+        pod = read_object("pod", manifest, 0)
+        if not isinstance(pod, Pod) or pod.phase != RUNNING or admitted_by(manifest) is None:
+            continue
+        for use in claim_uses(pod):
+            claim = manifest_of(states, f"claim/{use.key}")
+            if claim is not None and status(claim).get("dataState") == CLEAN:
+                yield Violation(4, f"pod/{key} runs and claim/{use.key} is said to be clean")
 
 
 def _volumes_and_claims(states: dict[str, State]) -> Iterator[Violation]:
@@ -140,11 +154,12 @@ def _legs(states: dict[str, State]) -> Iterator[Violation]:
 
 
 def _capacity(states: dict[str, State]) -> Iterator[Violation]:
-    """14: no more is reserved of a capacity object than it has."""
+    """14: no more is reserved of a capacity object than it has, for volumes that it cannot know of yet."""
     reserved: dict[str, int] = defaultdict(int)
+    made = {(claim_of(manifest) or {}).get("uid") for _, manifest in _objects(states, "volume")}
     for _, state in _bindings(states):
         for leg in state.legs:
-            if state.open and leg.open and leg.capacity is not None:
+            if state.open and leg.open and leg.capacity is not None and leg.claim_uid not in made:
                 reserved[leg.capacity] += leg.bytes or 0
     for key, manifest in _objects(states, "capacity"):
         room = parse_quantity(str(manifest.get("capacity", "0"))).value()

@@ -6,7 +6,7 @@ from pydantic_core import from_json
 from sqlalchemy import Connection, func, select
 
 from volsched.core.claims import claim_uses
-from volsched.engine.picture import read_object
+from volsched.engine.scheduling.picture import read_object
 from volsched.model.workloads import Pod
 from volsched.store import tables
 from volsched.store.rows import object_state

@@ -1,0 +1,141 @@
+"""Ctrl-C, watching, completion, help: the command as a shell runs it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from tests.cli.conftest import Run
+from tests.engine.clusters import LOCAL, claim, node, pod, volume
+from tests.stack.processes import wait_until
+from volsched import Engine
+from volsched.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def db(tmp_path: Path, migrated_file: Path) -> str:
+    path = tmp_path / "store.db"
+    shutil.copyfile(migrated_file, path)
+    return str(path)
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own, which is gone afterwards."""
+    command = [sys.executable, "-m", "volsched", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line(stream: IO[str] | None) -> str:
+    assert stream is not None
+    return stream.readline().rstrip("\n")
+
+
+def test_a_watch_shows_every_change_and_ends_well_with_ctrl_c(db: str) -> None:
+    with Engine.open(db) as engine:
+        engine.apply([node("a"), node("b", rack="r1")])
+        with started("get", "nodes", "-w", "-l", "rack", "-o", "name", "--db", db) as process:
+            assert line(process.stdout) == "node/b"
+            engine.apply(node("c"))
+            engine.apply(node("d", rack="r2"))
+            assert line(process.stdout) == "node/d"
+            engine.apply(node("a", rack="r1"))
+            assert line(process.stdout) == "node/a"
+            engine.delete("node", "d")
+            assert line(process.stdout) == "node/d"
+            process.send_signal(signal.SIGINT)
+            assert (process.wait(timeout=30), process.communicate()[1]) == (0, "")
+
+
+def test_a_watch_marks_what_is_deleted(db: str) -> None:
+    with Engine.open(db) as engine:
+        engine.apply(node("a"))
+        with started("get", "nodes", "-w", "--db", db) as process:
+            assert line(process.stdout).startswith("NAME ")
+            assert line(process.stdout).startswith("a ")
+            engine.delete("node", "a")
+            assert line(process.stdout).endswith("(deleted)")
+
+
+def test_ctrl_c_ends_a_long_command_with_130_and_nothing_is_lost(run: Run, db: str) -> None:
+    """The class has a provisioner that never answers, so that there is something to wait for."""
+    made = {**LOCAL, "metadata": {"name": "made"}, "provisioner": "disks.example.com"}
+    with Engine.open(db) as engine:
+        engine.apply([made, LOCAL, node("a"), claim("data", "1Gi", "made"), pod("db", "data")])
+        engine.apply([volume("disk", "1Gi", "a"), claim("local", "1Gi"), pod("placed", "local")])
+        with started("schedule", "--timeout", "300", "--db", db) as process:
+            wait_until(lambda: "nodeName" in (engine.get("pod", "placed") or {})["spec"])
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+            assert (process.returncode, out, err) == (130, "", "")
+        binding = [
+            it["status"]["state"] for it in engine.objects("bindings") if it["status"]["pod"] == "default/db"
+        ]
+        assert binding == ["waiting"]
+    assert run("verify", "--db", db).code == 0
+    assert run("recover", "--dry-run", "--db", db).code == 0
+
+
+def test_the_shell_completes_kinds() -> None:
+    shell = {
+        "_VOLSCHED_COMPLETE": "complete_bash",
+        "COMP_WORDS": "volsched get persistentvolumec",
+        "COMP_CWORD": "2",
+    }
+    ran = CliRunner().invoke(app, [], prog_name="volsched", env=shell)
+    assert ran.stdout.split() == ["persistentvolumeclaims"]
+
+
+def commands(group: Any, path: tuple[str, ...] = ("volsched",)) -> Iterator[tuple[str, str]]:
+    """Every command, and the examples that it shows, or its group."""
+    for name, command in group.commands.items():
+        words = (*path, name)
+        if hasattr(command, "commands"):
+            yield from commands(command, words)
+        elif len(path) > 1 and command.epilog is None:
+            yield " ".join(path), group.epilog or ""
+        else:
+            yield " ".join(words), command.epilog or ""
+
+
+@pytest.mark.parametrize(("name", "examples"), sorted(set(commands(typer.main.get_command(app)))))
+def test_every_command_or_its_group_shows_an_example_of_itself(name: str, examples: str) -> None:
+    assert f"{name} " in f"{examples.replace('`', ' ')} ".replace("\n", " ")
+
+
+def test_data_is_on_stdout_and_without_colours_where_nobody_sees_them(db: str) -> None:
+    environment = {**os.environ, "FORCE_COLOR": "1", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "volsched", "get", "pv", "nowhere", "--db", db]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert "\x1b[3" not in ran.stderr
+
+
+def test_what_cannot_be_read_is_told_before_the_store_is_opened(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("a: [")
+    for verb in ("apply", "create", "import", "delete"):
+        ran = run(verb, "-f", str(tmp_path / "bad.yaml"), "--db", str(tmp_path / "none.db"))
+        assert ran.code == 2
+        assert "bad.yaml" in ran.err
+        missing = run(verb, "-f", str(tmp_path / "none.yaml"), "--db", str(tmp_path / "none.db"))
+        assert (missing.code, "check the path" in missing.err) == (2, True)
+    (tmp_path / "good.yaml").write_text(yaml.safe_dump(node("a")))
+    for verb in ("apply", "create", "import", "delete"):
+        ran = run(verb, "-f", str(tmp_path / "good.yaml"), "--db", str(tmp_path / "none.db"))
+        assert (ran.code, "run: volsched migrate" in ran.err) == (1, True)

@@ -1,0 +1,148 @@
+"""What every audit command shares: which part of the history, which page of it, and how the answer is printed."""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from sqlalchemy import Connection
+
+from volsched.cli.console import Exit, fail, stderr, stdout
+from volsched.cli.printing import Form, Lines, print_documents, write
+from volsched.cli.stores import opened, parse_time, position_of
+from volsched.insight.answers import Answer, Item, TokenError, UnknownError
+from volsched.store.audit_log import Window, position_since, window
+from volsched.store.database import Database
+
+API_VERSION = "volsched.io/v1"
+TIMES = frozenset({"at", "from", "until", "since"})
+DIGITS_SHOWN = len("2025-11-16T22:00:00.123")
+
+
+class AnswerForm(StrEnum):
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+FormOption = Annotated[AnswerForm, typer.Option("--output", "-o", help="Form of the answer.")]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="From then on: 2h (ago), 2025-11-16T22:00:00Z, or 1234."),
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Until then; a time as for --since, or a position.")
+]
+AsOfOption = Annotated[
+    str | None, typer.Option("--as-of", metavar="TIME", help="As it was known then; the same as --until.")
+]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="Items of a page, at most.")]
+AfterOption = Annotated[
+    str | None, typer.Option("--after", metavar="TOKEN", help="The next page: what the one before has told.")
+]
+
+
+@contextmanager
+def asking(db: str | None) -> Iterator[tuple[Database, Connection]]:
+    """One picture of the store; what is not there ends the command with 3."""
+    with opened(db) as database, database.read() as connection:
+        try:
+            yield database, connection
+        except UnknownError as error:
+            fail(Exit.NOT_FOUND, str(error))
+        except TokenError as error:
+            fail(Exit.USAGE, str(error))
+
+
+def window_of(
+    database: Database, connection: Connection, since: str | None, until: str | None, as_of: str | None = None
+) -> Window:
+    """The part of the history that `--since`, `--until` and `--as-of` mean."""
+    if until is not None and as_of is not None:
+        fail(Exit.USAGE, "--until and --as-of mean the same end of the history; give one of them")
+    first = None
+    if since is not None:
+        first = int(since) if since.isdecimal() else position_since(connection, parse_time(since))
+    end = until if as_of is None else as_of
+    last = None if end is None else position_of(database, end)
+    if first is not None and last is not None and first > last:
+        fail(Exit.USAGE, f"nothing was written between {since} and {end}; give a beginning before the end")
+    return window(connection, first=first, last=last)
+
+
+def print_answer(
+    answer: Answer, columns: Sequence[str], form: AnswerForm, *, nothing: str = "nothing found"
+) -> None:
+    """A page. Columns are fields of the items; JSON has all of them."""
+    if form is AnswerForm.json:
+        document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "List"}
+        document |= {} if answer.after is None else {"metadata": {"continue": answer.after}}
+        document |= {"metadata": {"cut": True}} if answer.cut else {}
+        print_documents(Form.json, document | {"items": answer.items})
+    elif form is AnswerForm.csv:
+        _print_csv(answer.items, columns)
+    elif answer.items:
+        rows = [[_cell(name, item.get(name)) for name in columns] for item in answer.items]
+        Lines([_header(name) for name in columns]).write(rows)
+    elif answer.after is None:
+        stderr.print(nothing)
+    if answer.after is not None:
+        stderr.print(f"there is more: --after {answer.after}", markup=False)
+    if answer.cut:
+        stderr.print("there is more: give a higher --limit")
+
+
+def print_item(item: Item, form: AnswerForm) -> None:
+    """An answer that is one thing: a line for each of its fields."""
+    if form is AnswerForm.json:
+        print_documents(Form.json, item)
+    elif form is AnswerForm.csv:
+        _print_csv([item], list(item))
+    else:
+        width = max(len(_header(name)) for name in item) + 3
+        for name, value in item.items():
+            write(f"{_header(name).lower():{width}}{_cell(name, value)}")
+
+
+def _print_csv(items: Sequence[Item], columns: Sequence[str]) -> None:
+    writer = csv.writer(stdout.file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(["" if item.get(it) is None else _text(item.get(it)) for it in columns] for item in items)
+    stdout.file.flush()
+
+
+def _header(field: str) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z])", r" \1", field).upper()
+
+
+def _cell(field: str, value: Any) -> str:
+    if value is None or value == []:
+        return "-"
+    if isinstance(value, str) and (field in TIMES or field.endswith("At")) and len(value) > DIGITS_SHOWN:
+        return f"{value[:DIGITS_SHOWN]}Z"
+    return " ".join(_text(value).split())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, list):
+        return "; ".join(map(_text, value))
+    if isinstance(value, Mapping):
+        return _thing(value)
+    return str(value)
+
+
+def _thing(value: Mapping[str, Any]) -> str:
+    """What stands in lists of items: a leg, a runner-up, a reason; else its fields."""
+    if "claim" in value:
+        return f"{value['claim']} → {value['volume'] or 'a new volume'} ({value['state']})"
+    if "reason" in value:
+        some = f" ({', '.join(value['some'])}…)" if value.get("some") else ""
+        return f"{value['nodes']} nodes{some}: {value['reason']}"
+    if "score" in value:
+        return f"{value['node']} ({value['score']})"
+    return ", ".join(f"{name} {_text(it)}" for name, it in value.items())

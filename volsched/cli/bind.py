@@ -1,0 +1,75 @@
+"""`volsched bind`: bind a claim that waits for its first consumer now, for a node that somebody names."""
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.people import actor
+from volsched.cli.stores import Db, opened
+from volsched.core.binding.alone import NoSuchObjectError, NothingFitsError, NotToBeBoundError
+from volsched.core.configuration import ConfigurationError
+from volsched.engine.clock import system_clock
+from volsched.engine.scheduling.binding_alone import InFlightError, binding_alone, choose_now
+from volsched.settings import configuration
+from volsched.store.commands import ConflictError
+from volsched.store.transaction import execute
+
+EXAMPLES = """**Examples**
+
+`volsched bind claim shop/data-0 --node node-7` gives the claim a volume that node-7 reaches, or has one made there
+"""
+WITHOUT_REASON = "asked for on the command line"
+
+app = typer.Typer(help="Bind what would otherwise wait.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Bind what would otherwise wait."""
+
+
+@app.command(epilog=EXAMPLES, no_args_is_help=True)
+def claim(
+    name: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The claim; a bare name is in 'default'.")],
+    node: Annotated[str, typer.Option("--node", metavar="NODE", help="Where the claim is going to be used.")],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why it is done; kept with the change.")
+    ] = WITHOUT_REASON,
+    db: Db = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Bind a claim that waits for its first consumer now, as for a pod that has this claim alone and runs on the
+    node already. Pods that use the claim can then run only where its volume is.
+
+    The volume, or the claim to be provisioned, is written at once; a running system completes the binding, or
+    `volsched schedule` does. Nothing is undone if a provisioner fails: it tries again.
+
+    Exit 3 if the claim or node does not exist, 4 if nothing fits, 7 if something changed meanwhile or a binding
+    has the claim, 1 if the claim is not one to bind.
+    """
+    key, by, now = name if "/" in name else f"default/{name}", actor("bind"), system_clock()
+    with opened(db) as database:
+        try:
+            picture, choice = choose_now(database, key, node, profile=configuration().profile)
+        except ConfigurationError as error:
+            fail(Exit.USAGE, *error.problems)
+        except NoSuchObjectError as error:
+            fail(Exit.NOT_FOUND, str(error))
+        except NotToBeBoundError as error:
+            fail(Exit.FAILURE, str(error))
+        except NothingFitsError as error:
+            fail(Exit.UNSATISFIABLE, str(error))
+        except InFlightError as error:
+            fail(Exit.CONFLICT, str(error))
+        command = binding_alone(picture, choice, actor=by, reason=reason.strip() or WITHOUT_REASON, now=now)
+        (outcome,) = execute(database, [command], now=now)
+    if isinstance(outcome, ConflictError):
+        fail(Exit.CONFLICT, f'claim "{key}" was not bound: {outcome}; try again')
+    if isinstance(outcome, Exception):
+        fail(Exit.FAILURE, f'claim "{key}" was not bound: {outcome}')
+    if output is Output.json:
+        print_json({"claim": key, "node": node, "volume": choice.volume, "class": choice.claim.class_name})
+        return
+    stdout.print(escape(f"claim {key} {choice.said}; a running system completes it, or volsched schedule"))

@@ -1,0 +1,42 @@
+"""A store as a command looks at it: now, or as of a position or time that a person gives."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from sqlalchemy import Connection
+
+from volsched.cli.stores import position_of
+from volsched.core.fold import BindingState, ObjectState, State
+from volsched.engine.clock import system_clock
+from volsched.events.streams import BINDING
+from volsched.insight.cells import Item
+from volsched.store.database import Database
+from volsched.store.log import event, read_head
+from volsched.store.looking import AsOf, Look, Now
+
+AsOfOption = Annotated[
+    str | None,
+    typer.Option("--as-of", metavar="TIME|POSITION", help="As it was then: 1234, or 2025-11-16T22:00:00Z."),
+]
+
+
+@contextmanager
+def looked_at(database: Database, as_of: str | None) -> Iterator[tuple[Connection, Look, int]]:
+    """One picture of the store, and the time at which it is looked at."""
+    position = None if as_of is None else position_of(database, as_of)
+    with database.read() as connection:
+        if position is None:
+            yield connection, Now(connection, read_head(connection).position), system_clock()
+            return
+        last = event(connection, position)
+        yield connection, AsOf(connection, position), system_clock() if last is None else last.at
+
+
+def item_of(look: Look, key: str, state: State, now: int) -> Item:
+    """With the open binding whose assumption lies over it."""
+    held = state.assumed if isinstance(state, ObjectState) else None
+    binding = None if held is None else look.one(BINDING, held.binding)
+    is_open = isinstance(binding, BindingState) and binding.open
+    return Item(key, state, now, binding if is_open and isinstance(binding, BindingState) else None)

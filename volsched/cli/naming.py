@@ -1,0 +1,127 @@
+"""What people mean by KIND and NAME, and what to tell them where there is no such thing."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from sqlalchemy import Connection
+
+from volsched.cli.console import Exit, fail
+from volsched.core.fold import ObjectState
+from volsched.engine.submitting import Target
+from volsched.events.kind_names import NAMED, Named, UnknownKindError, kind_called, shown_names
+from volsched.events.streams import KIND_OF_NOUN
+from volsched.store.log import state_as_of
+from volsched.store.looking import Look
+
+DEFAULT_NAMESPACE = "default"
+SUGGESTED = 3
+
+NamespaceOption = Annotated[
+    str | None, typer.Option("--namespace", "-n", metavar="NS", help="Namespace; 'default' without it.")
+]
+AllOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Objects of every namespace.")]
+
+
+def complete_kind(incomplete: str) -> list[str]:
+    """For the shell: the kinds that begin so."""
+    return [name for named in NAMED for name in (named.plural,) if name.startswith(incomplete.lower())]
+
+
+KindArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND",
+        help=f"One of {', '.join(map(shown_names, NAMED))}; several with commas.",
+        autocompletion=complete_kind,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Objects of one kind: those of these keys, or all of a namespace; None is every namespace."""
+
+    named: Named
+    keys: tuple[str, ...] = ()
+    namespace: str | None = None
+
+
+def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywhere: bool) -> list[Wanted]:
+    """What KIND, NAME, -n and -A mean together; the end of the command where they contradict each other."""
+    if everywhere and namespace is not None:
+        fail(Exit.USAGE, "-n and -A contradict each other; give one of them")
+    kind, slash, name = kinds.partition("/")
+    if slash:
+        names = [name, *(_without_kind(it, kind) for it in names)]
+    found = [kind_of(it) for it in kind.split(",")]
+    if names and everywhere:
+        fail(Exit.USAGE, f"a name is of one namespace; leave -A out, or the name {names[0]}")
+    if names and len(found) > 1:
+        fail(Exit.USAGE, f"several kinds have no name in common; ask for {names[0]} of one kind")
+    return [
+        Wanted(
+            named,
+            tuple(key_of(named, it, namespace) for it in names),
+            None if everywhere or not named.namespaced else namespace or DEFAULT_NAMESPACE,
+        )
+        for named in found
+    ]
+
+
+def kind_of(text: str) -> Named:
+    try:
+        return kind_called(text)
+    except UnknownKindError as error:
+        fail(Exit.NOT_FOUND, str(error))
+
+
+def key_of(named: Named, name: str, namespace: str | None) -> str:
+    """`NAME`, or `NAMESPACE/NAME` as everything of ours prints it."""
+    if not named.is_object or not named.namespaced:
+        return name
+    given, slash, bare = name.rpartition("/")
+    if slash and namespace not in (None, given):
+        fail(Exit.USAGE, f'"{name}" names namespace {given}, and -n says {namespace}; give one of them')
+    return f"{given if slash else namespace or DEFAULT_NAMESPACE}/{bare}"
+
+
+def named_targets(words: Sequence[str], namespace: str | None) -> list[Target]:
+    """KIND NAME… or KIND/NAME of objects that people may delete."""
+    one, *others = wanted(words[0], words[1:], namespace=namespace, everywhere=False)
+    if others or not one.keys:
+        fail(Exit.USAGE, f"which {words[0]}? give names: volsched delete {words[0]} NAME")
+    if not one.named.is_object:
+        fail(Exit.USAGE, f"{one.named.plural} are history and stay; delete the pod, or see volsched recover")
+    return [Target(KIND_OF_NOUN[one.named.noun], key) for key in one.keys]
+
+
+def not_found(connection: Connection, look: Look, kind: str, key: str) -> str:
+    """That there is none, and what comes near: other names, another namespace, an earlier time."""
+    named = kind_called(kind)
+    message = f'{named.title} "{key}" not found'
+    gone = _deleted_at(connection, look, named, key)
+    if gone is not None:
+        return f"{message}: it was deleted at position {gone}; see it with --as-of {gone - 1}"
+    by_name: dict[str, list[str]] = {}
+    for it, _ in look.every(named.noun):
+        by_name.setdefault(it.rpartition("/")[2], []).append(it)
+    names = difflib.get_close_matches(key.rpartition("/")[2], by_name, SUGGESTED, cutoff=0.5)
+    near = [it for name in names for it in by_name[name]][:SUGGESTED]
+    if near:
+        return f"{message}; did you mean {' or '.join(near)}?"
+    everywhere = " -A" if named.namespaced else ""
+    return f"{message}; see what there is: volsched get {named.plural}{everywhere}"
+
+
+def _deleted_at(connection: Connection, look: Look, named: Named, key: str) -> int | None:
+    last = state_as_of(connection, f"{named.noun}/{key}", position=look.position)
+    return last.rv if isinstance(last, ObjectState) and last.manifest is None and last.rv else None
+
+
+def _without_kind(name: str, kind: str) -> str:
+    """`pod/a pod/b` is `pod a b`."""
+    given, slash, bare = name.partition("/")
+    return bare if slash and given.lower() == kind.lower() else name

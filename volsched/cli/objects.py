@@ -1,0 +1,184 @@
+"""Changing objects: `apply`, `create`, `delete`, `import`."""
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from volsched.cli.console import Exit, fail, stderr, stdout
+from volsched.cli.inputs import Files, load_files
+from volsched.cli.naming import NamespaceOption, named_targets, not_found
+from volsched.cli.people import Reason, actor, checked_reason
+from volsched.cli.stores import Db, bar, opened
+from volsched.core.objects import AlreadyExistsError, NotFoundError, StaleError
+from volsched.core.zonal_upgrade import ZonalReport
+from volsched.engine.clock import system_clock
+from volsched.engine.submitting import Submitter, Target, Verb
+from volsched.insight.adoption import adoption_warnings
+from volsched.model.manifests import Loaded
+from volsched.model.problems import ManifestError
+from volsched.settings import Settings
+from volsched.store.commands import ConflictError, Outcome
+from volsched.store.database import Database
+from volsched.store.log import read_head
+from volsched.store.looking import Now
+
+APPLY_EXAMPLES = """**Examples**
+
+`volsched apply -f cluster.yaml` makes or changes every object of the file
+
+`kubectl get pv,sc -o yaml | volsched apply -f -`
+
+`volsched apply -f nodes/ --reason "two racks more"` keeps why with every change
+"""
+CREATE_EXAMPLES = """**Examples**
+
+`volsched create -f pod.yaml` makes the objects of the file; those that are there already are refused
+
+`volsched create -f - < pod.yaml`
+"""
+DELETE_EXAMPLES = """**Examples**
+
+`volsched delete pod db-0 -n shop --reason "moved to the new cluster"`
+
+`volsched delete pvc data-0 data-1`
+
+`volsched delete -f cluster.yaml` deletes every object that the file names
+"""
+IMPORT_EXAMPLES = """**Examples**
+
+`kubectl get ns,nodes,sc,pv,pvc,pods,sts,csidrivers,csinodes,csistoragecapacities,volumeattachments
+-A -o yaml > dump.yaml`
+
+`volsched migrate --db copy.db && volsched import --db copy.db -f dump.yaml`
+"""
+CODES = (
+    (NotFoundError, Exit.NOT_FOUND),
+    (AlreadyExistsError, Exit.CONFLICT),
+    (StaleError, Exit.CONFLICT),
+    (ConflictError, Exit.CONFLICT),
+)
+MaybeFiles = Annotated[
+    list[str] | None,
+    typer.Option("--filename", "-f", metavar="FILE|DIR|-", help="Delete the objects that these manifests name."),
+]
+
+
+def apply(files: Files, reason: Reason = None, db: Db = None) -> None:
+    """Create the objects of manifests, or change those that are there to what the manifests say.
+
+    Fields that a manifest does not name stay as they are. Each object is written for itself: one that is refused
+    keeps no other back, and the command ends with 1.
+    """
+    _submit(files, Verb.APPLY, reason, db)
+
+
+def create(files: Files, reason: Reason = None, db: Db = None) -> None:
+    """Create the objects of manifests; exit 7 where one is there already."""
+    _submit(files, Verb.CREATE, reason, db)
+
+
+def delete(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KIND NAME…]", help="What to delete: pod db-0, pv/disk-7, or use -f."),
+    ] = None,
+    files: MaybeFiles = None,
+    namespace: NamespaceOption = None,
+    reason: Reason = None,
+    db: Db = None,
+) -> None:
+    """Delete objects by name, or all that manifests name.
+
+    An object with finalizers (every claim and volume has one) is only marked: it goes when what holds it lets go.
+    """
+    if bool(names) == bool(files):
+        fail(Exit.USAGE, "say what to delete, in one way: KIND NAME, or -f FILE")
+    if files and namespace is not None:
+        fail(Exit.USAGE, "-n goes with KIND NAME; manifests name their own namespaces")
+    because = checked_reason(reason)
+    if files:
+        targets = [Target(entry.kind, entry.key) for entry in load_files(files)]
+    else:
+        targets = named_targets(names or [], namespace)
+    with opened(db) as database:
+        outcomes = _submitter(database, "delete", because).delete(targets)
+        refused = [(it, outcome) for it, outcome in zip(targets, outcomes, strict=True) if _failed(outcome)]
+        for target, outcome in zip(targets, outcomes, strict=True):
+            if not isinstance(outcome, Exception):
+                done = "deleted" if outcome.result["gone"] else "is marked, and goes when its finalizers are gone"
+                stdout.print(escape(f"{target.kind.name.lower()}/{target.key} {done}"))
+        messages = [_deletion_refused(database, target, outcome) for target, outcome in refused]
+    if refused:
+        fail(_code([outcome for _, outcome in refused]), *messages)
+
+
+def import_dump(files: Files, reason: Reason = None, db: Db = None) -> None:
+    """Take a cluster over as `kubectl get -o yaml` prints it, into an empty store: all of it or nothing.
+
+    Uids, ages and status are kept, so that what is bound stays bound. A volume whose claim is not in the dump is
+    refused: here it would look as if its claim had been deleted. Exit 1 if the store is not empty.
+    """
+    because = checked_reason(reason)
+    with bar("Reading", None):
+        loaded = load_files(files)
+    with opened(db) as database:
+        submitter = _submitter(database, "import", because)
+        try:
+            with bar(f"Importing {len(loaded)} objects", None):
+                outcome = submitter.adopt(loaded)
+        except ManifestError as error:
+            fail(Exit.FAILURE, *(str(problem) for problem in error.problems))
+    if isinstance(outcome, Exception):
+        fail(Exit.FAILURE, f"nothing was imported: {outcome}")
+    for warning in adoption_warnings(loaded):
+        stderr.print(f"[yellow]warning:[/] {escape(warning)}")
+    counts = Counter(entry.kind.name for entry in loaded)
+    stdout.print(f"imported {', '.join(f'{count} {kind}' for kind, count in sorted(counts.items()))}")
+
+
+def _submit(files: list[str], verb: Verb, reason: str | None, db: str | None) -> None:
+    because = checked_reason(reason)
+    loaded = load_files(files)
+    report = ZonalReport()
+    refused: list[tuple[Loaded, Outcome]] = []
+    with opened(db) as database:
+        for entry, outcome in _submitter(database, verb.value, because).submit(loaded, verb, report=report):
+            if isinstance(outcome, Exception):
+                refused.append((entry, outcome))
+            else:
+                name = f"{entry.kind.name.lower()}/{entry.key}"
+                stdout.print(escape(f"{name} {outcome.result['applied']}"))
+    if not report.empty:
+        stderr.print(str(report))
+    if refused:
+        fail(_code([outcome for _, outcome in refused]), *(f"{it.place}: {outcome}" for it, outcome in refused))
+
+
+def _submitter(database: Database, verb: str, reason: str | None) -> Submitter:
+    return Submitter(
+        database=database,
+        clock=system_clock,
+        actor=actor(verb),
+        reason=reason,
+        zonal_upgrade=not Settings().disable_zonal_upgrade,
+    )
+
+
+def _failed(outcome: Outcome) -> bool:
+    return isinstance(outcome, Exception)
+
+
+def _deletion_refused(database: Database, target: Target, outcome: Outcome) -> str:
+    if not isinstance(outcome, NotFoundError):
+        return str(outcome)
+    with database.read() as connection:
+        look = Now(connection, read_head(connection).position)
+        return not_found(connection, look, target.kind.name, target.key)
+
+
+def _code(refusals: list[Outcome]) -> Exit:
+    """The one code that tells of all of them; a mixture is a failure."""
+    codes = {next((code for kind, code in CODES if isinstance(it, kind)), Exit.FAILURE) for it in refusals}
+    return codes.pop() if len(codes) == 1 else Exit.FAILURE

@@ -1,0 +1,118 @@
+"""Objects on stdout, in the form that was asked for: aligned columns, CSV, JSON, YAML or names."""
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.cells import cell_len
+
+from volsched.cli.console import stdout
+from volsched.events.kind_names import Named
+from volsched.insight.cells import Column, Item
+from volsched.insight.columns import columns_of
+from volsched.insight.described import as_manifest
+from volsched.model.manifests import dump_manifests
+
+GAP = 3
+
+
+class Form(StrEnum):
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+    csv = "csv"
+    name = "name"
+
+
+FormOption = Annotated[Form, typer.Option("--output", "-o", help="Form of the answer.")]
+
+
+def write(text: str) -> None:
+    """As it is: nothing is wrapped, coloured or held back."""
+    print(text, file=stdout.file, flush=True)
+
+
+def print_documents(form: Form, document: Any, before: int = 0) -> None:
+    """A JSON or YAML document, and how many were printed before it; a terminal gets JSON in colours."""
+    if form is Form.yaml:
+        if before:
+            write("---")
+        write(dump_manifests([document]).removeprefix("---\n").rstrip("\n"))
+    elif stdout.is_terminal:
+        stdout.print_json(json.dumps(document))
+    else:
+        write(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+@dataclass(slots=True)
+class Lines:
+    """Rows under headers, in columns that were made wide enough for the first of them."""
+
+    headers: Sequence[str]
+    _widths: list[int] | None = None
+
+    def write(self, rows: Sequence[Sequence[str]]) -> None:
+        if self._widths is None:
+            self._widths = [max(map(cell_len, column)) + GAP for column in zip(self.headers, *rows, strict=True)]
+            rows = [self.headers, *rows]
+        for row in rows:
+            padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, self._widths, strict=True))
+            write("".join(padded).rstrip())
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Items of one kind, printed as they come."""
+
+    named: Named
+    form: Form
+    with_namespace: bool = False
+    with_kind: bool = False
+    """Several kinds are shown: names say of which they are."""
+    _lines: Lines | None = field(default=None, init=False)
+    _documents: int = field(default=0, init=False)
+
+    def print(self, items: Sequence[Item], *, gone: bool = False) -> None:
+        """`gone`: the objects were deleted, and are shown as they last were."""
+        match self.form:
+            case Form.name:
+                for item in items:
+                    write(f"{self.named.singular}/{item.name}")
+            case Form.json | Form.yaml:
+                for item in items:
+                    print_documents(self.form, as_manifest(self.named.noun, item.key, item.state), self._documents)
+                    self._documents += 1
+            case Form.csv:
+                self._print_csv(items)
+            case _:
+                if self._lines is None:
+                    self._lines = Lines(self._headers())
+                rows = [self._row(item) for item in items]
+                self._lines.write([[*row[:-1], f"{row[-1]} (deleted)"] for row in rows] if gone else rows)
+
+    def _print_csv(self, items: Iterable[Item]) -> None:
+        writer = csv.writer(stdout.file, lineterminator="\n")
+        if self._lines is None:
+            self._lines = Lines(self._headers())
+            writer.writerow(self._lines.headers)
+        writer.writerows(self._row(item) for item in items)
+        stdout.file.flush()
+
+    def _columns(self) -> list[Column]:
+        return columns_of(self.named.noun, wide=self.form is not Form.table)
+
+    def _headers(self) -> list[str]:
+        return [*(("NAMESPACE",) if self.with_namespace else ()), *(it.header for it in self._columns())]
+
+    def _row(self, item: Item) -> list[str]:
+        cells = [self._cell(column, item) for column in self._columns()]
+        return [item.namespace, *cells] if self.with_namespace else cells
+
+    def _cell(self, column: Column, item: Item) -> str:
+        text = " ".join(column.value(item).split()) if self.form is not Form.csv else column.value(item)
+        return f"{self.named.singular}/{text}" if self.with_kind and column.header == "NAME" else text

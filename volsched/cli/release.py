@@ -1,0 +1,88 @@
+"""What was left behind: `orphans` lists it, `release` gives a volume back by hand."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.durations import duration
+from volsched.cli.people import user
+from volsched.cli.stores import Db, opened
+from volsched.engine.clock import rfc3339, system_clock
+from volsched.engine.upkeep.releasing import releasing
+from volsched.insight.orphans import Orphan, orphans_of
+from volsched.store.commands import ConflictError
+from volsched.store.transaction import execute
+
+RELEASE_EXAMPLES = """**Examples**
+
+`volsched release disk-7 --reason "wiped, ticket 4711"` makes it Available again, and keeps who and why
+"""
+ORPHANS_EXAMPLES = """**Examples**
+
+`volsched orphans --older-than 7d` lists what was left behind, volumes only if they were released a week ago
+
+`volsched orphans -o json`
+"""
+
+
+def release(
+    volume: Annotated[str, typer.Argument(metavar="PV", help="The PersistentVolume.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why it may be used again; kept with the volume.")],
+    db: Db = None,
+) -> None:
+    """Return a Released or Failed volume with policy Retain to Available, whatever data is on it.
+
+    Refused while its claim exists, while it is bound, attached or in an open binding.
+    """
+    if not reason.strip():
+        fail(Exit.USAGE, "the reason is empty; say why the volume may be used again, for those who ask later")
+    by = user()
+    with opened(db) as database:
+        now = system_clock()
+        command = releasing(database, volume, reason=reason.strip(), by=by, actor=f"cli/release/{by}", now=now)
+        if command is None:
+            fail(Exit.NOT_FOUND, f'PersistentVolume "{volume}" does not exist; see volsched orphans')
+        (outcome,) = execute(database, [command], now=now)
+    if isinstance(outcome, ConflictError):
+        fail(Exit.CONFLICT, f'PersistentVolume "{volume}" was changed at this moment; look at it, and try again')
+    if isinstance(outcome, Exception):
+        fail(Exit.FAILURE, str(outcome))
+    stdout.print(escape(f"persistentvolume/{volume} is Available again"))
+
+
+def orphans(
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="D", help="Leave out volumes released since, as 90s, 12h or 7d.")
+    ] = "0s",
+    db: Db = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """List what was left behind: released volumes, lost claims, promises to nodes that are gone."""
+    age = duration(older_than)
+    with opened(db) as database, database.read() as connection:
+        found = orphans_of(connection, now=system_clock(), older_than=age)
+    if output is Output.json:
+        items = [_as_json(it) for it in found]
+        print_json({"apiVersion": "volsched.io/v1", "kind": "List", "items": items})
+        return
+    if not found:
+        stdout.print("nothing was left behind")
+        return
+    table = Table("what", "object", "since", "detail", "do", box=None, header_style="bold")
+    for it in found:
+        since = "-" if it.since is None else rfc3339(it.since)
+        table.add_row(*map(escape, (it.kind.value, it.object, since, it.detail, it.remedy)))
+    stdout.print(table)
+
+
+def _as_json(orphan: Orphan) -> dict[str, Any]:
+    return {
+        "kind": orphan.kind.value,
+        "object": orphan.object,
+        "since": None if orphan.since is None else rfc3339(orphan.since),
+        "detail": orphan.detail,
+        "remedy": orphan.remedy,
+    }

@@ -1,0 +1,179 @@
+"""`volsched simulate`: what would happen if, tried on a copy in memory."""
+
+import difflib
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.inputs import load_files
+from volsched.cli.sights import OptionalFiles, Sight, sight
+from volsched.cli.stores import Db
+from volsched.core.profile import VOLSCHED
+from volsched.core.snapshot import FIELD_OF
+from volsched.events.kind_names import UnknownKindError, kind_called
+from volsched.events.streams import KIND_OF_NOUN
+from volsched.insight.simulate import NoSuchZoneError, NotThereError, Scenario, simulate
+from volsched.insight.simulate_told import told
+from volsched.insight.stranding import GONE
+from volsched.model.kinds import Object
+from volsched.model.meta import LEGACY_ZONE, ZONE
+
+EXAMPLES = """**Examples**
+
+`volsched simulate --drain node-7` who has to leave, who comes back where, and whose volumes keep it from that
+
+`volsched simulate --lose-zone a --add spare-nodes.yaml -o json`
+
+`volsched simulate --delete pv/disk-3 --delete pvc/shop/data-db-0`
+
+`kubectl get nodes,pv,pvc,sc,pods -A -o yaml | volsched simulate --lose-node node-7 -f -` on a dump
+"""
+NEAR_NAMES = 5
+NODES_SHOWN = 3
+
+Drained = Annotated[
+    list[str] | None, typer.Option("--drain", metavar="NODE", help="Cordon the node and evict its pods.")
+]
+LostNodes = Annotated[list[str] | None, typer.Option("--lose-node", metavar="NODE", help="The node is gone.")]
+LostZones = Annotated[
+    list[str] | None, typer.Option("--lose-zone", metavar="ZONE", help="All nodes of the zone are gone.")
+]
+Added = Annotated[
+    list[str] | None, typer.Option("--add", metavar="FILE|DIR|-", help="These objects are there as well.")
+]
+Deleted = Annotated[
+    list[str] | None,
+    typer.Option("--delete", metavar="KIND/NAME", help="The object is gone; pvc/NAMESPACE/NAME if it has one."),
+]
+
+
+def run_simulation(
+    drain: Drained = None,
+    lose_node: LostNodes = None,
+    lose_zone: LostZones = None,
+    add: Added = None,
+    delete: Deleted = None,
+    filename: OptionalFiles = None,
+    db: Db = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Try a change on a copy in memory: who loses its place, who finds another, whose volumes keep it from that.
+
+    Pods look for a place in order of priority, then of name, each seeing what those before it took. The store is
+    only read. Exit 0 if every pod finds a place, 4 if some do not, 3 if something named is not there.
+    """
+    scenario = Scenario(
+        drain=tuple(drain or ()),
+        lose_nodes=tuple(lose_node or ()),
+        lose_zones=tuple(lose_zone or ()),
+        add=tuple(entry.value for entry in load_files(add)) if add else (),
+        delete=tuple(map(_named, delete or ())),
+    )
+    if scenario == Scenario():
+        fail(Exit.USAGE, "nothing to try; give --drain, --lose-node, --lose-zone, --add or --delete")
+    if add and filename and "-" in add and "-" in filename:
+        fail(Exit.USAGE, "--add - and -f - both read standard input; put one of them into a file")
+    with sight(db, filename, profile=VOLSCHED) as seen:
+        answer = _answer(seen, scenario)
+    if output is Output.json:
+        print_json(answer)
+    else:
+        _print(answer)
+    if answer["stranded"]:
+        raise typer.Exit(Exit.UNSATISFIABLE)
+
+
+def _named(text: str) -> tuple[type[Object], str]:
+    kind, slash, key = text.partition("/")
+    try:
+        named = kind_called(kind)
+    except UnknownKindError as error:
+        fail(Exit.NOT_FOUND, str(error))
+    if not slash or not key or named.noun not in KIND_OF_NOUN:
+        fail(Exit.USAGE, f'"{text}" is no object; write KIND/NAME, such as pv/disk-3 or pvc/shop/data')
+    value = KIND_OF_NOUN[named.noun].value
+    if value not in FIELD_OF:
+        fail(Exit.USAGE, f"a {named.singular} decides nothing here; delete what it stands for, such as its pods")
+    return value, f"default/{key}" if named.namespaced and "/" not in key else key
+
+
+def _answer(seen: Sight, scenario: Scenario) -> dict[str, Any]:
+    try:
+        return told(simulate(seen.index, scenario))
+    except NotThereError as error:
+        known = list(getattr(seen.index.snapshot, FIELD_OF[error.kind]))
+        near = difflib.get_close_matches(error.name, known, NEAR_NAMES, 0.5) or sorted(known)[:NEAR_NAMES]
+        what = error.kind.__name__.lower()
+        fail(
+            Exit.NOT_FOUND, f'{what} "{error.name}" is not in {seen.named}; there are: {", ".join(near) or "none"}'
+        )
+    except NoSuchZoneError as error:
+        nodes = seen.index.snapshot.nodes.values()
+        zones = {it.labels.get(ZONE) or it.labels.get(LEGACY_ZONE) for it in nodes} - {None}
+        known_zones = ", ".join(sorted(map(str, zones))) or f"none; nodes say so with the label {ZONE}"
+        fail(Exit.NOT_FOUND, f'no node is in zone "{error}"; zones there: {known_zones}')
+
+
+# --- for people -----------------------------------------------------------------------------------------
+
+
+def _print(answer: dict[str, Any]) -> None:
+    _line(0, f"if we {', '.join(answer['scenario'])}:")
+    placed, stranded = answer["placed"], answer["stranded"]
+    _line(0, f"pods evicted: {len(answer['evicted'])}, placed: {len(placed)}, without a node: {len(stranded)}")
+    _print_placed(placed)
+    for entry in stranded:
+        _print_stranded(entry)
+    if answer["short"]:
+        _print_short(answer["short"])
+    for words, names in (("stay on the drained node", answer["stays"]), ("are gone with it", answer["gone"])):
+        if names:
+            more = f" and {len(names) - NEAR_NAMES} more" if len(names) > NEAR_NAMES else ""
+            _line(0, f"{words}: {', '.join(names[:NEAR_NAMES])}{more}")
+    before = answer["waitedBefore"]
+    if before["placed"] or before["waiting"]:
+        count = len(before["placed"]) + len(before["waiting"])
+        _line(0, f"pods that waited before: {count}, placed then: {len(before['placed'])}")
+        _print_placed(before["placed"])
+
+
+def _print_placed(placed: list[dict[str, Any]]) -> None:
+    if not placed:
+        return
+    table = Table("pod", "from", "to", "new volumes", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for entry in placed:
+        new = [f"{it['claim']} → {it['volume']}" for it in entry["bindings"]]
+        new += [f"{it['claim']} → new, {it['requested']} of {it['class']}" for it in entry["provisions"]]
+        table.add_row(*map(escape, (entry["pod"], entry["from"] or "-", entry["to"], ", ".join(new) or "-")))
+    stdout.print(table)
+
+
+def _print_stranded(entry: dict[str, Any]) -> None:
+    origin = f" of {entry['from']}" if entry["from"] else ""
+    _line(0, f"{entry['pod']}{origin} finds no node: {entry['message']}")
+    for held in entry["claims"]:
+        if held["volume"] is None:
+            _line(1, "{claim}: no volume of {size} (class {class}); nearest in {domain}".format(**held))
+            continue
+        if held["why"] == GONE:
+            _line(1, "{claim} is bound to {volume}, which is gone".format(**held))
+            continue
+        nodes = held["reachedFrom"]
+        more = f" and {len(nodes) - NODES_SHOWN} more" if len(nodes) > NODES_SHOWN else ""
+        reached = f"reached from {', '.join(nodes[:NODES_SHOWN])}{more} only" if nodes else "no node reaches it"
+        _line(1, f"{held['claim']} is bound to {held['volume']} in {held['domain']}: {reached}")
+
+
+def _print_short(short: list[dict[str, Any]]) -> None:
+    _line(0, "short:")
+    table = Table("class", "domain", "claims", "size", "", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for it in short:
+        table.add_row(*map(escape, (it["class"] or "-", it["domain"], str(it["claims"]), it["size"], it["why"])))
+    stdout.print(table)
+
+
+def _line(depth: int, text: str) -> None:
+    stdout.print("  " * depth + escape(text))

@@ -1,0 +1,132 @@
+"""A change that somebody could make to a cluster, as values: tried on a copy, never made from here."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from volsched.core.snapshot import FIELD_OF, Snapshot
+from volsched.model.kinds import KINDS, Object
+from volsched.model.workloads import Pod
+
+V = TypeVar("V")
+KIND_OF_VALUE = {kind.value: kind.name for kind in KINDS.values()}
+
+
+class ChangeKind(StrEnum):
+    """From what costs nothing to what somebody will miss: of equal changes, the earlier kind goes first."""
+
+    CONTROLLER = "controller"
+    """Nothing to be changed: a controller has to finish its work."""
+    SELECTED_NODE = "remove-selected-node"
+    REJECTED_NODE = "forget-rejection"
+    UNCORDON = "uncordon"
+    RELEASE = "release-volume"
+    FREE = "free-volume"
+    CREATE = "create"
+    RAISE_CAPACITY = "raise-capacity"
+    ADD_VOLUME = "add-volume"
+    LABEL = "label"
+    TOLERATE = "tolerate"
+    UNTAINT = "remove-taint"
+    RELAX = "relax"
+    LOWER_REQUEST = "lower-request"
+    REMOVE_POD = "remove-pod"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    kind: ChangeKind
+    text: str
+    """What to do, in words. Two changes with one text are one change."""
+    touched: tuple[Object, ...] = ()
+    """Objects as they are after the change."""
+    removed: tuple[Object, ...] = ()
+    follows: tuple[Object, ...] = ()
+    """What controllers then make of other objects."""
+    size: int = 0
+    """Bytes of storage that are added, or that somebody must do without."""
+    shape: str = ""
+    """The same change in another place has the same shape."""
+
+    @property
+    def objects(self) -> frozenset[tuple[str, str]]:
+        """Kind and key of all that somebody has to touch."""
+        return frozenset((KIND_OF_VALUE[type(it)], it.meta.key) for it in (*self.touched, *self.removed))
+
+
+Changes = tuple[Change, ...]
+
+
+class Laid(Mapping[str, V]):
+    """A mapping with some entries laid over it and some taken away; nothing is copied.
+
+    With a choice only those keys are gone through, though any key can be looked up.
+    """
+
+    def __init__(
+        self,
+        below: Mapping[str, V],
+        *,
+        over: Mapping[str, V] | None = None,
+        without: Collection[str] = (),
+        choice: Collection[str] | None = None,
+    ) -> None:
+        self._below, self._over = below, over or {}
+        self._without, self._choice = frozenset(without), choice
+
+    def __getitem__(self, key: str) -> V:
+        if key in self._over:
+            return self._over[key]
+        if key in self._without:
+            raise KeyError(key)
+        return self._below[key]
+
+    def __iter__(self) -> Iterator[str]:
+        kept = self._below if self._choice is None else self._choice
+        yield from (key for key in kept if key not in self._over and key not in self._without)
+        yield from self._over
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def narrowed(below: Mapping[str, V], choice: Iterable[str]) -> Laid[V]:
+    return Laid(below, choice=dict.fromkeys(key for key in choice if key in below))
+
+
+def applied(snapshot: Snapshot, changes: Iterable[Change]) -> Snapshot:
+    """The snapshot after the changes. Its objects are effective ones: assumptions are laid over them already."""
+    over: dict[str, dict[str, Any]] = {}
+    without: dict[str, set[str]] = {}
+    for change in changes:
+        for value in (*change.touched, *change.follows):
+            over.setdefault(FIELD_OF[type(value)], {})[value.meta.key] = value
+        for value in change.removed:
+            without.setdefault(FIELD_OF[type(value)], set()).add(value.meta.key)
+    fields: dict[str, Any] = {
+        name: Laid(getattr(snapshot, name), over=over.get(name), without=without.get(name, ()))
+        for name in {**over, **without}
+    }
+    return replace(snapshot, **fields)
+
+
+def changed_pod(pod: Pod, changes: Iterable[Change]) -> Pod:
+    """The pod itself after the changes."""
+    for change in changes:
+        for value in change.touched:
+            if isinstance(value, Pod) and value.key == pod.key:
+                pod = value
+    return pod
+
+
+def objects_of(changes: Iterable[Change]) -> frozenset[tuple[str, str]]:
+    return frozenset().union(*(change.objects for change in changes))
+
+
+def weight(changes: Changes) -> tuple[int, int, int, str]:
+    """How much is asked for: objects to be touched, then bytes, then what somebody would have to do without."""
+    order = list(ChangeKind)
+    kinds = sum(order.index(change.kind) for change in changes)
+    text = "; ".join(change.text for change in changes)
+    return len(objects_of(changes)), sum(change.size for change in changes), kinds, text

@@ -1,0 +1,31 @@
+"""The worker that the demo kills: it carries effects out, one at a time, until a fault ends it.
+
+Usage: python -m volsched.insight.demo.worker URL
+"""
+
+import os
+import sys
+
+from volsched.engine.clock import SECOND, system_clock
+from volsched.engine.executor import QUEUES
+from volsched.engine.system import local_executor
+from volsched.faults import arm_from
+from volsched.insight.demo.stage import new_id
+from volsched.store.opening import open_store
+
+LEASE_SECONDS = 2
+"""Short, so that nobody has to wait long for what a dead worker held."""
+
+if __name__ == "__main__":
+    arm_from(os.environ)
+    worker = local_executor(
+        open_store(sys.argv[1]),
+        owner=new_id(),
+        clock=system_clock,
+        new_id=new_id,
+        lease=LEASE_SECONDS * SECOND,
+        batch=1,
+    )
+    # It ends when nothing is left to do, so that a fault that never comes is seen.
+    while any(worker.step(queue, system_clock()) for queue in QUEUES):
+        pass

@@ -1,0 +1,214 @@
+"""Everything we know of one object, as data: what it is, what was decided about it, and what was told of it.
+
+`describe` prints it; a program takes it as JSON. It is the same now and as of any position.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from volsched.cluster.local import versioned
+from volsched.core.binding.phases import Phase
+from volsched.core.binding.seen import is_being_deleted, spec, status, uid
+from volsched.core.claims import claim_uses
+from volsched.core.fold import AttemptState, BindingState, ObjectState, State
+from volsched.engine.clock import rfc3339
+from volsched.engine.scheduling.asking import COMPONENT as SCHEDULER
+from volsched.engine.scheduling.picture import read_object
+from volsched.events.kind_names import Named
+from volsched.events.streams import BINDING, KIND_OF_NOUN
+from volsched.model.workloads import Pod
+from volsched.store.looking import Concerned, Look
+
+OUR_API = "volsched.io/v1"
+CONCERNED: Mapping[str, Concerned] = {"pod": "pod", "claim": "claim", "volume": "volume", "node": "node"}
+"""Nouns that bindings are about."""
+Manifest = Mapping[str, Any]
+Described = dict[str, Any]
+
+
+def as_manifest(noun: str, key: str, state: State) -> dict[str, Any]:
+    """The object as the API shows it; bindings and attempts in the same form."""
+    if isinstance(state, BindingState):
+        return _ours("Binding", key, state.plan["pod"], state.planned_at, _binding(key, state))
+    if isinstance(state, AttemptState):
+        return _ours("Attempt", key, state.made["pod"], state.first_at, _attempt(key, state))
+    assert isinstance(state, ObjectState)
+    kind = KIND_OF_NOUN[noun]
+    return {"apiVersion": kind.api_version, "kind": kind.name, **versioned(state)}
+
+
+def as_list(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def described(look: Look, named: Named, key: str, state: State) -> Described:
+    told: Described = {"object": as_manifest(named.noun, key, state)}
+    if isinstance(state, ObjectState):
+        told |= _about_object(look, named, key, state)
+    elif isinstance(state, BindingState):
+        told["steps"] = [
+            {
+                "position": it.position,
+                "at": rfc3339(it.at),
+                "stream": it.stream,
+                "type": it.type,
+                "by": it.actor,
+            }
+            for it in look.steps_of(key)
+        ]
+    return told
+
+
+def _about_object(look: Look, named: Named, key: str, state: ObjectState) -> Described:
+    manifest = state.manifest or {}
+    own = uid(manifest)
+    bindings: list[tuple[str, BindingState]] = []
+    if named.noun in CONCERNED:
+        bindings = look.bindings_of(CONCERNED[named.noun], key)
+    if named.noun == "pod":
+        bindings = [it for it in bindings if it[1].plan["pod_uid"] == own]
+    told: Described = {}
+    assumption = _assumption(look, state)
+    if assumption is not None:
+        told["assumption"] = assumption
+    told |= _related(look, named.noun, key, state)
+    told["bindings"] = [_binding(id_, it) for id_, it in reversed(bindings)]
+    if named.noun == "pod":
+        tried = [it for it in look.attempts_of(key) if it[1].made["pod_uid"] == own]
+        told["attempts"] = [_attempt(id_, it) for id_, it in reversed(tried)]
+    notices = [it for it in look.notices_about(f"{named.title}/{key}") if _is_about(it, own)]
+    events = [*map(_event, notices), *(_scheduled(bindings) if named.noun == "pod" else ())]
+    told["events"] = sorted(events, key=lambda it: (it["last"], it["reason"]))
+    return told
+
+
+# --- what is near the object ----------------------------------------------------------------------------
+
+
+def _related(look: Look, noun: str, key: str, state: ObjectState) -> Described:
+    manifest = state.manifest or {}
+    if noun == "pod":
+        return {"claims": list(_claims(look, manifest, state.rv))}
+    if noun == "claim":
+        return {"usedBy": [pod.key for pod in _pods(look) if any(use.key == key for use in claim_uses(pod))]}
+    if noun == "node":
+        return {"pods": [pod.key for pod in _pods(look) if pod.node_name == key]}
+    return {}
+
+
+def _pods(look: Look) -> Iterator[Pod]:
+    for _, state in look.every("pod"):
+        if isinstance(state, ObjectState) and state.manifest is not None:
+            pod = read_object("pod", state.manifest, state.rv)
+            assert isinstance(pod, Pod)
+            yield pod
+
+
+def _claims(look: Look, manifest: Manifest, rv: int) -> Iterator[dict[str, Any]]:
+    pod = read_object("pod", manifest, rv)
+    assert isinstance(pod, Pod)
+    for use in claim_uses(pod):
+        found = look.one("claim", use.key)
+        claim = (found.manifest or {}) if isinstance(found, ObjectState) else {}
+        phase = "Terminating" if is_being_deleted(claim) else status(claim).get("phase", "not found")
+        yield {"claim": use.name, "phase": phase, "volume": spec(claim).get("volumeName")}
+
+
+def _assumption(look: Look, state: ObjectState) -> dict[str, Any] | None:
+    """What an open binding has laid over the object; of one that has ended it no longer counts."""
+    held = state.assumed
+    binding = None if held is None else look.one(BINDING, held.binding)
+    if held is None or not isinstance(binding, BindingState) or not binding.open:
+        return None
+    return {"binding": held.binding, "node": binding.plan["node"], "patch": dict(held.patch)}
+
+
+# --- what was decided, what was told --------------------------------------------------------------------
+
+
+def _binding(id_: str, state: BindingState) -> dict[str, Any]:
+    plan = state.plan
+    told = {
+        "id": id_,
+        "pod": plan["pod"],
+        "node": plan["node"],
+        "state": state.state,
+        "open": state.open,
+        "reason": state.reason,
+        "decidedAt": plan["decided_at"],
+        "plannedAt": rfc3339(state.planned_at),
+        "deadline": _time(plan.get("deadline")),
+        "endedAt": _time(state.ended_at),
+        "legs": [
+            {
+                "claim": leg.claim,
+                "volume": leg.volume,
+                "state": leg.state,
+                "open": leg.open,
+                "provisioned": leg.dynamic,
+                "reason": leg.reason,
+            }
+            for leg in state.legs
+        ],
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _attempt(id_: str, state: AttemptState) -> dict[str, Any]:
+    made = state.made
+    told = {
+        "id": id_,
+        "pod": made["pod"],
+        "outcome": made["outcome"],
+        "node": made.get("node"),
+        "count": state.times,
+        "firstAt": rfc3339(state.first_at),
+        "lastAt": rfc3339(state.last_at),
+        "decidedAt": state.decided_at,
+        "decider": made["decider"],
+        **made["detail"],
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _ours(kind: str, key: str, pod: str, at: int, told: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": key, "namespace": pod.rpartition("/")[0], "creationTimestamp": rfc3339(at)}
+    return {"apiVersion": OUR_API, "kind": kind, "metadata": metadata, "status": told}
+
+
+def _is_about(notice: Manifest, own: str) -> bool:
+    """Of this object, not of an earlier one of the name."""
+    about = notice.get("involvedObject", {}).get("uid")
+    return not about or not own or about == own
+
+
+def _event(notice: Manifest) -> dict[str, Any]:
+    return {
+        "type": notice.get("type", ""),
+        "reason": notice.get("reason", ""),
+        "first": notice.get("firstTimestamp", ""),
+        "last": notice.get("lastTimestamp", ""),
+        "count": notice.get("count", 1),
+        "from": (notice.get("source") or {}).get("component", ""),
+        "message": notice.get("message", ""),
+    }
+
+
+def _scheduled(bindings: list[tuple[str, BindingState]]) -> Iterator[dict[str, Any]]:
+    """That a pod was placed is told by its binding alone: no event is written for it."""
+    for _, state in bindings:
+        if state.state == Phase.COMMITTED and state.ended_at is not None:
+            at = rfc3339(state.ended_at)
+            yield {
+                "type": "Normal",
+                "reason": "Scheduled",
+                "first": at,
+                "last": at,
+                "count": 1,
+                "from": SCHEDULER,
+                "message": f"Successfully assigned {state.plan['pod']} to {state.plan['node']}",
+            }
+
+
+def _time(at: int | None) -> str | None:
+    return None if at is None else rfc3339(at)

@@ -1,0 +1,152 @@
+"""What was left behind and will not go away by itself: found for people, never touched from here."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import Connection
+
+from volsched.core.binding.seen import (
+    Manifest,
+    affinity_of,
+    claim_of,
+    metadata,
+    spec,
+    status,
+    uid,
+)
+from volsched.core.controller.phases import RELEASED
+from volsched.core.fold import ObjectState, State
+from volsched.core.releasing import claim_stream
+from volsched.core.stale_nodes import promised_node
+from volsched.core.zonal_upgrade import labelled_node
+from volsched.index.domains import Domains, places_of_selector
+from volsched.index.nodes import Nodes
+from volsched.model.storage import LOST
+from volsched.store.log import read_head
+from volsched.store.looking import Now
+from volsched.store.timelines import last_written
+
+PROVISIONED = "pvc-"
+LOOKED_AT = ("node", "volume", "claim")
+
+
+class Kind(StrEnum):
+    RELEASED = "released"
+    CLAIM_GONE = "claim-gone"
+    NODE_GONE = "node-gone"
+    UNREACHABLE = "unreachable"
+    LOST = "lost"
+
+
+REMEDIES = {
+    Kind.RELEASED: "look at the data, then: volsched release PV --reason TEXT, or delete the volume",
+    Kind.CLAIM_GONE: "look at the data, then delete the volume, or release it",
+    Kind.NODE_GONE: "goes away after a minute while volsched runs; or make the node again",
+    Kind.UNREACHABLE: "add a node with these labels, or delete the volume if its machine is gone for good",
+    Kind.LOST: "bring the volume back with the claim's uid in its claimRef, or delete the claim",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    kind: Kind
+    object: str
+    """`volume/NAME` or `claim/NAMESPACE/NAME`."""
+    detail: str
+    since: int | None = None
+    """In microseconds; None: nobody wrote it down."""
+
+    @property
+    def remedy(self) -> str:
+        return REMEDIES[self.kind]
+
+
+def orphans_of(connection: Connection, *, now: int, older_than: int = 0) -> list[Orphan]:
+    """What is left behind in a store."""
+    look = Now(connection, read_head(connection).position)
+    states: dict[str, State] = {f"{noun}/{key}": it for noun in LOOKED_AT for key, it in look.every(noun)}
+    written = {it: last_written(connection, it, "status", "phase") for it in released_volumes(states)}
+    times = {stream: it.at for stream, it in written.items() if it is not None}
+    return find_orphans(states, released_at=times, now=now, older_than=older_than)
+
+
+def find_orphans(
+    states: Mapping[str, State], *, released_at: Mapping[str, int], now: int, older_than: int = 0
+) -> list[Orphan]:
+    """By kind, then by name; all times are in microseconds.
+
+    `released_at` says of volumes (as streams) when they were released, where that is known; with `older_than`,
+    those that were released more recently are left out.
+    """
+    objects = {
+        stream: state.manifest
+        for stream, state in states.items()
+        if isinstance(state, ObjectState) and state.manifest is not None
+    }
+    domains = Domains(Nodes())
+    for stream, manifest in objects.items():
+        if stream.startswith("node/"):
+            domains.nodes.put(labelled_node(manifest))
+    found: list[Orphan] = []
+    for stream, manifest in objects.items():
+        if stream.startswith("volume/"):
+            since = released_at.get(stream)
+            young = since is not None and older_than > 0 and now - since < older_than
+            found += _volume(stream, manifest, objects, domains, since=since, young=young)
+        elif stream.startswith("claim/"):
+            found += _claim(stream, manifest, objects)
+    return sorted(found, key=lambda it: (list(Kind).index(it.kind), it.object))
+
+
+def released_volumes(states: Mapping[str, State]) -> list[str]:
+    """Streams of the volumes of which it matters when they were released."""
+    return [
+        stream
+        for stream, state in states.items()
+        if stream.startswith("volume/")
+        and isinstance(state, ObjectState)
+        and status(state.manifest or {}).get("phase") == RELEASED
+    ]
+
+
+def _volume(
+    stream: str,
+    volume: Manifest,
+    objects: Mapping[str, Manifest],
+    domains: Domains,
+    *,
+    since: int | None,
+    young: bool,
+) -> Iterator[Orphan]:
+    ref = claim_of(volume) or {}
+    whose = f"{ref.get('namespace')}/{ref.get('name')}" if ref else "nobody"
+    if status(volume).get("phase") == RELEASED and not young:
+        policy = spec(volume).get("persistentVolumeReclaimPolicy")
+        yield Orphan(kind=Kind.RELEASED, object=stream, detail=f"held {whose}, policy {policy}", since=since)
+    if str(metadata(volume).get("name", "")).startswith(PROVISIONED) and _claim_is_gone(volume, objects):
+        yield Orphan(kind=Kind.CLAIM_GONE, object=stream, detail=f"made for {whose}, which is gone", since=since)
+    if not _reached(stream, volume, domains):
+        yield Orphan(kind=Kind.UNREACHABLE, object=stream, detail="its node affinity matches none of the nodes")
+
+
+def _reached(stream: str, volume: Manifest, domains: Domains) -> bool:
+    """Some node is in the volume's domain; volumes of one place share theirs, so it is asked once for all."""
+    affinity = affinity_of(volume)
+    return domains.join(affinity, lambda: places_of_selector(affinity, False), stream).mask != 0
+
+
+def _claim_is_gone(volume: Manifest, objects: Mapping[str, Manifest]) -> bool:
+    made_for = str(metadata(volume)["name"]).removeprefix(PROVISIONED)
+    claim = objects.get(claim_stream(volume) or "")
+    return claim is None or uid(claim) not in (made_for, (claim_of(volume) or {}).get("uid"))
+
+
+def _claim(stream: str, claim: Manifest, objects: Mapping[str, Manifest]) -> Iterator[Orphan]:
+    node = promised_node(claim)
+    if node is not None and f"node/{node}" not in objects:
+        yield Orphan(kind=Kind.NODE_GONE, object=stream, detail=f'selected node "{node}" does not exist')
+    if status(claim).get("phase") == LOST:
+        yield Orphan(
+            kind=Kind.LOST, object=stream, detail=f'lost its volume "{spec(claim).get("volumeName", "")}"'
+        )

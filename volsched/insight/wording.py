@@ -1,0 +1,105 @@
+"""An event in a few words: what it changed, as its merge patch says, and why."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from volsched.core.fold import ObjectState
+from volsched.events.catalogue import CATALOGUE, Change
+from volsched.events.envelope import Event
+from volsched.events.streams import noun_and_key
+
+Data = Mapping[str, Any]
+PARTS_SHOWN = 6
+LONGEST_VALUE = 60
+REFERENCES = frozenset({"claimRef", "involvedObject"})
+"""Parts of a manifest that name an object: told as its name."""
+SHORTER = {"metadata.annotations": "annotation ", "metadata.labels": "label "}
+
+
+def words_of(event: Event) -> str:
+    """What happened; a type that this program does not know is told by its name alone."""
+    entry = CATALOGUE.get(event.type)
+    data: Data = orjson.loads(event.data)
+    return event.type if entry is None else _WORDS[entry.change](data)
+
+
+def reason_of(event: Event) -> str | None:
+    data: Data = orjson.loads(event.data)
+    if isinstance(data.get("reason"), str):
+        return str(data["reason"])
+    if event.type == "AttemptMade":
+        return str(data["detail"].get("message")) or None
+    return None
+
+
+def subject_of(event: Event) -> str:
+    noun, key = noun_and_key(event.stream)
+    return f"{noun} {key}"
+
+
+def patch_words(patch: Data) -> str:
+    """`spec.claimRef=default/data, status.phase=Bound`; what is removed is told as such, much is cut short."""
+    parts = [_part(path, value) for path, value in _leaves(patch)]
+    more = len(parts) - PARTS_SHOWN
+    return ", ".join(parts[:PARTS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def change_words(before: ObjectState | None, after: ObjectState | None, patch: Data) -> str:
+    """What became of an object between two moments."""
+    if after is None or after.manifest is None:
+        return "deleted"
+    return patch_words(patch) if before is not None and before.manifest is not None else "created"
+
+
+def _leaves(patch: Data, above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in patch.items():
+        path = f"{above}{key}"
+        if isinstance(value, dict) and value and key not in REFERENCES:
+            yield from _leaves(value, SHORTER.get(path, f"{path}."))
+        else:
+            yield path, value
+
+
+def _part(path: str, value: Any) -> str:
+    if value is None:
+        return f"{path} removed"
+    return f"{path}={_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict) and "name" in value:
+        return "/".join(str(value[it]) for it in ("namespace", "name") if value.get(it))
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
+
+
+def _planned(data: Data) -> str:
+    legs = ", ".join(f"{it['claim']} → {it.get('volume') or 'a new volume'}" for it in data["legs"])
+    return f"planned for pod {data['pod']} on {data['node']}" + (f": {legs}" if legs else "")
+
+
+def _leg(data: Data) -> str:
+    volume = f" with {data['volume']}" if data.get("volume") else ""
+    return f"leg {data['leg']} {data['state']}{volume}"
+
+
+def _attempt(data: Data) -> str:
+    where = f" on {data['node']}" if data.get("node") else ""
+    return f"attempt for pod {data['pod']}: {data['outcome']}{where}"
+
+
+_WORDS: Mapping[Change, Callable[[Data], str]] = {
+    Change.CREATE: lambda _: "created",
+    Change.PATCH: lambda data: patch_words(data["patch"]) or "nothing changed",
+    Change.DELETE: lambda _: "deleted",
+    Change.ASSUME: lambda data: f"assumed: {patch_words(data['patch'])}",
+    Change.FREE: lambda _: "assumption taken off",
+    Change.PLAN: _planned,
+    Change.MOVE_BINDING: lambda data: f"binding {data['state']}",
+    Change.MOVE_LEG: _leg,
+    Change.ATTEMPT: _attempt,
+    Change.REPEAT: lambda _: "attempt repeated with the same outcome",
+    Change.NOTE: lambda data: f"effect {data['effect']} {data['done']}",
+}

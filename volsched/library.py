@@ -1,0 +1,295 @@
+"""volsched inside another program: `from volsched import Engine`.
+
+    with Engine.open("sqlite:///volsched.db", migrate=True) as engine:
+        engine.apply(open("cluster.yaml").read())
+        engine.run_until_idle(timeout=30)
+        print(engine.get("pod", "shop/db-0")["spec"]["nodeName"])
+
+An engine is used by one thread. Several may work on one store, in one process or in many. For the rules alone,
+without any store, see `volsched.core`.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from volsched.core.objects import ObjectError
+from volsched.engine.clock import Clock, system_clock
+from volsched.engine.provisioners.built_in import built_in
+from volsched.engine.provisioners.protocol import Provisioner
+from volsched.engine.runner import run_until_idle
+from volsched.engine.submitting import Submitter, Target, Verb
+from volsched.engine.system import Bell, Role, System, embedded
+from volsched.engine.upkeep.choice import Upkeep
+from volsched.events.kind_names import Named, kind_called
+from volsched.events.streams import KIND_OF_NOUN
+from volsched.insight.described import as_manifest
+from volsched.insight.explain import explain_pod
+from volsched.insight.explain_past import past_of
+from volsched.insight.history import history
+from volsched.model.manifests import load_manifests
+from volsched.model.workloads import Pod
+from volsched.settings import Settings, configuration, database_url, read_settings
+from volsched.store.audit_log import window
+from volsched.store.database import Database
+from volsched.store.log import read_head
+from volsched.store.looking import Now
+from volsched.store.opening import migrate_store, open_store
+
+DEFAULT_NAMESPACE = "default"
+SHORT_ID = 12
+PAGE = 1_000
+Manifest = dict[str, Any]
+Manifests = str | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]]
+"""YAML or JSON text as kubectl takes it, or manifests as Python has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of one object."""
+
+    kind: str
+    key: str
+    done: str
+    """`created`, `configured` or `unchanged`."""
+
+
+class RefusedError(Exception):
+    """Some objects were refused; `done` are the others, which are written. Each refusal says what to do."""
+
+    def __init__(self, refusals: list[str], done: list[Change]) -> None:
+        super().__init__("\n".join(refusals))
+        self.refusals = refusals
+        self.done = done
+
+
+class Engine:
+    """A store, and everything that works on it, in this process. Made by `open`; closed by `close` or `with`."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        actor: str = "library",
+        clock: Clock = system_clock,
+        provisioners: Iterable[Provisioner] | None = None,
+    ) -> None:
+        self._database = database
+        self._actor = actor
+        self._clock = clock
+        self._provisioners = None if provisioners is None else tuple(provisioners)
+        self._system: System | None = None
+
+    @classmethod
+    def open(
+        cls,
+        url: str | None = None,
+        *,
+        migrate: bool = False,
+        actor: str = "library",
+        provisioners: Iterable[Provisioner] | None = None,
+    ) -> Self:
+        """The store at a URL or file; without one, where `VOLSCHED_DATABASE_URL` says.
+
+        `migrate` makes the store, or brings its tables up to date; without it, StoreError where that is missing.
+        `actor` is who the log says has changed an object. `provisioners` replace those that come with volsched.
+        """
+        where = database_url(url)
+        if migrate:
+            migrate_store(where)
+        return cls(open_store(where), actor=actor, provisioners=provisioners)
+
+    def close(self) -> None:
+        """Nothing is lost without it, but other processes need not wait for what this one held."""
+        if self._system is not None:
+            self._system.close()
+            self._system = None
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- objects ----------------------------------------------------------------------------------------
+
+    def apply(self, manifests: Manifests, *, reason: str | None = None) -> list[Change]:
+        """Create the objects, or change those that are there to what the manifests say.
+
+        ManifestError where the input is wrong, and then nothing is written. RefusedError where the store refuses
+        objects: each is written for itself, and the others are.
+        """
+        loaded = load_manifests(_text(manifests), source="manifests")
+        done: list[Change] = []
+        refusals: list[str] = []
+        for entry, outcome in self._submitter(reason).submit(loaded, Verb.APPLY):
+            if isinstance(outcome, Exception):
+                refusals.append(str(outcome))
+            else:
+                done.append(Change(entry.kind.name, entry.key, outcome.result["applied"]))
+        if refusals:
+            raise RefusedError(refusals, done)
+        return done
+
+    def delete(self, kind: str, key: str, *, reason: str | None = None) -> bool:
+        """Delete an object; False: it only learned that it is to go, and goes with its last finalizer.
+
+        ObjectError where there is no such object.
+        """
+        named, wanted = _named(kind, key)
+        if not named.is_object:
+            raise ValueError(f"{named.plural} are history and cannot be deleted")
+        (outcome,) = self._submitter(reason).delete([Target(KIND_OF_NOUN[named.noun], wanted)])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return bool(outcome.result["gone"])
+
+    def get(self, kind: str, key: str) -> Manifest | None:
+        """An object, binding or attempt by any name of its kind (`pv`, `PersistentVolume`); None if there is none.
+
+        The key is `name` or `namespace/name`; a bare name is in `default`.
+        """
+        named, wanted = _named(kind, key)
+        with self._look() as look:
+            found = look.one(named.noun, wanted)
+        return None if found is None else as_manifest(named.noun, wanted, found)
+
+    def objects(self, kind: str) -> list[Manifest]:
+        """All objects of a kind, in every namespace."""
+        named = kind_called(kind)
+        with self._look() as look:
+            return [as_manifest(named.noun, key, state) for key, state in look.every(named.noun)]
+
+    # --- scheduling -------------------------------------------------------------------------------------
+
+    def run_until_idle(self, *, timeout: float = 60.0) -> bool:
+        """Schedule, bind and reconcile until nothing moves; False if something was still to come.
+
+        Back-offs and deadlines are waited for as long as the time lasts (in seconds); pods that fit nowhere are
+        not waited for.
+        """
+        if self._system is None:
+            self._system = self._new_system()
+        try:
+            return run_until_idle(self._system, clock=self._clock, timeout=timeout)
+        finally:
+            # The controller's lease: while this program does other things, another may lead.
+            self._system.close()
+
+    def explain(self, pod: str) -> dict[str, Any]:
+        """Why a pod (`namespace/name`) can or cannot be placed now, what would help, and its last attempt.
+
+        LookupError where there is no such pod.
+        """
+        key = _named("pod", pod)[1]
+        system = self._new_system() if self._system is None else self._system
+        system.catch_up(self._clock())
+        wanted = system.picture.index.snapshot.pods.get(key)
+        if not isinstance(wanted, Pod):
+            raise LookupError(f'there is no pod "{key}"')
+        with self._database.read() as connection:
+            past = past_of(connection, wanted)
+        binding = system.picture.planned.get(key)
+        return {"past": past, **explain_pod(system.picture.index, wanted, binding=binding)}
+
+    def history(self, ref: str) -> list[dict[str, Any]]:
+        """Everything that happened to `KIND/KEY`, such as `pv/disk-7` or `pod/shop/db-0`, the oldest first.
+
+        Each item says when, who, what and why, and which event it followed from. LookupError where nothing is
+        known.
+        """
+        kind, _, key = ref.partition("/")
+        named, wanted = _named(kind, key)
+        items: list[dict[str, Any]] = []
+        after: str | None = None
+        with self._database.read() as connection:
+            within = window(connection)
+            while True:
+                page = history(connection, f"{named.noun}/{wanted}", within, after=after, limit=PAGE)
+                items += page.items
+                after = page.after
+                if after is None:
+                    return items
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    def _new_system(self) -> System:
+        return whole_system(self._database, clock=self._clock, provisioners=self._provisioners)
+
+    def _submitter(self, reason: str | None) -> Submitter:
+        return Submitter(
+            database=self._database,
+            clock=self._clock,
+            actor=self._actor,
+            reason=reason,
+            zonal_upgrade=not Settings().disable_zonal_upgrade,
+        )
+
+    @contextmanager
+    def _look(self) -> Iterator[Now]:
+        with self._database.read() as connection:
+            yield Now(connection, read_head(connection).position)
+
+
+def whole_system(
+    database: Database,
+    *,
+    clock: Clock = system_clock,
+    provisioners: Iterable[Provisioner] | None = None,
+    config: Path | None = None,
+    node_agent: bool = False,
+    without: Collection[Upkeep] = (),
+    bell: Bell | None = None,
+    roles: Collection[Role] = frozenset(Role),
+) -> System:
+    """Everything that works on a store, in one process, as the settings say; not started yet.
+
+    `config` is the scheduler's configuration file, where it is not the settings'. `node_agent` plays the nodes
+    too: volumes are attached and pods run; `without` leaves small controllers out. With a `bell`, workers in other
+    processes carry the effects out.
+    """
+    settings = read_settings()
+    given = (
+        built_in(host_path_root=settings.host_path_root, store=database.place)
+        if provisioners is None
+        else provisioners
+    )
+    return embedded(
+        database,
+        owner=uuid4().hex[:SHORT_ID],
+        clock=clock,
+        new_id=lambda: uuid4().hex[:SHORT_ID],
+        without={*without, *((Upkeep.ZONAL_UPGRADE,) if settings.disable_zonal_upgrade else ())},
+        provisioners=tuple(given),
+        node_agent=node_agent,
+        configuration=configuration(config),
+        share=settings.scheduler_share,
+        bell=bell,
+        roles=roles,
+    )
+
+
+def _named(kind: str, key: str) -> tuple[Named, str]:
+    named = kind_called(kind)
+    bare = named.is_object and named.namespaced and "/" not in key
+    return named, f"{DEFAULT_NAMESPACE}/{key}" if bare else key
+
+
+def _text(manifests: Manifests) -> bytes:
+    if isinstance(manifests, bytes):
+        return manifests
+    if isinstance(manifests, str):
+        return manifests.encode()
+    several = [manifests] if isinstance(manifests, Mapping) else manifests
+    return "\n".join(json.dumps(it) for it in several).encode()
+
+
+__all__ = ["Change", "Engine", "ObjectError", "RefusedError"]
