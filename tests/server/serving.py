@@ -1,0 +1,121 @@
+"""A real server on a free loopback port, in a thread; with a whole system beside it where a test wants one."""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from kubernetes import client
+
+from volsched.engine.clock import system_clock
+from volsched.engine.runner import looping
+from volsched.engine.system import embedded
+from volsched.server.fan import RING
+from volsched.server.serving import Server, address, listen, serve
+from volsched.store.database import Database
+
+WAIT_SECONDS = 20
+MANIFESTS = Path(__file__).parents[2] / "docs" / "examples"
+
+
+@dataclass
+class Served:
+    url: str
+    database: Database
+    http: httpx.Client
+    kubernetes: client.ApiClient
+    server: Server
+    ended: list[Exception | None] = field(default_factory=list)
+
+    @property
+    def core(self) -> client.CoreV1Api:
+        return client.CoreV1Api(self.kubernetes)
+
+    @property
+    def storage(self) -> client.StorageV1Api:
+        return client.StorageV1Api(self.kubernetes)
+
+    def create(self, *manifests: dict[str, Any]) -> list[dict[str, Any]]:
+        """Straight over HTTP; each must be accepted."""
+        made = []
+        for manifest in manifests:
+            answer = self.http.post(collection(manifest), json=manifest)
+            assert answer.status_code == 201, answer.text
+            made.append(answer.json())
+        return made
+
+
+PLURALS = {
+    "Node": "nodes",
+    "Pod": "pods",
+    "PersistentVolume": "persistentvolumes",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "StorageClass": "storageclasses",
+    "Namespace": "namespaces",
+    "CSINode": "csinodes",
+    "StatefulSet": "statefulsets",
+}
+
+
+def collection(manifest: dict[str, Any]) -> str:
+    version = manifest["apiVersion"]
+    namespace = manifest["metadata"].get("namespace")
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"/{'apis' if '/' in version else 'api'}/{version}{within}/{PLURALS[manifest['kind']]}"
+
+
+@contextmanager
+def served(database: Database, *, system: bool = False, ring_size: int = RING) -> Iterator[Served]:
+    """`system`: schedule, bind and run pods too."""
+    listening = listen("127.0.0.1", 0)
+    url = address(listening)
+    started: list[Server] = []
+    ended: list[Exception | None] = []
+    with ExitStack() as stack:
+        wake: Callable[[], None] = lambda: None  # noqa: E731
+        if system:
+            ids = itertools.count(1)
+            whole = embedded(
+                database,
+                owner="test",
+                clock=system_clock,
+                new_id=lambda: f"test-{next(ids):04}",
+                node_agent=True,
+            )
+            stack.callback(whole.close)
+            loop = looping(whole.step, clock=system_clock, name="system", failed=lambda error: ended.append(error))
+            wake = stack.enter_context(loop).wake
+
+        def run() -> None:
+            ended.append(
+                serve(
+                    database,
+                    listening,
+                    clock=system_clock,
+                    actor="api/test",
+                    zonal_upgrade=True,
+                    committed=wake,
+                    ring_size=ring_size,
+                    started=started.append,
+                )
+            )
+
+        thread = threading.Thread(target=run, name="server", daemon=True)
+        thread.start()
+        http = stack.enter_context(httpx.Client(base_url=url, timeout=WAIT_SECONDS))
+        configuration = client.Configuration(host=url)
+        kubernetes = stack.enter_context(client.ApiClient(configuration))
+        try:
+            # Connections wait in the socket until the server accepts them.
+            assert http.get("/readyz").text == "ok"
+            yield Served(url, database, http, kubernetes, started[0], ended)
+        finally:
+            started[0].should_exit = True
+            thread.join(WAIT_SECONDS)
+            listening.close()
+            assert not thread.is_alive(), "the server does not end"
+    assert ended == [None]

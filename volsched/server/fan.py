@@ -1,0 +1,133 @@
+"""Watches are the log's tail: one reader per process folds it, and all watchers read what it has found.
+
+`Tail` is a loop as any other (`step`), and runs in a thread because it asks the database. `Fan` lives in the event
+loop. It keeps the last changes of every kind in a ring, and a watcher is nothing but a position in it: whoever
+falls out of the ring is cut off, and costs nobody else anything.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from volsched.core.fold import State
+from volsched.events.streams import KIND_OF_NOUN
+from volsched.server.changes import Change, changes_of
+from volsched.store.database import Database
+from volsched.store.errors import ArchivedError
+from volsched.store.loading import load_world
+from volsched.store.log import tail
+
+CHUNK = 2_000
+RING = 8_192
+"""Changes that are kept per kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a reader has found, up to a position."""
+
+    position: int
+    changes: tuple[Change, ...] = ()
+    anew: bool = False
+    """The reader has begun anew: what was between is not known."""
+
+
+@dataclass(slots=True)
+class Tail:
+    database: Database
+    publish: Callable[[Batch], None]
+    position: int = -1
+    _states: dict[str, State] = field(default_factory=dict)
+
+    def step(self, now: int) -> int:  # noqa: ARG002 - a loop's; the log is read whenever it is asked
+        """Read on; answers how many events were new."""
+        if self.position < 0:
+            return self._begin()
+        try:
+            with self.database.read() as connection:
+                events = tail(connection, after=self.position, limit=CHUNK)
+        except ArchivedError:
+            # We slept too long, and what we have missed is no longer there.
+            return self._begin()
+        if not events:
+            return 0
+        changes = tuple(changes_of(events, self._states))
+        self.position = events[-1].position
+        self.publish(Batch(self.position, changes))
+        return len(events)
+
+    def _begin(self) -> int:
+        with self.database.read() as connection:
+            world = load_world(connection)
+        self.position, self._states = world.position, world.states
+        self.publish(Batch(self.position, anew=True))
+        return 1
+
+
+@dataclass(slots=True)
+class Ring:
+    """The last changes of one kind: all that came after `floor`."""
+
+    floor: int = 0
+    size: int = RING
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there is more, and then replaced by another."""
+    _changes: list[Change] = field(default_factory=list)
+
+    def add(self, changes: list[Change]) -> None:
+        self._changes += changes
+        surplus = len(self._changes) - self.size
+        # Trimmed seldom, by a good part at a time.
+        if surplus > self.size // 4:
+            self.floor = self._changes[surplus - 1].position
+            del self._changes[:surplus]
+        self.tell()
+
+    def begin(self, floor: int) -> None:
+        self.floor = floor
+        self._changes.clear()
+        self.tell()
+
+    def tell(self) -> None:
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def since(self, position: int) -> list[Change] | None:
+        """What came after a position; None where some of it is not here any more."""
+        if position < self.floor:
+            return None
+        return self._changes[bisect_right(self._changes, position, key=lambda it: it.position) :]
+
+
+@dataclass(slots=True)
+class Fan:
+    position: int = -1
+    """Up to where everything is known; -1: nothing is."""
+    stopping: bool = False
+    watchers: int = 0
+    cut_off: int = 0
+    """How many watchers could not keep up."""
+    ring_size: int = RING
+    rings: dict[str, Ring] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rings = {noun: Ring(size=self.ring_size) for noun in KIND_OF_NOUN}
+
+    def receive(self, batch: Batch) -> None:
+        self.position = batch.position
+        if batch.anew:
+            for ring in self.rings.values():
+                ring.begin(batch.position)
+            return
+        by_noun: dict[str, list[Change]] = {}
+        for change in batch.changes:
+            by_noun.setdefault(change.noun, []).append(change)
+        for noun, changes in by_noun.items():
+            self.rings[noun].add(changes)
+
+    def stop(self) -> None:
+        """Let all watchers end."""
+        self.stopping = True
+        for ring in self.rings.values():
+            ring.tell()

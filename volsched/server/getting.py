@@ -1,0 +1,177 @@
+"""Requests that read: get, list and watch."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from volsched.insight.cells import Item
+from volsched.insight.described import as_manifest
+from volsched.server import tables
+from volsched.server.answers import Answer
+from volsched.server.changes import ADDED, BOOKMARK, Change, Scope, event_line
+from volsched.server.negotiation import PLAIN, Form, Wanted
+from volsched.server.paths import Target
+from volsched.server.queries import Listing, Query, Watching, least_version, listing, token, watching
+from volsched.server.reading import Page, read_changes, read_one, read_page
+from volsched.server.resources import Resource
+from volsched.server.services import Services
+from volsched.server.statuses import ApiError, expired
+from volsched.server.watch_response import DEFAULT_SECONDS, MOST_SECONDS, Watch
+from volsched.store.log import read_head
+
+MOST_WATCHERS = 5_000
+CATCH_UP_TRIES = 3
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+async def get_object(services: Services, target: Target, query: Query, wanted: Wanted) -> Answer:
+    least, now = least_version(query), services.clock()
+    item = await services.read(read_one, services.database, target, least=least, now=now)
+    manifest = as_manifest(target.resource.noun, item.key, item.state)
+    match wanted.form:
+        case Form.TABLE:
+            version = {"resourceVersion": manifest["metadata"]["resourceVersion"]}
+            row = tables.row(target.resource, item, manifest, _include(query), wanted)
+            return Answer(tables.table(target.resource, [row], version, wanted))
+        case Form.METADATA:
+            return Answer(tables.partial(manifest, wanted))
+        case _:
+            return Answer(manifest)
+
+
+async def list_objects(services: Services, target: Target, query: Query, wanted: Wanted) -> Answer:
+    asked = listing(query, target.resource)
+    include = _include(query)
+    found = await services.read(read_page, services.database, target, asked, now=services.clock())
+    # Thousands of objects take a while to be made JSON, and others wait in the loop.
+    return Answer(await services.read(_listed, target.resource, found, wanted, include))
+
+
+def _listed(resource: Resource, found: Page, wanted: Wanted, include: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"resourceVersion": str(found.position)}
+    if found.more:
+        metadata["continue"] = token(found.position, found.items[-1].key)
+    items = [(item, as_manifest(resource.noun, item.key, item.state)) for item in found.items]
+    match wanted.form:
+        case Form.TABLE:
+            rows = [tables.row(resource, item, manifest, include, wanted) for item, manifest in items]
+            return tables.table(resource, rows, metadata, wanted)
+        case Form.METADATA_LIST | Form.METADATA:
+            return tables.partial_list((manifest for _, manifest in items), metadata, wanted)
+        case _:
+            return tables.object_list(resource, (manifest for _, manifest in items), metadata)
+
+
+async def watch_objects(services: Services, target: Target, query: Query, wanted: Wanted) -> Watch:
+    """A watch that is ready to go; ApiError 410 where what it asks for is not to be had any more, or never was."""
+    asked = watching(query, target.resource)
+    if services.fan.watchers >= MOST_WATCHERS:
+        raise ApiError(429, f"{MOST_WATCHERS} watches are open already; try again later")
+    shown = _spelling(target.resource, wanted, _include(query), services.clock)
+    scope = Scope(target.namespace, asked.selection)
+    first: list[bytes] = []
+    if asked.position is None or asked.send_initial:
+        position = await _send_initial(services, target, asked, shown, first)
+    else:
+        position = await _send_missed(services, target, asked.position, scope, shown, first)
+
+    def told(change: Change) -> bytes:
+        type_ = scope.type_for(change)
+        return b"" if type_ is None else shown(type_, change)
+
+    return Watch(
+        fan=services.fan,
+        noun=target.resource.noun,
+        position=position,
+        shown=told,
+        first=b"".join(first),
+        seconds=min(asked.timeout_seconds or DEFAULT_SECONDS, MOST_SECONDS),
+        bookmark=(lambda at: _bookmark(target.resource, at)) if asked.bookmarks else None,
+    )
+
+
+Spelling = Callable[[str, Change], bytes]
+
+
+async def _send_initial(
+    services: Services, target: Target, asked: Watching, shown: Spelling, first: list[bytes]
+) -> int:
+    """What is there now, as if it had just been added; answers the position of that."""
+    everything = Listing(selection=asked.selection, position=asked.position)
+    found = await services.read(read_page, services.database, target, everything, now=services.clock())
+    for item in found.items:
+        first.append(shown(ADDED, _as_change(target.resource, item)))
+    if asked.send_initial and asked.bookmarks:
+        end = _bookmark(target.resource, found.position)
+        end["metadata"]["annotations"] = {INITIAL_EVENTS_END: "true"}
+        first.append(event_line(BOOKMARK, end))
+    return found.position
+
+
+def _as_change(resource: Resource, item: Item) -> Change:
+    state: Any = item.state
+    return Change(state.rv, resource.noun, item.key, None, state)
+
+
+async def _send_missed(
+    services: Services, target: Target, position: int, scope: Scope, shown: Spelling, first: list[bytes]
+) -> int:
+    """What came after the version that the client has; answers up to where."""
+    head = await services.read(_head, services)
+    if position > head:
+        raise expired(
+            f"resourceVersion {position} is from the future: the log ends at {head}. It is that of another "
+            "store, or this one was restored from a backup; list again"
+        )
+    ring, fan = services.fan.rings[target.resource.noun], services.fan
+    for _ in range(CATCH_UP_TRIES):
+        if position >= ring.floor:
+            return position
+        missed = await services.read(
+            read_changes, services.database, target.resource.noun, after=position, until=fan.position
+        )
+        for change in missed:
+            type_ = scope.type_for(change)
+            if type_ is not None:
+                first.append(shown(type_, change))
+        position = max(position, fan.position if not missed else missed[-1].position)
+    raise expired(f"resourceVersion {position} is too old; list again")
+
+
+def _head(services: Services) -> int:
+    with services.database.read() as connection:
+        return read_head(connection).position
+
+
+def _bookmark(resource: Resource, position: int) -> dict[str, Any]:
+    return {
+        "kind": resource.kind.name,
+        "apiVersion": resource.kind.api_version,
+        "metadata": {"resourceVersion": str(position), "creationTimestamp": None},
+    }
+
+
+def _spelling(resource: Resource, wanted: Wanted, include: str, clock: Callable[[], int]) -> Spelling:
+    """How this watcher wants its changes written. Whole objects are written once for all of them."""
+    if wanted == PLAIN:
+        return lambda type_, change: change.line(type_)
+    if wanted.form is not Form.TABLE:
+        return lambda type_, change: event_line(type_, tables.partial(change.shown(type_)[1], wanted))
+    begun = False
+
+    def as_table(type_: str, change: Change) -> bytes:
+        nonlocal begun
+        state, manifest = change.shown(type_)
+        row = tables.row(resource, Item(change.key, state, clock()), manifest, include, wanted)
+        version: Mapping[str, Any] = {"resourceVersion": str(change.position)}
+        table = tables.table(resource, [row], version, wanted, head=not begun)
+        begun = True
+        return event_line(type_, table)
+
+    return as_table
+
+
+def _include(query: Query) -> str:
+    given = query.get("includeObject") or "Metadata"
+    if given not in tables.INCLUDES:
+        raise ApiError(400, f'includeObject: Unsupported value: "{given[:80]}"; use {", ".join(tables.INCLUDES)}')
+    return given

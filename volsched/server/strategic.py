@@ -1,0 +1,125 @@
+"""Strategic merge patches: merge patches whose lists are merged by a key, as `kubectl apply` sends them.
+
+Which lists have which key is Kubernetes' choice, field by field; all other lists are replaced whole.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from volsched.server.json_patch import PatchError
+from volsched.server.known_fields import fields_of, item_type
+
+PRIMITIVE = ""
+"""Instead of a key: the list is a set of plain values."""
+_CONTAINER = {"env": "name", "ports": "containerPort", "volumeMounts": "mountPath", "volumeDevices": "devicePath"}
+MERGE_KEYS: Mapping[str, Mapping[str, str]] = {
+    "V1ObjectMeta": {"ownerReferences": "uid", "finalizers": PRIMITIVE},
+    "V1PodSpec": {
+        "containers": "name",
+        "initContainers": "name",
+        "ephemeralContainers": "name",
+        "volumes": "name",
+        "imagePullSecrets": "name",
+        "hostAliases": "ip",
+        "topologySpreadConstraints": "topologyKey",
+        "resourceClaims": "name",
+        "schedulingGates": "name",
+    },
+    "V1Container": _CONTAINER,
+    "V1EphemeralContainer": _CONTAINER,
+    "V1PodStatus": {"conditions": "type", "podIPs": "ip", "hostIPs": "ip", "resourceClaimStatuses": "name"},
+    "V1NodeSpec": {"podCIDRs": PRIMITIVE},
+    "V1NodeStatus": {"conditions": "type", "addresses": "type"},
+    "V1PersistentVolumeClaimStatus": {"conditions": "type"},
+    "V1NamespaceStatus": {"conditions": "type"},
+    "V1StatefulSetStatus": {"conditions": "type"},
+    "V1CSINodeSpec": {"drivers": "name"},
+}
+"""Type → field → by what its items are told apart."""
+_DIRECTIVE = "$patch"
+_RETAIN = "$retainKeys"
+_ORDER = "$setElementOrder/"
+_DELETE = "$deleteFromPrimitiveList/"
+Json = Mapping[str, Any]
+
+
+def strategic_merged(target: Json, patch: Json, type_: str) -> dict[str, Any]:
+    """The target, of that type, with the patch applied. Neither is changed."""
+    directive = patch.get(_DIRECTIVE)
+    if directive not in (None, "merge", "replace", "delete"):
+        raise PatchError(f'{_DIRECTIVE}: "{directive}" is none of merge, replace, delete')
+    if directive is not None and directive != "merge":
+        return {} if directive == "delete" else _plain(patch)
+    retained = patch.get(_RETAIN)
+    result = {key: value for key, value in target.items() if not isinstance(retained, list) or key in retained}
+    types = fields_of(type_) or {}
+    keys = MERGE_KEYS.get(type_, {})
+    for name, value in patch.items():
+        if name.startswith("$"):
+            continue
+        below = types.get(name, item_type(type_) if type_.startswith("{") else "any")
+        if value is None or (isinstance(value, dict) and value.get(_DIRECTIVE) == "delete"):
+            result.pop(name, None)
+        elif isinstance(value, dict):
+            held = result.get(name)
+            result[name] = strategic_merged(held if isinstance(held, dict) else {}, value, below)
+        elif isinstance(value, list) and name in keys:
+            held = result.get(name)
+            result[name] = _merged_list(
+                held if isinstance(held, list) else [], value, keys[name], item_type(below)
+            )
+        else:
+            result[name] = _plain(value)
+    _apply_directives(result, patch, keys)
+    return result
+
+
+def _apply_directives(result: dict[str, Any], patch: Json, keys: Mapping[str, str]) -> None:
+    for name, value in patch.items():
+        if name.startswith(_DELETE) and isinstance(value, list):
+            field = name.removeprefix(_DELETE)
+            if isinstance(result.get(field), list):
+                result[field] = [item for item in result[field] if item not in value]
+    for name, value in patch.items():
+        field = name.removeprefix(_ORDER)
+        if name.startswith(_ORDER) and isinstance(value, list) and isinstance(result.get(field), list):
+            key = keys.get(field, PRIMITIVE)
+            order = [_identity(item, key) for item in value]
+            # What the patch does not name stays behind what it does, in the order it had.
+            result[field].sort(
+                key=lambda item: order.index(found) if (found := _identity(item, key)) in order else len(order)
+            )
+
+
+def _merged_list(held: list[Any], patch: list[Any], key: str, type_: str) -> list[Any]:
+    if key == PRIMITIVE:
+        return [*held, *(item for item in _plain(patch) if item not in held)]
+    result = list(held)
+    for item in patch:
+        if not isinstance(item, dict):
+            raise PatchError(f"an item of a list that is merged by {key} is not a mapping")
+        directive = item.get(_DIRECTIVE)
+        if directive == "replace" and key not in item:
+            return [_plain(it) for it in patch if it is not item]
+        if item.get(key) is None:
+            raise PatchError(f"an item of a list that is merged by {key} does not say its {key}")
+        place = next((at for at, it in enumerate(result) if _identity(it, key) == item[key]), None)
+        if directive == "delete":
+            if place is not None:
+                del result[place]
+        elif place is None:
+            result.append(strategic_merged({}, item, type_))
+        else:
+            result[place] = strategic_merged(result[place], item, type_)
+    return result
+
+
+def _identity(item: Any, key: str) -> Any:
+    return item.get(key) if key and isinstance(item, dict) else item
+
+
+def _plain(value: Any) -> Any:
+    """Without directives, which would otherwise be stored as fields."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if not key.startswith("$") and item is not None}
+    return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,174 @@
+"""Requests that write, as commands for the one writer. What is allowed is said by `core.objects` alone.
+
+A command's decide is a pure function of the object as it is under the log's lock, so a patch is applied to what it
+then finds and needs no second try. What it found and did is noted, for the answer.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from volsched.cluster.local import versioned
+from volsched.cluster.rules import bind_pod
+from volsched.core.applying import refuse_unknown_claim
+from volsched.core.binding.seen import metadata, spec
+from volsched.core.decision import Decision, States
+from volsched.core.fold import ObjectState, State
+from volsched.core.objects import NotFoundError, create_object, delete_object, update_object
+from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
+from volsched.events.envelope import NewEvent
+from volsched.events.patch import merged
+from volsched.events.streams import stream_of
+from volsched.model.workloads import Node
+from volsched.server.paths import Target
+from volsched.store.batch import load_states
+from volsched.store.commands import Command, Done
+from volsched.store.database import Database
+from volsched.store.loading import load_nodes
+from volsched.store.timelines import lives
+
+Manifest = dict[str, Any]
+Decided = tuple[NewEvent | None, tuple[NewEvent, ...]]
+"""The event of the object itself, if it changes, and what is written beside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """On whose behalf, and when (RFC 3339)."""
+
+    actor: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    manifest: Manifest
+    """The object as the write left it; one that is gone, as it was last."""
+    gone: bool = False
+
+
+class Write:
+    """A command about one object, and the answer to it."""
+
+    def __init__(
+        self,
+        target: Target,
+        who: Who,
+        decide: Callable[[State | None], Decided],
+        *,
+        beside: tuple[str, ...] = (),
+    ) -> None:
+        self._stream = stream_of(target.resource.kind.name, target.key)
+        self._decide = decide
+        self._found: State | None = None
+        self._event: NewEvent | None = None
+        self.command = Command(actor=who.actor, streams=(self._stream, *beside), decide=self._decided)
+
+    def _decided(self, states: States) -> Decision:
+        self._found = states.get(self._stream)
+        self._event, others = self._decide(self._found)
+        return Decision(events=() if self._event is None else (self._event, *others))
+
+    def written(self, done: Done) -> Written:
+        """After the commit. The object's event is the command's first."""
+        return self._answer(done.position - done.events + 1)
+
+    def tried(self, database: Database) -> Written:
+        """What it would come to; nothing is written."""
+        with database.read() as connection:
+            states, _ = load_states(database, connection, self.command.streams)
+        self._decided(states)
+        return self._answer(None)
+
+    def _answer(self, position: int | None) -> Written:
+        living = self._found if isinstance(self._found, ObjectState) else None
+        before = living.manifest if living is not None else None
+        if self._event is None:
+            assert living is not None
+            return Written(versioned(living))
+        gone = self._event.type.endswith("Deleted")
+        after = before if gone else merged(before or {}, self._event.data["patch"])
+        rv = position if position is not None else living.rv if before is not None and living is not None else None
+        told = {**metadata(after or {}), **({} if rv is None else {"resourceVersion": str(rv)})}
+        if gone:
+            # It may be this very write that took the last of them off.
+            told.pop("finalizers", None)
+        return Written({**(after or {}), "metadata": told}, gone)
+
+
+def creating(target: Target, manifest: Manifest, who: Who, *, uid: str, seen: "Seen") -> Write:
+    kind = target.resource.kind
+    beside = admission_streams(kind.name, target.key, uid)
+
+    def decide(state: State | None) -> Decided:
+        if not seen.claim_known:
+            refuse_unknown_claim(kind, manifest)
+        event = create_object(state, kind, manifest, uid=uid, now=who.now)
+        if seen.nodes is None:
+            return event, ()
+        _, (event, *notices) = admit(event, seen.nodes, now=who.now)
+        return event, tuple(notices)
+
+    return Write(target, who, decide, beside=beside)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What has to be looked up before an object is made."""
+
+    nodes: Collection[Node] | None
+    """Those that a volume's zone labels may mean; None: nothing is made of them."""
+    claim_known: bool
+
+
+def look_up(database: Database, target: Target, manifest: Manifest, *, zonal_upgrade: bool) -> Seen:
+    kind = target.resource.kind.name
+    ref = spec(manifest).get("claimRef") if kind == "PersistentVolume" else None
+    uid = ref.get("uid") if isinstance(ref, dict) else None
+    asks = zonal_upgrade and asks_for_nodes(kind, manifest)
+    if not uid and not asks:
+        return Seen(None, claim_known=True)
+    with database.read() as connection:
+        known = True
+        if uid and isinstance(ref, dict):
+            # Lived once is enough: a provisioner whose claim was deleted meanwhile must still be able to save its
+            # volume, or nobody would ever delete the storage behind it.
+            claim = stream_of("PersistentVolumeClaim", f"{ref.get('namespace')}/{ref.get('name')}")
+            known = any(life.uid == uid for life in lives(connection, claim))
+        return Seen(load_nodes(connection) if asks else None, known)
+
+
+def updating(target: Target, manifest: Manifest, who: Who, *, status: bool) -> Write:
+    kind = target.resource.kind
+    return Write(target, who, lambda state: (update_object(state, kind, manifest, status=status), ()))
+
+
+def patching(target: Target, change: Callable[[Manifest], Manifest], who: Who, *, status: bool) -> Write:
+    """`change` makes the object that is wanted of the one that is there, shown with its version."""
+    kind = target.resource.kind
+
+    def decide(state: State | None) -> Decided:
+        if not isinstance(state, ObjectState) or state.manifest is None:
+            raise NotFoundError(f'{kind.name} "{target.key}" not found')
+        return update_object(state, kind, change(versioned(state)), status=status), ()
+
+    return Write(target, who, decide)
+
+
+def deleting(target: Target, who: Who, *, uid: str | None = None, version: str | None = None) -> Write:
+    kind, key = target.resource.kind, target.key
+    return Write(
+        target, who, lambda state: (delete_object(state, kind, key, now=who.now, uid=uid, rv=version), ())
+    )
+
+
+def binding(target: Target, node: str, who: Who, *, uid: str | None) -> Write:
+    """Assign a pod; without a uid, whichever pod has the name."""
+    key = target.key
+
+    def decide(state: State | None) -> Decided:
+        manifest = state.manifest if isinstance(state, ObjectState) else None
+        own = metadata(manifest or {}).get("uid", "")
+        return bind_pod(state, key, uid=uid or own, node=node), ()
+
+    return Write(target, who, decide)
