@@ -5,6 +5,7 @@
 
 import os
 import shutil
+import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from volsched.store.migrations import migrate
 from volsched.store.scratch import administer
 
 ENGINES = ("sqlite", "postgres")
+# A shell that starts us in the background has Ctrl-C ignored by us and by every process that we start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
@@ -91,7 +94,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server = request.getfixturevalue("postgres_server")
     template = request.getfixturevalue("migrated_template")
     name = f"test_{uuid4().hex[:12]}"
-    administer(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    administer(server, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
     yield _named(server, name)
     administer(server, f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -99,6 +102,16 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def database(url: str) -> Iterator[Database]:
     opened = open_database(url)
+    unsynced(opened)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
+    """An empty store on SQLite alone, for what does not depend on the engine."""
+    shutil.copyfile(migrated_file, tmp_path / "store.db")
+    opened = open_database(f"sqlite:///{tmp_path / 'store.db'}")
     unsynced(opened)
     yield opened
     opened.close()

@@ -176,11 +176,13 @@ def pod(
     on: str = "",
     phase: str = "Pending",
     volumes: list[dict[str, Any]] | None = None,
+    labels: dict[str, str] | None = None,
+    **more: Any,
 ) -> Pod:
-    """A pod that mounts these claims by name; `volumes` adds entries as written."""
+    """A pod that mounts these claims by name; `volumes` and other fields of its spec as written."""
     entries = [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": c}} for i, c in enumerate(claims)]
-    spec: dict[str, Any] = {"volumes": entries + (volumes or [])}
+    spec: dict[str, Any] = {"volumes": entries + (volumes or []), **more}
     if on:
         spec["nodeName"] = on
-    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}"}
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "labels": labels or {}}
     return read("Pod", {"metadata": metadata, "spec": spec, "status": {"phase": phase}})

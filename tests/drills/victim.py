@@ -15,7 +15,7 @@ from tests.engine.clusters import LOCAL, Manifest, claim, node, pod, volume
 from tests.stack.work import create
 from volsched.cluster.port import Cluster
 from volsched.engine.clock import MILLISECOND, SECOND
-from volsched.engine.scheduler import TIMEOUT_SECONDS
+from volsched.engine.scheduling.planning import TIMEOUT_SECONDS
 from volsched.engine.system import System, embedded
 from volsched.faults import arm_from
 from volsched.store.database import Database, open_database

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import select
 
 from volsched.cluster.local import LocalCluster
+from volsched.core.binding.saga import PREBIND
 from volsched.engine.clock import SECOND
 from volsched.engine.system import System, embedded
 from volsched.store import tables
@@ -71,12 +72,15 @@ def pod(name: str, *claims: str, annotations: dict[str, str] | None = None) -> M
 class Stepped:
     """A system, its cluster and a clock that only the test moves."""
 
-    def __init__(self, database: Database, objects: Iterable[Manifest] = (), *, owner: str = "test") -> None:
+    def __init__(
+        self, database: Database, objects: Iterable[Manifest] = (), *, owner: str = "test", **parts: Any
+    ) -> None:
+        """`parts` says what takes part besides the usual (`embedded`)."""
         self.database = database
         self.now = START
         ids = itertools.count(1)
         self.system: System = embedded(
-            database, owner=owner, clock=lambda: self.now, new_id=lambda: f"{owner}-{next(ids):04}"
+            database, owner=owner, clock=lambda: self.now, new_id=lambda: f"{owner}-{next(ids):04}", **parts
         )
         self.create(*objects)
 
@@ -92,6 +96,12 @@ class Stepped:
     def step(self, *, after: int = 0) -> int:
         self.now += after
         return self.system.step(self.now)
+
+    def plan_and_write(self) -> None:
+        """The scheduler plans and one batch is written; nobody else moves yet."""
+        self.system.catch_up(self.now)
+        self.system.scheduler.step(self.now)
+        self.system.executor.step(PREBIND, self.now)
 
     def until(self, condition: Callable[[], bool], *, steps: int = 200) -> None:
         """Step a tenth of a second at a time until the condition holds."""

@@ -43,8 +43,7 @@ def take(stepped: Stepped, name: str) -> None:
 
 
 def plan_and_write_small(stepped: Stepped) -> None:
-    system = stepped.system
-    system.step(stepped.now)
+    stepped.plan_and_write()
     written = stepped.cluster.get("PersistentVolume", "n1-small") or {}
     untouched = stepped.cluster.get("PersistentVolume", "n1-large") or {}
     assert written["spec"]["claimRef"]["name"] == "small"

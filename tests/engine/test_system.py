@@ -149,7 +149,7 @@ def test_with_retain_what_was_written_stays_as_the_reference_leaves_it(database:
     stepped.settle()
     stepped.system.executor.batch = 1
     stepped.create(pod("db", "small", "large", annotations={"volsched.io/on-failure": "retain"}))
-    stepped.step()
+    stepped.plan_and_write()
     taken = dict(stepped.cluster.get("PersistentVolume", "b") or {})
     stepped.cluster.update("PersistentVolume", {**taken, "metadata": {**taken["metadata"], "labels": {"x": "y"}}})
     stepped.until(lambda: any(not row.open for row in stepped.bindings()))

@@ -99,3 +99,32 @@ def test_the_same_capacity_is_not_promised_twice(database: Database) -> None:
     follow(first)
     assert set(first.system.scheduler.waiting()) <= {"default/a", "default/b"}
     assert len(first.bindings()) == 1
+
+
+def neighbour(name: str, host: str, *, repels: bool) -> dict[str, Any]:
+    """A pod for one node, which may keep its like out of its zone."""
+    made = pod(name)
+    made["metadata"]["labels"] = {"app": "db"}
+    made["spec"]["nodeSelector"] = {"kubernetes.io/hostname": host}
+    if repels:
+        term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        made["spec"]["affinity"] = {"podAntiAffinity": required}
+    return made
+
+
+@pytest.mark.parametrize(("first_repels", "second_repels"), [(True, True), (True, False), (False, True)])
+def test_two_nodes_of_one_zone_do_not_get_pods_that_repel_each_other(
+    sqlite: Database, first_repels: bool, second_repels: bool
+) -> None:
+    """They touch no object in common, and not even the same node."""
+    objects = [node("node-0", zone="a"), node("node-1", zone="a")]
+    objects += [neighbour("a", "node-0", repels=first_repels), neighbour("b", "node-1", repels=second_repels)]
+    first = Stepped(sqlite, objects, owner="one")
+    second = Stepped(sqlite, owner="two")
+    for stepped, other in ((first, "pod/default/b"), (second, "pod/default/a")):
+        changed = stepped.system.world.catch_up()
+        stepped.system.picture.update(changed)
+        stepped.system.scheduler.update([stream for stream in changed if stream != other], stepped.now)
+    interleaved(first, second)
+    assert [(row.pod, row.node) for row in first.bindings()] == [("default/b", "node-1")]

@@ -441,3 +441,15 @@ def test_claim_templates_of_a_stateful_set_have_names_of_their_own() -> None:
 def test_node_selectors_are_judged_as_the_api_does(kind: str, path: str, term: Any, expected: str | None) -> None:
     found = verdict(kind, (path, term))
     assert found == [] if expected is None else (len(found) == 1 and expected in found[0])
+
+
+@pytest.mark.parametrize("when", ["whenDeleted", "whenScaled"])
+@pytest.mark.parametrize(
+    ("policy", "said"), [("Delete", "claims of a set are kept"), ("Keep", "not one of Retain")]
+)
+def test_claims_of_a_set_are_only_retained(when: str, policy: str, said: str) -> None:
+    path = "spec/persistentVolumeClaimRetentionPolicy"
+    problem = only_problem("StatefulSet", (path, {when: policy}))
+    assert f'spec.persistentVolumeClaimRetentionPolicy.{when}: "{policy}" is ' in problem
+    assert said in problem
+    assert verdict("StatefulSet", (path, {when: "Retain"})) == []

@@ -16,12 +16,15 @@ from volsched.core.binding.seen import metadata
 from volsched.core.decision import NOTHING, Decision, States
 from volsched.core.fold import ObjectState, State
 from volsched.core.objects import ObjectError, create_object, delete_object, update_object
+from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
 from volsched.events.envelope import NewEvent
 from volsched.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key, stream_of
 from volsched.model.kinds import KINDS
+from volsched.model.workloads import Node
 from volsched.store.commands import Command, Done
 from volsched.store.database import Database
 from volsched.store.errors import ArchivedError
+from volsched.store.loading import load_nodes
 from volsched.store.log import read_head, tail
 from volsched.store.rows import VIEWS, object_state
 
@@ -37,6 +40,7 @@ class LocalCluster:
     now_text: Callable[[], str]
     """The time now, as RFC 3339."""
     actor: str = "cluster"
+    disable_zonal_upgrade: bool = False
 
     @property
     def capabilities(self) -> Capabilities:
@@ -68,9 +72,21 @@ class LocalCluster:
 
     def create(self, kind: str, manifest: Manifest) -> Manifest:
         uid, now = self.new_uid(), self.now_text()
-        return self._write(
-            kind, manifest, lambda state: create_object(state, KINDS[kind], manifest, uid=uid, now=now)
-        )
+        key = key_of(kind, manifest)
+        stream = stream_of(kind, key)
+        nodes: list[Node] = []
+        upgrades = not self.disable_zonal_upgrade and asks_for_nodes(kind, manifest)
+        beside = admission_streams(kind, key, uid) if upgrades else ()
+        if upgrades:
+            with self.database.read() as connection:
+                nodes = load_nodes(connection)
+
+        def decide(states: States) -> Decision:
+            event = create_object(states.get(stream), KINDS[kind], manifest, uid=uid, now=now)
+            return Decision(events=admit(event, nodes, now=now)[1] if upgrades else (event,))
+
+        self._carry_out(Command(actor=self.actor, streams=(stream, *beside), decide=decide))
+        return self.get(kind, key) or manifest
 
     def update(self, kind: str, manifest: Manifest, *, status: bool = False) -> Manifest:
         # Whoever comes through this port is a controller: people's manifests come in through `apply`.
@@ -120,8 +136,11 @@ class LocalCluster:
             event = decide(states.get(stream))
             return NOTHING if event is None else Decision(events=(event,))
 
+        self._carry_out(Command(actor=self.actor, streams=(stream,), decide=decided))
+
+    def _carry_out(self, command: Command) -> None:
         try:
-            self.append(Command(actor=self.actor, streams=(stream,), decide=decided))
+            self.append(command)
         except ObjectError as error:
             raise refused(error) from error
 

@@ -10,6 +10,7 @@ from typing import Any
 from volsched.cluster.port import Manifest, Refusal, RefusedError
 from volsched.core.binding.seen import annotations, metadata, spec, status
 from volsched.core.fold import ObjectState, State
+from volsched.core.node.statuses import has_started
 from volsched.core.objects import (
     AlreadyExistsError,
     InvalidError,
@@ -52,7 +53,7 @@ def unassign_pod(state: State | None, key: str, *, uid: str, reason: str, now: s
     node = spec(pod).get("nodeName")
     if not node:
         raise StaleError(f'Pod "{key}" is not assigned to a node')
-    if any(_has_started(container) for container in status(pod).get("containerStatuses", ())):
+    if has_started(pod):
         raise StaleError(f'Pod "{key}" has started on node "{node}" and cannot be unassigned; delete it instead')
     known = [name for name in str(annotations(pod).get(REJECTED_NODES, "")).split(",") if name and name != node]
     condition = {
@@ -84,8 +85,3 @@ def _changed(key: str, patch: dict[str, Any]) -> NewEvent:
 
 def _newest(nodes: Iterable[str]) -> list[str]:
     return list(nodes)[-MOST_REJECTED:]
-
-
-def _has_started(container: Manifest) -> bool:
-    state = container.get("state") or {}
-    return "running" in state or "terminated" in state or bool(container.get("lastState"))

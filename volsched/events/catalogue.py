@@ -28,6 +28,8 @@ class Change(StrEnum):
     MOVE_LEG = "move-leg"
     ATTEMPT = "attempt"
     REPEAT = "repeat"
+    NOTE = "note"
+    """Nothing: it says what a person did beside the log."""
 
 
 class Payload(BaseModel):
@@ -82,6 +84,8 @@ class Plan(Payload):
     """None where all claims of the pod are bound already: there is only the pod to be bound."""
     deadline: int | None = None
     on_failure: Literal["rollback", "retain"] = "rollback"
+    repels: bool = False
+    """The pod keeps others away from its domain: who decided without knowing of it must decide again."""
 
 
 class BindingMove(Payload):
@@ -112,6 +116,13 @@ class Attempt(Payload):
 
 class Repeat(Payload):
     decided_at: int
+
+
+class Note(Payload):
+    effect: str
+    """Key of the effect that a person dealt with."""
+    done: Literal["retried", "cancelled"]
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +158,7 @@ CATALOGUE = {
         EventType("BindingPlanned", BINDING, Change.PLAN, Plan),
         EventType("BindingMoved", BINDING, Change.MOVE_BINDING, BindingMove),
         EventType("LegMoved", BINDING, Change.MOVE_LEG, LegMove),
+        EventType("EffectNoted", BINDING, Change.NOTE, Note),
         EventType("AttemptMade", ATTEMPT, Change.ATTEMPT, Attempt),
         EventType("AttemptRepeated", ATTEMPT, Change.REPEAT, Repeat),
     )

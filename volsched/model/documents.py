@@ -56,6 +56,23 @@ def read_documents(data: bytes, *, source: str) -> list[Document]:
     return documents
 
 
+def read_json(data: bytes, *, source: str, nulls: bool = False) -> Any:
+    """The one value of an input that must be JSON; raises as `read_documents` does.
+
+    `nulls` leaves them where they are: in a patch, null removes a field.
+    """
+    try:
+        values = list(_json_values(_text(data), nulls=nulls))
+        if len(values) != 1:
+            raise UnfitError(f"the input holds {len(values)} JSON values; send one")
+    except json.JSONDecodeError as error:
+        defect = UnfitError(f"this is not JSON (line {error.lineno}, column {error.colno}: {error.msg})").defect
+        raise ManifestError([Problem(Place(source), "", defect)], unreadable=True) from None
+    except UnfitError as error:
+        raise ManifestError([Problem(Place(source), "", error.defect)], unreadable=True) from None
+    return values[0]
+
+
 def null_items(value: Any) -> list[Path]:
     """The places of nulls in lists."""
     return list(_null_places(value)) if _holds_null(value) else []
@@ -133,10 +150,10 @@ def _flow_values(text: str, json_error: json.JSONDecodeError) -> Iterator[Any]:
 # --- JSON -----------------------------------------------------------------------------------------------
 
 
-def _json_values(text: str) -> Iterator[Any]:
+def _json_values(text: str, *, nulls: bool = False) -> Iterator[Any]:
     """JSON values one after the other, as kubectl reads them."""
     decoder = json.JSONDecoder(
-        object_pairs_hook=_json_mapping,
+        object_pairs_hook=_checked_mapping if nulls else _json_mapping,
         parse_int=whole_number,
         parse_float=real_number,
         parse_constant=real_number,
@@ -161,11 +178,16 @@ def _blank_end(text: str, start: int) -> int:
     return blank.end() if blank else start
 
 
-def _json_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _checked_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         twice = shown(_first_repeated(pairs))
         raise UnfitError(f"the key {twice} stands twice in one mapping; remove one of the two")
+    return mapping
+
+
+def _json_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = _checked_mapping(pairs)
     if None in mapping.values():
         return {key: value for key, value in pairs if value is not None}
     return mapping

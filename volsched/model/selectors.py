@@ -133,13 +133,18 @@ def node_term_matches(term: NodeTerm, labels: Labels, *, name: str | None) -> bo
         return False
     if node_term_problem(term) is not None:
         return False
-    if not all(_requirement_holds(requirement, labels) for requirement in term.match_expressions):
-        return False
+    for requirement in term.match_expressions:
+        if not _requirement_holds(requirement, labels):
+            return False
     return name is None or all(_field_holds(requirement, name) for requirement in term.match_fields)
 
 
 def node_selector_matches(selector: NodeSelector, labels: Labels, *, name: str | None) -> bool:
-    return any(node_term_matches(term, labels, name=name) for term in selector.node_selector_terms)
+    # A loop, here and above: `any` over a generator costs as much again as the one term that most selectors have.
+    for term in selector.node_selector_terms:  # noqa: SIM110
+        if node_term_matches(term, labels, name=name):
+            return True
+    return False
 
 
 def _requirement_holds(requirement: Requirement, labels: Labels) -> bool:

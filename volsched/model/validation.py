@@ -4,9 +4,17 @@ from collections.abc import Callable, Iterator
 
 from volsched.model.kinds import Kind, Manifest, Object
 from volsched.model.meta import Metadata
-from volsched.model.names import dns_label_problem, dns_subdomain_problem
+from volsched.model.names import dns_label_problem, dns_subdomain_problem, qualified_name_problem
 from volsched.model.problems import Defect, Path, shown
-from volsched.model.storage import Claim, CSINode, StorageCapacity, StorageClass, Volume, VolumeAttachment
+from volsched.model.storage import (
+    Claim,
+    CSIDriver,
+    CSINode,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeAttachment,
+)
 from volsched.model.validation_parts import annotation_defects, label_defects, named
 from volsched.model.validation_storage import (
     attachment_defects,
@@ -67,4 +75,7 @@ def _name_rule(value: Object) -> Callable[[str], str | None]:
     if isinstance(value, Event):
         # Recorders derive an event's name from its object's, so a long one outgrows the rule.
         return lambda _: None
+    if isinstance(value, CSIDriver) and "/" in value.name:
+        # A driver is found by the provisioner that classes name, and those of volsched itself have a '/'.
+        return qualified_name_problem
     return dns_label_problem if isinstance(value, Namespace) else dns_subdomain_problem

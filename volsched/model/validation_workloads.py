@@ -253,6 +253,19 @@ def stateful_set_defects(stateful_set: StatefulSet) -> Iterator[Defect]:
     names = [str(mapping_at(template, "metadata").get("name", "")) for template in stateful_set.claim_templates]
     base: Path = (*_SPEC, "volumeClaimTemplates")
     yield from unique(names, lambda index: (*base, index, "metadata", "name"), what="name")
+    yield from _retention_defects(stateful_set)
+
+
+def _retention_defects(stateful_set: StatefulSet) -> Iterator[Defect]:
+    """Claims hold data, and volsched never deletes those of a set; whoever counts on it must know before."""
+    policies = {"whenDeleted": stateful_set.claims_when_deleted, "whenScaled": stateful_set.claims_when_scaled}
+    for name, policy in policies.items():
+        path: Path = (*_SPEC, "persistentVolumeClaimRetentionPolicy", name)
+        if policy == "Delete":
+            message = "is not supported: the claims of a set are kept; write Retain, and delete claims by hand"
+            yield Defect(path, message, shown(policy))
+        elif policy:
+            yield from one_of(path, policy, ("Retain",))
 
 
 def _pod_template_defects(stateful_set: StatefulSet) -> Iterator[Defect]:

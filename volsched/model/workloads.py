@@ -184,6 +184,9 @@ class StatefulSet:
     selector: Annotated[LabelSelector | None, at("spec", "selector")] = None
     pod_template: Annotated[Mapping[str, Any], at("spec", "template")] = field(default_factory=dict)
     claim_templates: Annotated[tuple[Mapping[str, Any], ...], at("spec", "volumeClaimTemplates")] = ()
+    service_name: Annotated[str, at("spec", "serviceName")] = ""
+    claims_when_deleted: Annotated[str, at("spec", "persistentVolumeClaimRetentionPolicy", "whenDeleted")] = ""
+    claims_when_scaled: Annotated[str, at("spec", "persistentVolumeClaimRetentionPolicy", "whenScaled")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,11 +118,11 @@ UNDER_WAY = {
 }  # fmt: skip
 TABLES: Mapping[Phase, Mapping[str, str]] = {
     Phase.PREBINDING: OUTCOMES | UNDER_WAY | {
-        "advance":                     ".       >w      >w      >w      >x      >x      >x      >x",
-        "advance, claim bound":        ".       B>w     B>w     >w      >x      >x      >x      >x",
+        "advance":                     ".       >w      >w      >w>c!   >x      >x      >x      >x",
+        "advance, claim bound":        ".       B>w>c!  B>w>c!  >w>c!   >x      >x      >x      >x",
         "advance, claim gone":         ALWAYS_FAILS,
-        "advance, retaining":          ".       >w      >w      >w      >x      >x      >x      >x",
-        "advance, lanes off":          ".       >w      >w      >w      >x      >x      >x      >x",
+        "advance, retaining":          ".       >w      >w      >w>c!   >x      >x      >x      >x",
+        "advance, lanes off":          ".       >w      >w      >w>c!   >x      >x      >x      >x",
     },
     Phase.WAITING: OUTCOMES | UNDER_WAY | {
         "advance":                     ".       .       .       >c!     >x      >x      >x      >x",

@@ -282,7 +282,7 @@ class World:
         self._writes += 1
         if self._writes == self.crash_after_writes:
             raise CrashError
-        return manifest
+        return held_claim(manifest) if kind == CLAIM else held_volume(manifest)
 
     # --- looking ----------------------------------------------------------------------------------------
 

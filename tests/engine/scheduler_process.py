@@ -1,0 +1,55 @@
+"""A process that only schedules, for tests that run several on one store.
+
+Usage: python -m tests.engine.scheduler_process URL NUMBER OF
+The NUMBERth of so many schedulers. It plans until it is told something on its input, then prints how many pods it
+has planned and how many times it decided.
+"""
+
+import select
+import sys
+from uuid import uuid4
+
+from sqlalchemy import func
+from sqlalchemy import select as query
+
+from tests.conftest import unsynced
+from volsched.core.queue.queue import Queue
+from volsched.core.queue.shares import Share
+from volsched.engine.clock import system_clock
+from volsched.engine.scheduling.picture import Picture
+from volsched.engine.scheduling.scheduler import Scheduler
+from volsched.engine.world import World
+from volsched.store import tables
+from volsched.store.database import open_database
+
+IDLE_SECONDS = 0.01
+
+
+def main(url: str, number: int, of: int) -> None:
+    database = open_database(url)
+    unsynced(database)
+    world = World(database)
+    picture = Picture(world)
+    owner = f"scheduler/{number}"
+    scheduler = Scheduler(database, picture, owner, lambda: uuid4().hex, queue=Queue(Share(number, of)))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    tried = 0
+    while True:
+        now = system_clock()
+        changed = world.catch_up()
+        picture.update(changed)
+        scheduler.update(changed, now)
+        done = scheduler.step(now)
+        tried += done
+        if not done and select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
+            break
+    events = tables.events
+    planned = query(func.count()).where(events.c.type == "BindingPlanned", events.c.actor == owner)
+    with database.read() as connection:
+        print(connection.execute(planned).scalar_one(), tried, flush=True)
+    database.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

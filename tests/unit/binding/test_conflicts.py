@@ -1,0 +1,87 @@
+"""Which event of another writer makes a plan worthless, and which does not."""
+
+from typing import Any
+
+import pytest
+
+from volsched.core.binding.conflicts import outdated
+from volsched.core.binding.planning import Plan, PlannedLeg
+from volsched.events.envelope import Event, canonical
+from volsched.model.meta import SELECTED_NODE
+
+LEG = PlannedLeg(claim="db/data", claim_uid="u1", volume="disk", rv="1")
+BOUND = PlannedLeg(claim="db/log", claim_uid="u2", volume="log", rv="", bound=True)
+
+
+def plan_of(**fields: Any) -> Plan:
+    legs = (LEG, BOUND)
+    return Plan(binding="b1", pod="db/a", pod_uid="u", node="n1", legs=legs, decided_at=1, deadline=2, **fields)
+
+
+PLAIN, MINDS = plan_of(), plan_of(minds=True)
+ALONE = plan_of(exclusive=frozenset({"db/log"}))
+
+
+def event(stream: str, type_: str, data: dict[str, Any], binding: str | None = None) -> Event:
+    return Event(
+        position=2, stream=stream, version=1, type=type_, schema=1, at=0, actor="other", cause=None,
+        binding=binding, data=canonical(data), hash=b"",
+    )  # fmt: skip
+
+
+def patched(stream: str, type_: str, binding: str | None = None, **patch: Any) -> Event:
+    return event(stream, type_, {"patch": patch}, binding)
+
+
+def claim_ref(name: str) -> dict[str, Any]:
+    return {"spec": {"claimRef": {"namespace": "db", "name": name}}}
+
+
+def planned(claim: str, **more: Any) -> Event:
+    return event("binding/b2", "BindingPlanned", {"legs": [{"claim": claim, "claim_uid": "u", "rv": ""}], **more})
+
+
+@pytest.mark.parametrize(
+    ("plan", "happened", "void"),
+    [
+        # The node itself.
+        (PLAIN, patched("node/n1", "NodeChanged", metadata={"labels": {"a": "b"}}), True),
+        (PLAIN, patched("node/n1", "NodeChanged", status={"allocatable": {"cpu": "1"}}), True),
+        (PLAIN, patched("node/n1", "NodeChanged", status={"conditions": []}), False),
+        (PLAIN, patched("node/n1", "NodeChanged", status={"conditions": [], "volumesInUse": ["x"]}), False),
+        (PLAIN, patched("node/n2", "NodeChanged", spec={"taints": []}), False),
+        (PLAIN, event("node/n1", "NodeDeleted", {}), True),
+        (PLAIN, patched("pod/db/b", "PodAssumed", "b2", spec={"nodeName": "n1"}), True),
+        (PLAIN, patched("pod/db/b", "PodAssumed", "b2", spec={"nodeName": "n2"}), False),
+        (PLAIN, patched("pod/db/b", "PodChanged", "b2", spec={"nodeName": "n1"}), False),
+        (PLAIN, patched("pod/db/b", "PodCreated", spec={"nodeName": "n1"}), True),
+        # Its claims.
+        (PLAIN, patched("volume/other", "VolumeChanged", **claim_ref("data")), True),
+        (PLAIN, patched("volume/other", "VolumeCreated", **claim_ref("data")), True),
+        (PLAIN, patched("volume/other", "VolumeChanged", **claim_ref("else")), False),
+        (PLAIN, patched("volume/other", "VolumeChanged", status={"phase": "Bound"}), False),
+        (PLAIN, patched("claim/db/data", "ClaimChanged", metadata={"annotations": {SELECTED_NODE: "n2"}}), True),
+        (PLAIN, patched("claim/db/data", "ClaimChanged", metadata={"labels": {"a": "b"}}), False),
+        (PLAIN, patched("claim/db/else", "ClaimChanged", metadata={"annotations": {SELECTED_NODE: "n2"}}), False),
+        (PLAIN, planned("db/log"), False),
+        (ALONE, planned("db/log"), True),
+        (ALONE, planned("db/log2"), False),
+        # Those that keep away, and those to be near to.
+        (PLAIN, planned("db/else", repels=True), True),
+        (PLAIN, patched("pod/db/b", "PodChanged", metadata={"labels": {"app": "x"}}), False),
+        (MINDS, patched("pod/db/b", "PodAssumed", "b2", spec={"nodeName": "n2"}), True),
+        (MINDS, event("pod/db/b", "PodFreed", {"binding": "b2"}, "b2"), True),
+        (MINDS, event("pod/db/b", "PodDeleted", {}), True),
+        (MINDS, patched("pod/db/b", "PodCreated", spec={"nodeName": "n2"}), True),
+        (MINDS, patched("pod/db/b", "PodCreated", metadata={"labels": {"app": "x"}}, spec={}), False),
+        (MINDS, patched("pod/db/b", "PodChanged", metadata={"labels": {"app": "x"}}), True),
+        (MINDS, patched("pod/db/b", "PodChanged", metadata={"deletionTimestamp": "now"}), True),
+        (MINDS, patched("pod/db/b", "PodChanged", status={"phase": "Running"}), False),
+        (MINDS, patched("pod/db/b", "PodChanged", status={"phase": "Failed"}), True),
+        (MINDS, patched("pod/db/b", "PodChanged", status={"conditions": []}), False),
+        (MINDS, patched("node/n2", "NodeChanged", metadata={"labels": {"zone": "b"}}), True),
+        (MINDS, patched("node/n2", "NodeChanged", status={"conditions": []}), False),
+    ],
+)
+def test_what_makes_a_plan_worthless(plan: Plan, happened: Event, void: bool) -> None:
+    assert (outdated(plan)(happened) is not None) is void
