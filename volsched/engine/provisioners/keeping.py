@@ -6,6 +6,7 @@ name as a label, and objects without it are not touched.
 """
 
 import hashlib
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -27,6 +28,8 @@ from volsched.model.storage import Claim
 from volsched.store.commands import Command, Done, LeaseProof, Seen
 from volsched.store.database import Database
 from volsched.store.transaction import execute
+
+_log = logging.getLogger(__name__)
 
 DRIVER_NAME = "csi.storage.k8s.io/drivername"
 NAMESPACE = "default"
@@ -239,10 +242,11 @@ def _asking_for(names: Collection[str]) -> Callable[[Event], str | None]:
 
 
 def _is_discarded(storage: Storage, name: str) -> bool:
-    """What cannot be looked at is not certain to be unused, and must not stop anybody."""
+    """What cannot be looked at is not certain to be unused, and must not stop anybody; it is told."""
     try:
         return storage.discard(name)
-    except Exception:
+    except Exception as error:
+        _log.warning("storage %s has no volume and could not be looked at, so it is kept: %s", name, error)
         return False
 
 

@@ -1,6 +1,7 @@
 """What a part has to look at: at once and in the order it came, or not before a time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -20,8 +21,18 @@ class Agenda:
         self._soon.pop(key, None)
         self._later.pop(key, None)
 
-    def take(self, now: int, limit: int) -> list[str]:
-        """The next keys to look at; whoever cannot finish with one adds it again."""
+    @contextmanager
+    def batch(self, now: int, limit: int) -> Iterator[list[str]]:
+        """The next keys to look at. If that breaks, nobody knows what was committed; the log does, and all of them
+        are looked at again."""
+        taken = self._take(now, limit)
+        try:
+            yield taken
+        except Exception:
+            self.add(taken)
+            raise
+
+    def _take(self, now: int, limit: int) -> list[str]:
         if self._later:
             for key in [key for key, due in self._later.items() if due <= now]:
                 del self._later[key]

@@ -44,16 +44,9 @@ class EphemeralClaims:
                 self._agenda.add(self._pods[stream])
 
     def step(self, now: int) -> int:
-        batch = self._agenda.take(now, BATCH)
-        if not batch:
-            return 0
-        try:
-            self._carry_out([it for stream in batch for it in self._commands(stream, now)], now)
-        except Exception:
-            # Nobody knows what was committed. The log does: all of these pods are looked at again.
-            self._agenda.add(batch)
-            raise
-        return len(batch)
+        with self._agenda.batch(now, BATCH) as pods:
+            self._carry_out([it for stream in pods for it in self._commands(stream, now)], now)
+        return len(pods)
 
     def next_due(self) -> int | None:
         return self._agenda.next_due()

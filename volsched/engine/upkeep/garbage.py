@@ -48,15 +48,9 @@ class GarbageCollector:
                 self._look(stream)
 
     def step(self, now: int) -> int:
-        batch = self._agenda.take(now, BATCH)
-        if not batch:
-            return 0
-        try:
-            execute(self.database, list(self._commands(batch, now)), now=now)
-        except Exception:
-            self._agenda.add(batch)
-            raise
-        return len(batch)
+        with self._agenda.batch(now, BATCH) as owned:
+            execute(self.database, list(self._commands(owned, now)), now=now)
+        return len(owned)
 
     def next_due(self) -> int | None:
         return self._agenda.next_due()

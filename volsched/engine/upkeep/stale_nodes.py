@@ -65,19 +65,13 @@ class StaleNodes:
         self._started = True
 
     def step(self, now: int) -> int:
-        batch = self._agenda.take(now, BATCH)
-        if not batch:
-            return 0
-        try:
-            wanted = dict(self._commands(self._due(batch, now), now))
+        with self._agenda.batch(now, BATCH) as claims:
+            wanted = dict(self._commands(self._due(claims, now), now)) if claims else {}
             outcomes = execute(self.database, list(wanted.values()), now=now)
-        except Exception:
-            self._agenda.add(batch)
-            raise
         # The claim has changed since it was read: nothing else would bring it back here while its node lives.
         late = (StaleError, ConflictError)
         self._agenda.add(it for it, outcome in zip(wanted, outcomes, strict=True) if isinstance(outcome, late))
-        return len(batch)
+        return len(claims)
 
     def next_due(self) -> int | None:
         return self._agenda.next_due()

@@ -63,16 +63,9 @@ class StatefulSets:
                 self._agenda.add((self._watched[stream],))
 
     def step(self, now: int) -> int:
-        batch = self._agenda.take(now, BATCH)
-        if not batch:
-            return 0
-        try:
-            self._carry_out([it for stream in batch for it in self._wanted(stream, now)], now)
-        except Exception:
-            # Nobody knows what was committed. The log does: all of these sets are looked at again.
-            self._agenda.add(batch)
-            raise
-        return len(batch)
+        with self._agenda.batch(now, BATCH) as sets:
+            self._carry_out([it for stream in sets for it in self._wanted(stream, now)], now)
+        return len(sets)
 
     def next_due(self) -> int | None:
         return self._agenda.next_due()

@@ -4,7 +4,7 @@ Whatever comes in through `apply` or the cluster's port is converted when it is 
 This finds the rest, and says what is wrong with labels that cannot be converted.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from volsched.core.binding.seen import manifest_of
@@ -46,22 +46,9 @@ class ZonalUpgrader:
                     self._nodes.pop(stream, None)
 
     def step(self, now: int) -> int:
-        taken = self._agenda.take(now, BATCH)
-        batch = [stream for stream in taken if not is_settled(stream, self.world.states)]
-        if not batch:
-            return len(taken)
-        nodes = [labelled_node(manifest_of(self.world.states, stream) or {}) for stream in self._nodes]
-        wanted: list[tuple[ZonalUpgrade, Command]] = []
-        for stream in batch:
-            upgrade, events = convert(stream, self.world.states, nodes, now=rfc3339(now))
-            if events:
-                streams = (stream, *(event.stream for event in events))
-                wanted.append((upgrade, self._command(stream, streams, nodes, now)))
-        try:
+        with self._agenda.batch(now, BATCH) as taken:
+            wanted = list(self._wanted(taken, now))
             outcomes = execute(self.database, [command for _, command in wanted], now=now)
-        except Exception:
-            self._agenda.add(batch)
-            raise
         for (upgrade, _), outcome in zip(wanted, outcomes, strict=True):
             if isinstance(outcome, Done) and outcome.events:
                 self.report.count(upgrade)
@@ -69,6 +56,18 @@ class ZonalUpgrader:
 
     def next_due(self) -> int | None:
         return self._agenda.next_due()
+
+    def _wanted(self, volumes: Iterable[str], now: int) -> Iterator[tuple[ZonalUpgrade, Command]]:
+        unsettled = [stream for stream in volumes if not is_settled(stream, self.world.states)]
+        if not unsettled:
+            # Nodes are walked for those only that may be converted.
+            return
+        nodes = [labelled_node(manifest_of(self.world.states, stream) or {}) for stream in self._nodes]
+        for stream in unsettled:
+            upgrade, events = convert(stream, self.world.states, nodes, now=rfc3339(now))
+            if events:
+                streams = (stream, *(event.stream for event in events))
+                yield upgrade, self._command(stream, streams, nodes, now)
 
     def _command(self, stream: str, streams: Iterable[str], nodes: Collection[Node], now: int) -> Command:
         """Decided on the volume as it is then: that its phase has changed since must not leave it unconverted."""
