@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench drills lock clean
+.PHONY: help setup demo test lint bench drills soak rolling image lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -39,8 +39,19 @@ bench: $(READY)  ## what our work costs, as ratios to baselines measured in the 
 	$(BIN)/volsched bench restart
 	$(BIN)/volsched bench audit
 
-drills: $(READY)  ## crashes by the ten thousand: SEEDS=1..250 chooses how many
+soak: $(READY)  ## pods come and go for MINUTES=60, half of it embedded, half on the stack; no process may grow
+	$(BIN)/python -m tests.soak --on sqlite --minutes $$(( $(or $(MINUTES),60) / 2 ))
+	$(BIN)/python -m tests.soak --on stack --minutes $$(( $(or $(MINUTES),60) / 2 ))
+
+drills: $(READY)  ## the long drills: SIM=1..10000 simulated runs, SEEDS=1..250 of stepped crashes
+	$(BIN)/volsched drill run sim --seeds $(or $(SIM),1..10000) --keep drill-failures
 	VOLSCHED_DRILL_SEEDS=$(or $(SEEDS),1..250) $(BIN)/python -m pytest -n auto tests/drills
+
+rolling: $(READY)  ## every service of a stack restarted under load: what was lost, what was doubled
+	$(BIN)/python -m tests.stack.rolling
+
+image: $(READY)  ## the Dockerfile's own install commands in a clean directory, without Docker
+	$(BIN)/python -m tests.stack.image_steps
 
 lock: $(READY)  ## write requirements.lock anew (newest versions that pyproject.toml allows)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

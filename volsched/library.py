@@ -19,21 +19,20 @@ from typing import Any, Self
 from uuid import uuid4
 
 from volsched.core.objects import ObjectError
-from volsched.engine.clock import Clock, system_clock
+from volsched.engine.clock import SECOND, Clock, system_clock
 from volsched.engine.provisioners.built_in import built_in
 from volsched.engine.provisioners.protocol import Provisioner
 from volsched.engine.runner import run_until_idle
 from volsched.engine.submitting import Submitter, Target, Verb
 from volsched.engine.system import Bell, Role, System, embedded
 from volsched.engine.upkeep.choice import Upkeep
+from volsched.engine.upkeep.expiry import Keep
 from volsched.events.kind_names import Named, kind_called
 from volsched.events.streams import KIND_OF_NOUN
-from volsched.insight.described import as_manifest
-from volsched.insight.explain import explain_pod
-from volsched.insight.explain_past import past_of
 from volsched.insight.history import history
+from volsched.insight.shown import as_manifest
+from volsched.insight.sights import Sight, explained
 from volsched.model.manifests import load_manifests
-from volsched.model.workloads import Pod
 from volsched.settings import Settings, configuration, database_url, read_settings
 from volsched.store.audit_log import window
 from volsched.store.database import Database
@@ -184,21 +183,17 @@ class Engine:
             # The controller's lease: while this program does other things, another may lead.
             self._system.close()
 
-    def explain(self, pod: str) -> dict[str, Any]:
+    def explain(self, pod: str, *, node: str | None = None) -> dict[str, Any]:
         """Why a pod (`namespace/name`) can or cannot be placed now, what would help, and its last attempt.
 
-        LookupError where there is no such pod.
+        What `volsched explain pod -o json` tells; `node` asks about one node. LookupError where there is no such
+        pod or node.
         """
         key = _named("pod", pod)[1]
         system = self._new_system() if self._system is None else self._system
         system.catch_up(self._clock())
-        wanted = system.picture.index.snapshot.pods.get(key)
-        if not isinstance(wanted, Pod):
-            raise LookupError(f'there is no pod "{key}"')
-        with self._database.read() as connection:
-            past = past_of(connection, wanted)
-        binding = system.picture.planned.get(key)
-        return {"past": past, **explain_pod(system.picture.index, wanted, binding=binding)}
+        seen = Sight(system.picture.index, self._database, system.picture)
+        return explained(seen, key, node=node, now=self._clock())
 
     def history(self, ref: str) -> list[dict[str, Any]]:
         """Everything that happened to `KIND/KEY`, such as `pv/disk-7` or `pod/shop/db-0`, the oldest first.
@@ -262,7 +257,7 @@ def whole_system(
         if provisioners is None
         else provisioners
     )
-    return embedded(
+    system = embedded(
         database,
         owner=uuid4().hex[:SHORT_ID],
         clock=clock,
@@ -272,9 +267,16 @@ def whole_system(
         node_agent=node_agent,
         configuration=configuration(config),
         share=settings.scheduler_share,
+        keep=Keep(
+            notices=int(settings.event_ttl_seconds * SECOND),
+            commands=int(settings.command_ttl_seconds * SECOND),
+            done=int(settings.done_ttl_seconds * SECOND),
+        ),
         bell=bell,
         roles=roles,
     )
+    system.executor.lease = int(settings.lease_seconds * SECOND)
+    return system
 
 
 def _named(kind: str, key: str) -> tuple[Named, str]:

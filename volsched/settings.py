@@ -7,24 +7,41 @@
 | `VOLSCHED_CONFIG` | none: profile `volsched` as it is | the scheduler's configuration; `--config` overrides |
 | `VOLSCHED_SCHEDULER_SHARE` | 1/1 | `2/4`: this is the second of four schedulers, and begins with its own pods |
 | `VOLSCHED_LEASE_SECONDS` | 30 | how long a worker may take for a batch before another takes it over |
+| `VOLSCHED_EVENT_TTL_SECONDS` | 86400 | how long Kubernetes events (`kubectl get events`) are kept |
+| `VOLSCHED_COMMAND_TTL_SECONDS` | 604800 | how long the result of an idempotent request is kept |
+| `VOLSCHED_DONE_TTL_SECONDS` | 2592000 | how long the finished work of ended bindings is kept |
 | `VOLSCHED_HOST_PATH_ROOT` | none: no directories are made | where `volsched.io/host-path` makes its volumes |
 | `VOLSCHED_DISABLE_ZONAL_UPGRADE` | false | zone and region labels of volumes are not made their node affinity |
+| `VOLSCHED_HEARTBEAT_FILE` | none | a file that is touched when a step went well; health checks look at its age |
+| `VOLSCHED_INSTANCE` | the machine's name | what this process is called where several are alike |
+| `VOLSCHED_TLS_CERT_FILE`, `VOLSCHED_TLS_KEY_FILE` | none: plain http, on loopback | the API's proof of itself |
+| `VOLSCHED_CLIENT_CA_FILE` | none: tokens only | whose client certificates the API believes |
+| `VOLSCHED_REQUESTS_PER_SECOND` | 1000 | of one client of the API; 0 is no limit |
+| `VOLSCHED_MOST_WATCHES` | 5000 | watches that may be open at a time |
+| `VOLSCHED_MOST_BODY_BYTES` | 3145728 | of a request; the extender takes up to 64 MiB |
+| `VOLSCHED_HEADER_SECONDS`, `VOLSCHED_BODY_SECONDS` | 10, 30 | how long a client may take to send them |
+| `VOLSCHED_KEEP_ALIVE_SECONDS` | 75 | how long a connection stays open between two requests |
+
+Any of them may lie in a file instead, `VOLSCHED_DATABASE_URL_FILE=/run/secrets/database_url`: an environment is
+seen by too many.
 """
 
 import os
+import socket
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from volsched.core.configuration import Configuration, ConfigurationError, configure
-from volsched.core.plugins.plugin import Plugin
 from volsched.core.queue.shares import ALL, Share, read_share
-from volsched.model.documents import read_documents
-from volsched.model.problems import ManifestError
+from volsched.model.problems import ConfigurationError, ManifestError
+
+if TYPE_CHECKING:
+    from volsched.core.configuration import Configuration
+    from volsched.core.plugins.plugin import Plugin
 
 PLUGINS = "volsched.plugins"
 """The group of entry points under which others offer plugins: name = a callable that makes the plugin."""
@@ -58,8 +75,47 @@ class Settings(BaseSettings):
     config: Path | None = None
     scheduler_share: Annotated[Share, NoDecode, BeforeValidator(_share)] = ALL
     lease_seconds: float = Field(default=30, gt=0)
+    event_ttl_seconds: float = Field(default=86_400, gt=0)
+    command_ttl_seconds: float = Field(default=7 * 86_400, gt=0)
+    done_ttl_seconds: float = Field(default=30 * 86_400, gt=0)
+    requests_per_second: float = Field(default=1_000, ge=0)
+    most_watches: int = Field(default=5_000, ge=1)
+    most_body_bytes: int = Field(default=3 * 2**20, ge=1)
+    header_seconds: float = Field(default=10, gt=0)
+    body_seconds: float = Field(default=30, gt=0)
+    keep_alive_seconds: float = Field(default=75, gt=0)
     disable_zonal_upgrade: bool = False
     host_path_root: Annotated[Path, AfterValidator(_absolute)] | None = None
+    heartbeat_file: Path | None = None
+    instance: str = Field(default_factory=socket.gethostname)
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    client_ca_file: Path | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_files(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return given | _in_files(set(cls.model_fields), set(given))
+
+
+def _in_files(names: set[str], given: set[str]) -> dict[str, str]:
+    """What `VOLSCHED_…_FILE` variables name, read; a newline at the end is the editor's."""
+    found, problems = dict[str, str](), list[str]()
+    for name in sorted(names):
+        variable = f"VOLSCHED_{name.upper()}_FILE"
+        path = os.environ.get(variable)
+        if not path:
+            continue
+        if name in given:
+            problems.append(f"{variable}: VOLSCHED_{name.upper()} is set too; unset one of them")
+            continue
+        try:
+            found[name] = Path(path).read_text().removesuffix("\n")
+        except OSError as error:
+            problems.append(f"{variable}: {path} cannot be read ({error.strerror}); check path and permissions")
+    if problems:
+        raise ConfigurationError(problems)
+    return found
 
 
 def read_settings() -> Settings:
@@ -78,11 +134,15 @@ def database_url(given: str | None) -> str:
     return given if "://" in given else f"sqlite:///{given}"
 
 
-def configuration(given: Path | None = None) -> Configuration:
+def configuration(given: Path | None = None) -> "Configuration":
     """What the scheduler is to do: the file that `--config` names, else the settings', else nothing special.
 
     Raises ConfigurationError with every mistake in the file.
     """
+    # Here and not above: most who read settings decide nothing, and need neither rules nor YAML.
+    from volsched.core.configuration import Configuration, configure
+    from volsched.model.documents import read_documents
+
     path = given or read_settings().config
     if path is None:
         return Configuration()
@@ -102,7 +162,7 @@ def configuration(given: Path | None = None) -> Configuration:
         raise ConfigurationError([f"{path}: {problem}" for problem in error.problems]) from None
 
 
-def installed_plugin(name: str) -> Plugin | None:
+def installed_plugin(name: str) -> "Plugin | None":
     """The plugin that an installed distribution offers under the name. Only what is asked for is imported."""
     offers = list(entry_points(group=PLUGINS, name=name))
     if not offers:

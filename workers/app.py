@@ -10,7 +10,8 @@ from typing import Any
 from celery import Celery, platforms, signals
 from kombu import Queue
 
-from volsched.engine.bell import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, wake_up_name
+from volsched.engine.bell import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, own_canary, wake_up_name
+from volsched.engine.clock import skew_from
 from volsched.faults import ArmingError, arm_from
 from volsched.settings import Settings
 from workers import process
@@ -22,6 +23,9 @@ SOFT_SHUTDOWN_SECONDS = 20.0
 TASK_SECONDS = 300
 """A worker process that hangs for so long is replaced; its leases have run out long before."""
 
+OWN_CANARY = own_canary(Settings().instance)
+_QUEUES = (*WAKE_UPS, OWN_CANARY)
+
 app = Celery("volsched", broker=Settings().redis_url, include=["workers.tasks"])
 app.conf.update(
     accept_content=["json"],
@@ -32,8 +36,10 @@ app.conf.update(
     # back, by then without meaning.
     task_acks_late=False,
     task_time_limit=TASK_SECONDS,
-    task_queues=[Queue(wake_up_name(what)) for what in WAKE_UPS],
-    task_routes={wake_up_name(what): {"queue": wake_up_name(what)} for what in WAKE_UPS},
+    # Each with a key of its own: without, Celery gives all of them the same, and every sweep would be put into
+    # every queue, also into those of workers that are long gone.
+    task_queues=[Queue(wake_up_name(what), routing_key=wake_up_name(what)) for what in _QUEUES],
+    task_routes={wake_up_name(what): {"queue": wake_up_name(what)} for what in _QUEUES},
     task_default_queue=wake_up_name(SWEEP),
     worker_prefetch_multiplier=1,
     worker_soft_shutdown_timeout=SOFT_SHUTDOWN_SECONDS,
@@ -43,7 +49,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     broker_transport_options={"socket_timeout": 10, "socket_connect_timeout": 5, "socket_keepalive": True},
-    beat_scheduler="celery.beat:Scheduler",
+    beat_scheduler="workers.beat:PatientBeat",
     beat_max_loop_interval=SWEEP_EVERY_SECONDS,
     beat_schedule={
         what: {
@@ -62,6 +68,8 @@ def _on_worker_init(sender: Any, **_: Any) -> None:
         raise SystemExit("VOLSCHED_REDIS_URL is not set: without Redis, workers run inside volsched itself")
     try:
         arm_from(os.environ)
+        # Before the fork: its processes inherit it.
+        skew_from(os.environ)
     except ArmingError as error:
         raise SystemExit(str(error)) from None
     # Workers need not know of each other, and with these on they have been seen to stop consuming for good after

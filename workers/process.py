@@ -5,16 +5,19 @@ Made when the process starts. A store that does not answer then is tried again w
 
 from dataclasses import dataclass
 from mmap import mmap
+from pathlib import Path
 from uuid import uuid4
 
 from volsched.engine.bell import RedisBell
 from volsched.engine.clock import SECOND, system_clock
 from volsched.engine.executor import Executor
+from volsched.engine.heartbeat import Heartbeat
 from volsched.engine.recovery import recover
 from volsched.engine.sweep import Sweep
 from volsched.engine.system import local_executor
 from volsched.settings import Settings
 from volsched.store.database import Database
+from volsched.store.log import read_head
 from volsched.store.opening import open_store
 
 
@@ -25,6 +28,13 @@ class Hands:
     executor: Executor
     sweep: Sweep
     bell: RedisBell
+    heartbeat_file: Path | None
+
+    def answer_health(self, now: int) -> None:
+        with self.database.read() as connection:
+            read_head(connection)
+        # One of its own for every answer: the health check waits for this beat, however soon after the last.
+        Heartbeat(self.heartbeat_file).beat(now)
 
     def recover(self, now: int) -> None:
         """Once in the life of a worker; later, while another worker is at it."""
@@ -56,7 +66,7 @@ def close() -> None:
 
 def _made() -> Hands:
     settings, owner = Settings(), new_id()
-    database = open_store(settings.database_url)
+    database = open_store(settings.database_url, name="volsched worker")
     return Hands(
         owner=owner,
         database=database,
@@ -69,6 +79,7 @@ def _made() -> Hands:
         ),
         sweep=Sweep(database, f"sweep/{owner}"),
         bell=RedisBell(settings.redis_url or "", database, system_clock),
+        heartbeat_file=settings.heartbeat_file,
     )
 
 

@@ -8,7 +8,7 @@ from volsched.engine.bell import CANARY, SWEEP, WAIT_FOR_BOUND, wake_up_name
 from volsched.engine.clock import MILLISECOND, system_clock
 from volsched.store.errors import StoreError
 from volsched.store.leases import acquire
-from workers.app import app
+from workers.app import OWN_CANARY, app
 from workers.process import Hands, hands, new_id
 
 ROUNDS = 20
@@ -59,6 +59,12 @@ def sweep() -> None:
 def canary() -> None:
     """Proof that wake-ups are carried out: the lease of this name then runs until the time of the last one."""
     _look(lambda it: acquire(it.database, name=CANARY, holder=CANARY, now=system_clock(), ttl=0))
+
+
+@app.task(name=wake_up_name(OWN_CANARY))
+def canary_of_this_worker() -> None:
+    """The health check beside this worker rings it, and looks at the file: this process has asked the store."""
+    _look(lambda it: it.answer_health(system_clock()))
 
 
 def _look(look: Callable[[Hands], object]) -> None:

@@ -1,6 +1,8 @@
 """`volsched bind claim`: a claim that waits for its first consumer, bound for a node that somebody names."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,7 +87,7 @@ def test_a_claim_to_be_provisioned_is_promised_to_the_node(run: Run, db: str, st
     held = stepped.cluster.get("PersistentVolumeClaim", "default/new") or {}
     assert held["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "node-1"
     again = bind(run, db, "new", "node-0")
-    assert (again.code, 'is promised to node "node-1" already' in again.err) == (1, True)
+    assert (again.code, 'is promised to node "node-1" already' in again.err) == (7, True)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,24 @@ def test_a_claim_that_is_bound_is_left_alone(run: Run, db: str, stepped: Stepped
     assert (ran.code, 'is bound to volume "disk-0" already' in ran.err) == (1, True)
 
 
+@pytest.mark.usefixtures("stepped")
+def test_a_claim_that_was_given_a_volume_is_not_given_another(run: Run, db: str) -> None:
+    bind(run, db, "data", "node-0")
+    again = bind(run, db, "data", "node-1")
+    assert (again.code, 'volume "disk-0" was given to claim "default/data" already' in again.err) == (7, True)
+
+
+def test_of_two_processes_that_bind_one_claim_at_once_one_wins(db: str, stepped: Stepped) -> None:
+    command = [sys.executable, "-m", "volsched", "bind", "claim", "data", "--db", db, "--node"]
+    both = [subprocess.Popen([*command, host], stderr=subprocess.PIPE, text=True) for host in ("node-0", "node-1")]
+    said = [process.communicate(timeout=60)[1] for process in both]
+    assert sorted(process.returncode for process in both) == [0, 7], said
+    assert any("was given to claim" in it for it in said), said
+    stepped.settle()
+    taken = [it for it in stepped.cluster.list("PersistentVolume").objects if "claimRef" in it["spec"]]
+    assert [it["metadata"]["name"] for it in taken] == [stepped.volume_of("data")]
+
+
 def test_a_claim_that_a_binding_has_is_left_to_it(run: Run, db: str, stepped: Stepped) -> None:
     stepped.create(pod("db", "data"))
     stepped.system.catch_up(stepped.now)
@@ -124,7 +144,7 @@ def test_a_claim_that_a_binding_has_is_left_to_it(run: Run, db: str, stepped: St
 
 
 def test_a_volume_that_was_planned_for_a_pod_meanwhile_is_not_taken(stepped: Stepped) -> None:
-    picture, choice = choose_now(stepped.database, "default/data", "node-0")
+    picture, choice = choose_now(stepped.database, "default/data", "node-0", now=stepped.now)
     stepped.create(claim("other", "5Gi"), pod("db", "other"))
     stepped.system.catch_up(stepped.now)
     stepped.system.scheduler.step(stepped.now)

@@ -53,7 +53,7 @@ def test_a_waiting_pod_shows_why(run: Run, db: str) -> None:
     assert section(ran.out, "Claims") == ["wide: Pending"]
     last, reason = section(ran.out, "Attempts")[:2]
     assert last.startswith("unschedulable, ")
-    assert reason == "2 nodes: node(s) didn't find available persistent volumes to bind"
+    assert reason == "2 nodes: node(s) didn't find available persistent volumes to bind (node-0, node-1)"
     assert "Bindings:     <none>" in ran.out
     assert "Scheduled " not in ran.out
 

@@ -32,8 +32,8 @@ def tamper(db: Path, statement: str) -> None:
 
 def test_migrate_makes_the_store_and_may_be_run_again(run: Run, tmp_path: Path) -> None:
     path = str(tmp_path / "new.db")
-    assert run("migrate", "--db", path).out == "the store is now at revision 0003\n"
-    assert run("migrate", "--db", path).out == "the store was already at revision 0003\n"
+    assert run("migrate", "--db", path).out == "the store is now at revision 0004\n"
+    assert run("migrate", "--db", path).out == "the store was already at revision 0004\n"
     assert "0 events in 0 streams verified" in run("verify", "--db", path).out
 
 
@@ -243,10 +243,10 @@ def test_a_newer_store_is_refused(run: Run, db: Path, words: list[str]) -> None:
     tamper(db, "UPDATE log_head SET min_reader = 9")
     ran = run(*words, "--db", str(db))
     assert (ran.code, "readers of format 9 or newer" in ran.err) == (1, True)
+    # Newer tables alone are no reason: two versions share a store during an upgrade (tests/store/test_upgrade.py).
     tamper(db, "UPDATE alembic_version SET version_num = '9999'")
-    ran = run(*words, "--db", str(db))
-    assert (ran.code, "revision 9999, which this program does not know" in ran.err) == (1, True)
-    assert run("migrate", "--db", str(db)).code == 1
+    ran = run("migrate", "--db", str(db))
+    assert (ran.code, "readers of format 9 or newer" in ran.err) == (1, True)
 
 
 def test_a_store_for_newer_writers_may_be_read_but_not_repaired(run: Run, db: Path) -> None:

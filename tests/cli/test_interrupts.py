@@ -8,18 +8,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pytest
-import typer
 import yaml
-from typer.testing import CliRunner
 
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.stack.processes import wait_until
 from volsched import Engine
-from volsched.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,33 +87,6 @@ def test_ctrl_c_ends_a_long_command_with_130_and_nothing_is_lost(run: Run, db: s
         assert binding == ["waiting"]
     assert run("verify", "--db", db).code == 0
     assert run("recover", "--dry-run", "--db", db).code == 0
-
-
-def test_the_shell_completes_kinds() -> None:
-    shell = {
-        "_VOLSCHED_COMPLETE": "complete_bash",
-        "COMP_WORDS": "volsched get persistentvolumec",
-        "COMP_CWORD": "2",
-    }
-    ran = CliRunner().invoke(app, [], prog_name="volsched", env=shell)
-    assert ran.stdout.split() == ["persistentvolumeclaims"]
-
-
-def commands(group: Any, path: tuple[str, ...] = ("volsched",)) -> Iterator[tuple[str, str]]:
-    """Every command, and the examples that it shows, or its group."""
-    for name, command in group.commands.items():
-        words = (*path, name)
-        if hasattr(command, "commands"):
-            yield from commands(command, words)
-        elif len(path) > 1 and command.epilog is None:
-            yield " ".join(path), group.epilog or ""
-        else:
-            yield " ".join(words), command.epilog or ""
-
-
-@pytest.mark.parametrize(("name", "examples"), sorted(set(commands(typer.main.get_command(app)))))
-def test_every_command_or_its_group_shows_an_example_of_itself(name: str, examples: str) -> None:
-    assert f"{name} " in f"{examples.replace('`', ' ')} ".replace("\n", " ")
 
 
 def test_data_is_on_stdout_and_without_colours_where_nobody_sees_them(db: str) -> None:

@@ -6,20 +6,28 @@ run counts is the crashes that really happened.
 """
 
 import itertools
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from sqlalchemy import select
+
 from tests.engine.clusters import LOCAL, START, claim, node, pod, volume
 from volsched import faults
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import Refusal, RefusedError
+from volsched.core.binding.phases import Phase
 from volsched.engine.clock import SECOND
+from volsched.engine.scheduling.reserving import Asked, NotToBeReservedError, Reserver, UnknownPodError
 from volsched.engine.system import System, embedded
 from volsched.insight.invariants import Violation, violations
 from volsched.model.meta import SELECTED_NODE
+from volsched.store import tables
+from volsched.store.commands import Command, Done
 from volsched.store.database import Database
+from volsched.store.transaction import execute
 from volsched.store.verify import verify
 
 MADE = {
@@ -118,8 +126,11 @@ class Run:
 
     def _interfere(self) -> None:
         """Somebody else does something, and may well be refused."""
-        deeds = (self._provision, self._provision, self._relabel, self._steal, self._use, self._delete)
-        with suppress(RefusedError):
+        deeds = (
+            self._provision, self._provision, self._relabel, self._steal, self._use, self._delete,
+            self._reserve, self._lease,
+        )  # fmt: skip
+        with suppress(RefusedError, NotToBeReservedError, UnknownPodError):
             self.rng.choice(deeds)()
 
     def _provision(self) -> None:
@@ -163,6 +174,36 @@ class Run:
         it = self._any("Pod")
         if not it["spec"].get("nodeName") and self.rng.random() < 0.3:
             self.cluster.delete("Pod", f"default/{it['metadata']['name']}")
+
+    def _reserve(self) -> None:
+        """Somebody holds volumes for a pod, for a while that is over before a run has come to rest."""
+        name = self._any("Pod")["metadata"]["name"]
+        asked = Asked(pod=f"default/{name}", seconds=self.rng.randint(1, 30))
+        self._reserver().reserve(asked, actor="somebody", now=self.now)
+
+    def _lease(self) -> None:
+        """Whoever holds something confirms it, renews it, or gives it up."""
+        bindings = tables.bindings
+        with self.database.read() as connection:
+            asked = select(bindings.c.id).where(bindings.c.state == Phase.RESERVED).order_by(bindings.c.id)
+            held = list(connection.execute(asked).scalars())
+        if held:
+            binding, reserver = self.rng.choice(held), self._reserver()
+            acts: tuple[Callable[[], None], ...] = (
+                lambda: reserver.confirm(binding, actor="somebody", now=self.now),
+                lambda: reserver.renew(binding, seconds=20, actor="somebody", now=self.now),
+                lambda: reserver.cancel(binding, reason="no longer needed", actor="somebody"),
+            )
+            self.rng.choice(acts)()
+
+    def _reserver(self) -> Reserver:
+        return Reserver(self.database, self._append, lambda: f"id-{next(self.ids):05}")
+
+    def _append(self, command: Command) -> Done:
+        (outcome,) = execute(self.database, [command], now=self.now)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def _any(self, kind: str) -> dict[str, Any]:
         """Refused, like anything else that cannot be done, where there is none."""

@@ -19,6 +19,7 @@ from volsched.engine.clock import system_clock
 from volsched.engine.scheduling.picture import Picture
 from volsched.engine.scheduling.scheduler import Scheduler
 from volsched.engine.world import World
+from volsched.index import Index
 from volsched.store import tables
 from volsched.store.database import open_database
 
@@ -29,9 +30,10 @@ def main(url: str, number: int, of: int) -> None:
     database = open_database(url)
     unsynced(database)
     world = World(database)
-    picture = Picture(world)
+    share = Share(number, of)
+    picture = Picture(world, Index(share=share))
     owner = f"scheduler/{number}"
-    scheduler = Scheduler(database, picture, owner, lambda: uuid4().hex, queue=Queue(Share(number, of)))
+    scheduler = Scheduler(database, picture, owner, lambda: uuid4().hex, queue=Queue(share))
     print("ready", flush=True)
     sys.stdin.readline()
     tried = 0

@@ -157,7 +157,7 @@ def owners(stepped: Stepped) -> list[str]:
 
 def test_a_claim_that_was_planned_meanwhile_is_not_bound_by_hand_too(sqlite: Database) -> None:
     stepped = bind_cluster(sqlite)
-    picture, choice = choose_now(sqlite, "default/data", "node-1")
+    picture, choice = choose_now(sqlite, "default/data", "node-1", now=stepped.now)
     stepped.create(pod("db", "data"))
     follow(stepped)
     (binding,) = stepped.bindings()
@@ -176,7 +176,7 @@ def test_a_claim_that_was_bound_by_hand_meanwhile_is_not_planned_too(sqlite: Dat
     stepped = bind_cluster(sqlite)
 
     def by_hand() -> None:
-        picture, choice = choose_now(sqlite, "default/data", "node-1")
+        picture, choice = choose_now(sqlite, "default/data", "node-1", now=stepped.now)
         command = binding_alone(picture, choice, actor="cli/bind/ada", reason="now", now=stepped.now)
         (outcome,) = execute(sqlite, [command], now=stepped.now)
         assert not isinstance(outcome, Exception)
@@ -215,6 +215,6 @@ def test_a_claim_is_not_bound_by_hand_where_its_driver_is_not_installed(sqlite: 
     driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "csi.example.com"}}
     driver["spec"] = {"preventPodSchedulingIfMissing": True}
     made = {**LOCAL, "metadata": {"name": "made"}, "provisioner": "csi.example.com"}
-    Stepped(sqlite, [driver, made, node("node-0"), claim("data", "4Gi", "made")])
+    stepped = Stepped(sqlite, [driver, made, node("node-0"), claim("data", "4Gi", "made")])
     with pytest.raises(NothingFitsError, match=r"csi\.example\.com CSI driver is not installed on the node"):
-        choose_now(sqlite, "default/data", "node-0")
+        choose_now(sqlite, "default/data", "node-0", now=stepped.now)

@@ -15,6 +15,7 @@ from volsched.engine.clock import system_clock
 from volsched.engine.runner import looping
 from volsched.engine.system import embedded
 from volsched.server.fan import RING
+from volsched.server.limits import DEFAULT_LIMITS, Limits
 from volsched.server.serving import Server, address, listen, serve
 from volsched.store.database import Database
 
@@ -69,7 +70,9 @@ def collection(manifest: dict[str, Any]) -> str:
 
 
 @contextmanager
-def served(database: Database, *, system: bool = False, ring_size: int = RING) -> Iterator[Served]:
+def served(
+    database: Database, *, system: bool = False, ring_size: int = RING, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[Served]:
     """`system`: schedule, bind and run pods too."""
     listening = listen("127.0.0.1", 0)
     url = address(listening)
@@ -100,6 +103,7 @@ def served(database: Database, *, system: bool = False, ring_size: int = RING) -
                     zonal_upgrade=True,
                     committed=wake,
                     ring_size=ring_size,
+                    limits=limits,
                     started=started.append,
                 )
             )

@@ -1,5 +1,6 @@
 """Requests that are wrong, each with the answer that a Kubernetes client expects; never a stack trace."""
 
+import gzip
 import json
 import socket
 from contextlib import suppress
@@ -61,6 +62,8 @@ TABLE: list[tuple[str, str, str | None, bytes | str, int, str, str]] = [
     ("PATCH", f"{NODES}/n0/status", MERGE, '{"status":{"conditions":0}}', 400, "BadRequest", "status.conditions"),
     ("PATCH", f"{NODES}/n0/status", MERGE, '{"status":{"addresses":["x"]}}', 400, "BadRequest", "addresses[0]"),
     ("POST", NODES, JSON, "{}", 422, "Invalid", "name or generateName is required"),
+    ("POST", NODES, JSON, '{"metadata":{"name":"n1","resourceVersion":"1"}}', 400, "BadRequest",
+     "resourceVersion should not be set on objects to be created"),
     # objects that the rules refuse
     ("POST", NODES, JSON, '{"metadata":{"name":"Not A Name"}}', 422, "Invalid", "metadata.name"),
     ("POST", NODES, JSON, '{"metadata":{"name":"../../etc"}}', 422, "Invalid", "metadata.name"),
@@ -93,6 +96,11 @@ TABLE: list[tuple[str, str, str | None, bytes | str, int, str, str]] = [
     ("DELETE", f"{NODES}/n0", JSON, '{"preconditions":{"uid":7}}', 400, "BadRequest", "strings"),
     ("DELETE", f"{NODES}/n0", JSON, '{"propagationPolicy":"Orphan"}', 422, "Invalid", "Background"),
     ("DELETE", f"{NODES}/n0?propagationPolicy=Foreground", None, "", 422, "Invalid", "Background"),
+    ("DELETE", f"{NODES}/n0?gracePeriodSeconds=soon", None, "", 400, "BadRequest", "gracePeriodSeconds"),
+    ("DELETE", f"{NODES}/n0", JSON, '{"gracePeriodSeconds":"soon"}', 400, "BadRequest", "gracePeriodSeconds"),
+    ("DELETE", f"{NODES}/n0", JSON, '{"gracePeriodSeconds":true}', 400, "BadRequest", "gracePeriodSeconds"),
+    ("DELETE", f"{NODES}?gracePeriodSeconds=1.5", None, "", 400, "BadRequest", "gracePeriodSeconds"),
+    ("DELETE", f"{NODES}/n0?orphanDependents=true", None, "", 422, "Invalid", "Background"),
     # bindings
     ("POST", f"{PODS}/p/binding", JSON, "{}", 400, "BadRequest", "target"),
     ("POST", f"{PODS}/p/binding", JSON, '{"target":{"kind":"Pod","name":"x"}}', 422, "Invalid", "Node"),
@@ -209,6 +217,9 @@ def test_a_body_without_a_length_is_cut_off_too(shared: Served) -> None:
         ({"origin": "http://evil.example.com"}, 403),
         ({"origin": "null"}, 403),
         ({"origin": "http://localhost:3000"}, 200),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 200),
+        ({"sec-fetch-site": "none", "sec-fetch-mode": "navigate"}, 200),
     ],
 )
 def test_headers_decide_who_is_answered_and_how(shared: Served, headers: dict[str, str], code: int) -> None:
@@ -232,3 +243,10 @@ def test_unknown_fields_are_warned_of_and_kept(api: Served) -> None:
         content='{"metadata":{"labels":{"a":"b"}}}',
     )
     assert labelled.status_code == 200
+
+
+def test_a_compressed_body_is_not_guessed_at(shared: Served) -> None:
+    headers = {"content-type": JSON, "content-encoding": "gzip"}
+    answer = shared.http.post(NODES, headers=headers, content=gzip.compress(N1.encode()))
+    assert (answer.status_code, answer.json()["reason"]) == (415, "UnsupportedMediaType")
+    assert "Content-Encoding" in answer.json()["message"]

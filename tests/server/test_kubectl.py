@@ -22,14 +22,14 @@ Kubectl = Callable[..., str]
 def kubectl(up: Served, tmp_path: Path) -> Kubectl:
     """Runs kubectl and answers what it prints; its errors too, where the test expects it to fail."""
 
-    def run(*args: str, stdin: str | None = None, fails: bool = False) -> str:
+    def run(*args: str, stdin: str | None = None, fails: bool = False, editor: str = "false") -> str:
         done = subprocess.run(
             [str(KUBECTL), "-s", up.url, *args],
             input=stdin,
             capture_output=True,
             text=True,
             timeout=60,
-            env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+            env={"HOME": str(tmp_path), "PATH": os.environ["PATH"], "EDITOR": editor},
             check=False,
         )
         assert (done.returncode != 0) == fails, done.stdout + done.stderr
@@ -125,3 +125,31 @@ def test_kubectl_follows_along(up: Served, kubectl: Kubectl, tmp_path: Path) -> 
         following.terminate()
         following.communicate(timeout=10)
     assert "spec" in kubectl("explain", "pvc")
+
+
+def test_commands_that_send_protobuf(up: Served, kubectl: Kubectl) -> None:
+    up.create(node("n1"), pod("p"))
+    assert kubectl("create", "namespace", "shop") == "namespace/shop created\n"
+    assert "already exists" in kubectl("create", "namespace", "shop", fails=True)
+    kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Running", "--timeout=30s")
+    assert "drained" in kubectl("drain", "n1", "--force")
+    assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
+
+
+def test_what_people_try(up: Served, kubectl: Kubectl, tmp_path: Path) -> None:
+    up.create(node("n1"), node("n2"))
+    assert kubectl("run", "web", "--image=web") == "pod/web created\n"
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/hostname: n1/hostname: other/' \"$1\"\n")
+    editor.chmod(0o755)
+    assert kubectl("edit", "node", "n1", editor=str(editor)) == "node/n1 edited\n"
+    assert (
+        kubectl("get", "node", "n1", "-o", "jsonpath={.metadata.labels}") == '{"kubernetes.io/hostname":"other"}'
+    )
+    assert "nodeAffinity" in kubectl("explain", "pv", "--recursive")
+    assert "nodeName" in kubectl("explain", "pods", "--recursive")
+    assert kubectl("get", "nodes", "--field-selector", "metadata.name=n2", "-o", "name") == "node/n2\n"
+    assert "Metrics API not available" in kubectl("top", "nodes", fails=True)
+    assert "could not find the requested resource" in kubectl("logs", "web", fails=True)
+    kubectl("taint", "nodes", "n2", "dedicated=x:NoSchedule")
+    assert kubectl("delete", "pods", "--all").count("deleted") == 1

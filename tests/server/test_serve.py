@@ -99,7 +99,8 @@ def test_nobody_listens_beyond_loopback(verb: tuple[str, ...], migrated_file: Pa
     args = [*verb, "--db", str(migrated_file), "--host", "0.0.0.0", "--port", "0"]
     done = CliRunner().invoke(app, args)
     assert done.exit_code == 2
-    assert "knows no tokens and no TLS yet" in done.stderr
+    assert "without TLS" in done.stderr
+    assert "volsched certs init" in done.stderr
     assert "--host 127.0.0.1" in done.stderr
 
 

@@ -1,27 +1,38 @@
 """Watches are the log's tail: nothing is lost, doubled or out of order, and nobody waits for a slow watcher."""
 
+import asyncio
 import itertools
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import httpx
 import pytest
 from kubernetes import client, watch
 
-from tests.engine.clusters import node
+from tests.engine.clusters import LOCAL, Stepped, node
 from tests.server.serving import Served, served
 from volsched.engine.clock import SECOND, system_clock
+from volsched.engine.writer import Writer
+from volsched.server.fan import Batch, Fan, Tail
+from volsched.server.getting import watch_objects
+from volsched.server.negotiation import PLAIN
+from volsched.server.paths import Target, parse_path
+from volsched.server.reading import read_changes
+from volsched.server.services import Services
 from volsched.store.archive import archive
 from volsched.store.database import Database
 
 NODES = "/api/v1/nodes"
 MERGE = {"content-type": "application/merge-patch+json"}
 Event = tuple[str, str, int]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @contextmanager
@@ -260,3 +271,43 @@ def test_watches_end_when_the_server_does(sqlite: Database) -> None:
         with httpx.Client(base_url=api.url, timeout=20) as http, http.stream("GET", asked) as answer:
             api.server.should_exit = True
             assert list(answer.iter_lines()) == []
+
+
+@dataclass(slots=True)
+class Meanwhile(Services):
+    """Somebody else writes while a request reads."""
+
+    happen: Callable[[], None] = lambda: None
+
+    async def read(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        found = call(*args, **named)
+        if call is read_changes:
+            self.happen()
+        return found
+
+
+def test_what_comes_while_a_watch_catches_up_is_in_it(sqlite: Database) -> None:
+    """A client that comes back after a restart, when nothing of its kind has happened since."""
+    world = Stepped(sqlite, [node("old"), LOCAL])
+    batches: list[Batch] = []
+    tail, fan = Tail(sqlite, batches.append), Fan()
+
+    async def watched() -> tuple[int, list[int]]:
+        fan.receive(read_on())
+
+        def happen() -> None:
+            services.happen = lambda: None
+            world.create(node("new"))
+            fan.receive(read_on())
+
+        services = Meanwhile(sqlite, Writer(sqlite), fan, system_clock, "api/test", happen=happen)
+        place = parse_path(NODES)
+        assert isinstance(place, Target)
+        begun = await watch_objects(services, place, {"watch": "true", "resourceVersion": "1"}, PLAIN)
+        return begun.first.count(b"\n"), [it.position for it in fan.rings["node"].since(begun.position) or ()]
+
+    def read_on() -> Batch:
+        tail.step(0)
+        return batches[-1]
+
+    assert asyncio.run(watched()) == (0, [3])

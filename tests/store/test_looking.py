@@ -10,7 +10,7 @@ from tests.store.histories import log
 from volsched.core.fold import AttemptState, BindingState, ObjectState, State
 from volsched.events.kind_names import NAMED
 from volsched.events.streams import noun_and_key
-from volsched.insight.described import as_manifest
+from volsched.insight.shown import as_manifest
 from volsched.store.database import Database
 from volsched.store.errors import ArchivedError
 from volsched.store.log import read_head

@@ -7,13 +7,15 @@ from pathlib import Path
 
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, select
 
 from tests.store.histories import fill
 from tests.store.samples import create_volume, must
 from volsched.store import tables
 from volsched.store.database import Database
-from volsched.store.migrations import downgrade, migrate, newest, revision
+from volsched.store.migrations import downgrade, migrate
+from volsched.store.revisions import known, newest, revision_of, scripts
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,10 +56,18 @@ def _bare(condition: object) -> str:
 def test_an_empty_store_goes_down_to_nothing_and_up_again(database: Database) -> None:
     downgrade(database, to="base")
     assert set(inspect(database.engine).get_table_names()) == {"alembic_version"}
-    assert revision(database) is None
+    with database.read() as connection:
+        assert revision_of(connection) is None
     migrate(database)
-    assert revision(database) == newest()
+    with database.read() as connection:
+        assert revision_of(connection) == newest()
     must(database, create_volume("a"))
+
+
+def test_revisions_read_from_names_are_those_that_alembic_runs() -> None:
+    ours = ScriptDirectory(str(scripts()))
+    assert list(known()) == [it.revision for it in reversed(list(ours.walk_revisions()))]
+    assert newest() == ours.get_current_head()
 
 
 def test_migrating_again_changes_nothing(database: Database) -> None:

@@ -9,8 +9,8 @@ from sqlalchemy import make_url
 from tests.store.histories import sql
 from volsched.store.database import Database
 from volsched.store.errors import NewerStoreError, NotMigratedError, StoreError
-from volsched.store.migrations import newest
 from volsched.store.opening import migrate_store, open_store
+from volsched.store.revisions import newest
 from volsched.store.scratch import administer
 
 
@@ -33,13 +33,23 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
         migrate_store(f"sqlite:///{tmp_path / 'gone' / 'new.db'}")
 
 
-def test_tables_of_another_revision_are_told_apart(url: str, database: Database) -> None:
-    sql(database, "UPDATE alembic_version SET version_num = 'f999'")
+def test_tables_of_a_newer_program_are_opened_and_left_as_they_are(url: str, database: Database) -> None:
+    """While an upgrade is under way; the head says from when on that is over (tests/store/test_upgrade.py)."""
+    sql(database, "UPDATE alembic_version SET version_num = '9999'")
+    open_store(url).close()
+    assert migrate_store(url) == ("9999", "9999")
+    sql(database, "UPDATE log_head SET min_reader = 2")
     for attempt in (open_store, migrate_store):
-        with pytest.raises(NewerStoreError, match="revision f999, which this program does not know"):
+        with pytest.raises(NewerStoreError, match="readers of format 2 or newer"):
             attempt(url)
+
+
+def test_tables_of_an_older_program_and_of_none_are_not_opened(url: str, database: Database) -> None:
+    sql(database, "UPDATE alembic_version SET version_num = '0001'")
+    with pytest.raises(NotMigratedError, match="the tables are of an older volsched; run: volsched migrate"):
+        open_store(url)
     sql(database, "DELETE FROM alembic_version")
-    with pytest.raises(NotMigratedError, match="run: volsched migrate"):
+    with pytest.raises(NotMigratedError, match="there are no tables of volsched yet; run: volsched migrate"):
         open_store(url)
 
 

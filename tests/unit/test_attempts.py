@@ -40,12 +40,17 @@ def test_reasons_are_kept_by_node_set_with_some_of_the_nodes() -> None:
     assert (data["decided_at"], data["decider"]) == (7, "me")
 
 
-def test_reasons_of_an_attempt_that_looked_at_no_node_one_by_one_are_counted() -> None:
-    refused = {Status(Code.UNRESOLVABLE, ("a", "b")): 3, Status(Code.UNSCHEDULABLE, ("b",)): 2}
-    found = Attempt(status=Status(Code.UNSCHEDULABLE, ("all",)), claims=PodClaims(), refused=refused)
+def test_a_reason_of_two_refusals_is_counted_for_both_and_the_commonest_comes_first() -> None:
+    both, one = Status(Code.UNRESOLVABLE, ("a", "b")), Status(Code.UNSCHEDULABLE, ("b",))
+    found = Attempt(
+        status=Status(Code.UNSCHEDULABLE, ("all",)),
+        claims=PodClaims(),
+        refused={both: 3, one: 4},
+        examples={both: ("n2", "n4", "n6"), one: ("n1", "n3", "n5", "n7")},
+    )
     assert kept(found)["detail"]["reasons"] == [
-        {"reason": "a", "nodes": 3, "some": []},
-        {"reason": "b", "nodes": 5, "some": []},
+        {"reason": "b", "nodes": 7, "some": ["n1", "n2", "n3", "n4", "n5"]},
+        {"reason": "a", "nodes": 3, "some": ["n2", "n4", "n6"]},
     ]
 
 

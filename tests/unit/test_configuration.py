@@ -10,6 +10,7 @@ from tests.objects import node, pod
 from volsched.core.configuration import Configuration, ConfigurationError, configure
 from volsched.core.cycle import attempt
 from volsched.core.profile import PACK, PARITY, VOLSCHED, Profile, ScoringPolicy
+from volsched.core.queue.entry import SECOND, Waits
 from volsched.core.snapshot import snapshot_of
 from volsched.settings import configuration
 
@@ -62,6 +63,10 @@ def test_scoring_time_outs_and_the_weight_of_volumes() -> None:
     found = profile_of(scoring={"policy": "upstream", "shape": shape}, plugins={"VolumeBinding": {"weight": 5}})
     assert (found.scoring, found.shape, found.volume_weight) == (ScoringPolicy.UPSTREAM, PACK, 5)
     assert configure({"timeouts": {"bindSeconds": 30}}, find=lambda _: None).bind_timeout_seconds == 30
+    waiting = {"backoffInitialSeconds": 2, "backoffMaxSeconds": 60, "unschedulableSeconds": 90}
+    made = configure({"timeouts": {**waiting, "capacityHoldSeconds": 7}}, find=lambda _: None)
+    assert made.waits == Waits(first_backoff=2 * SECOND, longest_backoff=60 * SECOND, unschedulable=90 * SECOND)
+    assert (made.capacity_hold_seconds, made.bind_timeout_seconds) == (7, 600)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +75,17 @@ def test_scoring_time_outs_and_the_weight_of_volumes() -> None:
         ([], "the document must be a mapping of fields"),
         ({"profile": "mine"}, 'profile: there is no profile "mine"; name one of: parity, volsched'),
         ({"plugins": {}}, "plugins: there is no such field; known here are profile, profiles, timeouts"),
-        ({"timeouts": {"bind": 3}}, "timeouts.bind: there is no such field; known here are bindSeconds"),
+        (
+            {"timeouts": {"bind": 3}},
+            "timeouts.bind: there is no such field; known here are bindSeconds, backoffInitialSeconds, "
+            "backoffMaxSeconds, unschedulableSeconds, capacityHoldSeconds",
+        ),
+        (
+            {"timeouts": {"backoffInitialSeconds": 11}},
+            "timeouts.backoffInitialSeconds: 11 is more than backoffMaxSeconds, 10; "
+            "lower it, or raise backoffMaxSeconds",
+        ),
+        ({"timeouts": {"unschedulableSeconds": -1}}, "timeouts.unschedulableSeconds: must be at least 1, not -1"),
         ({"timeouts": {"bindSeconds": "30"}}, "timeouts.bindSeconds: must be a whole number, such as 2"),
         ({"timeouts": {"bindSeconds": 0}}, "timeouts.bindSeconds: must be at least 1, not 0"),
         ({"profiles": {}}, "profiles: must be a list"),

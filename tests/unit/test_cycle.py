@@ -1,5 +1,9 @@
 """One attempt over all nodes: who is chosen, and what is said when nobody is."""
 
+from collections.abc import Callable, Sequence
+
+import pytest
+
 from tests.objects import (
     claim,
     csi_node,
@@ -13,11 +17,14 @@ from tests.objects import (
     storage_class,
     volume,
 )
-from volsched.core.cycle import attempt
+from volsched.core.cycle import Attempt, attempt
 from volsched.core.profile import PARITY, VOLSCHED
 from volsched.core.snapshot import snapshot_of
 from volsched.core.status import Code
+from volsched.index import Index
+from volsched.model.kinds import Object
 from volsched.model.meta import ZONE
+from volsched.model.workloads import Pod
 
 
 def test_the_closest_fit_wins_and_the_others_are_runners_up() -> None:
@@ -109,3 +116,27 @@ def test_refusals_of_the_sibling_filters_are_explained_too() -> None:
     world = snapshot_of([node("n1"), exclusive, volume(phase="Bound"), holder])
     (rejection,) = attempt(world, pod("data"), profile=VOLSCHED).verdicts[0].status.rejections
     assert (rejection.claim, rejection.failures[0].got) == ("db/data", "used by pod db/holder on node n1")
+
+
+def by_rules(objects: Sequence[Object], wanting: Pod) -> Attempt:
+    return attempt(snapshot_of(objects), wanting, profile=VOLSCHED)
+
+
+def by_index(objects: Sequence[Object], wanting: Pod) -> Attempt:
+    return Index(objects).decide(wanting)
+
+
+@pytest.mark.parametrize("decide", [by_rules, by_index])
+def test_a_node_that_match_fields_do_not_name_is_left_out_before_anybody_is_asked(
+    decide: Callable[[Sequence[Object], Pod], Attempt],
+) -> None:
+    """As in the reference: whatever else is against it, that is the reason."""
+    nodes = [node("a", spec={"unschedulable": True}), node("b", spec={"unschedulable": True}), node("c")]
+    named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [named]}}
+    made = decide(nodes, pod(affinity={"nodeAffinity": required}))
+    assert made.status.reasons == (
+        "0/3 nodes are available: 1 node(s) were unschedulable, "
+        "2 node(s) didn't satisfy plugin(s) [NodeAffinity].",
+    )
+    assert made.rejectors == {"NodeUnschedulable", "NodeAffinity"}

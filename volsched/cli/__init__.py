@@ -3,6 +3,8 @@
 It parses, calls and prints; nothing imports it.
 """
 
+import logging
+import signal
 import sys
 
 INTERRUPTED = 130
@@ -10,6 +12,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         # Loaded in here, so that Ctrl-C ends the command quietly at any moment.
         from volsched.cli.app import app
@@ -17,6 +20,12 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _interrupt(*_: object) -> None:
+    # Libraries that are interrupted in the middle log it with a traceback. Whoever presses Ctrl-C knows.
+    logging.disable()
+    raise KeyboardInterrupt
 
 
 __all__ = ["main"]

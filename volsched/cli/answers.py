@@ -1,4 +1,4 @@
-"""What every audit command shares: which part of the history, which page of it, and how the answer is printed."""
+"""What every audit command shares: one picture of the store, moments of it, and how an answer is printed."""
 
 import csv
 import re
@@ -12,9 +12,11 @@ from sqlalchemy import Connection
 
 from volsched.cli.console import Exit, fail, stderr, stdout
 from volsched.cli.printing import Form, Lines, print_documents, write
-from volsched.cli.stores import opened, parse_time, position_of
+from volsched.cli.stores import now_us, opened
+from volsched.insight import moments
 from volsched.insight.answers import Answer, Item, TokenError, UnknownError
-from volsched.store.audit_log import Window, position_since, window
+from volsched.insight.moments import MomentError
+from volsched.store.audit_log import Window
 from volsched.store.database import Database
 
 API_VERSION = "volsched.io/v1"
@@ -29,20 +31,6 @@ class AnswerForm(StrEnum):
 
 
 FormOption = Annotated[AnswerForm, typer.Option("--output", "-o", help="Form of the answer.")]
-SinceOption = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="From then on: 2h (ago), 2025-11-16T22:00:00Z, or 1234."),
-]
-UntilOption = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Until then; a time as for --since, or a position.")
-]
-AsOfOption = Annotated[
-    str | None, typer.Option("--as-of", metavar="TIME", help="As it was known then; the same as --until.")
-]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="Items of a page, at most.")]
-AfterOption = Annotated[
-    str | None, typer.Option("--after", metavar="TOKEN", help="The next page: what the one before has told.")
-]
 
 
 @contextmanager
@@ -57,20 +45,18 @@ def asking(db: str | None) -> Iterator[tuple[Database, Connection]]:
             fail(Exit.USAGE, str(error))
 
 
-def window_of(
-    database: Database, connection: Connection, since: str | None, until: str | None, as_of: str | None = None
-) -> Window:
+def window_of(connection: Connection, since: str | None, until: str | None, as_of: str | None = None) -> Window:
     """The part of the history that `--since`, `--until` and `--as-of` mean."""
-    if until is not None and as_of is not None:
-        fail(Exit.USAGE, "--until and --as-of mean the same end of the history; give one of them")
-    first = None
-    if since is not None:
-        first = int(since) if since.isdecimal() else position_since(connection, parse_time(since))
-    end = until if as_of is None else as_of
-    last = None if end is None else position_of(database, end)
-    if first is not None and last is not None and first > last:
-        fail(Exit.USAGE, f"nothing was written between {since} and {end}; give a beginning before the end")
-    return window(connection, first=first, last=last)
+    try:
+        return moments.window_of(connection, since=since, until=until, as_of=as_of, now=now_us())
+    except MomentError as error:
+        fail(Exit.USAGE, str(error))
+
+
+def answer_of(document: Mapping[str, Any]) -> Answer:
+    """What a server has answered, which is what `-o json` prints."""
+    told = document.get("metadata") or {}
+    return Answer(items=document["items"], after=told.get("continue"), cut=told.get("cut", False))
 
 
 def print_answer(

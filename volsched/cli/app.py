@@ -1,78 +1,171 @@
-"""The `volsched` command: the verbs, and how any failure becomes one clear message and an exit code."""
+"""The `volsched` command: which verbs there are, and where each of them is."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import typer
 
-from volsched.cli import (
-    audit,
-    bench,
-    bind,
-    conform,
-    demo,
-    describe,
-    explain,
-    get,
-    history,
-    integrity,
-    objects,
-    recovery,
-    release,
-    run,
-    serve,
-    simulate,
-    transfer,
-    validate,
+from volsched.cli.lazy import MARKUP, Family, LazyGroup, Verb
+from volsched.cli.remote.options import (
+    CaFileOption,
+    Choice,
+    ClientCertOption,
+    ClientKeyOption,
+    KubeconfigOption,
+    ServerOption,
+    TokenFileOption,
+    note_choice,
 )
-from volsched.cli.console import print_version
+
+
+class Verbs(LazyGroup):
+    """A new command is a line in here: nothing of it is loaded until it is called."""
+
+    table: ClassVar[Mapping[str, tuple[Verb | Family, ...]]] = {
+        "Begin": (
+            Verb("demo", "demo", "See it all on a small cluster, in a few seconds."),
+            Verb("migrate", "integrity", "Make a store, or bring it up to date.", examples="MIGRATE_EXAMPLES"),
+            Verb("up", "serve", "Run the whole system, with its API, in one process.", examples="UP_EXAMPLES"),
+        ),
+        "Objects": (
+            Verb("get", "get", "List objects, now or as they were.", needs_words=True),
+            Verb("describe", "describe", "Show one with its bindings, attempts and events.", needs_words=True),
+            Verb("apply", "objects", "Create or change objects.", examples="APPLY_EXAMPLES", needs_words=True),
+            Verb("create", "objects", "Create objects.", examples="CREATE_EXAMPLES", needs_words=True),
+            Verb("delete", "objects", "Delete objects.", examples="DELETE_EXAMPLES", needs_words=True),
+            Verb(
+                "import",
+                "objects",
+                "Take over a cluster as kubectl prints it.",
+                function="import_dump",
+                examples="IMPORT_EXAMPLES",
+                needs_words=True,
+            ),
+            Verb("validate", "validate", "Check manifests; nothing is stored.", needs_words=True),
+        ),
+        "Schedule and bind": (
+            Verb("schedule", "run", "Place and bind pods until nothing moves.", examples="SCHEDULE_EXAMPLES"),
+            Family("bind", "bind", "Bind a claim now, for a node that you name."),
+            Family("reservations", "reservations", "Hold volumes for a pod: reserve, confirm, cancel."),
+            Verb("release", "release", "Give a volume free again.", examples="RELEASE_EXAMPLES", needs_words=True),
+            Family("serve", "serve", "Run one process of a stack."),
+            Family("stack", "stack", "Run the whole stack on this machine, without Docker."),
+        ),
+        "Access": (
+            Family("token", "tokens", "Issue, list and revoke tokens for the API."),
+            Family("certs", "certs", "Make certificates for servers and clients."),
+            Verb("kubeconfig", "kubeconfig", "Write what kubectl needs to reach the API."),
+        ),
+        "Ask": (
+            Family("explain", "explain", "Why a pod waits, or is where it is, and what would help."),
+            Verb("simulate", "simulate", "What would happen if.", function="run_simulation", needs_words=True),
+            Verb(
+                "history",
+                "history",
+                "All that happened to an object.",
+                examples="HISTORY_EXAMPLES",
+                needs_words=True,
+            ),
+            Verb("diff", "history", "How the world differs since.", examples="DIFF_EXAMPLES", needs_words=True),
+            Family("audit", "audit", "Who, when, why, and what followed."),
+            Verb("orphans", "release", "What was left behind.", examples="ORPHANS_EXAMPLES"),
+        ),
+        "Operate": (
+            Verb(
+                "recover",
+                "recovery",
+                "Set going what a crash has left, and say what needs a human.",
+                function="recover_store",
+                examples="RECOVER_EXAMPLES",
+            ),
+            Family("effects", "recovery", "List, retry or cancel the work of workers."),
+            Verb("verify", "integrity", "Prove that the log is whole and unchanged.", examples="VERIFY_EXAMPLES"),
+            Verb("rebuild", "integrity", "Make the views what the log says.", examples="REBUILD_EXAMPLES"),
+            Verb("replay", "integrity", "Fold the log, up to any moment.", examples="REPLAY_EXAMPLES"),
+            Verb(
+                "export",
+                "transfer",
+                "Write a part of the log to a file.",
+                examples="EXPORT_EXAMPLES",
+                needs_words=True,
+            ),
+            Verb(
+                "import-log",
+                "transfer",
+                "Make a store of such files.",
+                function="import_file",
+                examples="IMPORT_EXAMPLES",
+                needs_words=True,
+            ),
+            Verb(
+                "archive",
+                "transfer",
+                "Move the oldest events to a file.",
+                examples="ARCHIVE_EXAMPLES",
+                needs_words=True,
+            ),
+            Verb(
+                "backup",
+                "backup",
+                "Write all of a store to one file.",
+                examples="BACKUP_EXAMPLES",
+                needs_words=True,
+            ),
+            Verb("restore", "backup", "Make a store of a backup.", examples="RESTORE_EXAMPLES", needs_words=True),
+            Family("retention", "retention", "Archive, redact and forget what is old, by policy."),
+        ),
+        "Measure": (
+            Verb("conform", "conform", "Compare our answers with the reference's.", needs_words=True),
+            Family("bench", "bench", "What our work costs, against a baseline."),
+            Family("drill", "drill", "Break it on purpose, and see that nothing is lost."),
+        ),
+    }
+
 
 app = typer.Typer(
     name="volsched",
+    cls=Verbs,
     help="Decide which volume a workload gets, on which node, and say why.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=MARKUP,
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 unsatisfiable, 5 integrity, 6 timed out, "
     "7 conflict, 130 Ctrl-C.",
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"volsched {version('volsched')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=print_version, is_eager=True)
+    context: typer.Context,
+    server: ServerOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    client_cert: ClientCertOption = None,
+    client_key: ClientKeyOption = None,
+    kubeconfig: KubeconfigOption = None,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options that stand before the verb."""
-
-
-app.command(epilog=demo.EXAMPLES)(demo.demo)
-app.command(no_args_is_help=True, epilog=conform.EXAMPLES)(conform.conform)
-app.command(no_args_is_help=True, epilog=validate.EXAMPLES)(validate.validate)
-app.command(no_args_is_help=True, epilog=get.EXAMPLES)(get.get)
-app.command(no_args_is_help=True, epilog=describe.EXAMPLES)(describe.describe)
-app.command(no_args_is_help=True, epilog=objects.APPLY_EXAMPLES)(objects.apply)
-app.command(no_args_is_help=True, epilog=objects.CREATE_EXAMPLES)(objects.create)
-app.command(no_args_is_help=True, epilog=objects.DELETE_EXAMPLES)(objects.delete)
-app.command("import", no_args_is_help=True, epilog=objects.IMPORT_EXAMPLES)(objects.import_dump)
-app.command(epilog=run.SCHEDULE_EXAMPLES)(run.schedule)
-app.command("simulate", no_args_is_help=True, epilog=simulate.EXAMPLES)(simulate.run_simulation)
-app.command(epilog=serve.UP_EXAMPLES)(serve.up)
-app.command("recover", epilog=recovery.RECOVER_EXAMPLES)(recovery.recover_store)
-app.command(no_args_is_help=True, epilog=release.RELEASE_EXAMPLES)(release.release)
-app.command(epilog=release.ORPHANS_EXAMPLES)(release.orphans)
-app.command(epilog=integrity.MIGRATE_EXAMPLES)(integrity.migrate)
-app.command(epilog=integrity.VERIFY_EXAMPLES)(integrity.verify)
-app.command(epilog=integrity.REBUILD_EXAMPLES)(integrity.rebuild)
-app.command(epilog=integrity.REPLAY_EXAMPLES)(integrity.replay)
-app.command(no_args_is_help=True, epilog=transfer.EXPORT_EXAMPLES)(transfer.export)
-app.command("import-log", no_args_is_help=True, epilog=transfer.IMPORT_EXAMPLES)(transfer.import_file)
-app.command(no_args_is_help=True, epilog=transfer.ARCHIVE_EXAMPLES)(transfer.archive)
-app.command(no_args_is_help=True, epilog=history.HISTORY_EXAMPLES)(history.history)
-app.command(no_args_is_help=True, epilog=history.DIFF_EXAMPLES)(history.diff)
-app.add_typer(audit.app, name="audit")
-app.add_typer(recovery.app, name="effects")
-app.add_typer(explain.app, name="explain")
-app.add_typer(bind.app, name="bind")
-app.add_typer(bench.app, name="bench")
-app.add_typer(serve.app, name="serve")
+    source = context.get_parameter_source("server")
+    note_choice(
+        Choice(
+            server=server,
+            token_file=token_file,
+            ca_file=ca_file,
+            client_cert=client_cert,
+            client_key=client_key,
+            kubeconfig=kubeconfig,
+            by_environment=kubeconfig is None and source is not None and source.name == "ENVIRONMENT",
+            verb=context.invoked_subcommand or "",
+        )
+    )

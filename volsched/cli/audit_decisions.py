@@ -4,50 +4,86 @@ from typing import Annotated
 
 import typer
 
-from volsched.cli.answers import (
+from volsched.cli.answers import AnswerForm, FormOption, answer_of, asking, print_answer, print_item, window_of
+from volsched.cli.durations import duration
+from volsched.cli.naming import NamespaceOption, key_of, kind_of, refuse_unknown
+from volsched.cli.questions import (
+    PAGE,
     AfterOption,
-    AnswerForm,
-    AsOfOption,
-    FormOption,
+    Asked,
     LimitOption,
+    Question,
     SinceOption,
     UntilOption,
-    asking,
-    print_answer,
-    print_item,
-    window_of,
+    question,
 )
-from volsched.cli.durations import duration
-from volsched.cli.naming import NamespaceOption, key_of, kind_of
+from volsched.cli.remote.choice import chosen_server
+from volsched.cli.remote.paths import own
 from volsched.cli.stores import Db
 from volsched.engine.clock import system_clock
 from volsched.insight import attempts, decisions, latency
+from volsched.insight.answers import Answer
 
+ATTEMPTS_EXAMPLES = """**Examples**
+
+`volsched audit attempts shop/db-0` is every time that somebody tried to place the pod, and what came of it
+
+`volsched audit attempts db-0 -n shop --since 1h -o json`
+"""
+WHY_EXAMPLES = """**Examples**
+
+`volsched audit why 402688c93939` is why its node was taken, with the scores, or why there was none
+
+`volsched audit why 402688c93939 --node node-7` is also what spoke against another
+"""
+NODE_EXAMPLES = """**Examples**
+
+`volsched audit node node-7 --since 2025-11-16T22:00:00Z --until 2025-11-17T06:00:00Z` is the decisions of a night
+
+`volsched audit node node-7 --limit 10 -o csv`
+"""
+ROLLBACKS_EXAMPLES = """**Examples**
+
+`volsched audit rollbacks --since 1d` is what was undone, which step failed first, and who caused it
+
+`volsched audit rollbacks --since 7d -o csv`
+"""
+IN_FLIGHT_EXAMPLES = """**Examples**
+
+`volsched audit in-flight --older-than 10m` is what takes too long
+
+`volsched audit in-flight --as-of 2025-11-16T22:00:00Z` is what was under way when it happened
+"""
+LATENCY_EXAMPLES = """**Examples**
+
+`volsched audit latency` is how long pods wait for their volumes, per class and zone
+
+`volsched audit latency --since 1d --bindings 10000 -o json`
+"""
 BINDING_COLUMNS = ("plannedAt", "binding", "pod", "node", "state", "seconds", "legs", "reason")
 FLIGHT_COLUMNS = ("plannedAt", "ageSeconds", "binding", "pod", "node", "state", "legs", "reason")
 ROLLBACK_COLUMNS = ("plannedAt", "binding", "pod", "node", "failedStep", "failedWhy", "causedBy", "failedPosition")
 ATTEMPT_COLUMNS = ("attempt", "lastAt", "count", "outcome", "node", "message")
 LATENCY_COLUMNS = ("class", "zone", "count", "p50", "p90", "p99", "max")
-LAST_BINDINGS = 2_000
 
 
 def attempts_of(
     pod: Annotated[str, typer.Argument(metavar="POD", help="The pod, as NAME or NAMESPACE/NAME.")],
     namespace: NamespaceOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    as_of: AsOfOption = None,
-    limit: LimitOption = 50,
-    after: AfterOption = None,
-    output: FormOption = AnswerForm.table,
-    db: Db = None,
-) -> None:
+) -> Question:
     """Every attempt to schedule a pod, the latest first; `why` tells more of each."""
-    with asking(db) as (database, connection):
-        within = window_of(database, connection, since, until, as_of)
-        key = key_of(kind_of("pod"), pod, namespace)
-        answer = attempts.attempts_of(connection, key, within, after=after, limit=limit)
-    print_answer(answer, ATTEMPT_COLUMNS, output, nothing=f"nothing was tried for pod {key}")
+    named = kind_of("pod")
+    key = key_of(named, pod, namespace)
+    within, _, name = key.rpartition("/")
+
+    def ask(asked: Asked) -> Answer:
+        answer = attempts.attempts_of(asked.connection, key, asked.within, after=asked.after, limit=asked.limit)
+        if not answer.items:
+            refuse_unknown(asked.connection, named, key)
+        return answer
+
+    path = own("audit", "attempts", name, namespace=within)
+    return Question(ask, path, ATTEMPT_COLUMNS, f"nothing was tried for pod {key} in that time")
 
 
 def why(
@@ -57,42 +93,35 @@ def why(
     db: Db = None,
 ) -> None:
     """Why this node and not another: what was stored of an attempt when it was made."""
-    with asking(db) as (_, connection):
-        item = attempts.why(connection, attempt, node=node)
+    server = chosen_server(db)
+    if server is not None:
+        item = server.get(own("audit", "why", attempt), {"node": node})
+    else:
+        with asking(db) as (_, connection):
+            item = attempts.why(connection, attempt, node=node)
     print_item(item, output)
 
 
-def node(
-    name: Annotated[str, typer.Argument(metavar="NODE", help="The node.")],
-    since: SinceOption = None,
-    until: UntilOption = None,
-    as_of: AsOfOption = None,
-    limit: LimitOption = 50,
-    after: AfterOption = None,
-    output: FormOption = AnswerForm.table,
-    db: Db = None,
-) -> None:
+def on_node(name: Annotated[str, typer.Argument(metavar="NODE", help="The node.")]) -> Question:
     """All decisions that touch a node: what was planned to run there, and what became of it."""
-    with asking(db) as (database, connection):
-        within = window_of(database, connection, since, until, as_of)
-        answer = decisions.on_node(connection, name, within, after=after, limit=limit)
-    print_answer(answer, BINDING_COLUMNS, output, nothing=f"nothing was planned for node {name} in that time")
+
+    def ask(asked: Asked) -> Answer:
+        answer = decisions.on_node(asked.connection, name, asked.within, after=asked.after, limit=asked.limit)
+        if not answer.items:
+            refuse_unknown(asked.connection, kind_of("node"), name)
+        return answer
+
+    nothing = f"nothing was planned for node {name} in that time"
+    return Question(ask, own("audit", "node", name), BINDING_COLUMNS, nothing)
 
 
-def rollbacks(
-    since: SinceOption = None,
-    until: UntilOption = None,
-    as_of: AsOfOption = None,
-    limit: LimitOption = 50,
-    after: AfterOption = None,
-    output: FormOption = AnswerForm.table,
-    db: Db = None,
-) -> None:
+def rollbacks() -> Question:
     """Transactions that were rolled back, the latest first, each with the first step that failed."""
-    with asking(db) as (database, connection):
-        within = window_of(database, connection, since, until, as_of)
-        answer = decisions.rollbacks(connection, within, after=after, limit=limit)
-    print_answer(answer, ROLLBACK_COLUMNS, output, nothing="nothing was rolled back")
+
+    def ask(asked: Asked) -> Answer:
+        return decisions.rollbacks(asked.connection, asked.within, after=asked.after, limit=asked.limit)
+
+    return Question(ask, own("audit", "rollbacks"), ROLLBACK_COLUMNS, "nothing was rolled back")
 
 
 def in_flight(
@@ -102,20 +131,24 @@ def in_flight(
     as_of: Annotated[
         str | None, typer.Option("--as-of", metavar="TIME", help="As it was then; a time or a position.")
     ] = None,
-    limit: LimitOption = 50,
+    limit: LimitOption = PAGE,
     after: AfterOption = None,
     output: FormOption = AnswerForm.table,
     db: Db = None,
 ) -> None:
     """Bindings that are under way, the oldest first."""
-    age = duration(older_than)
-    with asking(db) as (database, connection):
-        if as_of is None:
-            now = system_clock()
-            answer = decisions.in_flight(connection, now=now, older_than=age, after=after, limit=limit)
-        else:
-            within = window_of(database, connection, None, None, as_of)
-            answer = decisions.was_in_flight(connection, within, older_than=age, after=after, limit=limit)
+    age, server = duration(older_than), chosen_server(db)
+    if server is not None:
+        query = {"olderThan": older_than, "asOf": as_of, "limit": limit, "continue": after}
+        answer = answer_of(server.get(own("audit", "in-flight"), query))
+    else:
+        with asking(db) as (_, connection):
+            if as_of is None:
+                now = system_clock()
+                answer = decisions.in_flight(connection, now=now, older_than=age, after=after, limit=limit)
+            else:
+                within = window_of(connection, None, None, as_of)
+                answer = decisions.was_in_flight(connection, within, older_than=age, after=after, limit=limit)
     print_answer(answer, FLIGHT_COLUMNS, output, nothing="nothing is in flight")
 
 
@@ -124,12 +157,26 @@ def latency_of(
     until: UntilOption = None,
     bindings: Annotated[
         int, typer.Option("--bindings", min=1, help="Look at so many committed bindings, the latest.")
-    ] = LAST_BINDINGS,
+    ] = latency.LAST_BINDINGS,
     output: FormOption = AnswerForm.table,
     db: Db = None,
 ) -> None:
     """Seconds from the plan until the pod had its node, as percentiles per class and zone."""
-    with asking(db) as (database, connection):
-        within = window_of(database, connection, since, until)
-        answer = latency.latency(connection, within, limit=bindings)
+    server = chosen_server(db)
+    if server is not None:
+        query = {"since": since, "until": until, "bindings": bindings}
+        answer = answer_of(server.get(own("audit", "latency"), query))
+    else:
+        with asking(db) as (_, connection):
+            within = window_of(connection, since, until)
+            answer = latency.latency(connection, within, limit=bindings)
     print_answer(answer, LATENCY_COLUMNS, output, nothing="nothing was bound in that time")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("attempts", no_args_is_help=True, epilog=ATTEMPTS_EXAMPLES)(question(attempts_of))
+    app.command("why", no_args_is_help=True, epilog=WHY_EXAMPLES)(why)
+    app.command("node", no_args_is_help=True, epilog=NODE_EXAMPLES)(question(on_node))
+    app.command("rollbacks", epilog=ROLLBACKS_EXAMPLES)(question(rollbacks))
+    app.command("in-flight", epilog=IN_FLIGHT_EXAMPLES)(in_flight)
+    app.command("latency", epilog=LATENCY_EXAMPLES)(latency_of)

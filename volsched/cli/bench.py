@@ -1,9 +1,11 @@
 """`volsched bench`: what our own work costs on this machine."""
 
 import json
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,12 +16,14 @@ from volsched.cli.console import Exit, Output, OutputOption, fail, stderr, stdou
 from volsched.engine.clock import system_clock
 from volsched.engine.system import Bell
 from volsched.insight.bench_audit import AuditRow, bench_audit
-from volsched.insight.bench_bind import bench_bind, workers
+from volsched.insight.bench_bind import BindRow, bench_bind, workers
 from volsched.insight.bench_clusters import CLAIM_COUNTS
 from volsched.insight.bench_decide import ROWS, bench_decide
 from volsched.insight.bench_history import bench_replay, bench_restart, fill
+from volsched.insight.bench_http import MissingError, bench_http
 from volsched.insight.bench_store import bench_append, bench_plan
 from volsched.insight.bench_stories import fill_stories
+from volsched.insight.http_load import LoadError
 from volsched.store.database import Database
 from volsched.store.scratch import scratch_store
 
@@ -57,6 +61,15 @@ Examples:
 volsched bench bind
 
 volsched bench bind --nodes 500 --volumes 5000 --postgres postgresql://postgres@localhost/postgres
+
+volsched bench bind --stack --workers 1 --workers 4
+"""
+HTTP_EXAMPLES = """
+Examples:
+
+volsched bench http
+
+volsched bench http --watchers 500 --writes-a-second 100 -o json
 """
 EVENTS_PER_COMMIT = 100
 
@@ -185,6 +198,13 @@ def bind(
     redis: Annotated[
         str | None, typer.Option("--redis", metavar="URL", help="Measure with Celery workers too, on PostgreSQL.")
     ] = None,
+    stack: Annotated[
+        bool, typer.Option("--stack", help="Measure on a whole stack of processes too, made for it and removed.")
+    ] = False,
+    workers_of_stack: Annotated[
+        list[int] | None,
+        typer.Option("--workers", min=1, help="With --stack: so many workers; may be given often. 1, 2 and 4."),
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """From a pod's creation to its node, durable: in bulk and one by one, with 1 and with 3 claims."""
@@ -213,6 +233,62 @@ def bind(
             if redis is not None and server is not None:
                 with scratch_store(server) as database, workers(database, redis):
                     rows.append(measure(database, bell=_bell(redis, database)))
+            if stack and server is None:
+                rows += _on_stacks(
+                    workers_of_stack or [1, 2, 4],
+                    nodes=nodes,
+                    volumes=volumes,
+                    claims=claims,
+                    pods=pods,
+                    singles=singles,
+                )
+    _print([row.as_json() for row in rows], output)
+
+
+def _on_stacks(counts: list[int], **sizes: int) -> Iterator[BindRow]:
+    """A stack of its own for every row: an empty store, and as many workers as the row says."""
+    try:
+        from volsched.stack.bench import bench_bind_on_stack, scratch_stack
+        from volsched.stack.handle import StackError
+        from volsched.stack.wheels import MissingError
+    except ModuleNotFoundError as error:
+        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[local-stack]'")
+    for count in counts:
+        with tempfile.TemporaryDirectory(prefix="volsched-") as directory:
+            Path(directory).chmod(0o711)
+            try:
+                with scratch_stack(Path(directory) / "stack", workers=count) as running:
+                    yield bench_bind_on_stack(running, workers=count, clock=time.time, **sizes)
+            except MissingError as error:
+                fail(Exit.USAGE, str(error))
+            except StackError as error:
+                fail(Exit.FAILURE, f"the stack did not start: {error}")
+
+
+@app.command(epilog=HTTP_EXAMPLES)
+def http(
+    requests: Annotated[int, typer.Option(help="Requests of each row; a tenth of it for lists.", min=1)] = 3_000,
+    clients: Annotated[int, typer.Option(help="Connections that ask at the same time.", min=1)] = 16,
+    watchers: Annotated[int, typer.Option(help="Watches that are open in the last row.", min=1)] = 200,
+    writes: Annotated[int, typer.Option(help="Writes that they are told of.", min=1)] = 1_000,
+    writes_a_second: Annotated[float, typer.Option(help="How fast those come.", min=1)] = 200,
+    output: OutputOption = Output.table,
+) -> None:
+    """Requests over HTTP beside a bare FastAPI route, and how soon watchers hear of a write."""
+    measured = bench_http(
+        requests=requests,
+        callers=clients,
+        watchers=watchers,
+        writes=writes,
+        writes_a_second=writes_a_second,
+        clock=time.perf_counter,
+    )
+    try:
+        rows = list(track(measured, "Measuring", total=4, console=stderr, disable=not stderr.is_terminal))
+    except MissingError as error:
+        fail(Exit.USAGE, str(error))
+    except LoadError as error:
+        fail(Exit.FAILURE, str(error))
     _print([row.as_json() for row in rows], output)
 
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.people import actor
 from volsched.cli.stores import Db, opened
-from volsched.core.binding.alone import NoSuchObjectError, NothingFitsError, NotToBeBoundError
+from volsched.core.binding.alone import NoSuchObjectError, NothingFitsError, NotToBeBoundError, PromisedError
 from volsched.core.configuration import ConfigurationError
 from volsched.engine.clock import system_clock
 from volsched.engine.scheduling.binding_alone import InFlightError, binding_alone, choose_now
@@ -46,13 +46,13 @@ def claim(
     The volume, or the claim to be provisioned, is written at once; a running system completes the binding, or
     `volsched schedule` does. Nothing is undone if a provisioner fails: it tries again.
 
-    Exit 3 if the claim or node does not exist, 4 if nothing fits, 7 if something changed meanwhile or a binding
-    has the claim, 1 if the claim is not one to bind.
+    Exit 3 if the claim or node does not exist, 4 if nothing fits, 7 if something changed meanwhile or somebody was
+    faster: a binding has the claim, or it is promised to a node or volume already; 1 if it is not one to bind.
     """
     key, by, now = name if "/" in name else f"default/{name}", actor("bind"), system_clock()
     with opened(db) as database:
         try:
-            picture, choice = choose_now(database, key, node, profile=configuration().profile)
+            picture, choice = choose_now(database, key, node, now=now, configuration=configuration())
         except ConfigurationError as error:
             fail(Exit.USAGE, *error.problems)
         except NoSuchObjectError as error:
@@ -61,7 +61,7 @@ def claim(
             fail(Exit.FAILURE, str(error))
         except NothingFitsError as error:
             fail(Exit.UNSATISFIABLE, str(error))
-        except InFlightError as error:
+        except (InFlightError, PromisedError) as error:
             fail(Exit.CONFLICT, str(error))
         command = binding_alone(picture, choice, actor=by, reason=reason.strip() or WITHOUT_REASON, now=now)
         (outcome,) = execute(database, [command], now=now)

@@ -64,7 +64,8 @@ def _lines(path: Path) -> Iterator[bytes]:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             yield from lines
     except (OSError, EOFError, zlib.error) as error:
-        fail(Exit.USAGE, f"{path} cannot be read: {error}; give a .jsonl or .jsonl.gz file")
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        fail(Exit.USAGE, f"{path} cannot be read: {why}; give a .jsonl or .jsonl.gz file")
 
 
 def _table(outcomes: list[Outcome]) -> Table:

@@ -3,12 +3,12 @@
 import json
 import sys
 from enum import IntEnum, StrEnum
-from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 
 class Exit(IntEnum):
@@ -34,6 +34,14 @@ stdout = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatt
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+def table_of(*headers: str, padding: tuple[int, int, int, int] = (0, 1, 0, 1)) -> Table:
+    """A table that a narrow terminal breaks within cells: names are never cut off."""
+    table = Table(box=None, header_style="bold", padding=padding)
+    for header in headers:
+        table.add_column(header, overflow="fold")
+    return table
+
+
 def fail(code: Exit, *messages: str) -> NoReturn:
     """End the command: each message is one line that says what is wrong and what to do next."""
     for message in messages:
@@ -43,9 +51,3 @@ def fail(code: Exit, *messages: str) -> NoReturn:
 
 def print_json(told: dict[str, Any]) -> None:
     stdout.print_json(json.dumps(told))
-
-
-def print_version(wanted: bool) -> None:
-    if wanted:
-        stdout.print(f"volsched {version('volsched')}")
-        raise typer.Exit

@@ -1,20 +1,26 @@
 """`volsched describe`: one object with what was decided about it and what was told of it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from volsched.cli.console import Exit, fail
-from volsched.cli.looking import AsOfOption, looked_at
-from volsched.cli.naming import KindArgument, NamespaceOption, not_found, wanted
+from volsched.cli.looking import AsOfOption, check_as_of, looked_at
+from volsched.cli.naming import KindArgument, NamespaceOption, Wanted, wanted
 from volsched.cli.printing import Form, Lines, print_documents, write
+from volsched.cli.remote.choice import chosen_server
+from volsched.cli.remote.paths import of_one
 from volsched.cli.stores import Db, opened
 from volsched.core.binding.seen import metadata
-from volsched.engine.clock import parse_rfc3339
+from volsched.engine.clock import parse_rfc3339, system_clock
 from volsched.insight.cells import age
 from volsched.insight.described import Described, described
+from volsched.insight.near_names import not_found
 from volsched.model.manifests import dump_manifests
+
+if TYPE_CHECKING:
+    from volsched.cli.remote.server import Server
 
 EXAMPLES = """**Examples**
 
@@ -29,13 +35,15 @@ EXAMPLES = """**Examples**
 BINDINGS_SHOWN = 3
 ATTEMPTS_SHOWN = 5
 LABEL_WIDTH = 14
+MOMENT = "volsched-moment"
+"""The header in which a server says of which time its answer is."""
 TOP = ("apiVersion", "kind", "metadata")
 FORMS = (Form.table, Form.json, Form.yaml)
 
 
 def describe(
     kind: KindArgument,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Which; NS/NAME too.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Which; NS/NAME too.")] = None,
     namespace: NamespaceOption = None,
     as_of: AsOfOption = None,
     output: Annotated[Form, typer.Option("--output", "-o", help="table, json or yaml.")] = Form.table,
@@ -50,14 +58,9 @@ def describe(
     asked = wanted(kind, names or [], namespace=namespace, everywhere=False)
     if len(asked) > 1 or not asked[0].keys:
         fail(Exit.USAGE, f"which one? volsched describe {asked[0].named.singular} NAME")
-    named, missing, told = asked[0].named, [], []
-    with opened(db) as database, looked_at(database, as_of) as (connection, look, now):
-        for key in asked[0].keys:
-            state = look.one(named.noun, key)
-            if state is None:
-                missing.append(not_found(connection, look, named.singular, key))
-            else:
-                told.append(described(look, named, key, state))
+    server = chosen_server(db)
+    found = _stored(db, asked[0], as_of) if server is None else _served(server, asked[0], as_of)
+    told, missing, now = found
     for number, it in enumerate(told):
         if output is not Form.table:
             print_documents(output, it, number)
@@ -67,6 +70,40 @@ def describe(
         _print(it, now)
     if missing:
         fail(Exit.NOT_FOUND, *missing)
+
+
+_Told = tuple[list[Described], list[str], int]
+"""What there is, what to say of what is not, and the time that ages are counted to."""
+
+
+def _stored(db: str | None, asked: Wanted, as_of: str | None) -> _Told:
+    named, missing, told = asked.named, [], []
+    with opened(db) as database, looked_at(database, as_of) as (connection, look, now):
+        for key in asked.keys:
+            state = look.one(named.noun, key)
+            if state is None:
+                missing.append(not_found(connection, look, named, key))
+            else:
+                told.append(described(look, named, key, state))
+    return told, missing, now
+
+
+def _served(server: "Server", asked: Wanted, as_of: str | None) -> _Told:
+    from volsched.cli.remote.server import RefusedError
+
+    check_as_of(as_of)
+    told, missing, now = [], [], system_clock()
+    for key in asked.keys:
+        try:
+            answer = server.tell("GET", of_one("describe", asked.named, key), query={"asOf": as_of})
+        except RefusedError as error:
+            if error.code != 404:
+                server.refuse(error)
+            missing.append(str(error))
+        else:
+            told.append(answer.body)
+            now = int(answer.headers.get(MOMENT, now))
+    return told, missing, now
 
 
 def _print(told: Described, now: int) -> None:

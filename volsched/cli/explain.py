@@ -1,20 +1,18 @@
 """`volsched explain`: why is this pod pending, or why did it go there, and what would help?"""
 
-import difflib
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 
-from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
-from volsched.cli.sights import OptionalFiles, Sight, sight
+from volsched.cli.console import Exit, Output, OutputOption, print_json, stdout
+from volsched.cli.naming import NamespaceOption, key_of, kind_of
+from volsched.cli.remote.choice import chosen_server
+from volsched.cli.sights import OptionalFiles, answered, explained_by, sight
 from volsched.cli.stores import Db
 from volsched.core.profile import PROFILES
-from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
-from volsched.engine.clock import SECOND, rfc3339, system_clock
-from volsched.insight.explain import explain_pod
-from volsched.insight.explain_past import past_of
-from volsched.model.workloads import Pod
+from volsched.engine.clock import system_clock
+from volsched.insight.sights import explained
 
 EXAMPLES = """**Examples**
 
@@ -29,7 +27,6 @@ EXAMPLES = """**Examples**
 NODES_SHOWN = 2
 NAMES_SHOWN = 5
 ELSEWHERE_SHOWN = 3
-NEAR_NAMES = 5
 
 app = typer.Typer(help="Say why a pod can or cannot be placed.", no_args_is_help=True)
 
@@ -41,7 +38,8 @@ def _group() -> None:
 
 @app.command(epilog=EXAMPLES, no_args_is_help=True)
 def pod(
-    name: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The pod; a bare name is in 'default'.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The pod, as NAME or NAMESPACE/NAME.")],
+    namespace: NamespaceOption = None,
     filename: OptionalFiles = None,
     db: Db = None,
     node: Annotated[str | None, typer.Option(help="Look at this node only.")] = None,
@@ -55,16 +53,13 @@ def pod(
 
     Exit 0 if a node fits, 4 if none does, 3 if the pod or node is not there.
     """
-    key = name if "/" in name else f"default/{name}"
-    with sight(db, filename, profile=PROFILES[profile]) as seen:
-        wanted = _pod(seen, key)
-        told = {"past": _past(seen, wanted)} | explain_pod(
-            seen.index,
-            wanted,
-            only=_node(seen, node),
-            avoid=_avoided(seen, wanted),
-            binding=_binding(seen, wanted),
-        )
+    key = key_of(kind_of("pod"), name, namespace)
+    server = chosen_server(db)
+    if server is not None:
+        told = explained_by(server, key, filename, node=node, profile=profile)
+    else:
+        with sight(db, filename, profile=PROFILES[profile]) as seen:
+            told = answered(lambda: explained(seen, key, node=node, now=system_clock()))
     if output is Output.json:
         print_json(told)
     else:
@@ -73,42 +68,9 @@ def pod(
         raise typer.Exit(Exit.UNSATISFIABLE)
 
 
-def _pod(seen: Sight, key: str) -> Pod:
-    snapshot = seen.index.snapshot
-    wanted = snapshot.pods.get(key)
-    if wanted is None:
-        near = difflib.get_close_matches(key, snapshot.pods, NEAR_NAMES, 0.5) or sorted(snapshot.pods)[:NEAR_NAMES]
-        known = ", ".join(near) or "none"
-        fail(Exit.NOT_FOUND, f'pod "{key}" is not in {seen.named}; pods there: {known}')
-    if not snapshot.nodes:
-        fail(Exit.USAGE, f"there is no Node in {seen.named}; add the output of: kubectl get nodes -o yaml")
-    return wanted
-
-
-def _node(seen: Sight, node: str | None) -> str | None:
-    if node is not None and node not in seen.index.snapshot.nodes:
-        near = difflib.get_close_matches(node, seen.index.snapshot.nodes, NEAR_NAMES, 0.5)
-        meant = f"; did you mean {', '.join(near)}?" if near else ""
-        fail(Exit.NOT_FOUND, f'node "{node}" is not in {seen.named}{meant}')
-    return node
-
-
-def _past(seen: Sight, wanted: Pod) -> dict[str, Any] | None:
-    if seen.database is None or not wanted.meta.uid:
-        return None
-    with seen.database.read() as connection:
-        return past_of(connection, wanted)
-
-
-def _avoided(seen: Sight, wanted: Pod) -> frozenset[str]:
-    if seen.picture is None:
-        return frozenset()
-    since = rfc3339(system_clock() - AVOID_SECONDS * SECOND)
-    return nodes_to_avoid(wanted.key, seen.picture.world.states, since=since)
-
-
-def _binding(seen: Sight, wanted: Pod) -> str | None:
-    return None if seen.picture is None else seen.picture.planned.get(wanted.key)
+for other in ("po", "pods"):
+    # As everywhere else; listed once is enough.
+    app.command(other, hidden=True, epilog=EXAMPLES, no_args_is_help=True)(pod)
 
 
 # --- for people -----------------------------------------------------------------------------------------
@@ -126,7 +88,8 @@ def _print(told: dict[str, Any]) -> None:
         _print_group(group, details=0 if told["fits"] else NODES_SHOWN)
     if "stuck" in told:
         _line(0, f"{', '.join(told['stuck']['claims'])}: {told['stuck']['why']}")
-        _line(1, told["stuck"]["remedy"])
+        for remedy in told["stuck"]["remedies"]:
+            _line(1, remedy)
     _print_remedies(told)
 
 

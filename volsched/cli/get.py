@@ -2,22 +2,25 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 
 from volsched.cli.console import Exit, fail, stderr
-from volsched.cli.looking import AsOfOption, item_of, looked_at
-from volsched.cli.naming import AllOption, KindArgument, NamespaceOption, Wanted, not_found, wanted
-from volsched.cli.printing import Form, FormOption, Sheet, print_documents, write
+from volsched.cli.looking import AsOfOption, check_as_of, item_of, looked_at
+from volsched.cli.naming import AllOption, KindArgument, NamespaceOption, Wanted, wanted
+from volsched.cli.printing import Form, FormOption, Row, Sheet, print_documents, row_of, write
+from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, opened
 from volsched.core.binding.seen import metadata
 from volsched.core.fold import ObjectState, State
 from volsched.engine.clock import system_clock
 from volsched.events.streams import noun_and_key
 from volsched.insight.cells import Item, namespace_of
-from volsched.insight.described import as_list, as_manifest
+from volsched.insight.near_names import not_found
+from volsched.insight.shown import as_list
 from volsched.model.selector_text import SelectorTextError, parse_label_selector
 from volsched.model.selectors import LabelSelector, label_selector_matches
 from volsched.store.database import Database
@@ -43,7 +46,7 @@ CHUNK = 1_000
 
 def get(
     kind: KindArgument,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Only these; NS/NAME too.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these; NS/NAME too.")] = None,
     namespace: NamespaceOption = None,
     everywhere: AllOption = False,
     selector: Annotated[
@@ -66,22 +69,44 @@ def get(
     if watch and len(asked) > 1:
         fail(Exit.USAGE, "one kind can be watched at a time; run the command once for each")
     sheets = [Sheet(it.named, output, _with_namespace(it, output), with_kind=len(asked) > 1) for it in asked]
-    with opened(db) as database:
-        with looked_at(database, as_of) as (connection, look, now):
-            found = [list(_found(look, it, labels, now)) for it in asked]
-            missing = [
-                not_found(connection, look, it.named.singular, key)
-                for it, items in zip(asked, found, strict=True)
-                for key in it.keys
-                if not any(item.key == key for item in items)
-            ]
+    with _source(db, as_of, selector, labels) as source:
+        answers = source.found(asked)
+        found = [rows for rows, _ in answers]
+        missing = [message for _, messages in answers for message in messages]
         _print(asked, sheets, found, output, watch=watch)
         if not any(found) and not any(it.keys for it in asked):
             _tell_nothing(asked, labels)
         if missing:
             fail(Exit.NOT_FOUND, *missing)
         if watch:
-            _watch(_Watch(database, asked[0], labels, sheets[0]), look.position)
+            source.watch(asked[0], sheets[0])
+
+
+class _Source(Protocol):
+    """Where objects come from: a store, or a server."""
+
+    def found(self, asked: Sequence[Wanted]) -> list[tuple[list[Row], list[str]]]:
+        """Of each, rows, and what to say of the names that are not there."""
+        ...
+
+    def watch(self, asked: Wanted, sheet: Sheet) -> None:
+        """Go on with what changes after that."""
+        ...
+
+
+@contextmanager
+def _source(
+    db: str | None, as_of: str | None, selector: str | None, labels: LabelSelector | None
+) -> Iterator[_Source]:
+    server = chosen_server(db)
+    if server is None:
+        with opened(db) as database:
+            yield _Stored(database, as_of, labels)
+        return
+    from volsched.cli.remote.getting import Served
+
+    check_as_of(as_of)
+    yield Served(server, as_of, selector, labels)
 
 
 def _selector(text: str | None, asked: Sequence[Wanted]) -> LabelSelector | None:
@@ -128,16 +153,11 @@ def _is_asked_for(asked: Wanted, labels: LabelSelector | None, key: str, state: 
 
 
 def _print(
-    asked: Sequence[Wanted], sheets: Sequence[Sheet], found: Sequence[Sequence[Item]], form: Form, *, watch: bool
+    asked: Sequence[Wanted], sheets: Sequence[Sheet], found: Sequence[Sequence[Row]], form: Form, *, watch: bool
 ) -> None:
     single = len(asked) == 1 and len(asked[0].keys) == 1
     if form in (Form.json, Form.yaml) and not watch and not single:
-        manifests = [
-            as_manifest(it.named.noun, item.key, item.state)
-            for it, items in zip(asked, found, strict=True)
-            for item in items
-        ]
-        print_documents(form, as_list(manifests))
+        print_documents(form, as_list([item.manifest() for items in found for item in items]))
         return
     shown = 0
     for sheet, items in zip(sheets, found, strict=True):
@@ -156,6 +176,30 @@ def _tell_nothing(asked: Sequence[Wanted], labels: LabelSelector | None) -> None
 
 
 # --- watching -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Stored:
+    """A store, now or as of a moment."""
+
+    database: Database
+    as_of: str | None
+    labels: LabelSelector | None
+    _position: int = 0
+
+    def found(self, asked: Sequence[Wanted]) -> list[tuple[list[Row], list[str]]]:
+        answers: list[tuple[list[Row], list[str]]] = []
+        with looked_at(self.database, self.as_of) as (connection, look, now):
+            self._position = look.position
+            for it in asked:
+                rows = [row_of(it.named, item) for item in _found(look, it, self.labels, now)]
+                there = {row.key for row in rows}
+                missing = [not_found(connection, look, it.named, key) for key in it.keys if key not in there]
+                answers.append((rows, missing))
+        return answers
+
+    def watch(self, asked: Wanted, sheet: Sheet) -> None:
+        _watch(_Watch(self.database, asked, self.labels, sheet), self._position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,5 +236,7 @@ def _print_changes(watch: _Watch, position: int) -> int:
                 last = max(it.position for it in events if it.stream == stream)
                 state = state_as_of(connection, stream, position=last - 1)
             if state is not None and _is_asked_for(watch.asked, watch.labels, key, state):
-                watch.sheet.print([item_of(look, key, state, system_clock())], gone=gone)
+                watch.sheet.print(
+                    [row_of(watch.asked.named, item_of(look, key, state, system_clock()))], gone=gone
+                )
     return events[-1].position if events else position

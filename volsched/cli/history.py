@@ -4,28 +4,18 @@ from typing import Annotated
 
 import typer
 
-from volsched.cli.answers import (
-    AfterOption,
-    AnswerForm,
-    AsOfOption,
-    FormOption,
-    LimitOption,
-    SinceOption,
-    UntilOption,
-    asking,
-    print_answer,
-    window_of,
-)
+from volsched.cli.answers import AnswerForm, FormOption, answer_of, asking, print_answer
 from volsched.cli.console import Exit, fail
-from volsched.cli.naming import KindArgument, NamespaceOption, key_of, kind_of, not_found
+from volsched.cli.naming import KindArgument, NameArgument, NamespaceOption, kind_of, one_of, refuse_unknown
+from volsched.cli.questions import PAGE, AfterOption, Asked, LimitOption, Question, question
+from volsched.cli.remote.choice import chosen_server
+from volsched.cli.remote.paths import of_one, own
 from volsched.cli.stores import Db, position_of
 from volsched.events.streams import BINDING
 from volsched.insight import history as timelines
-from volsched.insight.answers import UnknownError
+from volsched.insight.answers import Answer, UnknownError
 from volsched.insight.world_diff import world_diff
 from volsched.store.audit_log import window
-from volsched.store.log import read_head
-from volsched.store.looking import Now
 
 HISTORY_EXAMPLES = """**Examples**
 
@@ -46,50 +36,43 @@ DIFF_EXAMPLES = """**Examples**
 COLUMNS = ("position", "at", "actor", "what", "reason", "cause", "causedBy")
 BINDING_COLUMNS = ("position", "at", "object", "actor", "what", "reason", "cause")
 DIFF_COLUMNS = ("kind", "name", "change", "what", "firstPosition")
-
-NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Its name, or NAMESPACE/NAME; the ID of a binding.")
-]
+TIMELINE_PAGE = 100
 
 
-def history(
-    kind: KindArgument,
-    name: NameArgument,
-    namespace: NamespaceOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    as_of: AsOfOption = None,
-    limit: LimitOption = 100,
-    after: AfterOption = None,
-    output: FormOption = AnswerForm.table,
-    db: Db = None,
-) -> None:
+def _history(kind: KindArgument, name: NameArgument = None, namespace: NamespaceOption = None) -> Question:
     """Tell all that happened to an object: who did what, when, why, and which event it followed from.
 
     It is told of deleted objects as well, and goes on if the name is used again.
     """
-    named = kind_of(kind)
-    with asking(db) as (database, connection):
-        within = window_of(database, connection, since, until, as_of)
-        if named.noun == BINDING:
-            answer = timelines.of_binding(connection, name, within, after=after, limit=limit)
-        else:
-            key = key_of(named, name, namespace)
-            try:
-                answer = timelines.history(connection, f"{named.noun}/{key}", within, after=after, limit=limit)
-            except UnknownError:
-                now = Now(connection, read_head(connection).position)
-                fail(Exit.NOT_FOUND, not_found(connection, now, kind, key))
-    print_answer(answer, BINDING_COLUMNS if named.noun == BINDING else COLUMNS, output)
+    named, key = one_of(kind, name, namespace)
+    path = of_one("history", named, key)
+
+    def of_binding(asked: Asked) -> Answer:
+        return timelines.of_binding(asked.connection, key, asked.within, after=asked.after, limit=asked.limit)
+
+    def of_object(asked: Asked) -> Answer:
+        stream = f"{named.noun}/{key}"
+        try:
+            return timelines.history(asked.connection, stream, asked.within, after=asked.after, limit=asked.limit)
+        except UnknownError:
+            refuse_unknown(asked.connection, named, key)
+            raise
+
+    if named.noun == BINDING:
+        return Question(of_binding, path, BINDING_COLUMNS)
+    return Question(of_object, path, COLUMNS, f"nothing happened to {named.singular} {key} in that time")
+
+
+history = question(_history, limit=TIMELINE_PAGE)
 
 
 def diff(
     begin: Annotated[
         str, typer.Option("--from", metavar="TIME", help="The first moment: 2h (ago), a time, or a position.")
     ],
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Only objects of this kind.")] = None,
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Only objects of this kind.")] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="The second moment; else now.")] = None,
-    limit: LimitOption = 50,
+    limit: LimitOption = PAGE,
     after: AfterOption = None,
     output: FormOption = AnswerForm.table,
     db: Db = None,
@@ -101,6 +84,12 @@ def diff(
     named = None if kind is None else kind_of(kind)
     if named is not None and not named.is_object:
         fail(Exit.USAGE, f"{named.plural} are no objects; see volsched audit --help")
+    server = chosen_server(db)
+    if server is not None:
+        query = {"from": begin, "to": end, "kind": kind, "limit": limit, "continue": after}
+        answer = answer_of(server.get(own("diff"), query))
+        print_answer(answer, DIFF_COLUMNS, output, nothing="nothing differs between the two moments")
+        return
     with asking(db) as (database, connection):
         first, last = position_of(database, begin), position_of(database, end)
         if first > last:

@@ -2,8 +2,9 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.markup import escape
@@ -11,9 +12,12 @@ from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.files import lines_of, written
+from volsched.cli.remote.choice import chosen_server, refuse_server
+from volsched.cli.remote.paths import own
 from volsched.cli.stores import Db, bar, explained, opened, position_of
 from volsched.core.fold import ObjectState, State
 from volsched.events.streams import noun_and_key
+from volsched.insight.verified import verified
 from volsched.settings import data_directory, database_url, default_url
 from volsched.store.base import read_base
 from volsched.store.database import Database
@@ -22,7 +26,7 @@ from volsched.store.log import read_head
 from volsched.store.opening import migrate_store
 from volsched.store.rebuild import rebuild as rebuild_views
 from volsched.store.replay import fold_log
-from volsched.store.verify import Anchor, Report, parse_anchor
+from volsched.store.verify import Anchor, parse_anchor
 from volsched.store.verify import verify as verify_store
 
 SHOWN = 20
@@ -64,6 +68,7 @@ volsched replay --until 2025-11-16T22:00:00Z -o json
 
 def migrate(db: Db = None) -> None:
     """Make the store, or bring its tables to those of this program. Data is kept; run it again at any time."""
+    refuse_server(db)
     url = database_url(db)
     if url == default_url():
         # Ours to make; a directory that a person named is not.
@@ -97,30 +102,24 @@ def verify(
     there ever was if the archives are given. Exit 5 with the position, or table, key and column, of what is wrong.
     """
     wanted = None if anchor is None else _read_anchor(anchor)
-    names = archive or []
-    with opened(db, *names) as database, bar("Verifying", _last(database)) as progress:
-        report = verify_store(database, anchor=wanted, archives=[*map(lines_of, names)], progress=progress)
-    head = report.head
-    if report.ok and write_anchor is not None:
-        with written(str(write_anchor)) as out:
-            out.write(Anchor(head.position, head.hash, head.at).dump())
+    names, server = archive or [], chosen_server(db)
+    if server is not None:
+        if archive or write_anchor is not None:
+            fail(Exit.USAGE, "--archive and --write-anchor need the store itself; run it there, without --server")
+        told = server.ask("POST", own("verify"), body={} if wanted is None else {"anchor": wanted.dump()})
+    else:
+        with opened(db, *names) as database, bar("Verifying", _last(database)) as progress:
+            report = verify_store(database, anchor=wanted, archives=[*map(lines_of, names)], progress=progress)
+        told, head = verified(report), report.head
+        if report.ok and write_anchor is not None:
+            with written(str(write_anchor)) as out:
+                out.write(Anchor(head.position, head.hash, head.at).dump())
     if output is Output.json:
-        print_json(
-            {
-                "ok": report.ok,
-                "after": report.after,
-                "position": head.position,
-                "hash": head.hash.hex(),
-                "streams": report.streams,
-                "archives": report.archives,
-                "findings": [it.as_json() for it in report.findings],
-                "more": report.more,
-            }
-        )
-    elif report.ok:
-        _print_verified(report)
-    if not report.ok:
-        _fail(report.findings, report.more)
+        print_json(told)
+    elif told["ok"]:
+        _print_verified(told)
+    if not told["ok"]:
+        _fail([Finding(**it) for it in told["findings"]], told["more"])
 
 
 def rebuild(db: Db = None, output: OutputOption = Output.table) -> None:
@@ -188,17 +187,26 @@ def _fail(findings: list[Finding], more: int) -> NoReturn:
     fail(Exit.INTEGRITY, *messages)
 
 
-def _print_verified(report: Report) -> None:
-    head, after = report.head, report.after
-    behind = f" after position {after}" if after else ""
-    stdout.print(
-        f"{head.position - after} events{behind} in {report.streams} streams verified; last hash {head.hash.hex()}"
-    )
+def _print_verified(told: dict[str, Any]) -> None:
+    after, redacted = told["after"], told["redacted"]
+    count, behind = told["position"] - after, f" after position {after}" if after else ""
+    stdout.print(f"{count} events{behind} in {told['streams']} streams verified; last hash {told['hash']}")
+    if redacted:
+        stdout.print(f"{len(redacted)} of them were redacted, as the log says: {ranges(redacted)}")
     if after:
-        files = escape("; ".join(report.archives))
+        files = escape("; ".join(told["archives"]))
         stdout.print(
             f"positions 1 to {after} are archived and were not looked at: prove them with --archive ({files})"
         )
+
+
+def ranges(positions: Sequence[int]) -> str:
+    """`1-3, 7, 9-12`; of many only the first."""
+    runs: list[tuple[int, int]] = []
+    for it in positions:
+        runs[-1:] = [(runs[-1][0], it)] if runs and runs[-1][1] == it - 1 else [*runs[-1:], (it, it)]
+    told = [f"{first}-{last}" if first < last else str(first) for first, last in runs[:SHOWN]]
+    return ", ".join(told) + (", …" if len(runs) > SHOWN else "")
 
 
 def _last(database: Database) -> int:

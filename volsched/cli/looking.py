@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 from sqlalchemy import Connection
 
-from volsched.cli.stores import position_of
+from volsched.cli.console import Exit, fail
+from volsched.cli.stores import now_us, position_of
 from volsched.core.fold import BindingState, ObjectState, State
 from volsched.engine.clock import system_clock
 from volsched.events.streams import BINDING
 from volsched.insight.cells import Item
+from volsched.insight.moments import MomentError, is_position, time_of
 from volsched.store.database import Database
 from volsched.store.log import event, read_head
 from volsched.store.looking import AsOf, Look, Now
@@ -25,6 +27,7 @@ AsOfOption = Annotated[
 @contextmanager
 def looked_at(database: Database, as_of: str | None) -> Iterator[tuple[Connection, Look, int]]:
     """One picture of the store, and the time at which it is looked at."""
+    check_as_of(as_of)
     position = None if as_of is None else position_of(database, as_of)
     with database.read() as connection:
         if position is None:
@@ -32,6 +35,19 @@ def looked_at(database: Database, as_of: str | None) -> Iterator[tuple[Connectio
             return
         last = event(connection, position)
         yield connection, AsOf(connection, position), system_clock() if last is None else last.at
+
+
+def check_as_of(as_of: str | None) -> None:
+    """The end of the command for a time that is none, or still to come."""
+    if as_of is not None and not is_position(as_of) and _time(as_of) > now_us():
+        fail(Exit.USAGE, f"{as_of} is still to come; give a time that has passed, or leave --as-of out")
+
+
+def _time(text: str) -> int:
+    try:
+        return time_of(text, now=now_us())
+    except MomentError as error:
+        fail(Exit.USAGE, str(error))
 
 
 def item_of(look: Look, key: str, state: State, now: int) -> Item:

@@ -1,23 +1,21 @@
 """What people mean by KIND and NAME, and what to tell them where there is no such thing."""
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from sqlalchemy import Connection
 
 from volsched.cli.console import Exit, fail
-from volsched.core.fold import ObjectState
-from volsched.engine.submitting import Target
 from volsched.events.kind_names import NAMED, Named, UnknownKindError, kind_called, shown_names
 from volsched.events.streams import KIND_OF_NOUN
-from volsched.store.log import state_as_of
-from volsched.store.looking import Look
+from volsched.insight.near_names import never_was
+
+if TYPE_CHECKING:
+    from volsched.engine.submitting import Target
 
 DEFAULT_NAMESPACE = "default"
-SUGGESTED = 3
 
 NamespaceOption = Annotated[
     str | None, typer.Option("--namespace", "-n", metavar="NS", help="Namespace; 'default' without it.")
@@ -37,6 +35,12 @@ KindArgument = Annotated[
         help=f"One of {', '.join(map(shown_names, NAMED))}; several with commas.",
         autocompletion=complete_kind,
     ),
+]
+
+
+NameArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="Its name, or NAMESPACE/NAME; the ID of a binding. Or KIND/NAME at once."),
 ]
 
 
@@ -71,6 +75,14 @@ def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywher
     ]
 
 
+def one_of(kind: str, name: str | None, namespace: str | None) -> tuple[Named, str]:
+    """What KIND NAME, or KIND/NAME, means where it is one thing: its kind and its key."""
+    one, *others = wanted(kind, [] if name is None else [name], namespace=namespace, everywhere=False)
+    if others or len(one.keys) != 1:
+        fail(Exit.USAGE, f"which one? give KIND NAME, such as {one.named.singular} NAME")
+    return one.named, one.keys[0]
+
+
 def kind_of(text: str) -> Named:
     try:
         return kind_called(text)
@@ -88,8 +100,11 @@ def key_of(named: Named, name: str, namespace: str | None) -> str:
     return f"{given if slash else namespace or DEFAULT_NAMESPACE}/{bare}"
 
 
-def named_targets(words: Sequence[str], namespace: str | None) -> list[Target]:
+def named_targets(words: Sequence[str], namespace: str | None) -> list["Target"]:
     """KIND NAME… or KIND/NAME of objects that people may delete."""
+    # Those who only look at objects do not load what changes them.
+    from volsched.engine.submitting import Target
+
     one, *others = wanted(words[0], words[1:], namespace=namespace, everywhere=False)
     if others or not one.keys:
         fail(Exit.USAGE, f"which {words[0]}? give names: volsched delete {words[0]} NAME")
@@ -98,27 +113,11 @@ def named_targets(words: Sequence[str], namespace: str | None) -> list[Target]:
     return [Target(KIND_OF_NOUN[one.named.noun], key) for key in one.keys]
 
 
-def not_found(connection: Connection, look: Look, kind: str, key: str) -> str:
-    """That there is none, and what comes near: other names, another namespace, an earlier time."""
-    named = kind_called(kind)
-    message = f'{named.title} "{key}" not found'
-    gone = _deleted_at(connection, look, named, key)
-    if gone is not None:
-        return f"{message}: it was deleted at position {gone}; see it with --as-of {gone - 1}"
-    by_name: dict[str, list[str]] = {}
-    for it, _ in look.every(named.noun):
-        by_name.setdefault(it.rpartition("/")[2], []).append(it)
-    names = difflib.get_close_matches(key.rpartition("/")[2], by_name, SUGGESTED, cutoff=0.5)
-    near = [it for name in names for it in by_name[name]][:SUGGESTED]
-    if near:
-        return f"{message}; did you mean {' or '.join(near)}?"
-    everywhere = " -A" if named.namespaced else ""
-    return f"{message}; see what there is: volsched get {named.plural}{everywhere}"
-
-
-def _deleted_at(connection: Connection, look: Look, named: Named, key: str) -> int | None:
-    last = state_as_of(connection, f"{named.noun}/{key}", position=look.position)
-    return last.rv if isinstance(last, ObjectState) and last.manifest is None and last.rv else None
+def refuse_unknown(connection: Connection, named: Named, key: str) -> None:
+    """The end of the command for what never was there; what is gone by now is history too."""
+    message = never_was(connection, named, key)
+    if message is not None:
+        fail(Exit.NOT_FOUND, message)
 
 
 def _without_kind(name: str, kind: str) -> str:

@@ -1,6 +1,7 @@
 """Changing objects: `apply`, `create`, `delete`, `import`."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -8,18 +9,21 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, fail, stderr, stdout
 from volsched.cli.inputs import Files, load_files
-from volsched.cli.naming import NamespaceOption, named_targets, not_found
+from volsched.cli.naming import NamespaceOption, named_targets
 from volsched.cli.people import Reason, actor, checked_reason
+from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, bar, opened
 from volsched.core.objects import AlreadyExistsError, NotFoundError, StaleError
 from volsched.core.zonal_upgrade import ZonalReport
 from volsched.engine.clock import system_clock
 from volsched.engine.submitting import Submitter, Target, Verb
+from volsched.events.kind_names import kind_called
 from volsched.insight.adoption import adoption_warnings
+from volsched.insight.near_names import not_found
 from volsched.model.manifests import Loaded
 from volsched.model.problems import ManifestError
 from volsched.settings import Settings
-from volsched.store.commands import ConflictError, Outcome
+from volsched.store.commands import ConflictError
 from volsched.store.database import Database
 from volsched.store.log import read_head
 from volsched.store.looking import Now
@@ -82,7 +86,7 @@ def create(files: Files, reason: Reason = None, db: Db = None) -> None:
 def delete(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KIND NAME…]", help="What to delete: pod db-0, pv/disk-7, or use -f."),
+        typer.Argument(metavar="KIND NAME", help="What to delete: pod db-0, pv/disk-7, or use -f."),
     ] = None,
     files: MaybeFiles = None,
     namespace: NamespaceOption = None,
@@ -102,16 +106,15 @@ def delete(
         targets = [Target(entry.kind, entry.key) for entry in load_files(files)]
     else:
         targets = named_targets(names or [], namespace)
-    with opened(db) as database:
-        outcomes = _submitter(database, "delete", because).delete(targets)
-        refused = [(it, outcome) for it, outcome in zip(targets, outcomes, strict=True) if _failed(outcome)]
-        for target, outcome in zip(targets, outcomes, strict=True):
-            if not isinstance(outcome, Exception):
-                done = "deleted" if outcome.result["gone"] else "is marked, and goes when its finalizers are gone"
-                stdout.print(escape(f"{target.kind.name.lower()}/{target.key} {done}"))
-        messages = [_deletion_refused(database, target, outcome) for target, outcome in refused]
+    refused: list[Exception] = []
+    for target, gone in _deleted(targets, because, db):
+        if isinstance(gone, Exception):
+            refused.append(gone)
+        else:
+            done = "deleted" if gone else "is marked, and goes when its finalizers are gone"
+            stdout.print(escape(f"{target.kind.name.lower()}/{target.key} {done}"))
     if refused:
-        fail(_code([outcome for _, outcome in refused]), *messages)
+        fail(_code(refused), *map(str, refused))
 
 
 def import_dump(files: Files, reason: Reason = None, db: Db = None) -> None:
@@ -142,18 +145,50 @@ def _submit(files: list[str], verb: Verb, reason: str | None, db: str | None) ->
     because = checked_reason(reason)
     loaded = load_files(files)
     report = ZonalReport()
-    refused: list[tuple[Loaded, Outcome]] = []
-    with opened(db) as database:
-        for entry, outcome in _submitter(database, verb.value, because).submit(loaded, verb, report=report):
-            if isinstance(outcome, Exception):
-                refused.append((entry, outcome))
-            else:
-                name = f"{entry.kind.name.lower()}/{entry.key}"
-                stdout.print(escape(f"{name} {outcome.result['applied']}"))
+    refused: list[tuple[Loaded, Exception]] = []
+    for entry, applied in _submitted(loaded, verb, because, db, report):
+        if isinstance(applied, Exception):
+            refused.append((entry, applied))
+        else:
+            stdout.print(escape(f"{entry.kind.name.lower()}/{entry.key} {applied}"))
     if not report.empty:
         stderr.print(str(report))
     if refused:
         fail(_code([outcome for _, outcome in refused]), *(f"{it.place}: {outcome}" for it, outcome in refused))
+
+
+def _submitted(
+    loaded: list[Loaded], verb: Verb, reason: str | None, db: str | None, report: ZonalReport
+) -> Iterator[tuple[Loaded, str | Exception]]:
+    """What became of each, in order: by a store, or by a server."""
+    server = chosen_server(db)
+    if server is not None:
+        from volsched.cli.remote.changing import submitted
+
+        yield from submitted(server, loaded, verb, reason=reason)
+        return
+    with opened(db) as database:
+        for entry, outcome in _submitter(database, verb.value, reason).submit(loaded, verb, report=report):
+            yield entry, outcome if isinstance(outcome, Exception) else outcome.result["applied"]
+
+
+def _deleted(
+    targets: list[Target], reason: str | None, db: str | None
+) -> Iterator[tuple[Target, bool | Exception]]:
+    """Whether each is gone; False: it is marked."""
+    server = chosen_server(db)
+    if server is not None:
+        from volsched.cli.remote.changing import deleted
+
+        yield from deleted(server, targets, reason=reason)
+        return
+    with opened(db) as database:
+        outcomes = _submitter(database, "delete", reason).delete(targets)
+        for target, outcome in zip(targets, outcomes, strict=True):
+            if isinstance(outcome, NotFoundError):
+                yield target, NotFoundError(_near(database, target))
+            else:
+                yield target, outcome if isinstance(outcome, Exception) else bool(outcome.result["gone"])
 
 
 def _submitter(database: Database, verb: str, reason: str | None) -> Submitter:
@@ -166,19 +201,13 @@ def _submitter(database: Database, verb: str, reason: str | None) -> Submitter:
     )
 
 
-def _failed(outcome: Outcome) -> bool:
-    return isinstance(outcome, Exception)
-
-
-def _deletion_refused(database: Database, target: Target, outcome: Outcome) -> str:
-    if not isinstance(outcome, NotFoundError):
-        return str(outcome)
+def _near(database: Database, target: Target) -> str:
     with database.read() as connection:
         look = Now(connection, read_head(connection).position)
-        return not_found(connection, look, target.kind.name, target.key)
+        return not_found(connection, look, kind_called(target.kind.name), target.key)
 
 
-def _code(refusals: list[Outcome]) -> Exit:
+def _code(refusals: Sequence[Exception]) -> Exit:
     """The one code that tells of all of them; a mixture is a failure."""
     codes = {next((code for kind, code in CODES if isinstance(it, kind)), Exit.FAILURE) for it in refusals}
     return codes.pop() if len(codes) == 1 else Exit.FAILURE

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
@@ -14,8 +14,7 @@ from volsched.cli.console import stdout
 from volsched.events.kind_names import Named
 from volsched.insight.cells import Column, Item
 from volsched.insight.columns import columns_of
-from volsched.insight.described import as_manifest
-from volsched.model.manifests import dump_manifests
+from volsched.insight.shown import as_manifest
 
 GAP = 3
 
@@ -40,6 +39,9 @@ def write(text: str) -> None:
 def print_documents(form: Form, document: Any, before: int = 0) -> None:
     """A JSON or YAML document, and how many were printed before it; a terminal gets JSON in colours."""
     if form is Form.yaml:
+        # A table needs no YAML.
+        from volsched.model.manifests import dump_manifests
+
         if before:
             write("---")
         write(dump_manifests([document]).removeprefix("---\n").rstrip("\n"))
@@ -65,9 +67,30 @@ class Lines:
             write("".join(padded).rstrip())
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing to be shown, wherever it comes from: what its form does not need is not made."""
+
+    key: str
+    name: str
+    namespace: str
+    cell: Callable[[Column], str]
+    manifest: Callable[[], dict[str, Any]]
+
+
+def row_of(named: Named, item: Item) -> Row:
+    return Row(
+        item.key,
+        item.name,
+        item.namespace,
+        lambda column: column.value(item),
+        lambda: as_manifest(named.noun, item.key, item.state),
+    )
+
+
 @dataclass(slots=True)
 class Sheet:
-    """Items of one kind, printed as they come."""
+    """Rows of one kind, printed as they come."""
 
     named: Named
     form: Form
@@ -77,7 +100,7 @@ class Sheet:
     _lines: Lines | None = field(default=None, init=False)
     _documents: int = field(default=0, init=False)
 
-    def print(self, items: Sequence[Item], *, gone: bool = False) -> None:
+    def print(self, items: Sequence[Row], *, gone: bool = False) -> None:
         """`gone`: the objects were deleted, and are shown as they last were."""
         match self.form:
             case Form.name:
@@ -85,7 +108,7 @@ class Sheet:
                     write(f"{self.named.singular}/{item.name}")
             case Form.json | Form.yaml:
                 for item in items:
-                    print_documents(self.form, as_manifest(self.named.noun, item.key, item.state), self._documents)
+                    print_documents(self.form, item.manifest(), self._documents)
                     self._documents += 1
             case Form.csv:
                 self._print_csv(items)
@@ -95,7 +118,7 @@ class Sheet:
                 rows = [self._row(item) for item in items]
                 self._lines.write([[*row[:-1], f"{row[-1]} (deleted)"] for row in rows] if gone else rows)
 
-    def _print_csv(self, items: Iterable[Item]) -> None:
+    def _print_csv(self, items: Iterable[Row]) -> None:
         writer = csv.writer(stdout.file, lineterminator="\n")
         if self._lines is None:
             self._lines = Lines(self._headers())
@@ -109,10 +132,10 @@ class Sheet:
     def _headers(self) -> list[str]:
         return [*(("NAMESPACE",) if self.with_namespace else ()), *(it.header for it in self._columns())]
 
-    def _row(self, item: Item) -> list[str]:
+    def _row(self, item: Row) -> list[str]:
         cells = [self._cell(column, item) for column in self._columns()]
         return [item.namespace, *cells] if self.with_namespace else cells
 
-    def _cell(self, column: Column, item: Item) -> str:
-        text = " ".join(column.value(item).split()) if self.form is not Form.csv else column.value(item)
+    def _cell(self, column: Column, item: Row) -> str:
+        text = " ".join(item.cell(column).split()) if self.form is not Form.csv else item.cell(column)
         return f"{self.named.singular}/{text}" if self.with_kind and column.header == "NAME" else text

@@ -6,10 +6,11 @@ from uuid import uuid4
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.people import Reason, actor, checked_reason
+from volsched.cli.remote import working
+from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, opened
 from volsched.engine.clock import SECOND, rfc3339, system_clock
 from volsched.engine.executor import QUEUES
@@ -68,15 +69,19 @@ def list_queue(
     """Effects that are queued, leased or parked."""
     if queue is not None and queue not in QUEUES:
         fail(Exit.USAGE, f'there is no queue "{queue}"; there are {", ".join(QUEUES)}')
-    with opened(db) as database:
-        found = list_effects(database, state=state, queue=queue, limit=limit, after=after)
+    server = chosen_server(db)
+    if server is not None:
+        found = working.effects(server, state=state, queue=queue, limit=limit, after=after)
+    else:
+        with opened(db) as database:
+            found = list_effects(database, state=state, queue=queue, limit=limit, after=after)
     if output is Output.json:
         print_json({"apiVersion": "volsched.io/v1", "kind": "List", "items": [asdict(it) for it in found]})
         return
     if not found:
         stdout.print("no such effects")
         return
-    table = Table("key", "queue", "state", "attempts", "due", "error", box=None, header_style="bold")
+    table = table_of("key", "queue", "state", "attempts", "due", "error")
     for it in found:
         due = "now" if it.due == 0 else rfc3339(it.due)
         row = (it.key, it.queue, it.state.value, str(it.attempts), due, it.error or "-")
@@ -89,7 +94,10 @@ def list_queue(
 @app.command("retry", no_args_is_help=True, epilog=LIST_EXAMPLES)
 def retry(key: Key, reason: Reason = None, db: Db = None) -> None:
     """Try a parked effect again at once, with all its attempts anew."""
-    why = checked_reason(reason)
+    why, server = checked_reason(reason), chosen_server(db)
+    if server is not None:
+        stdout.print(escape(working.act(server, key, "retry", why, not_parked=NOT_PARKED.format(key))))
+        return
     with opened(db) as database:
         found = _parked(database, key)
         if not Sweep(database, actor("effects-retry")).retry(found, system_clock(), why=why):
@@ -100,7 +108,10 @@ def retry(key: Key, reason: Reason = None, db: Db = None) -> None:
 @app.command("cancel", no_args_is_help=True, epilog=LIST_EXAMPLES)
 def cancel(key: Key, reason: Reason = None, db: Db = None) -> None:
     """Give a parked effect up: its binding is rolled back; what was written is undone, or kept with a reason."""
-    why = checked_reason(reason)
+    why, server = checked_reason(reason), chosen_server(db)
+    if server is not None:
+        stdout.print(escape(working.act(server, key, "cancel", why, not_parked=NOT_PARKED.format(key))))
+        return
     with opened(db) as database:
         found = _parked(database, key)
         Sweep(database, actor("effects-cancel")).cancel(found, system_clock(), why=why)
@@ -128,7 +139,7 @@ def _as_json(report: RecoveryReport, seconds: float) -> dict[str, Any]:
 
 def _show(report: RecoveryReport, seconds: float) -> None:
     if report.found:
-        table = Table("binding", "pod", "node", "phase", "outcome", "detail", box=None, header_style="bold")
+        table = table_of("binding", "pod", "node", "phase", "outcome", "detail")
         for it in report.found:
             detail = it.detail or (f"queued again: {', '.join(it.queued)}" if it.queued else "-")
             table.add_row(*map(escape, (it.binding, it.pod, it.node, it.phase, it.outcome.value, detail)))

@@ -4,11 +4,12 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.durations import duration
 from volsched.cli.people import user
+from volsched.cli.remote.choice import chosen_server
+from volsched.cli.remote.paths import own
 from volsched.cli.stores import Db, opened
 from volsched.engine.clock import rfc3339, system_clock
 from volsched.engine.upkeep.releasing import releasing
@@ -16,6 +17,8 @@ from volsched.insight.orphans import Orphan, orphans_of
 from volsched.store.commands import ConflictError
 from volsched.store.transaction import execute
 
+FIELDS = ("kind", "object", "since", "detail", "remedy")
+SECONDS_SHOWN = len("2025-11-16T22:00:00")
 RELEASE_EXAMPLES = """**Examples**
 
 `volsched release disk-7 --reason "wiped, ticket 4711"` makes it Available again, and keeps who and why
@@ -61,20 +64,24 @@ def orphans(
     output: OutputOption = Output.table,
 ) -> None:
     """List what was left behind: released volumes, lost claims, promises to nodes that are gone."""
-    age = duration(older_than)
-    with opened(db) as database, database.read() as connection:
-        found = orphans_of(connection, now=system_clock(), older_than=age)
+    age, server = duration(older_than), chosen_server(db)
+    if server is not None:
+        told = server.get(own("audit", "orphans"), {"olderThan": older_than})["items"]
+        items = [{name: it[name] for name in FIELDS} for it in told]
+        for item in items:
+            item["since"] = item["since"] and f"{item['since'][:SECONDS_SHOWN]}Z"
+    else:
+        with opened(db) as database, database.read() as connection:
+            items = [_as_json(it) for it in orphans_of(connection, now=system_clock(), older_than=age)]
     if output is Output.json:
-        items = [_as_json(it) for it in found]
         print_json({"apiVersion": "volsched.io/v1", "kind": "List", "items": items})
         return
-    if not found:
+    if not items:
         stdout.print("nothing was left behind")
         return
-    table = Table("what", "object", "since", "detail", "do", box=None, header_style="bold")
-    for it in found:
-        since = "-" if it.since is None else rfc3339(it.since)
-        table.add_row(*map(escape, (it.kind.value, it.object, since, it.detail, it.remedy)))
+    table = table_of("what", "object", "since", "detail", "do")
+    for it in items:
+        table.add_row(*(escape(it[name] or "-") for name in FIELDS))
     stdout.print(table)
 
 

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout, table_of
 from volsched.cli.stores import Db, opened
 from volsched.core.configuration import ConfigurationError
 from volsched.core.zonal_upgrade import ZonalReport
@@ -24,7 +23,7 @@ SCHEDULE_EXAMPLES = """**Examples**
 
 `volsched schedule` places and binds all pods that wait, then says what became of them
 
-`volsched schedule --timeout 300 -o json`
+`volsched schedule --until-idle --timeout 300 -o json` is the same with a longer breath, for scripts
 """
 
 
@@ -34,12 +33,19 @@ def schedule(
         Path | None,
         typer.Option(help="The scheduler's configuration; else VOLSCHED_CONFIG, else profile volsched as it is."),
     ] = None,
+    until_idle: Annotated[  # noqa: ARG001 (said by those who read the design; there is no other way to end)
+        bool, typer.Option("--until-idle", help="Until nothing is left to do now: so it always is.")
+    ] = True,
     timeout: Annotated[
         float, typer.Option(min=0, help="Stop after so many seconds, whatever still waits.")
     ] = 60.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Schedule, bind and reconcile in this process until nothing moves, then say what became of every pod."""
+    """Schedule, bind and reconcile in this process until nothing moves, then say what became of every pod.
+
+    Back-offs and deadlines are waited for; pods that fit nowhere are not. Exit 6 if something was still to come
+    when the time was over; what is done is kept, and calling it again goes on.
+    """
     with opened(db) as database:
         idle, report = _run(database, timeout, config)
         with database.read() as connection:
@@ -79,7 +85,7 @@ def _until_idle(system: System, timeout: float) -> bool:
 
 
 def _show(told: dict[str, Any]) -> None:
-    table = Table("pod", "node", "claims", "state", box=None, header_style="bold")
+    table = table_of("pod", "node", "claims", "state")
     for entry in told["pods"]:
         claims = ", ".join(f"{claim} → {volume or '-'}" for claim, volume in entry["claims"].items())
         table.add_row(*map(escape, (entry["pod"], entry["node"] or "-", claims, entry["state"])))

@@ -1,6 +1,7 @@
 """Serving: `up`, the whole system in one process, and `serve`, the stack's single processes."""
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Collection
@@ -15,17 +16,21 @@ import typer
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.people import user
 from volsched.cli.stores import Db, opened
-from volsched.core.configuration import ConfigurationError
-from volsched.engine.clock import system_clock
-from volsched.engine.runner import looping
+from volsched.core.configuration import Configuration, ConfigurationError
+from volsched.engine.clock import skew_from, system_clock
+from volsched.engine.heartbeat import Heartbeat
+from volsched.engine.runner import looping, waking
 from volsched.engine.system import Bell, Role, System
 from volsched.engine.upkeep.choice import Upkeep
+from volsched.faults import ArmingError, arm_from
 from volsched.library import whole_system
-from volsched.settings import Settings, read_settings
+from volsched.settings import Settings, configuration, read_settings
 from volsched.store.database import Database
 from volsched.store.errors import StoreError
 
 if TYPE_CHECKING:
+    from volsched.server.access.tls import Tls
+    from volsched.server.limits import Limits
     from volsched.server.serving import Server
 
 UP_EXAMPLES = """**Examples**
@@ -33,6 +38,8 @@ UP_EXAMPLES = """**Examples**
 `volsched up` then, elsewhere, `kubectl -s http://127.0.0.1:8700 apply -f cluster.yaml`
 
 `kubectl -s http://127.0.0.1:8700 get pods -A -w` follows along
+
+`volsched up --host 0.0.0.0 --tls-cert server.crt --tls-key server.key --client-ca ca.crt` for other machines
 """
 API_EXAMPLES = """**Examples**
 
@@ -64,27 +71,60 @@ class Optional(StrEnum):
     EPHEMERAL_CLAIMS = Upkeep.EPHEMERAL_CLAIMS.value
     GARBAGE_COLLECTION = Upkeep.GARBAGE_COLLECTION.value
     STALE_NODES = Upkeep.STALE_NODES.value
+    EXPIRY = Upkeep.EXPIRY.value
 
 
 Without = Annotated[list[Optional] | None, typer.Option("--without", help="Leave this out; may be given often.")]
 Config = Annotated[Path | None, typer.Option(help="The scheduler's configuration; else VOLSCHED_CONFIG.")]
-Host = Annotated[str, typer.Option("--host", help="Where to listen; loopback only, until there are tokens.")]
+Host = Annotated[str, typer.Option("--host", help="Where to listen; beyond loopback only with TLS.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-cert", metavar="FILE", help="The server's certificate, in PEM; else VOLSCHED_TLS_CERT_FILE."
+    ),
+]
+TlsKey = Annotated[
+    Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key; else VOLSCHED_TLS_KEY_FILE.")
+]
+ClientCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--client-ca",
+        metavar="FILE",
+        help="Whose client certificates are believed; else VOLSCHED_CLIENT_CA_FILE. Without, tokens only.",
+    ),
+]
 
+SIGNAL_SECONDS = 1.0
+"""So late a signal may be noticed. The kernel may give it to another thread, above all where the process was
+stopped when it came, and Python acts on it only when the main thread wakes: without an end to the wait, never."""
 app = typer.Typer(help="Run one process of a stack.", no_args_is_help=True)
 
 
 @app.command("api", epilog=API_EXAMPLES)
-def api(db: Db = None, host: Host = "127.0.0.1", port: Port = 8700) -> None:
+def api(
+    db: Db = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8700,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    client_ca: ClientCa = None,
+) -> None:
     """Serve the Kubernetes-style API, health and metrics; nothing is scheduled by this process."""
-    with opened(db) as database:
-        _serve(database, host, port, None)
+    with opened(db, name="volsched api") as database:
+        where = _Where(host, port, tls_cert, tls_key, client_ca)
+        _serve(database, where, None, _configured(None))
 
 
 @app.command("scheduler", epilog=SCHEDULER_EXAMPLES)
 def scheduler(db: Db = None, config: Config = None) -> None:
     """Place pods and plan their bindings, until Ctrl-C. Workers carry them out; without Redis, this process."""
-    _work(db, lambda database, bell: whole_system(database, config=config, bell=bell, roles=(Role.SCHEDULER,)))
+    _work(
+        db,
+        Role.SCHEDULER,
+        lambda database, bell: whole_system(database, config=config, bell=bell, roles=(Role.SCHEDULER,)),
+    )
 
 
 @app.command("controller", epilog=CONTROLLER_EXAMPLES)
@@ -92,6 +132,7 @@ def controller(db: Db = None, without: Without = None) -> None:
     """Run the PV controller, provisioners, small controllers and node agent, until Ctrl-C."""
     _work(
         db,
+        Role.CONTROLLER,
         lambda database, bell: whole_system(
             database, bell=bell, roles=(Role.CONTROLLER,), **_chosen(without or ())
         ),
@@ -102,6 +143,9 @@ def up(
     db: Db = None,
     host: Host = "127.0.0.1",
     port: Port = 8700,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    client_ca: ClientCa = None,
     config: Config = None,
     without: Without = None,
 ) -> None:
@@ -110,16 +154,18 @@ def up(
     def make(database: Database) -> System:
         return whole_system(database, config=config, **_chosen(without or ()))
 
-    with opened(db) as database:
+    with opened(db, name="volsched up") as database:
         try:
             make(database)
         except ConfigurationError as error:
             fail(Exit.USAGE, *error.problems)
-        _serve(database, host, port, lambda: make(database))
+        where = _Where(host, port, tls_cert, tls_key, client_ca)
+        _serve(database, where, lambda: make(database), _configured(config))
 
 
-def _work(db: str | None, make: Callable[[Database, Bell | None], System]) -> None:
+def _work(db: str | None, role: Role, make: Callable[[Database, Bell | None], System]) -> None:
     """One role of the system, repeated until it is told to end; SIGTERM ends it as Ctrl-C does."""
+    _arm()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     ended = threading.Event()
     deaths: list[Exception] = []
@@ -130,18 +176,33 @@ def _work(db: str | None, make: Callable[[Database, Bell | None], System]) -> No
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    with opened(db) as database:
+    with opened(db, name=f"volsched {role}") as database:
         bell = _bell(database)
         try:
             make(database, bell)
         except ConfigurationError as error:
             fail(Exit.USAGE, *error.problems)
         standing = _Standing(lambda: make(database, bell))
-        with closing(standing), looping(standing.step, clock=system_clock, name="volsched-system", failed=failed):
+        beating = Heartbeat(read_settings().heartbeat_file).around(standing.step)
+        with (
+            closing(standing),
+            looping(beating, clock=system_clock, name="volsched-system", failed=failed) as loop,
+            waking(database, loop),
+        ):
             stderr.print("at work until Ctrl-C")
-            ended.wait()
+            while not ended.wait(SIGNAL_SECONDS):
+                pass
     if deaths:
         fail(Exit.FAILURE, f"it ended: {deaths[0]}; what was acknowledged is kept, start it again")
+
+
+def _arm() -> None:
+    """What a drill has in mind with this process."""
+    try:
+        arm_from(os.environ)
+        skew_from(os.environ)
+    except ArmingError as error:
+        fail(Exit.USAGE, str(error))
 
 
 def _chosen(without: Collection[Optional]) -> dict[str, Any]:
@@ -171,25 +232,87 @@ class _Standing:
 
     make: Callable[[], System]
     system: System | None = None
+    failed: bool = False
 
     def step(self, now: int) -> int:
+        if self.failed:
+            # What it holds, its leases above all, would keep the next one waiting until it runs out.
+            self.close()
         if self.system is None:
-            self.system = self.make()
+            self.system, self.failed = self.make(), False
         try:
             return self.system.step(now)
         except StoreError:
-            self.system = None
+            self.failed = True
             raise
 
     def close(self) -> None:
         if self.system is not None:
             self.system.close()
+            self.system = None
 
 
-def _serve(database: Database, host: str, port: int, make: Callable[[], System] | None) -> None:
+def _configured(config: Path | None) -> Configuration:
+    """What the extender decides by: the same as the scheduler."""
+    try:
+        return configuration(config)
+    except ConfigurationError as error:
+        fail(Exit.USAGE, *error.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """Where the API listens, and the files that it proves itself with."""
+
+    host: str
+    port: int
+    certificate: Path | None
+    key: Path | None
+    client_ca: Path | None
+
+    def tls(self) -> "Tls | None":
+        """None: it is served without. What the command line leaves open, the settings say."""
+        from volsched.server.access.tls import TlsError, load_tls
+
+        settings = read_settings()
+        certificate = self.certificate or settings.tls_cert_file
+        key = self.key or settings.tls_key_file
+        client_ca = self.client_ca or settings.client_ca_file
+        if certificate is None and key is None and client_ca is None:
+            return None
+        if certificate is None or key is None:
+            fail(
+                Exit.USAGE,
+                "TLS needs both --tls-cert and --tls-key, also for --client-ca; make them with: "
+                "volsched certs server HOST",
+            )
+        try:
+            return load_tls(certificate, key, client_ca)
+        except TlsError as error:
+            fail(Exit.USAGE, str(error))
+
+
+def _limits() -> "Limits":
+    from volsched.server.limits import Limits
+
+    settings = read_settings()
+    return Limits(
+        requests_per_second=settings.requests_per_second,
+        watches=settings.most_watches,
+        body_bytes=settings.most_body_bytes,
+        header_seconds=settings.header_seconds,
+        body_seconds=settings.body_seconds,
+        keep_alive_seconds=settings.keep_alive_seconds,
+    )
+
+
+def _serve(database: Database, where: _Where, make: Callable[[], System] | None, decides: Configuration) -> None:
+    _arm()
     try:
         # Only these commands need what the extra brings.
-        from volsched.server.serving import ListenError, address, listen, serve
+        from volsched.server.serving import ListenError, address, check_access, listen, serve
+
+        tls = where.tls()
     except ModuleNotFoundError as error:
         fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
@@ -201,13 +324,21 @@ def _serve(database: Database, host: str, port: int, make: Callable[[], System] 
         for server in servers:
             server.should_exit = True
 
+    # uvicorn raises a signal again once it has ended in good order: SIGTERM then ends us as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
         try:
-            listening = stack.enter_context(closing(listen(host, port)))
+            check_access(database, where.host, tls, now=system_clock())
+            listening = stack.enter_context(closing(listen(where.host, where.port, tls)))
         except ListenError as error:
             fail(Exit.USAGE, str(error))
-        url = address(listening)
-        stderr.print(f"serving on {url} until Ctrl-C; try: kubectl -s {url} get pods -A")
+        url = address(listening, tls)
+        hint = (
+            f"kubectl -s {url} get pods -A"
+            if tls is None
+            else f"volsched kubeconfig --server https://HOST:{url.rpartition(':')[2]} …"
+        )
+        stderr.print(f"serving on {url} until Ctrl-C; try: {hint}")
         wake: Callable[[], None] = lambda: None  # noqa: E731 - replaced where there is somebody to be woken
         if make is not None:
             standing = _Standing(make)
@@ -221,7 +352,10 @@ def _serve(database: Database, host: str, port: int, make: Callable[[], System] 
             actor=f"api/{user()}",
             zonal_upgrade=not Settings().disable_zonal_upgrade,
             committed=wake,
+            configuration=decides,
             started=servers.append,
+            tls=tls,
+            limits=_limits(),
         )
     if died is not None or deaths:
         fail(Exit.FAILURE, f"the server ended: {died or deaths[0]}; what was acknowledged is kept, start it again")

@@ -1,20 +1,22 @@
 """What `explain` and `simulate` look at: a store as it is now, manifests, or manifests laid over a store."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from volsched.cli.console import Exit, fail
 from volsched.cli.inputs import load_files
+from volsched.cli.remote.paths import own
 from volsched.cli.stores import opened
 from volsched.core.profile import Profile
-from volsched.engine.scheduling.picture import Picture
-from volsched.engine.world import World
-from volsched.index import Index
-from volsched.insight.hypothetical import index_of, lay_over
-from volsched.store.database import Database
+from volsched.events.kind_names import UnknownKindError
+from volsched.insight.answers import UnknownError
+from volsched.insight.sights import QuestionError, Sight, sight_of
+
+if TYPE_CHECKING:
+    from volsched.cli.remote.server import Server
 
 OptionalFiles = Annotated[
     list[str] | None,
@@ -22,22 +24,9 @@ OptionalFiles = Annotated[
         "--filename",
         "-f",
         metavar="FILE|DIR|-",
-        help="Manifests or a dump of a cluster, looked at alone; with --db they are laid over the store.",
+        help="Manifests or a dump of a cluster, looked at alone; with --db or --server laid over what is there.",
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """Objects as they are, in memory: whatever is tried on them, the store is not touched."""
-
-    index: Index
-    database: Database | None = None
-    picture: Picture | None = None
-
-    @property
-    def named(self) -> str:
-        return "the manifests" if self.database is None else "the store"
 
 
 @contextmanager
@@ -45,11 +34,32 @@ def sight(db: str | None, files: list[str] | None, *, profile: Profile) -> Itera
     """Manifests alone, unless a store is named as well; without manifests the store."""
     loaded = [entry.value for entry in load_files(files)] if files else []
     if files and db is None:
-        yield Sight(index_of(loaded, profile=profile))
+        yield sight_of(None, loaded, profile=profile)
         return
     with opened(db) as database:
-        world = World(database)
-        picture = Picture(world, index=Index(profile=profile))
-        picture.update(world.catch_up())
-        lay_over(picture.index, loaded)
-        yield Sight(picture.index, database, picture)
+        yield sight_of(database, loaded, profile=profile)
+
+
+def explained_by(
+    server: "Server", key: str, files: list[str] | None, *, node: str | None, profile: str
+) -> dict[str, Any]:
+    """By a server; manifests are laid over what it has."""
+    namespace, _, name = key.rpartition("/")
+    if files:
+        body = {"pod": key, "profile": profile, "manifests": [it.manifest for it in load_files(files)]}
+        body |= {} if node is None else {"node": node}
+        told: dict[str, Any] = server.ask("POST", own("explain"), body=body, unasked=Exit.USAGE)
+    else:
+        query = {"node": node, "profile": profile}
+        told = server.get(own("explain", name, namespace=namespace), query, unasked=Exit.USAGE)
+    return told
+
+
+def answered(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What is not there ends the command with 3, what cannot be asked with 2."""
+    try:
+        return ask()
+    except (UnknownError, UnknownKindError) as error:
+        fail(Exit.NOT_FOUND, str(error))
+    except QuestionError as error:
+        fail(Exit.USAGE, str(error))

@@ -1,25 +1,22 @@
 """`volsched simulate`: what would happen if, tried on a copy in memory."""
 
-import difflib
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.inputs import load_files
-from volsched.cli.sights import OptionalFiles, Sight, sight
+from volsched.cli.remote.choice import chosen_server
+from volsched.cli.remote.paths import own
+from volsched.cli.sights import OptionalFiles, answered, sight
 from volsched.cli.stores import Db
 from volsched.core.profile import VOLSCHED
-from volsched.core.snapshot import FIELD_OF
-from volsched.events.kind_names import UnknownKindError, kind_called
-from volsched.events.streams import KIND_OF_NOUN
-from volsched.insight.simulate import NoSuchZoneError, NotThereError, Scenario, simulate
-from volsched.insight.simulate_told import told
+from volsched.events.kind_names import UnknownKindError
+from volsched.insight.sights import QuestionError, named_object, simulated
+from volsched.insight.simulate import Scenario
 from volsched.insight.stranding import GONE
 from volsched.model.kinds import Object
-from volsched.model.meta import LEGACY_ZONE, ZONE
 
 EXAMPLES = """**Examples**
 
@@ -65,19 +62,35 @@ def run_simulation(
     Pods look for a place in order of priority, then of name, each seeing what those before it took. The store is
     only read. Exit 0 if every pod finds a place, 4 if some do not, 3 if something named is not there.
     """
+    added = load_files(add) if add else []
     scenario = Scenario(
         drain=tuple(drain or ()),
         lose_nodes=tuple(lose_node or ()),
         lose_zones=tuple(lose_zone or ()),
-        add=tuple(entry.value for entry in load_files(add)) if add else (),
-        delete=tuple(map(_named, delete or ())),
+        add=tuple(entry.value for entry in added),
+        delete=tuple(_named(it) for it in delete or ()),
     )
     if scenario == Scenario():
         fail(Exit.USAGE, "nothing to try; give --drain, --lose-node, --lose-zone, --add or --delete")
     if add and filename and "-" in add and "-" in filename:
         fail(Exit.USAGE, "--add - and -f - both read standard input; put one of them into a file")
-    with sight(db, filename, profile=VOLSCHED) as seen:
-        answer = _answer(seen, scenario)
+    server = chosen_server(db)
+    if server is not None:
+        if filename:
+            fail(
+                Exit.USAGE, "-f is looked at without a server; leave --server out, or give the objects with --add"
+            )
+        body = {
+            "drain": drain or [],
+            "loseNodes": lose_node or [],
+            "loseZones": lose_zone or [],
+            "add": [entry.manifest for entry in added],
+            "delete": delete or [],
+        }
+        answer = server.ask("POST", own("simulate"), body=body, unasked=Exit.USAGE)
+    else:
+        with sight(db, filename, profile=VOLSCHED) as seen:
+            answer = answered(lambda: simulated(seen, scenario))
     if output is Output.json:
         print_json(answer)
     else:
@@ -87,34 +100,12 @@ def run_simulation(
 
 
 def _named(text: str) -> tuple[type[Object], str]:
-    kind, slash, key = text.partition("/")
     try:
-        named = kind_called(kind)
+        return named_object(text)
     except UnknownKindError as error:
         fail(Exit.NOT_FOUND, str(error))
-    if not slash or not key or named.noun not in KIND_OF_NOUN:
-        fail(Exit.USAGE, f'"{text}" is no object; write KIND/NAME, such as pv/disk-3 or pvc/shop/data')
-    value = KIND_OF_NOUN[named.noun].value
-    if value not in FIELD_OF:
-        fail(Exit.USAGE, f"a {named.singular} decides nothing here; delete what it stands for, such as its pods")
-    return value, f"default/{key}" if named.namespaced and "/" not in key else key
-
-
-def _answer(seen: Sight, scenario: Scenario) -> dict[str, Any]:
-    try:
-        return told(simulate(seen.index, scenario))
-    except NotThereError as error:
-        known = list(getattr(seen.index.snapshot, FIELD_OF[error.kind]))
-        near = difflib.get_close_matches(error.name, known, NEAR_NAMES, 0.5) or sorted(known)[:NEAR_NAMES]
-        what = error.kind.__name__.lower()
-        fail(
-            Exit.NOT_FOUND, f'{what} "{error.name}" is not in {seen.named}; there are: {", ".join(near) or "none"}'
-        )
-    except NoSuchZoneError as error:
-        nodes = seen.index.snapshot.nodes.values()
-        zones = {it.labels.get(ZONE) or it.labels.get(LEGACY_ZONE) for it in nodes} - {None}
-        known_zones = ", ".join(sorted(map(str, zones))) or f"none; nodes say so with the label {ZONE}"
-        fail(Exit.NOT_FOUND, f'no node is in zone "{error}"; zones there: {known_zones}')
+    except QuestionError as error:
+        fail(Exit.USAGE, str(error))
 
 
 # --- for people -----------------------------------------------------------------------------------------
@@ -143,7 +134,7 @@ def _print(answer: dict[str, Any]) -> None:
 def _print_placed(placed: list[dict[str, Any]]) -> None:
     if not placed:
         return
-    table = Table("pod", "from", "to", "new volumes", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table = table_of("pod", "from", "to", "new volumes", padding=(0, 2, 0, 0))
     for entry in placed:
         new = [f"{it['claim']} → {it['volume']}" for it in entry["bindings"]]
         new += [f"{it['claim']} → new, {it['requested']} of {it['class']}" for it in entry["provisions"]]
@@ -169,7 +160,7 @@ def _print_stranded(entry: dict[str, Any]) -> None:
 
 def _print_short(short: list[dict[str, Any]]) -> None:
     _line(0, "short:")
-    table = Table("class", "domain", "claims", "size", "", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table = table_of("class", "domain", "claims", "size", "", padding=(0, 2, 0, 0))
     for it in short:
         table.add_row(*map(escape, (it["class"] or "-", it["domain"], str(it["claims"]), it["size"], it["why"])))
     stdout.print(table)

@@ -1,5 +1,6 @@
 """What every command on a store shares: `--db`, opening it, and how its failures end the command."""
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -9,12 +10,14 @@ import typer
 from rich.progress import Progress
 
 from volsched.cli.console import Exit, fail, stderr
-from volsched.cli.durations import read_duration
-from volsched.core.configuration import ConfigurationError
+from volsched.cli.remote.choice import refuse_server
+from volsched.insight import moments
+from volsched.insight.answers import UnknownError
+from volsched.insight.moments import EPOCH, MomentError
+from volsched.model.problems import ConfigurationError
 from volsched.settings import database_url
 from volsched.store.database import Database
-from volsched.store.errors import ArchivedError, IntegrityBrokenError, StoreError
-from volsched.store.log import position_at, read_head
+from volsched.store.errors import ArchivedError, IntegrityBrokenError, NotMigratedError, StoreError
 from volsched.store.opening import open_store
 from volsched.store.transfer import ExportError
 
@@ -26,7 +29,6 @@ Db = Annotated[
         help="The store: an SQLite file, or a URL; else VOLSCHED_DATABASE_URL, else a file of the user's.",
     ),
 ]
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @contextmanager
@@ -50,14 +52,27 @@ def explained(*files: str) -> Iterator[None]:
 
 
 @contextmanager
-def opened(db: str | None, *files: str) -> Iterator[Database]:
-    """The store, ready for use; `files` as in `explained`."""
+def opened(db: str | None, *files: str, name: str = "volsched cli") -> Iterator[Database]:
+    """The store, ready for use; `files` as in `explained`, `name` as PostgreSQL shows it.
+
+    Whoever opens one has not asked the server that was named: it cannot be asked for that.
+    """
+    refuse_server(db)
     with explained(*files):
-        database = open_store(database_url(db))
+        try:
+            database = open_store(database_url(db), name=name)
+        except NotMigratedError as error:
+            # The remedy ends the message; it is to make the store that was asked for, and not the user's own.
+            fail(Exit.FAILURE, str(error) + ("" if db is None else f" --db {_quoted(db)}"))
         try:
             yield database
         finally:
             database.close()
+
+
+def _quoted(db: str) -> str:
+    """For the shell; a URL may hold a password, which is not to be printed."""
+    return "URL" if "@" in db else shlex.quote(db)
 
 
 @contextmanager
@@ -71,34 +86,13 @@ def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
 def position_of(database: Database, until: str | None) -> int:
     """The position that a person means: a number, the last one at a time, or that of the log's end."""
     with database.read() as connection:
-        end = read_head(connection).position
-        if until is None:
-            return end
-        if not until.isdecimal():
-            return position_at(connection, parse_time(until))
-    if int(until) > end:
-        fail(Exit.NOT_FOUND, f"position {until} is not there yet; the log ends at {end}")
-    return int(until)
-
-
-def parse_time(text: str) -> int:
-    """Microseconds since 1970 of a time such as 2025-11-16T22:00:00Z, or 2h ago; without a zone it is UTC."""
-    ago = read_duration(text.removesuffix(" ago"))
-    if ago is not None:
-        return now_us() - ago
-    try:
-        given = datetime.fromisoformat(text)
-    except ValueError:
-        fail(
-            Exit.USAGE,
-            f'"{text}" is neither a position nor a time; give 1234, 2025-11-16T22:00:00Z, or 2h for ago',
-        )
-    return _microseconds(given if given.tzinfo else given.replace(tzinfo=UTC))
+        try:
+            return moments.position_of(connection, until, now=now_us())
+        except UnknownError as error:
+            fail(Exit.NOT_FOUND, str(error))
+        except MomentError as error:
+            fail(Exit.USAGE, str(error))
 
 
 def now_us() -> int:
-    return _microseconds(datetime.now(UTC))
-
-
-def _microseconds(moment: datetime) -> int:
-    return (moment - EPOCH) // timedelta(microseconds=1)
+    return (datetime.now(UTC) - EPOCH) // timedelta(microseconds=1)

@@ -2,17 +2,22 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from volsched.cli.console import Output, OutputOption, print_json, stdout
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout
 from volsched.cli.files import lines_of, written
+from volsched.cli.remote.choice import chosen_server
+from volsched.cli.remote.paths import own
 from volsched.cli.stores import Db, bar, explained, now_us, opened, position_of
 from volsched.store.archive import archive as archive_log
 from volsched.store.importing import import_log, verify_export
 from volsched.store.transfer import events_of, manifest_of, write_csv, write_jsonl
+
+if TYPE_CHECKING:
+    from volsched.cli.remote.server import Server
 
 EXPORT_EXAMPLES = """
 Examples:
@@ -41,6 +46,10 @@ volsched archive --until 120000 --out until-120000.jsonl
 """
 
 
+MOST_AT_ONCE = 50_000
+"""Events that a server gives in one answer."""
+
+
 class ExportFormat(StrEnum):
     jsonl = "jsonl"
     csv = "csv"
@@ -58,6 +67,11 @@ def export(
     ] = ExportFormat.jsonl,
 ) -> None:
     """Write a range of the log to a file that can be verified anywhere, imported, and used as an anchor."""
+    server = chosen_server(db)
+    if server is not None:
+        since, until = (None if it is None else str(it) for it in (first, last))
+        export_served(server, file, since=since, until=until, output=output)
+        return
     with opened(db) as database, database.read() as connection:
         manifest = manifest_of(connection, first=first, last=last, now=now_us())
         with bar("Exporting", manifest.last) as progress, written(file) as out:
@@ -66,6 +80,23 @@ def export(
                 write_csv(out, events)
             else:
                 write_jsonl(out, manifest, events)
+    if file != "-":
+        stderr.print(f"positions {manifest.first} to {manifest.last} are in {escape(file)}")
+
+
+def export_served(
+    server: "Server", file: str, *, since: str | None, until: str | None, output: ExportFormat
+) -> None:
+    """A server gives a part at a time; files that follow one another are verified and imported together."""
+    if output is ExportFormat.csv:
+        fail(Exit.USAGE, "over HTTP there is jsonl alone; run it where the store is, or leave -o out")
+    told = server.get(own("export"), {"since": since, "until": until})
+    with written(file) as out:
+        out.write(told["text"])
+    if file != "-":
+        stderr.print(f"positions {told['first']} to {told['last']} are in {escape(file)}")
+    if told["last"] - told["first"] + 1 >= MOST_AT_ONCE:
+        stderr.print(f"there may be more: go on at position {told['last'] + 1}, in another file")
 
 
 def import_file(

@@ -5,6 +5,7 @@ controller, a provisioner, an administrator, a second scheduler. The rules are t
 (`core.objects`), so the two clusters we can play differ only in where objects live and who numbers them.
 """
 
+import json
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -132,6 +133,8 @@ def _shown(state: ObjectState | None) -> dict[str, Any] | None:
     """A copy of the manifest with its version, as the server hands it out."""
     if state is None or state.manifest is None:
         return None
-    manifest: dict[str, Any] = deepcopy(dict(state.manifest))
+    # A manifest is JSON, and through JSON it is copied several times faster than by `deepcopy`. Not by orjson: a
+    # server may hold numbers that are too large for it.
+    manifest: dict[str, Any] = json.loads(json.dumps(state.manifest))
     manifest["metadata"]["resourceVersion"] = str(state.rv)
     return manifest

@@ -6,15 +6,13 @@ for legs: it puts a leg's writes and their record into one transaction instead (
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import select
 
 from volsched.cluster.port import Capabilities, Change, ExpiredError, Listed, Manifest, UnansweredError, Watched
 from volsched.cluster.rules import bind_pod, key_of, refused, unassign_pod
-from volsched.core.binding.seen import metadata
 from volsched.core.decision import NOTHING, Decision, States
-from volsched.core.fold import ObjectState, State
+from volsched.core.fold import State, versioned
 from volsched.core.objects import ObjectError, create_object, delete_object, update_object
 from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
 from volsched.events.envelope import NewEvent
@@ -143,10 +141,3 @@ class LocalCluster:
             self.append(command)
         except ObjectError as error:
             raise refused(error) from error
-
-
-def versioned(state: ObjectState) -> dict[str, Any]:
-    """The manifest as the API shows it: with its resourceVersion."""
-    manifest = dict(state.manifest or {})
-    manifest["metadata"] = {**metadata(manifest), "resourceVersion": str(state.rv)}
-    return manifest

@@ -3,41 +3,16 @@
 No I/O, clock, randomness or globals; it imports `events` and `model` only, and everything above may import it.
 """
 
-from volsched.core.claims import PodClaims, classify_claims
-from volsched.core.cycle import Attempt, Verdict, attempt
-from volsched.core.filtering import NodeAnswer, find_pod_volumes, prefilter
-from volsched.core.matching import Search, find_for_controller, find_matching_volume
-from volsched.core.profile import PARITY, VOLSCHED, Profile
-from volsched.core.reserving import Reservation, assume_pod_volumes, revert_assumed_pod_volumes
-from volsched.core.scoring import node_score
-from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.core.status import AttemptError, Code, Status
-from volsched.core.volumes import bind_volume, is_bound_to
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "PARITY",
-    "VOLSCHED",
-    "Attempt",
-    "AttemptError",
-    "Code",
-    "NodeAnswer",
-    "PodClaims",
-    "Profile",
-    "Reservation",
-    "Search",
-    "Snapshot",
-    "Status",
-    "Verdict",
-    "assume_pod_volumes",
-    "attempt",
-    "bind_volume",
-    "classify_claims",
-    "find_for_controller",
-    "find_matching_volume",
-    "find_pod_volumes",
-    "is_bound_to",
-    "node_score",
-    "prefilter",
-    "revert_assumed_pod_volumes",
-    "snapshot_of",
-]
+if TYPE_CHECKING:
+    from volsched.core.offered import *  # noqa: F403 (what is offered is listed once, there)
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is asked for: who imports one module of the rules does not pay for all of them."""
+    offered = import_module("volsched.core.offered")
+    if name in offered.__all__:
+        return getattr(offered, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

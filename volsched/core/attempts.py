@@ -3,12 +3,11 @@
 from collections import Counter
 from typing import Any
 
-from volsched.core.cycle import NODE_VOLUME_LIMITS, Attempt
+from volsched.core.cycle import EXAMPLES, NODE_VOLUME_LIMITS, Attempt
 from volsched.core.status import TOO_MANY_VOLUMES, Code
 from volsched.events.envelope import NewEvent
 from volsched.model.workloads import Pod
 
-SOME_NODES = 5
 RUNNERS_UP = 3
 PLANNED = "planned"
 UNSCHEDULABLE = "unschedulable"
@@ -52,14 +51,14 @@ def _outcome(found: Attempt) -> str:
 
 
 def _reasons(found: Attempt) -> list[dict[str, Any]]:
-    """With some of the nodes where the attempt names them: an index only counts those that it need not look at."""
-    if not found.verdicts:
-        counts: Counter[str] = Counter()
-        for status, count in found.refused.items():
-            counts.update(dict.fromkeys(status.reasons, count))
-        return [{"reason": reason, "nodes": count, "some": []} for reason, count in counts.items()]
-    nodes: dict[str, list[str]] = {}
-    for verdict in found.verdicts:
-        for reason in verdict.status.reasons:
-            nodes.setdefault(reason, []).append(verdict.node)
-    return [{"reason": reason, "nodes": len(names), "some": names[:SOME_NODES]} for reason, names in nodes.items()]
+    """The commonest first. One reason may be part of several refusals, but no node gave two of them."""
+    counts: Counter[str] = Counter()
+    named: dict[str, list[str]] = {}
+    for status, count in found.refused.items():
+        for reason in dict.fromkeys(status.reasons):
+            counts[reason] += count
+            named.setdefault(reason, []).extend(found.examples.get(status, ()))
+    ordered = sorted(counts, key=lambda reason: (-counts[reason], reason))
+    return [
+        {"reason": reason, "nodes": counts[reason], "some": sorted(named[reason])[:EXAMPLES]} for reason in ordered
+    ]

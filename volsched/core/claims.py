@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError
@@ -10,8 +11,7 @@ from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass,
 from volsched.model.workloads import Pod
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimUse:
+class ClaimUse(NamedTuple):
     """One volume of a pod that stands for a claim."""
 
     namespace: str
@@ -24,7 +24,8 @@ class ClaimUse:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen, though nobody changes it: made for every decision, in a third of the time that a frozen one takes.
+@dataclass(slots=True, kw_only=True)
 class PodClaims:
     """A pod's claims split by what is left to do, in the order of the pod's volumes."""
 
@@ -130,7 +131,7 @@ def classify_claims(
         else:
             # Pre-bound by the user or half-done: the PV controller must finish it, whatever the class says.
             immediate.append(claim)
-    classes = dict.fromkeys(claim.class_name for claim in delayed)
+    classes = dict.fromkeys([claim.class_name for claim in delayed])
     candidates = {name: snapshot.volumes_of_class(name) for name in classes}
     return PodClaims(bound=tuple(bound), delayed=tuple(delayed), immediate=tuple(immediate), candidates=candidates)
 

@@ -15,8 +15,11 @@ from volsched.core.cycle import NODE_VOLUME_LIMITS, VOLUME_BINDING, VOLUME_RESTR
 from volsched.core.plugins.plugin import Plugin
 from volsched.core.plugins.registry import AFTER_VOLUMES, BEFORE_VOLUMES, Enabled
 from volsched.core.profile import PROFILES, VOLSCHED, Profile, ScoringPolicy, ShapePoint, shape_problem
+from volsched.core.queue.entry import SECOND, USUAL, Waits
+from volsched.model.problems import ConfigurationError as ConfigurationError
 
 BIND_TIMEOUT_SECONDS = 600
+CAPACITY_HOLD_SECONDS = 120
 MOST_WEIGHT = 1000
 MOST_SECONDS = 7 * 24 * 3600
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel)
@@ -24,6 +27,7 @@ _BUILT_IN = {enabled.plugin.name: enabled for enabled in (*BEFORE_VOLUMES, *AFTE
 _ALWAYS_ON = (VOLUME_RESTRICTIONS, NODE_VOLUME_LIMITS, VOLUME_ZONE)
 
 Weight = Annotated[int, Field(ge=0, le=MOST_WEIGHT)]
+Seconds = Annotated[int, Field(ge=1, le=MOST_SECONDS)]
 Place = Literal["before-volumes", "after-volumes"]
 
 
@@ -56,7 +60,11 @@ class ProfileSettings(BaseModel):
 
 class TimeoutSettings(BaseModel):
     model_config = _STRICT
-    bind_seconds: Annotated[int, Field(ge=1, le=MOST_SECONDS)] = BIND_TIMEOUT_SECONDS
+    bind_seconds: Seconds = BIND_TIMEOUT_SECONDS
+    backoff_initial_seconds: Seconds = 1
+    backoff_max_seconds: Seconds = 10
+    unschedulable_seconds: Seconds = 300
+    capacity_hold_seconds: Seconds = CAPACITY_HOLD_SECONDS
 
 
 class Settings(BaseModel):
@@ -73,17 +81,13 @@ class Configuration:
     profile: Profile = VOLSCHED
     """The one to schedule with."""
     bind_timeout_seconds: int = BIND_TIMEOUT_SECONDS
+    waits: Waits = USUAL
+    """Of pods in the queue."""
+    capacity_hold_seconds: int = CAPACITY_HOLD_SECONDS
+    """How long room is held that a driver should have published as taken."""
 
 
 DEFAULT = Configuration()
-
-
-class ConfigurationError(Exception):
-    """The document cannot be used: every mistake, with its field and the remedy."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 def configure(document: Any, *, find: Callable[[str], Plugin | None]) -> Configuration:
@@ -91,17 +95,32 @@ def configure(document: Any, *, find: Callable[[str], Plugin | None]) -> Configu
     settings = _read(document)
     problems: list[str] = []
     profiles = dict(PROFILES)
-    for place, given in enumerate(settings.profiles):
+    for place, named in enumerate(settings.profiles):
         where = f"profiles[{place}]"
-        if given.name in profiles:
-            problems.append(f'{where}.name: there is a profile "{given.name}" already; give it another name')
-        profiles[given.name] = _profile(given, where, problems, find)
+        if named.name in profiles:
+            problems.append(f'{where}.name: there is a profile "{named.name}" already; give it another name')
+        profiles[named.name] = _profile(named, where, problems, find)
     if settings.profile not in profiles:
         known = ", ".join(sorted(profiles))
         problems.append(f'profile: there is no profile "{settings.profile}"; name one of: {known}')
+    given = settings.timeouts
+    if given.backoff_initial_seconds > given.backoff_max_seconds:
+        problems.append(
+            f"timeouts.backoffInitialSeconds: {given.backoff_initial_seconds} is more than backoffMaxSeconds, "
+            f"{given.backoff_max_seconds}; lower it, or raise backoffMaxSeconds"
+        )
     if problems:
         raise ConfigurationError(problems)
-    return Configuration(profiles[settings.profile], settings.timeouts.bind_seconds)
+    return Configuration(
+        profiles[settings.profile],
+        given.bind_seconds,
+        Waits(
+            first_backoff=given.backoff_initial_seconds * SECOND,
+            longest_backoff=given.backoff_max_seconds * SECOND,
+            unschedulable=given.unschedulable_seconds * SECOND,
+        ),
+        given.capacity_hold_seconds,
+    )
 
 
 def _profile(

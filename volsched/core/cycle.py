@@ -6,12 +6,14 @@ This walks all nodes and is the yardstick that any faster way must equal.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from volsched.core.claims import PodClaims
 from volsched.core.filtering import NodeAnswer, find_pod_volumes, prefilter
 from volsched.core.plugins.plugin import Prepared
 from volsched.core.plugins.registry import Enabled
 from volsched.core.profile import Profile
+from volsched.core.queue.shares import ALL, Share
 from volsched.core.rejected import PREVIOUSLY_REJECTED
 from volsched.core.restrictions import volume_restrictions
 from volsched.core.scoring import node_score
@@ -26,17 +28,19 @@ VOLUME_RESTRICTIONS = "VolumeRestrictions"
 NODE_VOLUME_LIMITS = "NodeVolumeLimits"
 VOLUME_BINDING = "VolumeBinding"
 VOLUME_ZONE = "VolumeZone"
-NOT_LOOKED_FOR = NodeAnswer()
+EXAMPLES = 5
+"""Nodes that are named for each refusal; the others are counted."""
 TURNED_AWAY = Status(Code.UNSCHEDULABLE, (PREVIOUSLY_REJECTED,))
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, though nobody changes these: made for every decision, in a third of the time that frozen ones take.
+@dataclass(slots=True)
 class Verdict:
     """One node's answer. `status` is that of the first filter that refuses it, or success."""
 
     node: str
     status: Status
-    answer: NodeAnswer = NOT_LOOKED_FOR
+    answer: NodeAnswer = field(default_factory=NodeAnswer)
     """What was found for the pod's volumes; nothing is looked for where a plugin before them refuses the node."""
     score: int = 0
     """The weighted total."""
@@ -46,13 +50,12 @@ class Verdict:
     """By plugin, 0..100 and unweighted; those that give nothing are left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerUp:
+class RunnerUp(NamedTuple):
     node: str
     score: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Attempt:
     status: Status
     """Success with a chosen node; otherwise why the pod can go nowhere."""
@@ -66,6 +69,8 @@ class Attempt:
     """Where no node was found: the plugins that refused some node, or the one that refused the pod."""
     refused: Mapping[Status, int] = field(default_factory=dict)
     """Where no node was found: how many nodes each refusal stands for."""
+    examples: Mapping[Status, tuple[str, ...]] = field(default_factory=dict)
+    """The first few of those nodes, by name."""
 
     @property
     def fitting(self) -> tuple[Verdict, ...]:
@@ -80,8 +85,11 @@ def attempt(
     profile: Profile,
     avoid: Collection[str] = frozenset(),
     only: Collection[str] | None = None,
+    share: Share = ALL,
 ) -> Attempt:
     """PreFilter, Filter and Score of every plugin on every node; ties go to the smallest node name.
+
+    `share`: of several schedulers, the one whose ties they are; each begins at another name.
 
     `avoid` are nodes that turned the pod away a short while ago. `only` looks at these nodes alone, though what
     they are compared with, and who runs on the others, remains as it is.
@@ -103,6 +111,9 @@ def attempt(
     if failed is not None:
         return Attempt(status=failed.status, claims=claims, verdicts=verdicts)
     fitting = sorted((verdict for verdict in verdicts if verdict.status.passed), key=_best_first)
+    if share.number and fitting:
+        first = sorted(snapshot.nodes)[share.first_of(len(snapshot.nodes))]
+        fitting.sort(key=lambda it: (-it.score, it.node < first, it.node))
     if fitting:
         others = tuple(RunnerUp(verdict.node, verdict.score) for verdict in fitting[1:])
         chosen = fitting[0]
@@ -110,7 +121,14 @@ def attempt(
     refused = Counter(verdict.status for verdict in verdicts)
     rejectors = frozenset(verdict.plugin for verdict in verdicts)
     status = no_node(refused, len(verdicts))
-    return Attempt(status=status, claims=claims, verdicts=verdicts, refused=refused, rejectors=rejectors)
+    return Attempt(
+        status=status,
+        claims=claims,
+        verdicts=verdicts,
+        refused=refused,
+        rejectors=rejectors,
+        examples=_examples(verdicts),
+    )
 
 
 def volume_verdict(
@@ -128,8 +146,13 @@ def volume_verdict(
 
     `limited`: as in `find_pod_volumes`. `contended`: the pod has a claim or an inline disk for itself alone.
     """
-    judging = _Judging(snapshot, pod, claims, rules, profile, (), (), (), limited, contended)
-    return judging.total(judging.verdict(node), {}, {})
+    answer = find_pod_volumes(snapshot, pod, claims, node, profile=profile, limited=limited)
+    status, plugin = _judged_volumes(snapshot, pod, rules, node, answer, profile, contended=contended)
+    if not status.passed:
+        return Verdict(node.name, status, answer, plugin=plugin)
+    volumes = node_score(answer, profile=profile)
+    scores = {VOLUME_BINDING: volumes} if volumes else {}
+    return Verdict(node.name, status, answer, volumes * profile.volume_weight, scores=scores)
 
 
 # --- before any node is looked at -----------------------------------------------------------------------
@@ -184,8 +207,7 @@ def refused_pod(refusal: Refusal, claims: PodClaims, nodes: int) -> Attempt:
 # --- node by node ---------------------------------------------------------------------------------------
 
 
-# Not frozen, though nobody changes it: made for every decision, in a third of the time that a frozen one takes.
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Judging:
     snapshot: Snapshot
     pod: Pod
@@ -195,37 +217,23 @@ class _Judging:
     before: Sequence[Ready]
     after: Sequence[Ready]
     avoid: Collection[str]
-    limited: bool = True
-    contended: bool = True
 
     def verdict(self, node: Node) -> Verdict:
         """The filters in the reference's order."""
+        status, plugin = _left_out([*self.before, *self.after], node)
+        if not status.passed:
+            return Verdict(node.name, status, plugin=plugin)
         if node.name in self.avoid:
             return Verdict(node.name, TURNED_AWAY, plugin=NODE_REJECTED)
         status, plugin = _first_refusal(self.before, node)
         if not status.passed:
             return Verdict(node.name, status, plugin=plugin)
         # Volumes are looked for even where a sibling filter refuses the node, so that they can be explained.
-        answer = find_pod_volumes(
-            self.snapshot, self.pod, self.claims, node, profile=self.profile, limited=self.limited
-        )
-        status, plugin = self._volumes(node, answer)
+        answer = find_pod_volumes(self.snapshot, self.pod, self.claims, node, profile=self.profile)
+        status, plugin = _judged_volumes(self.snapshot, self.pod, self.rules, node, answer, self.profile)
         if status.passed:
             status, plugin = _first_refusal(self.after, node)
         return Verdict(node.name, status, answer, plugin=plugin)
-
-    def _volumes(self, node: Node, answer: NodeAnswer) -> tuple[Status, str]:
-        status = volume_restrictions(self.snapshot, self.pod, node) if self.contended else SUCCESS
-        if not status.passed:
-            return status, VOLUME_RESTRICTIONS
-        limits = drivers_installed if self.profile.attach_limits else node_volume_limits
-        status = limits(self.snapshot, self.pod, node)
-        if not status.passed:
-            return status, NODE_VOLUME_LIMITS
-        if not answer.fits:
-            return answer.status, VOLUME_BINDING
-        status = volume_zone_filter(self.rules, node)
-        return (SUCCESS, "") if status.passed else (status, VOLUME_ZONE)
 
     def scored(self, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
         """With the totals of those that passed."""
@@ -241,7 +249,12 @@ class _Judging:
         return tuple(self.total(it, found.get(it.node, {}), weights) for it in verdicts)
 
     def _is_compared(self, node: Node) -> bool:
-        return node.name not in self.avoid and _first_refusal([*self.before, *self.after], node)[0].passed
+        asked = [*self.before, *self.after]
+        return (
+            node.name not in self.avoid
+            and _left_out(asked, node)[0].passed
+            and _first_refusal(asked, node)[0].passed
+        )
 
     def total(self, verdict: Verdict, scores: Mapping[str, int], weights: Mapping[str, int]) -> Verdict:
         if not verdict.status.passed:
@@ -252,12 +265,53 @@ class _Judging:
         return Verdict(verdict.node, verdict.status, verdict.answer, total, scores=every)
 
 
+def _judged_volumes(
+    snapshot: Snapshot,
+    pod: Pod,
+    rules: Sequence[ZoneRule],
+    node: Node,
+    answer: NodeAnswer,
+    profile: Profile,
+    *,
+    contended: bool = True,
+) -> tuple[Status, str]:
+    """The volumes' filters, in the reference's order: what the first to refuse the node says, and which it is."""
+    status = volume_restrictions(snapshot, pod, node) if contended else SUCCESS
+    if not status.passed:
+        return status, VOLUME_RESTRICTIONS
+    limits = drivers_installed if profile.attach_limits else node_volume_limits
+    status = limits(snapshot, pod, node)
+    if not status.passed:
+        return status, NODE_VOLUME_LIMITS
+    if not answer.fits:
+        return answer.status, VOLUME_BINDING
+    status = volume_zone_filter(rules, node)
+    return (SUCCESS, "") if status.passed else (status, VOLUME_ZONE)
+
+
+def _left_out(plugins: Iterable[Ready], node: Node) -> tuple[Status, str]:
+    for ready in plugins:
+        status = ready.prepared.leaves_out(node)
+        if not status.passed:
+            return status, ready.name
+    return SUCCESS, ""
+
+
 def _first_refusal(plugins: Iterable[Ready], node: Node) -> tuple[Status, str]:
     for ready in plugins:
         status = ready.prepared.filter(node)
         if not status.passed:
             return status, ready.name
     return SUCCESS, ""
+
+
+def _examples(verdicts: Iterable[Verdict]) -> dict[Status, tuple[str, ...]]:
+    found: dict[Status, tuple[str, ...]] = {}
+    for verdict in verdicts:
+        named = found.get(verdict.status, ())
+        if len(named) < EXAMPLES:
+            found[verdict.status] = (*named, verdict.node)
+    return found
 
 
 def _best_first(verdict: Verdict) -> tuple[int, str]:

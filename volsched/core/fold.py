@@ -83,6 +83,13 @@ class FoldError(Exception):
     """An event that cannot follow what its stream has become: the log is not one that we wrote."""
 
 
+def versioned(state: ObjectState) -> dict[str, Any]:
+    """The manifest as the API shows it: with its resourceVersion."""
+    manifest = dict(state.manifest or {})
+    manifest["metadata"] = {**manifest.get("metadata", {}), "resourceVersion": str(state.rv)}
+    return manifest
+
+
 def evolve(state: State | None, type_: str, version: int, position: int, at: int, data: Data) -> State:
     """The stream's state after the event."""
     return _STEPS.get(type_, _pass)(state, version, position, at, data)
@@ -136,9 +143,8 @@ def _move_binding(state: State | None, version: int, _position: int, at: int, da
     ended_at = None if is_open else at
     # With its binding a leg lets go of its volume and its claim.
     legs = held.legs if is_open else tuple(leg._replace(open=False) for leg in held.legs)
-    return BindingState(
-        version, held.plan, held.planned_at, data["state"], is_open, data.get("reason"), ended_at, legs
-    )
+    plan = {**held.plan, "deadline": data["deadline"]} if "deadline" in data else held.plan
+    return BindingState(version, plan, held.planned_at, data["state"], is_open, data.get("reason"), ended_at, legs)
 
 
 def _move_leg(state: State | None, version: int, _position: int, _at: int, data: Data) -> State:
@@ -198,5 +204,8 @@ _STEP_OF_CHANGE: Mapping[Change, _Step] = {
     Change.ATTEMPT: _attempt,
     Change.REPEAT: _repeat,
     Change.NOTE: _pass,
+    Change.ISSUE: _pass,
+    Change.REVOKE: _pass,
+    Change.ASK: _pass,
 }
 _STEPS: Mapping[str, _Step] = {name: _STEP_OF_CHANGE[entry.change] for name, entry in CATALOGUE.items()}

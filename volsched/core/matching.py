@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from volsched.core.attach import attach_id
 from volsched.core.rejections import Failure, Miss, Rule
@@ -52,8 +53,7 @@ class Matches:
 NO_MATCHES = Matches(())
 
 
-@dataclass(frozen=True, slots=True)
-class Supply:
+class Supply(NamedTuple):
     """Volumes made ready for several searches, so that sizes are compared before the rules, which cost more."""
 
     claimed: tuple[Volume, ...]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from volsched.core.profile import Profile
+from volsched.core.promised_room import promised_room
 from volsched.core.rejections import Failure, Rejection, Rule
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import NO_VOLUME_TO_BIND, NOT_ENOUGH_SPACE, TOO_MANY_VOLUMES, AttemptError
@@ -134,6 +135,8 @@ class _Room:
     """Bytes left of each capacity object while claims are placed one after the other."""
 
     snapshot: Snapshot
+    own: Mapping[str, int]
+    """Of what is reserved, that which the claims were promised themselves."""
     taken: dict[str, int] = field(default_factory=dict)
     tries: int = 0
 
@@ -142,7 +145,8 @@ class _Room:
         if capacity.capacity is None:
             return None
         total = max(capacity.capacity.value(), capacity.limit.value() if capacity.limit else 0)
-        return total - self.snapshot.reserved.get(capacity.key, 0) - self.taken.get(capacity.key, 0)
+        others = max(0, self.snapshot.reserved.get(capacity.key, 0) - self.own.get(capacity.key, 0))
+        return total - others - self.taken.get(capacity.key, 0)
 
 
 def _place(
@@ -154,7 +158,7 @@ def _place(
     """One capacity object per claim, the first that works in key order; None if there is no such placement."""
     if not profile.joint_capacity:
         return [mine[0] for mine in options] if all(options) else None
-    room = _Room(snapshot)
+    room = _Room(snapshot, _own(claims))
     placed: list[StorageCapacity | None] = []
 
     def place_rest() -> bool:
@@ -176,6 +180,16 @@ def _place(
         return False
 
     return placed if place_rest() else None
+
+
+def _own(claims: Sequence[Claim]) -> dict[str, int]:
+    """Bytes that the claims were promised of each capacity object before any pod came for them."""
+    own: dict[str, int] = {}
+    for claim in claims:
+        room = promised_room(claim.meta.annotations)
+        if room is not None:
+            own[room.capacity] = own.get(room.capacity, 0) + room.bytes
+    return own
 
 
 def _taken(claims: Sequence[Claim], placed: Sequence[StorageCapacity | None]) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Nodes that turned a pod away: not tried again for a while, unless something about them has changed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from volsched.core.binding.seen import annotations, living, metadata, status
 from volsched.core.decision import States
@@ -12,31 +13,48 @@ AVOID_SECONDS = 300
 PREVIOUSLY_REJECTED = "node(s) previously rejected the pod"
 
 
-def nodes_to_avoid(pod: str, states: States | Mapping[str, State], *, since: str) -> frozenset[str]:
+def nodes_to_avoid(
+    pod: str,
+    states: States | Mapping[str, State],
+    *,
+    since: str,
+    changed_at: Callable[[str], int] | None = None,
+) -> frozenset[str]:
     """The nodes that rejected the pod after `since` (RFC 3339, so that text compares as time does).
 
-    A node whose object, or whose list of drivers, was written after the pod was turned away may decide otherwise.
-    One that was made after that is another node, whatever its name.
+    A node that has changed, or whose list of drivers has, after the pod was turned away may decide otherwise. One
+    that was made after that is another node, whatever its name.
+
+    `changed_at`: the position at which something about a node last changed that a decision looks at. Whoever has
+    not followed the log does not know, and takes every write for a change, heartbeats too.
     """
     held = living(states, f"pod/{pod}")
     if held is None or held.manifest is None:
         return frozenset()
     named = annotations(held.manifest).get(REJECTED_NODES, "")
-    conditions = status(held.manifest).get("conditions", ())
-    turned_away = (it.get("lastTransitionTime", "") for it in conditions if it.get("reason") == NODE_REJECTED)
-    last = max(turned_away, default="")
-    if not named or last <= since:
+    if not named:
+        return frozenset()
+    last = _turned_away_at(status(held.manifest).get("conditions"))
+    if last <= since:
         return frozenset()
     return frozenset(
         node
         for node in named.split(",")
-        if not _changed_since(node, held.rv, states) and not _made_after(node, last, states)
+        if (_written_at(node, states) if changed_at is None else changed_at(node)) <= held.rv
+        and not _made_after(node, last, states)
     )
 
 
-def _changed_since(node: str, rv: int, states: States | Mapping[str, State]) -> bool:
+def _turned_away_at(conditions: Any) -> str:
+    """When a node last did so; conditions are read as somebody left them."""
+    told = [it for it in conditions if isinstance(it, dict)] if isinstance(conditions, list) else []
+    times = (str(it.get("lastTransitionTime", "")) for it in told if it.get("reason") == NODE_REJECTED)
+    return max(times, default="")
+
+
+def _written_at(node: str, states: States | Mapping[str, State]) -> int:
     found = (living(states, f"node/{node}"), living(states, f"csinode/{node}"))
-    return any(state is not None and state.rv > rv for state in found)
+    return max((state.rv for state in found if state is not None), default=0)
 
 
 def _made_after(node: str, time: str, states: States | Mapping[str, State]) -> bool:

@@ -6,6 +6,7 @@ claim without a volume, profile `volsched` looks for the best assignment of all 
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from volsched.core.assignment import Option, best_assignment, volume_options
 from volsched.core.claims import PodClaims, selected_node
@@ -20,15 +21,15 @@ from volsched.model.storage import Claim, Volume
 from volsched.model.workloads import Node
 
 
-@dataclass(frozen=True, slots=True)
-class StaticBinding:
+class StaticBinding(NamedTuple):
     """An existing volume for a claim."""
 
     claim: Claim
     volume: Volume
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen, though nobody changes it: made for every node, in a third of the time that a frozen one takes.
+@dataclass(slots=True, kw_only=True)
 class Served:
     bindings: tuple[StaticBinding, ...] = ()
     provisions: tuple[Provision, ...] = ()

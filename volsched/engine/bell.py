@@ -37,6 +37,11 @@ def wake_up_name(what: str) -> str:
     return f"volsched.{what}"
 
 
+def own_canary(instance: str) -> str:
+    """The canary of one worker: a wake-up that no other one takes, so that its answer is about nobody else."""
+    return f"{CANARY}.{instance}"
+
+
 @dataclass(slots=True)
 class RedisBell:
     url: str

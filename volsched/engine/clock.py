@@ -1,17 +1,37 @@
 """Time as the store counts it: whole microseconds since 1970. The only place that asks the machine for it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+
+from volsched.faults import DRILL_FLAG, ArmingError
 
 Clock = Callable[[], int]
 
 MILLISECOND = 1_000
 SECOND = 1_000_000
+SKEW = "VOLSCHED_CLOCK_SKEW_SECONDS"
+"""By how much a drill sets this process's clock wrong."""
+
+_skew = 0
 
 
 def system_clock() -> int:
-    return time.time_ns() // 1_000
+    return time.time_ns() // 1_000 + _skew
+
+
+def skew_from(environ: Mapping[str, str]) -> None:
+    """Set this process's clock wrong, as the environment asks for; in drills only."""
+    global _skew
+    asked = environ.get(SKEW)
+    if asked is None:
+        return
+    if environ.get(DRILL_FLAG) != "1":
+        raise ArmingError(f"{SKEW} is for drills only; set {DRILL_FLAG}=1 if this is one, or take it away")
+    try:
+        _skew = int(float(asked) * SECOND)
+    except (ValueError, OverflowError):
+        raise ArmingError(f'{SKEW}: "{asked}" is no number of seconds') from None
 
 
 def rfc3339(time: int) -> str:

@@ -3,17 +3,21 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 
 from volsched.engine.clock import SECOND, Clock
 from volsched.engine.system import System
 from volsched.engine.writer import Writer
 from volsched.store.collector import collect_seldom
+from volsched.store.commits import commits
+from volsched.store.database import Database
 from volsched.store.errors import StoreError
 
 IDLE_WAIT_SECONDS = 0.05
 """How long a loop sleeps when nothing wakes it; also how soon it looks again at what became due."""
+HEARING_SECONDS = 0.2
+"""How long we listen at a time for commits of others, and so how late we may learn that we shall stop."""
 RETRY_SECONDS = 1.0
 """After the store has failed us."""
 Failed = Callable[[Exception], None]
@@ -24,8 +28,11 @@ _log = logging.getLogger("volsched.runner")
 class Loop:
     """A step that a thread repeats: at once while there is something to do, else when woken or after a while."""
 
-    def __init__(self, step: Callable[[int], int], *, clock: Clock, failed: Failed, linger: float) -> None:
-        self._step, self._clock, self._failed, self._linger = step, clock, failed, linger
+    def __init__(
+        self, step: Callable[[int], int], *, clock: Clock, failed: Failed, linger: float, idle: float
+    ) -> None:
+        self._step, self._clock, self._failed = step, clock, failed
+        self._linger, self._idle = linger, idle
         self._woken = threading.Event()
         self._stopped = threading.Event()
 
@@ -52,26 +59,46 @@ class Loop:
                 return
             else:
                 if not progress:
-                    self._woken.wait(IDLE_WAIT_SECONDS)
+                    self._woken.wait(self._idle)
                 elif self._linger:
                     self._stopped.wait(self._linger)
 
 
 @contextmanager
 def looping(
-    step: Callable[[int], int], *, clock: Clock, name: str, failed: Failed, linger: float = 0
+    step: Callable[[int], int],
+    *,
+    clock: Clock,
+    name: str,
+    failed: Failed,
+    linger: float = 0,
+    idle: float = IDLE_WAIT_SECONDS,
 ) -> Iterator[Loop]:
     """The step repeated by a thread of its own; leaving it lets the step that is under way end.
 
-    `linger` is waited after each step that found something, so that the next one finds more at a time (seconds).
+    `linger` is waited after each step that found something, so that the next one finds more at a time (seconds);
+    `idle` at most after one that found nothing.
     """
-    loop = Loop(step, clock=clock, failed=failed, linger=linger)
+    loop = Loop(step, clock=clock, failed=failed, linger=linger, idle=idle)
     thread = threading.Thread(target=loop.run, name=name, daemon=True)
     thread.start()
     try:
         yield loop
     finally:
         loop.stop()
+        thread.join()
+
+
+@contextmanager
+def waking(database: Database, *loops: Loop) -> Iterator[None]:
+    """The loops are woken by every commit to the store, whichever process makes it."""
+    stopped = threading.Event()
+    thread = threading.Thread(target=_hear, args=(database, loops, stopped), name="volsched-commits", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
         thread.join()
 
 
@@ -109,6 +136,23 @@ def run_until_idle(
         if due is None:
             return True
         time.sleep(min(max(due - now, 0) / SECOND, IDLE_WAIT_SECONDS))
+
+
+def _hear(database: Database, loops: Sequence[Loop], stopped: threading.Event) -> None:
+    while not stopped.is_set():
+        try:
+            with closing(commits(database)) as heard:
+                # Once at first, for what was committed while nobody listened.
+                news = True
+                while not stopped.is_set():
+                    if news:
+                        for loop in loops:
+                            loop.wake()
+                    news = heard.heard(HEARING_SECONDS)
+        except Exception as error:
+            # Whatever the driver comes up with: the loops look by themselves, a little later.
+            _log.debug("commits of others are not heard: %s", error)
+            stopped.wait(RETRY_SECONDS)
 
 
 def _run(writer: Writer, clock: Clock) -> None:

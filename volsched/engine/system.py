@@ -24,6 +24,7 @@ from volsched.engine.scheduling.picture import Picture
 from volsched.engine.scheduling.scheduler import Scheduler
 from volsched.engine.sweep import Sweep
 from volsched.engine.upkeep.choice import Upkeep, upkeep_parts
+from volsched.engine.upkeep.expiry import DEFAULT_KEEP, Keep
 from volsched.engine.volume_controller.controller import Controller
 from volsched.engine.world import World
 from volsched.index import Index
@@ -126,13 +127,14 @@ class System:
         """Read on in the log, and let every part know what has changed."""
         begins = self.world.position < 0
         changed = self.world.catch_up()
+        touched = changed
         if Role.SCHEDULER in self.roles:
-            self.picture.update(changed)
+            touched = self.picture.update(changed)
             if begins:
                 self.picture.recall(now)
             self.picture.expire(now)
         for part in self._all():
-            part.update(changed, now)
+            part.update(touched if part is self.scheduler else changed, now)
         return len(changed)
 
 
@@ -149,15 +151,17 @@ def embedded(
     configuration: Configuration = DEFAULT,
     share: Share = ALL,
     roles: Collection[Role] = frozenset(Role),
+    keep: Keep = DEFAULT_KEEP,
 ) -> System:
     """A system on objects that live in the database's own log; given a bell, without hands of its own.
 
     `without` names the small controllers that are left out; `share` says which of several schedulers this is.
     """
     world = World(database)
-    picture = Picture(world, Index(profile=configuration.profile))
+    hold = configuration.capacity_hold_seconds * SECOND
+    picture = Picture(world, Index(profile=configuration.profile, share=share), hold)
     parts: list[Part] = upkeep_parts(
-        database, world, owner=owner, new_id=new_id, node_agent=node_agent, without=without
+        database, world, owner=owner, new_id=new_id, node_agent=node_agent, without=without, keep=keep
     )
     disabled = Upkeep.ZONAL_UPGRADE in without
     if node_agent:
@@ -172,7 +176,7 @@ def embedded(
             f"scheduler/{owner}",
             new_id,
             bind_timeout_seconds=configuration.bind_timeout_seconds,
-            queue=Queue(share),
+            queue=Queue(share, configuration.waits),
         ),
         controller=Controller(database, world, f"controller/{owner}", provisioners=provisioners, new_uid=new_id),
         executor=local_executor(

@@ -4,11 +4,12 @@ Loaded once from the views, then folded event by event with the same fold as eve
 objects in another shape (the scheduler's snapshot, the controller's caches) is told which streams have changed.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from volsched.cluster.local import versioned
-from volsched.core.fold import BindingState, ObjectState, State
+from volsched.core.fold import BindingState, ObjectState, State, versioned
+from volsched.events.envelope import Event
 from volsched.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, noun_and_key
 from volsched.model.kinds import Object
 from volsched.store.base import read_base
@@ -43,15 +44,30 @@ class World:
                 return before | dict.fromkeys(self.states)
             changed: dict[str, None] = {}
             while events := tail(connection, after=self.position, limit=CHUNK):
-                for it in events:
-                    if it.stream.startswith(f"{ATTEMPT}/"):
-                        continue
-                    known = self.states.get(it.stream)
-                    state = fold_event(known, it.position, it.version, it.type, it.schema, it.at, it.data)
-                    self._keep(it.stream, state)
-                    changed[it.stream] = None
-                self.position = events[-1].position
+                changed |= self.take(events)
             return changed
+
+    def begin(self, states: Mapping[str, State]) -> None:
+        """From what streams had become at our position, in place of the views."""
+        for stream, state in states.items():
+            self._keep(stream, state)
+
+    def take(self, events: Sequence[Event]) -> dict[str, None]:
+        """Go on with the events that follow; the streams that they changed."""
+        changed: dict[str, None] = {}
+        for it in events:
+            if it.stream.startswith(f"{ATTEMPT}/"):
+                continue
+            known = self.states.get(it.stream)
+            if known is None and it.version > 1 and it.stream.startswith(f"{BINDING}/"):
+                # It has ended, and we let go of it: a leg that is written late is noted in its stream anyway.
+                continue
+            state = fold_event(known, it.position, it.version, it.type, it.schema, it.at, it.data)
+            self._keep(it.stream, state)
+            changed[it.stream] = None
+        if events:
+            self.position = events[-1].position
+        return changed
 
     def _keep(self, stream: str, state: State) -> None:
         """What has ended is let go: a deleted object, and anything but an open binding or a living object."""
@@ -60,6 +76,7 @@ class World:
             self.states[stream] = state
         else:
             self.states.pop(stream, None)
+            self._read.pop(stream, None)
 
     def read(self, stream: str) -> tuple[dict[str, Any], Object] | None:
         """The object as it is now: its manifest with our version of it, and the value of that. Read once."""

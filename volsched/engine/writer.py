@@ -121,7 +121,8 @@ class Writer:
         self._interrupted = None
         try:
             committed = is_committed(self.database, interrupted.lost.mark)
-        except ConnectionLostError:
+        except StoreError:
+            # Lost again, or too busy to say. The commands wait as long as nobody knows whether they happened.
             delay = min(2 * interrupted.delay, RETRY_MOST)
             return self._wait_or_give_up(replace(interrupted, retry_at=now + delay, delay=delay), now)
         if committed:

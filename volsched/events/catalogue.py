@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from volsched.events.streams import ATTEMPT, BINDING, NOUN_OF_KIND
+from volsched.events.streams import ATTEMPT, AUDIT, BINDING, NOUN_OF_KIND, RETENTION, TOKEN
 
 
 class Change(StrEnum):
@@ -30,6 +30,10 @@ class Change(StrEnum):
     REPEAT = "repeat"
     NOTE = "note"
     """Nothing: it says what a person did beside the log."""
+    ISSUE = "issue"
+    REVOKE = "revoke"
+    ASK = "ask"
+    """Nothing either, these three: who may talk to us is kept beside the log, and a question changes nothing."""
 
 
 class Payload(BaseModel):
@@ -86,12 +90,16 @@ class Plan(Payload):
     on_failure: Literal["rollback", "retain"] = "rollback"
     repels: bool = False
     """The pod keeps others away from its domain: who decided without knowing of it must decide again."""
+    reserved: bool = False
+    """It began as a reservation, which the move that follows says; a program that knows none leaves it alone."""
 
 
 class BindingMove(Payload):
     state: str
     open: bool
     reason: str | None = None
+    deadline: int | None = None
+    """The binding's from now on: a lease is renewed, or a reservation is confirmed."""
 
 
 class LegMove(Payload):
@@ -122,6 +130,38 @@ class Note(Payload):
     effect: str
     """Key of the effect that a person dealt with."""
     done: Literal["retried", "cancelled"]
+    reason: str | None = None
+
+
+class TokenIssue(Payload):
+    """All that may be known of a token. What it is, and what it is compared with, stays out of the log, which is
+    exported and copied."""
+
+    id: str
+    roles: list[str]
+    namespaces: list[str] | None = None
+    """None: everywhere."""
+    expires: int | None = None
+    reason: str | None = None
+
+
+class TokenRevocation(Payload):
+    id: str
+    reason: str | None = None
+
+
+class AuditQuestion(Payload):
+    question: str
+    client: str | None = None
+    """The address it came from."""
+
+
+class Redaction(Payload):
+    first: int
+    last: int
+    what: list[str]
+    seals: dict[str, str]
+    """Position of a redacted event → what seals the rest of it (`events.redacting`)."""
     reason: str | None = None
 
 
@@ -159,8 +199,12 @@ CATALOGUE = {
         EventType("BindingMoved", BINDING, Change.MOVE_BINDING, BindingMove),
         EventType("LegMoved", BINDING, Change.MOVE_LEG, LegMove),
         EventType("EffectNoted", BINDING, Change.NOTE, Note),
+        EventType("TokenIssued", TOKEN, Change.ISSUE, TokenIssue),
+        EventType("TokenRevoked", TOKEN, Change.REVOKE, TokenRevocation),
+        EventType("AuditRead", AUDIT, Change.ASK, AuditQuestion),
         EventType("AttemptMade", ATTEMPT, Change.ATTEMPT, Attempt),
         EventType("AttemptRepeated", ATTEMPT, Change.REPEAT, Repeat),
+        EventType("EventsRedacted", RETENTION, Change.NOTE, Redaction),
     )
 }
 

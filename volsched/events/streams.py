@@ -19,6 +19,12 @@ NOUN_OF_KIND = {
 KIND_OF_NOUN = {noun: KINDS[kind] for kind, noun in NOUN_OF_KIND.items()}
 BINDING = "binding"
 ATTEMPT = "attempt"
+RETENTION = "retention"
+"""What was done with old events; no state follows from it."""
+TOKEN = "token"
+AUDIT = "audit"
+AUDIT_READS = f"{AUDIT}/reads"
+"""The one stream of who has read the history over HTTP, and what they asked."""
 
 
 def stream_of(kind: str, key: str) -> str:

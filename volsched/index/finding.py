@@ -16,7 +16,7 @@ from volsched.core.plugins.unschedulable import UNSCHEDULABLE, goes_anywhere
 from volsched.core.status import SUCCESS, Status
 from volsched.index.contents import Contents
 from volsched.index.nodes import positions
-from volsched.model.workloads import Pod
+from volsched.model.workloads import Node, Pod
 
 Refusals = Iterable[tuple[Status, int]]
 """Who is refused and why; where two overlap, the earlier counts."""
@@ -32,6 +32,8 @@ def _nobody(_: int) -> Refusals:
 class Found:
     status: Status = SUCCESS
     """Of the pod as a whole."""
+    left_out: Callable[[int], Refusals] = _nobody
+    """Of the nodes in the mask, those that nobody's filter is asked about."""
     refusals: Callable[[int], Refusals] = _nobody
     """Of the nodes in the mask; whatever is said of others does not count."""
     scores: Callable[[int], Masks] | None = None
@@ -85,14 +87,15 @@ def find_selected(held: Contents, pod: Pod) -> Found:
     if named is not None and not named:
         return Found(status=CONFLICT)
 
+    mine = None if named is None else [held.nodes.mask_of(name) for name in named]
+
+    def left_out(mask: int) -> Refusals:
+        return [] if mine is None else [(NOT_NAMED, mask & ~sum(mine))]
+
     def refusals(mask: int) -> Refusals:
-        if named is None:
+        if mine is None:
             return [(NOT_SELECTED, mask & ~selected(held, pod))]
-        mine = [held.nodes.mask_of(name) for name in named]
-        return [
-            (NOT_NAMED, mask & ~sum(mine)),
-            (NOT_SELECTED, sum(it for it in mine if not _accepts(held, pod, it))),
-        ]
+        return [(NOT_SELECTED, sum(it for it in mine if not _accepts(held, pod, it)))]
 
     def scores(mask: int) -> Masks:
         raw: Masks = {0: mask}
@@ -100,7 +103,7 @@ def find_selected(held: Contents, pod: Pod) -> Found:
             raw = added(raw, {term.weight: held.selections.preferred(term.preference)})
         return renamed(raw, normalised)
 
-    return Found(refusals=refusals, scores=scores if pod.node_affinity.preferred else None)
+    return Found(left_out=left_out, refusals=refusals, scores=scores if pod.node_affinity.preferred else None)
 
 
 def selected(held: Contents, pod: Pod) -> int:
@@ -144,17 +147,22 @@ def walk(plugin: Plugin, held: Contents, pod: Pod) -> Found:
     status, prepared = plugin.prefilter(held.whole, pod)
     if not status.passed or prepared is None:
         return Found(status=status)
-    nodes = held.nodes
+    # Most leave nobody out, and are not asked for each node whether they do.
+    leaves = type(prepared).leaves_out is not Prepared.leaves_out
+    return Found(
+        left_out=(lambda mask: _asked(prepared.leaves_out, held, mask)) if leaves else _nobody,
+        refusals=lambda mask: _asked(prepared.filter, held, mask),
+        scores=lambda mask: _walked(prepared, held, mask),
+    )
 
-    def refusals(mask: int) -> Refusals:
-        found: dict[Status, int] = {}
-        for position in positions(mask):
-            said = prepared.filter(nodes.at(position))
-            if not said.passed:
-                found[said] = found.get(said, 0) | 1 << position
-        return list(found.items())
 
-    return Found(refusals=refusals, scores=lambda mask: _walked(prepared, held, mask))
+def _asked(ask: Callable[[Node], Status], held: Contents, mask: int) -> Refusals:
+    found: dict[Status, int] = {}
+    for position in positions(mask):
+        said = ask(held.nodes.at(position))
+        if not said.passed:
+            found[said] = found.get(said, 0) | 1 << position
+    return list(found.items())
 
 
 def _walked(prepared: Prepared, held: Contents, mask: int) -> Masks:

@@ -3,8 +3,8 @@
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from operator import itemgetter
+from functools import lru_cache, reduce
+from operator import itemgetter, or_
 
 from volsched.index.nodes import positions
 from volsched.index.question import Errand, Question
@@ -94,6 +94,19 @@ def groups(question: Question, region: Region) -> Iterator[Group]:
                 yield Group(region, 1 << position, part.stocks, part.rooms, key=position)
         else:
             yield part
+
+
+def alike_to(question: Question, region: Region, position: int) -> int:
+    """The nodes of the region that have the same of their own as the one at that position."""
+    censuses = [it.shelf.census for it in question.errands if any(want.fitting for want in it.wants)]
+    mask = region.mask
+    for census in [*censuses, *(held.census for held in question.rooms)]:
+        stock = census.stock_of.get(position)
+        if stock is not None:
+            mask &= stock.mask
+        else:
+            mask &= ~reduce(or_, (it.mask for it in census.stocks.values()), 0)
+    return mask
 
 
 def split(mask: int, census: Census) -> Iterator[tuple[Stock | None, int]]:

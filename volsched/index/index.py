@@ -1,27 +1,31 @@
 """The index: objects in, decisions out."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from operator import or_
 from typing import TypeVar
 
-from volsched.core.claims import PodClaims
 from volsched.core.cycle import (
     VOLUME_BINDING,
     VOLUME_ZONE,
     Attempt,
     Refusal,
     attempt,
-    no_node,
     refused_pod,
 )
 from volsched.core.filtering import prefilter
 from volsched.core.migration import CSI_ZONE_KEYS
 from volsched.core.profile import VOLSCHED, Profile
-from volsched.core.snapshot import Snapshot
+from volsched.core.queue.shares import ALL, Share
+from volsched.core.snapshot import FIELD_OF, Snapshot
+from volsched.core.status import SUCCESS
 from volsched.core.zones import ZoneRule, volume_zone_prefilter
 from volsched.index.contents import Contents
 from volsched.index.counting import fitting_nodes
 from volsched.index.judging import Judge, terse
 from volsched.index.question import Question, ask
+from volsched.index.roll_call import PodRefused, RollCall, call
 from volsched.index.search import Search
 from volsched.index.standing import Standing, look, stand
 from volsched.model.kinds import Object
@@ -38,10 +42,12 @@ class Index:
     acts on it puts the changed volumes and claims.
     """
 
-    def __init__(self, objects: Iterable[Object] = (), *, profile: Profile = VOLSCHED) -> None:
+    def __init__(self, objects: Iterable[Object] = (), *, profile: Profile = VOLSCHED, share: Share = ALL) -> None:
+        """`share`: which of several schedulers asks, each of which settles ties otherwise."""
         self.profile = profile
+        self._share = share
         self._terse = terse(profile)
-        self._held = Contents(profile)
+        self._held = Contents(profile, share)
         for value in objects:
             self.put(value)
         self.settle()
@@ -65,6 +71,23 @@ class Index:
     def snapshot(self) -> Snapshot:
         """All that was put. It is changed in place by the next `put`."""
         return self._held.whole
+
+    def users_of(self, claims: Iterable[str]) -> dict[str, Pod]:
+        """The pods that use one of the claims, wherever they are."""
+        return self._held.relations.pods_using(claims)
+
+    @contextmanager
+    def supposing(self, values: Iterable[Object]) -> Iterator[None]:
+        """As if these objects, which there are, were like this; afterwards they are what they were."""
+        before = []
+        try:
+            for value in values:
+                before.append(getattr(self._held.whole, FIELD_OF[type(value)])[value.meta.key])
+                self.put(value)
+            yield
+        finally:
+            for value in reversed(before):
+                self.put(value)
 
     def decide(self, pod: Pod, *, avoid: Collection[str] = frozenset()) -> Attempt:
         """The attempt with the chosen node's verdict only, or with why the pod can go nowhere.
@@ -106,35 +129,55 @@ class Index:
             return Attempt(status=search.failed[1], claims=question.claims)
         if search.best is not None:
             return search.answer()
-        return Attempt(
-            status=no_node(search.refused, len(self._held.whole.nodes)),
-            claims=question.claims,
-            refused=search.refused,
-            rejectors=frozenset(search.rejectors),
-        )
+        return search.refusal()
 
     def _ask(self, pod: Pod, avoid: Collection[str]) -> Attempt | tuple[Question, Standing]:
         """What is to be found out about the nodes, or the attempt where there is nothing to find out."""
+        found, whole = self._prepare(pod, avoid), self._held.whole
+        if isinstance(found, PodRefused):
+            return refused_pod(found.refusal, found.claims, len(whole.nodes))
+        if found is None:
+            return attempt(whole, pod, profile=self._terse, avoid=avoid, share=self._share)
+        return found
+
+    def _prepare(self, pod: Pod, avoid: Collection[str]) -> PodRefused | tuple[Question, Standing] | None:
+        """PreFilter; None where the nodes have to be walked one by one."""
         held, whole = self._held, self._held.whole
         before, refusal = look(held, self.profile.before_volumes, pod)
         if refusal is not None:
-            return refused_pod(refusal, PodClaims(), len(whole.nodes))
+            return PodRefused(refusal)
         status, claims = prefilter(held.quiet, pod, profile=self._terse)
         if not status.passed:
-            return refused_pod(Refusal(VOLUME_BINDING, status), claims, len(whole.nodes))
+            return PodRefused(Refusal(VOLUME_BINDING, status), claims)
         rules: tuple[ZoneRule, ...] = ()
         # Of a delayed claim, which has no volume yet and whose class delays binding, there is nothing to ask.
         if claims.bound:
             status, rules = volume_zone_prefilter(whole, pod)
             if not status.passed:
-                return refused_pod(Refusal(VOLUME_ZONE, status), claims, len(whole.nodes))
+                return PodRefused(Refusal(VOLUME_ZONE, status), claims)
         after, refusal = look(held, self.profile.after_volumes, pod)
         if refusal is not None:
-            return refused_pod(refusal, claims, len(whole.nodes))
+            return PodRefused(refusal, claims)
         standing = stand(held, before, after, avoid)
         if standing.failed or self._is_translated(claims.bound):
-            return attempt(whole, pod, profile=self._terse, avoid=avoid)
+            return None
         return ask(held, pod, claims, rules), standing
+
+    def roll_call(self, pod: Pod, names: Collection[str], *, avoid: Collection[str] = frozenset()) -> RollCall:
+        """What each of these nodes says to the pod; nodes that there are not are left out."""
+        return self._without(pod, lambda: self._called(pod, names, avoid))
+
+    def _called(self, pod: Pod, names: Collection[str], avoid: Collection[str]) -> RollCall:
+        found = self._prepare(pod, avoid)
+        if isinstance(found, PodRefused):
+            return RollCall(found.refusal.status, found.claims)
+        if found is None:
+            made = attempt(self._held.whole, pod, profile=self._terse, avoid=avoid, only=frozenset(names))
+            return RollCall(SUCCESS, made.claims, {it.node: it for it in made.verdicts})
+        question, standing = found
+        judge = Judge(self._held, self._terse, question)
+        mask = reduce(or_, map(self._held.nodes.mask_of, names), 0)
+        return RollCall(SUCCESS, question.claims, {it.node: it for it in call(judge, standing, mask)})
 
     def explain(self, pod: Pod, nodes: Iterable[str]) -> Attempt:
         """The un-indexed attempt on some nodes only, every verdict with its reasons."""

@@ -4,10 +4,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import compress
+from itertools import chain, compress
 from operator import or_
 from typing import TypeVar
 
+from volsched.core.queue.shares import ALL, Share
 from volsched.model.meta import TOPOLOGY_LABELS
 from volsched.model.workloads import Node, Taint
 
@@ -43,7 +44,11 @@ class Nodes:
     came in name order, as they mostly do, and then the first of a set is its lowest bit.
     """
 
+    share: Share = ALL
+    """Of several schedulers: at which name ties are begun with."""
     everyone: int = 0
+    _ahead: int | None = None
+    """The nodes from that name on; None: not known any more."""
     _at: list[Node | None] = field(default_factory=list)
     _position: dict[str, int] = field(default_factory=dict)
     _vacant: list[int] = field(default_factory=list)
@@ -70,6 +75,7 @@ class Nodes:
             if position == len(self._at):
                 self._at.append(None)
             self._position[node.name] = position
+            self._ahead = None
             rank = bisect_left(self._names, node.name)
             self._names.insert(rank, node.name)
             self._out_of_order -= self._drops(rank, rank + 1)
@@ -94,6 +100,7 @@ class Nodes:
 
     def drop(self, name: str) -> None:
         position = self._position.pop(name)
+        self._ahead = None
         self._unmark(position)
         self._at[position] = None
         self._vacant.append(position)
@@ -166,10 +173,29 @@ class Nodes:
         return reduce(or_, (domain for domain in domains.values() if domain & mask), 0)
 
     def first(self, mask: int) -> Node:
-        """The node with the smallest name."""
+        """The node that a tie goes to: that with the smallest name, for the only scheduler there is."""
+        if self.share.number:
+            mask = mask & self._from_first() or mask
         if not self._out_of_order:
             return self.at((mask & -mask).bit_length() - 1)
         return next(self.by_name(mask))
+
+    def in_turn(self, mask: int) -> Iterator[Node]:
+        """In the order in which ties are settled."""
+        if not self.share.number:
+            return self.by_name(mask)
+        ahead = self._from_first()
+        return chain(self.by_name(mask & ahead), self.by_name(mask & ~ahead))
+
+    def turn_of(self, name: str) -> tuple[bool, str]:
+        """The smaller goes first where two are equally good."""
+        return bool(self.share.number) and name < self._names[self.share.first_of(len(self._names))], name
+
+    def _from_first(self) -> int:
+        if self._ahead is None:
+            places = self._in_order[self.share.first_of(len(self._in_order)) :]
+            self._ahead = reduce(or_, (1 << position for position in places), 0)
+        return self._ahead
 
     def by_name(self, mask: int) -> Iterator[Node]:
         """The nodes in name order. Few bits are looked at one by one, many are met early among all names."""

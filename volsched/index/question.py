@@ -142,9 +142,10 @@ def _errands(held: Contents, claims: PodClaims) -> tuple[Errand, ...]:
     shelves = held.storage.shelves
     wants: dict[str, list[Want]] = {}
     for claim in in_serving_order(claims.delayed, held.profile):
-        shelf = shelves.get(claim.class_name, EMPTY_SHELF)
+        name = claim.class_name
+        shelf = shelves.get(name, EMPTY_SHELF)
         want = Want(claim, claim.size.nano, shelf.fitting(claim), _named_by(held, claim))
-        wants.setdefault(claim.class_name, []).append(want)
+        wants.setdefault(name, []).append(want)
     return tuple([_errand(name, shelves.get(name, EMPTY_SHELF), mine) for name, mine in wants.items()])
 
 

@@ -7,20 +7,20 @@ will do, every group is judged once, and its refusal counts for all its nodes.
 Volumes decide between nodes of one level, those of equal worth in all other respects; between levels, the total.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import islice
+from operator import or_
 
-from volsched.core.cycle import VOLUME_BINDING, Attempt, RunnerUp, Verdict
+from volsched.core.cycle import EXAMPLES, VOLUME_BINDING, Attempt, RunnerUp, Verdict, no_node
 from volsched.core.status import Code, Status
 from volsched.index.estimates import bound_of
-from volsched.index.groups import Group, Region, digest_of, groups, regions, sizes_of
+from volsched.index.groups import Group, Region, alike_to, digest_of, groups, regions, sizes_of
 from volsched.index.judging import Judge
 from volsched.index.nodes import is_single, positions
 from volsched.index.plans import Plan, plan_of
 from volsched.index.standing import Standing
-from volsched.model.workloads import Node
 
 RUNNERS_UP = 3
 
@@ -31,8 +31,8 @@ class Search:
     standing: Standing
     best: tuple[int, Verdict] | None = None
     """What it is worth in all, and its verdict as far as volumes go."""
-    refused: Counter[Status] = field(default_factory=Counter)
-    """How many nodes each refusal stands for. Complete only where no node was found."""
+    refused: dict[Status, int] = field(default_factory=dict)
+    """The nodes that each refusal stands for. Complete only where no node was found."""
     rejectors: set[str] = field(default_factory=set)
     failed: tuple[str, Status] | None = None
     """The first node, by name, on which the rules met an error."""
@@ -43,6 +43,9 @@ class Search:
     """Total → the scores of volumes that give it, each with the level in which it does."""
     _unions: dict[int, int] = field(default_factory=dict)
     """Total → the nodes that should have it, of the plans that are trusted."""
+    _beaten: list[tuple[int, int, Group]] = field(default_factory=list)
+    """Groups that need not be judged to find the best, each with the most that its nodes in the mask can be worth;
+    the most promising first."""
     _verdicts: dict[tuple[Region, object], Verdict] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -66,8 +69,22 @@ class Search:
         for region in regions(question, standing.reached & ~standing.passed):
             self._count(plan_of(question, region, profile))
         for refused in standing.before:
-            self.refused[refused.status] += refused.mask.bit_count()
-            self.rejectors.add(refused.plugin)
+            self._refuse(refused.status, refused.mask, refused.plugin)
+
+    def refusal(self) -> Attempt:
+        """The attempt where no node will do: every reason with its nodes counted, and the first of them named."""
+        nodes = self.judge.held.nodes
+        counts = {status: mask.bit_count() for status, mask in self.refused.items()}
+        return Attempt(
+            status=no_node(counts, len(nodes)),
+            claims=self.judge.question.claims,
+            refused=counts,
+            rejectors=frozenset(self.rejectors),
+            examples={
+                status: tuple([node.name for node in islice(nodes.by_name(mask), EXAMPLES)])
+                for status, mask in self.refused.items()
+            },
+        )
 
     def answer(self) -> Attempt:
         """The attempt with the best node, if there is one: its verdict with all that counts, and who came next."""
@@ -87,32 +104,70 @@ class Search:
         )
 
     def _runners_up(self, chosen: int) -> tuple[RunnerUp, ...]:
-        """The best of those of which something is known, so that hardly anybody is judged for the sake of it.
+        """The next best. Groups that could not win are judged as long as they might come before those known."""
+        found = self._next_best(chosen)
+        for bound, mask, group in self._beaten:
+            if len(found) == RUNNERS_UP:
+                last = found[-1]
+                if last.score > bound:
+                    break
+                if last.score == bound and not self._goes_first(mask, last.node):
+                    continue
+            self._look_at(group, mask)
+            found = self._next_best(chosen)
+        return tuple(found)
 
-        Only attach limits can belie an estimate that nobody has checked: then the rules are asked, a few times.
-        """
-        known: list[tuple[Node, int]] = []
-        for total, mask in self._known():
-            nodes = self.judge.held.nodes.by_name(mask & ~chosen)
-            known += [(node, total) for node in islice(nodes, RUNNERS_UP - len(known))]
-            if len(known) == RUNNERS_UP:
+    def _next_best(self, chosen: int) -> list[RunnerUp]:
+        """The best of those of which something is known, so that hardly anybody is judged for the sake of it."""
+        nodes, found = self.judge.held.nodes, list[RunnerUp]()
+        known = self._checked(chosen) if self.judge.question.limited else self._known()
+        for total, mask in known:
+            for node in islice(nodes.in_turn(mask & ~chosen), RUNNERS_UP - len(found)):
+                found.append(RunnerUp(node.name, total))
+            if len(found) == RUNNERS_UP:
                 break
-        if not self.judge.question.limited:
-            return tuple([RunnerUp(node.name, total) for node, total in known])
-        asked = [(node, self._total(self.judge.ask(node))) for node, _ in known]
-        found = [RunnerUp(node.name, total) for node, total in asked if total is not None]
-        return tuple(sorted(found, key=lambda it: (-it.score, it.node)))
+        return found
 
     def _known(self) -> Iterator[tuple[int, int]]:
         """By total, the highest first, the nodes that were judged or proposed."""
+        judged = self._judged()
+        for total in sorted({*judged, *self._steps}, reverse=True):
+            yield total, judged.get(total, 0) | self._proposed(total)
+
+    def _judged(self) -> dict[int, int]:
         weight, judged = self.judge.profile.volume_weight, dict[int, int]()
         for score, mask in self._fitting:
             for worth, level in self.standing.levels:
                 if mask & level:
                     total = worth + weight * score
                     judged[total] = judged.get(total, 0) | mask & level
-        for total in sorted({*judged, *self._steps}, reverse=True):
-            yield total, judged.get(total, 0) | self._proposed(total)
+        return judged
+
+    def _checked(self, chosen: int) -> Iterator[tuple[int, int]]:
+        """The same where attach limits may belie an estimate that nobody has checked: then the rules are asked.
+
+        What a node is not worth, none of those is that are like it; they come again with what they are worth.
+        """
+        nodes, known = self.judge.held.nodes, self._judged()
+        for total in self._steps:
+            known[total] = known.get(total, 0) | self._proposed(total)
+        sound = reduce(or_, (mask for _, mask in self._fitting), chosen)
+        while known:
+            total = max(known)
+            mask = known[total]
+            if doubtful := mask & ~sound:
+                node = nodes.first(doubtful)
+                bit = nodes.mask_of(node.name)
+                plan = next(plan for plan in self._plans if plan.region.mask & bit)
+                alike = mask & alike_to(self.judge.question, plan.region, nodes.position_of(node.name))
+                worth = self._total(self.judge.ask(node))
+                sound |= alike
+                if worth != total:
+                    known[total] ^= alike
+                    if worth is not None:
+                        known[worth] = known.get(worth, 0) | alike
+                continue
+            yield total, known.pop(total)
 
     # --- proposals --------------------------------------------------------------------------------------
 
@@ -161,7 +216,9 @@ class Search:
         for place, (group, (worth, level)) in enumerate(zip(unclear, self._highest(unclear), strict=True)):
             entries.append((-worth - weight * self._bound(group), place, group.mask & level, group))
         for bound, _, mask, group in sorted(entries, key=lambda entry: entry[:2]):
-            if not self._is_beaten(-bound, mask):
+            if self._is_beaten(-bound, mask):
+                self._beaten.append((-bound, mask, group))
+            else:
                 self._look_at(group, mask)
 
     def _highest(self, unclear: list[Group]) -> list[tuple[int, int]]:
@@ -199,8 +256,7 @@ class Search:
         if known.status.code is Code.ERROR:
             self._fail(group, known.status)
         elif not known.status.passed:
-            self.refused[known.status] += group.mask.bit_count()
-            self.rejectors.add(known.plugin)
+            self._refuse(known.status, group.mask, known.plugin)
         else:
             self._refuse_after(group.mask)
 
@@ -208,8 +264,11 @@ class Search:
         """The volumes of these nodes would do; whoever refuses them comes after the volumes."""
         for refused in self.standing.after:
             if refused.mask & mask:
-                self.refused[refused.status] += (refused.mask & mask).bit_count()
-                self.rejectors.add(refused.plugin)
+                self._refuse(refused.status, refused.mask & mask, refused.plugin)
+
+    def _refuse(self, status: Status, mask: int, plugin: str) -> None:
+        self.refused[status] = self.refused.get(status, 0) | mask
+        self.rejectors.add(plugin)
 
     def _bound(self, group: Group) -> int:
         question = self.judge.question
@@ -222,13 +281,19 @@ class Search:
         if self.best is None:
             return False
         mine, chosen = self.best
-        return mine > total if mine != total else chosen.node <= self.judge.held.nodes.first(rivals).name
+        return mine > total if mine != total else not self._goes_first(rivals, chosen.node)
+
+    def _goes_first(self, rivals: int, name: str) -> bool:
+        """One of the rivals, who are all as good, goes before the node of that name."""
+        nodes = self.judge.held.nodes
+        return nodes.turn_of(nodes.first(rivals).name) < nodes.turn_of(name)
 
     def _offer(self, verdict: Verdict) -> None:
         total = self._total(verdict)
         if total is None:
             return
-        if self.best is None or (-total, verdict.node) < (-self.best[0], self.best[1].node):
+        turn_of = self.judge.held.nodes.turn_of
+        if self.best is None or (-total, turn_of(verdict.node)) < (-self.best[0], turn_of(self.best[1].node)):
             self.best = total, verdict
 
     def _total(self, verdict: Verdict) -> int | None:
@@ -238,6 +303,6 @@ class Search:
         return verdict.score + self.standing.total(self.judge.held.nodes.mask_of(verdict.node))
 
     def _fail(self, group: Group, status: Status) -> None:
-        name = self.judge.held.nodes.first(group.mask).name
+        name = next(self.judge.held.nodes.by_name(group.mask)).name
         if self.failed is None or name < self.failed[0]:
             self.failed = name, status

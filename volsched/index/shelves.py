@@ -126,10 +126,15 @@ def best_rows(rows: list[Row], shape: Shape) -> Iterable[str]:
     found: dict[str, None] = {}
     for wanted, fitting in shape:
         left = dict.fromkeys(fitting, len(shape))
+        wanting = len(fitting)
         for size, name, pool in large:
             if size >= wanted and left.get(pool, 0):
                 left[pool] -= 1
                 found[name] = None
+                if not left[pool]:
+                    wanting -= 1
+                    if not wanting:
+                        break
     return found
 
 

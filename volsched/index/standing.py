@@ -19,6 +19,7 @@ from volsched.index.finding import (
     Finder,
     Found,
     Masks,
+    Refusals,
     find_named,
     find_roomy,
     find_selected,
@@ -104,12 +105,17 @@ def stand(held: Contents, before: Iterable[Asked], after: Iterable[Asked], avoid
     before, after = list(before), list(after)
     standing = Standing()
     left = held.nodes.everyone
+    for asked in (*before, *after):
+        left = _refuse(standing.before, asked.name, asked.found.left_out(left), left)
     away = sum(held.nodes.mask_of(name) for name in set(avoid)) if avoid else 0
     if away:
-        standing.before.append(Refused(NODE_REJECTED, TURNED_AWAY, away))
-        left &= ~away
-    standing.reached = left = _refuse(standing.before, before, left)
-    standing.passed = left = _refuse(standing.after, after, left)
+        left = _refuse(standing.before, NODE_REJECTED, [(TURNED_AWAY, away)], left)
+    for asked in before:
+        left = _refuse(standing.before, asked.name, asked.found.refusals(left), left)
+    standing.reached = left
+    for asked in after:
+        left = _refuse(standing.after, asked.name, asked.found.refusals(left), left)
+    standing.passed = left
     levels: Masks = {0: left} if left else {}
     for asked in (*before, *after):
         if asked.found.scores is not None and left:
@@ -121,13 +127,13 @@ def stand(held: Contents, before: Iterable[Asked], after: Iterable[Asked], avoid
     return standing
 
 
-def _refuse(kept: list[Refused], asked: Iterable[Asked], left: int) -> int:
-    for it in asked:
-        for status, mask in it.found.refusals(left):
-            mine = mask & left
-            if mine:
-                kept.append(Refused(it.name, status, mine))
-                left ^= mine
+def _refuse(kept: list[Refused], plugin: str, refusals: Refusals, left: int) -> int:
+    """Keep who of those that are left is refused; who is left then."""
+    for status, mask in refusals:
+        mine = mask & left
+        if mine:
+            kept.append(Refused(plugin, status, mine))
+            left ^= mine
     return left
 
 

@@ -5,7 +5,8 @@ from typing import Any
 from pydantic_core import from_json
 from sqlalchemy import Connection, Row
 
-from volsched.core.attempts import RUNNERS_UP, SOME_NODES
+from volsched.core.attempts import RUNNERS_UP
+from volsched.core.cycle import EXAMPLES
 from volsched.insight.answers import Answer, Item, UnknownError, place_in, place_token, time_text
 from volsched.store import audit
 from volsched.store.audit_log import Window
@@ -44,7 +45,7 @@ def verdict(item: Item, node: str) -> str:
         return f"{node} was refused: {'; '.join(refusals)}"
     if item["node"] is None and len(item["reasons"]) == 1:
         return f"{node}, if it was there, was refused like all others: {item['reasons'][0]['reason']}"
-    kept = f"the attempt names {RUNNERS_UP} runners-up and {SOME_NODES} nodes of each refusal"
+    kept = f"the attempt names {RUNNERS_UP} runners-up and {EXAMPLES} nodes of each refusal"
     groups = [f"{it['nodes']} refused: {it['reason']}" for it in item["reasons"]]
     worse = (
         [f"or had a score below {item['runnersUp'][-1]['score']}"] if len(item["runnersUp"]) == RUNNERS_UP else []

@@ -10,29 +10,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from volsched.core.decision import Decision, States
-from volsched.core.objects import create_object
-from volsched.engine.clock import SECOND
 from volsched.engine.system import Bell, System, embedded
-from volsched.events.streams import stream_of
-from volsched.insight.bench_store import bench_append, must
-from volsched.model.kinds import KINDS
+from volsched.insight.bench_store import bench_append
+from volsched.insight.bench_world import Clock, cluster, create, micros, pods_with_claims
 from volsched.store.collector import collect_seldom
-from volsched.store.commands import Command
 from volsched.store.database import Database
-from volsched.store.transaction import execute
 
-Clock = Callable[[], float]
-CREATED_TOGETHER = 200
 APPEND_BATCHES = 20
 APPEND_SIZE = 100
 POLL_SECONDS = 0.002
-BIRTH = "2026-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +67,20 @@ def bench_bind(
     """
     base = bench_append(database, batches=APPEND_BATCHES, size=APPEND_SIZE, clock=clock).per_second
     ids = (f"id-{number}" for number in itertools.count(1))
-    system = embedded(database, owner="bench", clock=lambda: _micros(clock()), new_id=lambda: next(ids), bell=bell)
-    _create(database, _cluster(nodes, volumes), ids, clock)
+    system = embedded(database, owner="bench", clock=lambda: micros(clock()), new_id=lambda: next(ids), bell=bell)
+    create(database, cluster(nodes, volumes), ids, clock)
     _bind(system, 0, clock)
     collect_seldom()
     first = system.world.position
     started = clock()
-    _create(database, _pods("bulk", pods, claims), ids, clock)
+    create(database, pods_with_claims("bulk", pods, claims), ids, clock)
     _bind(system, pods, clock)
     seconds = clock() - started
     per_pod = (system.world.position - first) / pods
     times = []
     for number in range(singles):
         started = clock()
-        _create(database, _pods(f"single-{number}", 1, claims), ids, clock)
+        create(database, pods_with_claims(f"single-{number}", 1, claims), ids, clock)
         _bind(system, pods + number + 1, clock)
         times.append((clock() - started) * 1_000)
     times.sort()
@@ -111,7 +102,7 @@ def bench_bind(
 def _bind(system: System, pods: int, clock: Clock) -> None:
     """Until so many pods have their node for good and nothing else can be done."""
     while True:
-        progress = system.step(_micros(clock()))
+        progress = system.step(micros(clock()))
         bound = _bound(system)
         if bound == pods and (progress == 0 or pods > 0):
             return
@@ -143,78 +134,3 @@ def workers(database: Database, redis: str) -> Iterator[None]:
         finally:
             worker.terminate()
             worker.wait()
-
-
-def _create(database: Database, manifests: Iterator[dict[str, Any]], ids: Iterator[str], clock: Clock) -> None:
-    while batch := list(itertools.islice(manifests, CREATED_TOGETHER)):
-        must(execute(database, [_creating(it, next(ids)) for it in batch], now=_micros(clock())))
-
-
-def _creating(manifest: dict[str, Any], uid: str) -> Command:
-    kind, names = KINDS[manifest["kind"]], manifest["metadata"]
-    stream = stream_of(kind.name, f"{names['namespace']}/{names['name']}" if kind.namespaced else names["name"])
-
-    def decide(states: States) -> Decision:
-        return Decision(events=(create_object(states.get(stream), kind, manifest, uid=uid, now=BIRTH),))
-
-    return Command(actor="bench", streams=(stream,), decide=decide)
-
-
-def _cluster(nodes: int, volumes: int) -> Iterator[dict[str, Any]]:
-    yield {
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"},
-        "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
-    }  # fmt: skip
-    for number in range(nodes):
-        name = f"node-{number:05}"
-        labels = {"kubernetes.io/hostname": name}
-        yield {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
-    for number in range(volumes):
-        host = {
-            "key": "kubernetes.io/hostname",
-            "operator": "In",
-            "values": [f"node-{number % nodes:05}"],
-        }
-        yield {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": f"disk-{number:06}"},
-            "spec": {
-                "capacity": {"storage": f"{10 + number % 7}Gi"},
-                "accessModes": ["ReadWriteOnce"],
-                "storageClassName": "local",
-                "persistentVolumeReclaimPolicy": "Retain",
-                "local": {"path": f"/mnt/{number}"},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [host]}]}},
-            },
-        }
-
-
-def _pods(name: str, pods: int, claims: int) -> Iterator[dict[str, Any]]:
-    for number in range(pods):
-        names = [f"{name}-{number}-{claim}" for claim in range(claims)]
-        for claim in names:
-            yield {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"name": claim, "namespace": "bench"},
-                "spec": {
-                    "accessModes": ["ReadWriteOnce"],
-                    "storageClassName": "local",
-                    "resources": {"requests": {"storage": "9Gi"}},
-                },
-            }
-        yield {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": f"{name}-{number}", "namespace": "bench"},
-            "spec": {"containers": [{"name": "main", "image": "app"}], "volumes": _mounts(names)},
-        }
-
-
-def _mounts(claims: Sequence[str]) -> list[dict[str, Any]]:
-    return [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(claims)]
-
-
-def _micros(seconds: float) -> int:
-    return int(seconds * SECOND)

@@ -6,39 +6,23 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from volsched.cluster.local import versioned
 from volsched.core.binding.phases import Phase
 from volsched.core.binding.seen import is_being_deleted, spec, status, uid
 from volsched.core.claims import claim_uses
-from volsched.core.fold import AttemptState, BindingState, ObjectState, State
+from volsched.core.fold import BindingState, ObjectState, State
 from volsched.engine.clock import rfc3339
 from volsched.engine.scheduling.asking import COMPONENT as SCHEDULER
 from volsched.engine.scheduling.picture import read_object
 from volsched.events.kind_names import Named
-from volsched.events.streams import BINDING, KIND_OF_NOUN
+from volsched.events.streams import BINDING
+from volsched.insight.shown import as_manifest, attempt_told, binding_told
 from volsched.model.workloads import Pod
 from volsched.store.looking import Concerned, Look
 
-OUR_API = "volsched.io/v1"
 CONCERNED: Mapping[str, Concerned] = {"pod": "pod", "claim": "claim", "volume": "volume", "node": "node"}
 """Nouns that bindings are about."""
 Manifest = Mapping[str, Any]
 Described = dict[str, Any]
-
-
-def as_manifest(noun: str, key: str, state: State) -> dict[str, Any]:
-    """The object as the API shows it; bindings and attempts in the same form."""
-    if isinstance(state, BindingState):
-        return _ours("Binding", key, state.plan["pod"], state.planned_at, _binding(key, state))
-    if isinstance(state, AttemptState):
-        return _ours("Attempt", key, state.made["pod"], state.first_at, _attempt(key, state))
-    assert isinstance(state, ObjectState)
-    kind = KIND_OF_NOUN[noun]
-    return {"apiVersion": kind.api_version, "kind": kind.name, **versioned(state)}
-
-
-def as_list(items: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 def described(look: Look, named: Named, key: str, state: State) -> Described:
@@ -72,10 +56,10 @@ def _about_object(look: Look, named: Named, key: str, state: ObjectState) -> Des
     if assumption is not None:
         told["assumption"] = assumption
     told |= _related(look, named.noun, key, state)
-    told["bindings"] = [_binding(id_, it) for id_, it in reversed(bindings)]
+    told["bindings"] = [binding_told(id_, it) for id_, it in reversed(bindings)]
     if named.noun == "pod":
         tried = [it for it in look.attempts_of(key) if it[1].made["pod_uid"] == own]
-        told["attempts"] = [_attempt(id_, it) for id_, it in reversed(tried)]
+        told["attempts"] = [attempt_told(id_, it) for id_, it in reversed(tried)]
     notices = [it for it in look.notices_about(f"{named.title}/{key}") if _is_about(it, own)]
     events = [*map(_event, notices), *(_scheduled(bindings) if named.noun == "pod" else ())]
     told["events"] = sorted(events, key=lambda it: (it["last"], it["reason"]))
@@ -126,56 +110,6 @@ def _assumption(look: Look, state: ObjectState) -> dict[str, Any] | None:
 # --- what was decided, what was told --------------------------------------------------------------------
 
 
-def _binding(id_: str, state: BindingState) -> dict[str, Any]:
-    plan = state.plan
-    told = {
-        "id": id_,
-        "pod": plan["pod"],
-        "node": plan["node"],
-        "state": state.state,
-        "open": state.open,
-        "reason": state.reason,
-        "decidedAt": plan["decided_at"],
-        "plannedAt": rfc3339(state.planned_at),
-        "deadline": _time(plan.get("deadline")),
-        "endedAt": _time(state.ended_at),
-        "legs": [
-            {
-                "claim": leg.claim,
-                "volume": leg.volume,
-                "state": leg.state,
-                "open": leg.open,
-                "provisioned": leg.dynamic,
-                "reason": leg.reason,
-            }
-            for leg in state.legs
-        ],
-    }
-    return {name: value for name, value in told.items() if value is not None}
-
-
-def _attempt(id_: str, state: AttemptState) -> dict[str, Any]:
-    made = state.made
-    told = {
-        "id": id_,
-        "pod": made["pod"],
-        "outcome": made["outcome"],
-        "node": made.get("node"),
-        "count": state.times,
-        "firstAt": rfc3339(state.first_at),
-        "lastAt": rfc3339(state.last_at),
-        "decidedAt": state.decided_at,
-        "decider": made["decider"],
-        **made["detail"],
-    }
-    return {name: value for name, value in told.items() if value is not None}
-
-
-def _ours(kind: str, key: str, pod: str, at: int, told: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"name": key, "namespace": pod.rpartition("/")[0], "creationTimestamp": rfc3339(at)}
-    return {"apiVersion": OUR_API, "kind": kind, "metadata": metadata, "status": told}
-
-
 def _is_about(notice: Manifest, own: str) -> bool:
     """Of this object, not of an earlier one of the name."""
     about = notice.get("involvedObject", {}).get("uid")
@@ -208,7 +142,3 @@ def _scheduled(bindings: list[tuple[str, BindingState]]) -> Iterator[dict[str, A
                 "from": SCHEDULER,
                 "message": f"Successfully assigned {state.plan['pod']} to {state.plan['node']}",
             }
-
-
-def _time(at: int | None) -> str | None:
-    return None if at is None else rfc3339(at)

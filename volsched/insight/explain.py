@@ -23,11 +23,8 @@ SET_BY_HAND = (
     "its node was set by hand (spec.nodeName), so that no scheduler looks at it: claims that wait for their first "
     "consumer stay Pending"
 )
-SET_BY_HAND_REMEDY = (
-    "bind the claims for the node where the pod is: volsched bind claim NAMESPACE/NAME --node NODE; or delete the "
-    "pod and create it without spec.nodeName; to keep it on that node, give it a nodeSelector with the node's "
-    "kubernetes.io/hostname"
-)
+ANEW = "delete the pod and create it without spec.nodeName"
+ANEW_THERE = f"{ANEW}; to keep it on that node, give it a nodeSelector with the node's kubernetes.io/hostname"
 
 
 def explain_pod(
@@ -64,8 +61,16 @@ def explain_pod(
     }
     stuck = waiting_in_vain(index.snapshot, pod)
     if stuck and binding is None:
-        told["stuck"] = {"claims": stuck, "why": SET_BY_HAND, "remedy": SET_BY_HAND_REMEDY}
+        # What is told to help was tried: on its own node, as `bind claim` would.
+        there = survey(index, wanting, around, only=pod.node_name).fits
+        told["stuck"] = {"claims": stuck, "why": SET_BY_HAND, "remedies": _ways_out(pod, stuck, there=there)}
     return told
+
+
+def _ways_out(pod: Pod, claims: list[str], *, there: bool) -> list[str]:
+    if not there:
+        return [f"{pod.node_name} cannot serve its claims; {ANEW}, and it goes where they can be served"]
+    return [*(f"run: volsched bind claim {it} --node {pod.node_name}" for it in claims), f"or {ANEW_THERE}"]
 
 
 def waiting_in_vain(snapshot: Snapshot, pod: Pod) -> list[str]:

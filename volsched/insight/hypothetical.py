@@ -9,8 +9,10 @@ from volsched.core.snapshot import FIELD_OF, Snapshot, snapshot_of
 from volsched.index import Index
 from volsched.model.kinds import KINDS, Object
 from volsched.model.meta import OwnerReference
-from volsched.model.storage import Claim, StorageClass
+from volsched.model.storage import AVAILABLE, Claim, StorageClass, Volume
 from volsched.model.workloads import Pod
+
+NOT_LOOKED_AT = ("", "Pending")
 
 
 def index_of(objects: Iterable[Object], *, profile: Profile) -> Index:
@@ -22,8 +24,10 @@ def index_of(objects: Iterable[Object], *, profile: Profile) -> Index:
 
 
 def lay_over(index: Index, objects: Iterable[Object]) -> None:
-    """Put the objects; claims get the default class, and pods the claims that their templates ask for."""
-    values = list(objects)
+    """Put the objects; claims get the default class, pods the claims that their templates ask for, and volumes
+    that nobody has looked at yet are Available: manifests that people write say nothing of that.
+    """
+    values = [_taken_up(it) for it in objects]
     classes = {**index.snapshot.classes, **{it.name: it for it in values if isinstance(it, StorageClass)}}
     given = with_default_classes(replace(snapshot_of(values), classes=classes))
     for name in FIELD_OF.values():
@@ -33,6 +37,13 @@ def lay_over(index: Index, objects: Iterable[Object]) -> None:
         if isinstance(value, Pod):
             for claim in ephemeral_claims(index.snapshot, value):
                 index.put(claim)
+
+
+def _taken_up(value: Object) -> Object:
+    """A volume as the PV controller makes it, where that is certain: one that names no claim."""
+    if isinstance(value, Volume) and value.claim_ref is None and value.phase in NOT_LOOKED_AT:
+        return replace(value, phase=AVAILABLE)
+    return value
 
 
 def ephemeral_claims(snapshot: Snapshot, pod: Pod) -> Iterator[Claim]:

@@ -6,7 +6,7 @@ own integrity (chain, density, views) is `store.verify`'s business.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
 
@@ -32,9 +32,10 @@ from volsched.model.quantity import parse_quantity
 from volsched.model.workloads import Pod
 from volsched.store import tables
 from volsched.store.base import load_base
-from volsched.store.log import fold_event, tail
+from volsched.store.log import fold_event, read_head, tail
 
 CHUNK = 5_000
+PLANNED = "BindingPlanned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +47,41 @@ class Violation:
 
 def violations(connection: Connection, *, at_rest: bool) -> list[Violation]:
     """Every violation there is; `at_rest` also looks for what may be so only while something is under way."""
-    found: list[Violation] = []
-    base = load_base(connection)
-    states, position = base.states, base.head.position
-    while events := tail(connection, after=position, limit=CHUNK):
-        for it in events:
-            before = states.get(it.stream)
-            after = fold_event(before, it.position, it.version, it.type, it.schema, it.at, it.data)
-            states[it.stream] = after
-            found += _unbound_while_dirty(it.stream, before, after)
-        position = events[-1].position
-    found += _volumes_and_claims(states)
-    found += _stamps(states)
-    found += _legs(states)
-    found += _capacity(states)
-    found += _used_while_clean(states)
-    if at_rest:
-        found += _ended(states)
-        found += _placed(states)
-        found += _left_over(connection, states)
-    return found
+    return Lookout().look(connection, at_rest=at_rest)
+
+
+@dataclass(slots=True)
+class Lookout:
+    """One who looks again and again, as drills do: what was folded for the last look is not folded again."""
+
+    states: dict[str, State] = field(default_factory=dict)
+    position: int = -1
+    """-1: nothing is read yet."""
+
+    def look(self, connection: Connection, *, at_rest: bool) -> list[Violation]:
+        found: list[Violation] = []
+        if self.position < 0:
+            base = load_base(connection)
+            self.states, self.position = base.states, base.head.position
+        states = self.states
+        while events := tail(connection, after=self.position, limit=CHUNK):
+            for it in events:
+                before = states.get(it.stream)
+                after = fold_event(before, it.position, it.version, it.type, it.schema, it.at, it.data)
+                states[it.stream] = after
+                found += _unbound_while_dirty(it.stream, before, after)
+                if it.type == PLANNED:
+                    found += _capacity(states, after)
+            self.position = events[-1].position
+        found += _volumes_and_claims(states)
+        found += _stamps(states)
+        found += _legs(states)
+        found += _used_while_clean(states)
+        if at_rest:
+            found += _ended(states, read_head(connection).at)
+            found += _placed(states)
+            found += _left_over(connection, states)
+        return found
 
 
 def _objects(states: dict[str, State], noun: str) -> Iterator[tuple[str, Manifest]]:
@@ -145,7 +161,8 @@ def _legs(states: dict[str, State]) -> Iterator[Violation]:
         owners: dict[str, list[str]] = defaultdict(list)
         for binding, state in _bindings(states):
             for leg in state.legs:
-                name = getattr(leg, part)
+                # Others may decide which volume a claim gets that is to be provisioned: nobody planned with it.
+                name = None if part == "volume" and leg.dynamic else getattr(leg, part)
                 if state.open and leg.open and leg.owner and name is not None:
                     owners[name].append(binding)
         for name, bindings in owners.items():
@@ -153,24 +170,29 @@ def _legs(states: dict[str, State]) -> Iterator[Violation]:
                 yield Violation(1, f"{part}/{name} is in open legs of {' and '.join(sorted(bindings))}")
 
 
-def _capacity(states: dict[str, State]) -> Iterator[Violation]:
-    """14: no more is reserved of a capacity object than it has, for volumes that it cannot know of yet."""
+def _capacity(states: dict[str, State], planned: State) -> Iterator[Violation]:
+    """14: when a plan is made, no more is reserved of a capacity object than it has, for volumes that it does not
+    know of yet. Afterwards it may shrink, for reasons that nobody could have known."""
+    asked = {leg.capacity for leg in planned.legs if leg.capacity} if isinstance(planned, BindingState) else set()
+    if not asked:
+        return
     reserved: dict[str, int] = defaultdict(int)
     made = {(claim_of(manifest) or {}).get("uid") for _, manifest in _objects(states, "volume")}
     for _, state in _bindings(states):
         for leg in state.legs:
-            if state.open and leg.open and leg.capacity is not None and leg.claim_uid not in made:
-                reserved[leg.capacity] += leg.bytes or 0
-    for key, manifest in _objects(states, "capacity"):
-        room = parse_quantity(str(manifest.get("capacity", "0"))).value()
+            if state.open and leg.open and leg.capacity in asked and leg.claim_uid not in made:
+                reserved[leg.capacity or ""] += leg.bytes or 0
+    for key in sorted(asked):
+        room = parse_quantity(str((manifest_of(states, f"capacity/{key}") or {}).get("capacity", "0"))).value()
         if reserved[key] > room:
             yield Violation(14, f"{reserved[key]} bytes are reserved of capacity/{key}, which has {room}")
 
 
-def _ended(states: dict[str, State]) -> Iterator[Violation]:
-    """3: every binding ends."""
+def _ended(states: dict[str, State], now: int) -> Iterator[Violation]:
+    """3: every binding ends. A reservation may be held until its lease ends, and no longer."""
     for binding, state in _bindings(states):
-        if state.open:
+        held = state.state == Phase.RESERVED and now < (state.plan.get("deadline") or 0)
+        if state.open and not held:
             yield Violation(3, f"binding/{binding} is still {state.state}")
 
 

@@ -9,6 +9,8 @@ from volsched.store.audit import Took, times_to_bound
 from volsched.store.audit_log import Window
 
 PERCENTILES = (50, 90, 99)
+LAST_BINDINGS = 1_000
+"""Of so many the percentiles are told, unless more are asked for: ten are slower than the 99th."""
 ALL = "all"
 NONE = "-"
 

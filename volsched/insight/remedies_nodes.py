@@ -9,6 +9,7 @@ from volsched.core.plugins.requests import CPU, pod_requests
 from volsched.core.plugins.resources import room_of
 from volsched.core.plugins.spread import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 from volsched.core.plugins.taints import NO_EXECUTE, NO_SCHEDULE, tolerates
+from volsched.core.plugins.unschedulable import CORDONED
 from volsched.core.rejected import REJECTED_NODES
 from volsched.core.wording import requirement_text
 from volsched.insight.changes import Change, ChangeKind
@@ -37,8 +38,11 @@ def _rejected(scene: Scene) -> Iterator[Change]:
 
 
 def _cordoned(scene: Scene) -> Iterator[Change]:
-    node = replace(scene.node, unschedulable=False)
-    text = f"uncordon node {node.name}"
+    """A real cluster has tainted the node as well, and lifts that when it is uncordoned; here somebody has to."""
+    others = tuple(it for it in scene.node.taints if it.key != CORDONED.key)
+    node = replace(scene.node, unschedulable=False, taints=others)
+    also = "" if others == scene.node.taints else f", and lift its taint {CORDONED.key}"
+    text = f"uncordon node {node.name}{also}"
     yield Change(kind=ChangeKind.UNCORDON, text=text, touched=(node,), shape="uncordon")
 
 

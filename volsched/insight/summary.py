@@ -1,5 +1,6 @@
 """What became of every pod: its node, its volumes, and where it has none, the reason of its last attempt."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import from_json
@@ -27,21 +28,25 @@ def summary(connection: Connection) -> dict[str, Any]:
         state = object_state(dict(row))
         pod = read_object("pod", state.manifest or {}, state.rv)
         assert isinstance(pod, Pod)
+        given = {use.name: claims.get(use.key) for use in claim_uses(pod)}
         pods.append(
             {
                 "pod": pod.key,
                 "node": pod.node_name or None,
-                "claims": {use.name: claims.get(use.key) for use in claim_uses(pod)},
-                "state": _state(connection, pod, open_.get(pod.key)),
+                "claims": given,
+                "state": _state(connection, pod, open_.get(pod.key), given),
             }
         )
     counts = select(tables.bindings.c.state, func.count()).group_by(tables.bindings.c.state)
     return {"pods": pods, "bindings": {row[0]: row[1] for row in connection.execute(counts)}}
 
 
-def _state(connection: Connection, pod: Pod, binding: str | None) -> str:
-    if pod.node_name:
+def _state(connection: Connection, pod: Pod, binding: str | None, claims: Mapping[str, str | None]) -> str:
+    if pod.node_name and all(claims.values()):
         return "bound"
+    if pod.node_name and binding is None:
+        # Somebody else gave it the node; no scheduler will look at its claims.
+        return f"without its volumes; see: volsched explain pod {pod.key}"
     if binding is not None:
         return binding
     attempts = tables.attempts

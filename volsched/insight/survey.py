@@ -110,7 +110,7 @@ def _sample(index: Index, pod: Pod, around: Surroundings) -> Iterable[str]:
     ready, _ = prepare(index.profile.before_volumes, index.snapshot, pod)
     kinds: dict[Status | None, list[str]] = {}
     for name, node in sorted(index.snapshot.nodes.items()):
-        statuses = (it.prepared.filter(node) for it in ready)
+        statuses = (said for it in ready for said in (it.prepared.leaves_out(node), it.prepared.filter(node)))
         kinds.setdefault(next((it for it in statuses if not it.passed), None), []).append(name)
     left = kinds.pop(None, [])
     step = max(len(left) // SAMPLED, 1)

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from volsched.core.fold import ObjectState
+from volsched.engine.clock import rfc3339
 from volsched.events.catalogue import CATALOGUE, Change
 from volsched.events.envelope import Event
 from volsched.events.streams import noun_and_key
@@ -80,6 +81,11 @@ def _planned(data: Data) -> str:
     return f"planned for pod {data['pod']} on {data['node']}" + (f": {legs}" if legs else "")
 
 
+def _moved(data: Data) -> str:
+    until = f" until {rfc3339(data['deadline'])}" if data.get("deadline") is not None else ""
+    return f"binding {data['state']}{until}"
+
+
 def _leg(data: Data) -> str:
     volume = f" with {data['volume']}" if data.get("volume") else ""
     return f"leg {data['leg']} {data['state']}{volume}"
@@ -90,6 +96,11 @@ def _attempt(data: Data) -> str:
     return f"attempt for pod {data['pod']}: {data['outcome']}{where}"
 
 
+def _issued(data: Data) -> str:
+    where = f" in {', '.join(data['namespaces'])}" if data.get("namespaces") is not None else ""
+    return f"token issued: {', '.join(data['roles'])}{where}"
+
+
 _WORDS: Mapping[Change, Callable[[Data], str]] = {
     Change.CREATE: lambda _: "created",
     Change.PATCH: lambda data: patch_words(data["patch"]) or "nothing changed",
@@ -97,9 +108,12 @@ _WORDS: Mapping[Change, Callable[[Data], str]] = {
     Change.ASSUME: lambda data: f"assumed: {patch_words(data['patch'])}",
     Change.FREE: lambda _: "assumption taken off",
     Change.PLAN: _planned,
-    Change.MOVE_BINDING: lambda data: f"binding {data['state']}",
+    Change.MOVE_BINDING: _moved,
     Change.MOVE_LEG: _leg,
     Change.ATTEMPT: _attempt,
     Change.REPEAT: lambda _: "attempt repeated with the same outcome",
     Change.NOTE: lambda data: f"effect {data['effect']} {data['done']}",
+    Change.ISSUE: _issued,
+    Change.REVOKE: lambda _: "token revoked",
+    Change.ASK: lambda data: f"asked: {data['question']}",
 }

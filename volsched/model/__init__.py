@@ -3,8 +3,16 @@
 Nothing here knows a scheduling rule; every other layer may import it.
 """
 
-from volsched.model.manifests import Loaded, dump_manifests, load_manifests
-from volsched.model.problems import ManifestError
-from volsched.model.quantity import Quantity, parse_quantity
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Loaded", "ManifestError", "Quantity", "dump_manifests", "load_manifests", "parse_quantity"]
+if TYPE_CHECKING:
+    from volsched.model.offered import *  # noqa: F403 (what is offered is listed once, there)
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is asked for: who imports one module does not pay for reading YAML."""
+    offered = import_module("volsched.model.offered")
+    if name in offered.__all__:
+        return getattr(offered, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -108,3 +108,14 @@ def _one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+class ConfigurationError(Exception):
+    """A configuration or a setting cannot be used: every mistake, with its field and the remedy.
+
+    It stands here, not beside the rules of a configuration: who only reads where the store is needs no rules.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems

@@ -1,7 +1,7 @@
 """What a request is answered with, before it is bytes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -16,17 +16,26 @@ UNREAD = (408, 413)
 @dataclass(frozen=True, slots=True)
 class Answer:
     body: Any
+    """JSON where it is bytes."""
     code: int = 200
     warnings: Sequence[str] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def spelled(self) -> "Answer":
+        """The same as JSON, for threads: of large answers it takes a while, and others wait in the loop."""
+        return replace(self, body=orjson.dumps(self.body))
 
     def response(self) -> Response:
-        response = Response(orjson.dumps(self.body), self.code, media_type=JSON)
+        content = self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
+        response = Response(content, self.code, media_type=JSON)
         response.headers["cache-control"] = "no-cache, private"
+        response.headers.update(self.headers)
         if self.code in UNREAD:
             response.headers["connection"] = "close"
         for warning in self.warnings:
             response.headers.append("warning", f'299 - "{_quoted(warning)}"')
-        seconds = self.body.get("details", {}).get("retryAfterSeconds") if self.code >= 400 else None
+        told = self.body if self.code >= 400 and isinstance(self.body, dict) else {}
+        seconds = told.get("details", {}).get("retryAfterSeconds")
         if seconds is not None:
             response.headers["retry-after"] = str(seconds)
         return response

@@ -17,15 +17,22 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from volsched.core.configuration import DEFAULT, Configuration
 from volsched.engine.clock import Clock
-from volsched.engine.runner import Failed, looping, running
+from volsched.engine.runner import Failed, looping, running, waking
 from volsched.engine.writer import Writer
 from volsched.server import discovery, health, openapi
+from volsched.server.access.callers import current_caller
+from volsched.server.access.gate import Gate
+from volsched.server.access.hosts import Hosts
+from volsched.server.access.reviewing import ACCESS, RULES, SELF, Reviews
 from volsched.server.answers import Answer
+from volsched.server.extender.service import Extender
 from volsched.server.fan import RING, Batch, Fan, Tail
-from volsched.server.guarding import LocalOnly
 from volsched.server.kubernetes import Kubernetes
+from volsched.server.limits import DEFAULT_LIMITS, Limits
 from volsched.server.metrics import HttpMetrics, StoreMetrics
+from volsched.server.own.app import Own
 from volsched.server.services import Services
 from volsched.server.statuses import UNSERVED, ApiError
 from volsched.store.database import Database
@@ -48,11 +55,19 @@ class Api:
         committed: Callable[[], None] = lambda: None,
         failed: Failed,
         ring_size: int = RING,
+        configuration: Configuration = DEFAULT,
+        hosts: Hosts | None = None,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """`committed` is told of every commit; `failed`, that something here has died which must not."""
+        """`committed` is told of every commit; `failed`, that something here has died which must not. `hosts` are
+        the names of a server that speaks TLS, whose callers say who they are; without, all are local.
+        """
         self.fan = Fan(ring_size=ring_size)
         self._committed, self._failed, self._clock = committed, failed, clock
-        self._services = Services(database, Writer(database), self.fan, clock, actor, zonal_upgrade=zonal_upgrade)
+        self._configuration, self._hosts, self.limits = configuration, hosts, limits
+        self._services = Services(
+            database, Writer(database), self.fan, clock, actor, zonal_upgrade=zonal_upgrade, limits=limits
+        )
         self._registry = CollectorRegistry()
         self._registry.register(StoreMetrics(database, self.fan, clock))
         ProcessCollector(registry=self._registry)
@@ -60,9 +75,16 @@ class Api:
         self.app = self._application()
 
     def _application(self) -> Starlette:
-        kubernetes = Kubernetes(self._services, HttpMetrics(self._registry))
+        metrics = HttpMetrics(self._registry)
+        kubernetes = Kubernetes(self._services, metrics)
+        reviews = Reviews(self.limits)
         routes = [
+            Route(ACCESS, reviews.access, methods=["POST"]),
+            Route(RULES, reviews.rules, methods=["POST"]),
+            Route(SELF, reviews.itself, methods=["POST"]),
+            Route("/apis/volsched.io{rest:path}", Own(self._services, metrics, self._configuration)),
             Route("/api{rest:path}", kubernetes),
+            Route("/extender/{verb:path}", Extender(self._services, metrics, self._configuration)),
             Route("/version", _constant(lambda _: discovery.server_version())),
             Route("/openapi/v2", _constant(lambda _: openapi.version_2())),
             Route("/openapi/v3", _constant(lambda _: openapi.root())),
@@ -75,7 +97,7 @@ class Api:
         app = Starlette(
             routes=routes,
             lifespan=self._lifespan,
-            middleware=[Middleware(LocalOnly)],
+            middleware=[Middleware(Gate, self._services, self._hosts, self._registry)],
             exception_handlers={404: _unserved, 405: _not_allowed},
         )
         app.router.redirect_slashes = False
@@ -100,6 +122,7 @@ class Api:
                     tail.step, clock=self._clock, name="volsched-tail", failed=self._failed, linger=LINGER_SECONDS
                 )
             )
+            stack.enter_context(waking(self._services.database, reader))
             stack.enter_context(running(self._services.writer, clock=self._clock))
 
             def committed() -> None:
@@ -116,6 +139,8 @@ class Api:
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             checks = await look(self._services)
+            if current_caller() is None:
+                checks = {check: wrong and health.WITHHELD for check, wrong in checks.items()}
             fine = all(wrong is None for wrong in checks.values())
             text = health.told(checks, name=name, verbose="verbose" in request.query_params)
             return PlainTextResponse(text, 200 if fine else 503)

@@ -9,8 +9,9 @@ from volsched.model.kinds import Kind
 from volsched.model.problems import ManifestError
 from volsched.server.json_patch import DiffersError, PatchError, json_patched
 from volsched.server.known_fields import type_of, unknown_fields, wrong_types
-from volsched.server.negotiation import JSON, JSON_PATCH, STRATEGIC_PATCH
+from volsched.server.negotiation import JSON, JSON_PATCH, PROTOBUF, STRATEGIC_PATCH
 from volsched.server.paths import Target
+from volsched.server.protobuf import read_message
 from volsched.server.queries import FieldValidation
 from volsched.server.statuses import ApiError
 from volsched.server.strategic import strategic_merged
@@ -24,6 +25,8 @@ _MOST_WARNED = 20
 
 def read_value(body: bytes, form: str, *, nulls: bool = False) -> Any:
     """The one value of a body; ApiError 400 where it cannot be read."""
+    if form == PROTOBUF:
+        return read_message(body)
     try:
         if form != JSON and not nulls:
             documents = read_documents(body, source=SOURCE)

@@ -12,7 +12,7 @@ import orjson
 from volsched.core.fold import ObjectState, State
 from volsched.events.envelope import Event
 from volsched.events.streams import KIND_OF_NOUN, noun_and_key
-from volsched.insight.described import as_manifest
+from volsched.insight.shown import as_manifest
 from volsched.server.queries import Selection
 from volsched.store.log import fold_event
 

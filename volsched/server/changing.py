@@ -16,7 +16,16 @@ from volsched.server.resources import STATUS
 from volsched.server.services import Services
 from volsched.server.statuses import ApiError, error_of, success
 from volsched.server.tables import object_list
-from volsched.server.writing import binding, creating, deleting, look_up, patching, updating
+from volsched.server.writing import (
+    NOTHING_TO_SEE,
+    asks_store,
+    binding,
+    creating,
+    deleting,
+    look_up,
+    patching,
+    updating,
+)
 
 SUFFIX = 5
 _SUFFIX_LETTERS = string.ascii_lowercase + string.digits
@@ -35,12 +44,15 @@ async def create(services: Services, target: Target, query: Query, body: Body) -
     raw = read_mapping(body.content, body_form(body.content_type))
     manifest = fitted(raw, target, new_suffix=_suffix())
     check_types(target.resource.kind, manifest)
+    if manifest["metadata"].get("resourceVersion", "0") not in ("", "0"):
+        # Whoever says one means an object that is there.
+        raise ApiError(400, "resourceVersion should not be set on objects to be created")
     warnings = field_warnings(target.resource.kind, raw, asked.validation)
     named = replace(target, name=str(manifest["metadata"]["name"]))
     try:
-        seen = await services.read(
-            look_up, services.database, named, manifest, zonal_upgrade=services.zonal_upgrade
-        )
+        seen, upgrade = NOTHING_TO_SEE, services.zonal_upgrade
+        if asks_store(named, manifest, zonal_upgrade=upgrade):
+            seen = await services.read(look_up, services.database, named, manifest, zonal_upgrade=upgrade)
         write = creating(named, manifest, services.who(), uid=services.new_uid(), seen=seen)
         written = await services.write(write, dry_run=asked.dry_run)
     except Exception as error:
@@ -132,12 +144,21 @@ def _options(query: Query, body: Body) -> Mapping[str, Any]:
     conditions = options.get("preconditions", {})
     if not isinstance(conditions, dict) or not all(isinstance(it, str) for it in conditions.values()):
         raise ApiError(400, "preconditions: uid and resourceVersion are strings")
+    _check_grace(options.get("gracePeriodSeconds"), query.get("gracePeriodSeconds"))
     policy = options.get("propagationPolicy") or query.get("propagationPolicy") or "Background"
-    if policy != "Background" or options.get("orphanDependents"):
+    orphans = options.get("orphanDependents") or query.get("orphanDependents", "false") not in ("", "0", "false")
+    if policy != "Background" or orphans:
         raise ApiError(
             422, f'propagationPolicy: Unsupported value: "{str(policy)[:80]}": supported values: "Background"'
         )
     return options
+
+
+def _check_grace(given: Any, in_query: str | None) -> None:
+    """Pods go at once here, whatever is said; but who cannot say it may not have meant to delete."""
+    readable = in_query is None or in_query.removeprefix("-").isdecimal()
+    if not readable or (given is not None and type(given) is not int):
+        raise ApiError(400, "gracePeriodSeconds must be a whole number")
 
 
 def _is_dry(query: Query, options: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from importlib.metadata import version
 from typing import Any
 
+from volsched.server.own.discovery import group_entry
 from volsched.server.resources import BINDING, CORE, GROUPS, VERBS, Resource, group_version, resources_of
 
 KUBERNETES_VERSION = ("1", "33")
@@ -30,7 +31,7 @@ def core_versions() -> dict[str, Any]:
 
 
 def groups() -> dict[str, Any]:
-    named = [_group(group, it) for group, it in GROUPS if group != CORE]
+    named = [*(_group(group, it) for group, it in GROUPS if group != CORE), group_entry()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": named}
 
 

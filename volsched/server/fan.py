@@ -7,8 +7,9 @@ falls out of the ring is cut off, and costs nobody else anything.
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from volsched.core.fold import State
 from volsched.events.streams import KIND_OF_NOUN
@@ -21,6 +22,11 @@ from volsched.store.log import tail
 CHUNK = 2_000
 RING = 8_192
 """Changes that are kept per kind."""
+PAUSE_SECONDS_A_WATCHER = 0.0002
+"""Between two times that watchers are woken: several times what it takes to tell one of them what is new.
+
+So a crowd of them takes a part of a core and not all of it. What comes after a pause is told at once.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +77,10 @@ class Ring:
 
     floor: int = 0
     size: int = RING
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when there is more, and then replaced by another."""
     _changes: list[Change] = field(default_factory=list)
+    _waiting: set["asyncio.Future[None]"] = field(default_factory=set)
+    _said: dict[tuple[Hashable, int, int], bytes] = field(default_factory=dict)
+    """(what is shown, after, up to) → the lines of it, until there is more."""
 
     def add(self, changes: list[Change]) -> None:
         self._changes += changes
@@ -82,7 +89,7 @@ class Ring:
         if surplus > self.size // 4:
             self.floor = self._changes[surplus - 1].position
             del self._changes[:surplus]
-        self.tell()
+        self._said.clear()
 
     def begin(self, floor: int) -> None:
         self.floor = floor
@@ -90,14 +97,39 @@ class Ring:
         self.tell()
 
     def tell(self) -> None:
-        self.news.set()
-        self.news = asyncio.Event()
+        """Wake all that wait."""
+        waiting, self._waiting = self._waiting, set()
+        for it in waiting:
+            if not it.done():
+                it.set_result(None)
+
+    def news(self) -> "asyncio.Future[None]":
+        """Done when there is more. Whoever does not wait any longer cancels it."""
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        return waiting
 
     def since(self, position: int) -> list[Change] | None:
         """What came after a position; None where some of it is not here any more."""
         if position < self.floor:
             return None
-        return self._changes[bisect_right(self._changes, position, key=lambda it: it.position) :]
+        if not self._changes or self._changes[-1].position <= position:
+            return []
+        return self._changes[bisect_right(self._changes, position, key=_position) :]
+
+    def said(self, like: Hashable, part: list[Change], shown: Callable[[Change], bytes]) -> bytes:
+        """The changes as lines; those that are alike for many watchers (`like`) are put together once for all."""
+        if like is None:
+            return b"".join(map(shown, part))
+        key = (like, part[0].position, part[-1].position)
+        lines = self._said.get(key)
+        if lines is None:
+            lines = self._said[key] = b"".join(map(shown, part))
+        return lines
+
+
+_position = attrgetter("position")
 
 
 @dataclass(slots=True)
@@ -110,6 +142,10 @@ class Fan:
     """How many watchers could not keep up."""
     ring_size: int = RING
     rings: dict[str, Ring] = field(init=False)
+    _untold: set[str] = field(default_factory=set)
+    """The kinds of which there is more than its watchers were woken for."""
+    _told_at: float = 0.0
+    _telling: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
         self.rings = {noun: Ring(size=self.ring_size) for noun in KIND_OF_NOUN}
@@ -125,6 +161,20 @@ class Fan:
             by_noun.setdefault(change.noun, []).append(change)
         for noun, changes in by_noun.items():
             self.rings[noun].add(changes)
+        self._untold |= by_noun.keys()
+        if self._untold and self._telling is None:
+            loop = asyncio.get_running_loop()
+            rest = self._told_at + self.watchers * PAUSE_SECONDS_A_WATCHER - loop.time()
+            if rest <= 0:
+                self._tell()
+            else:
+                self._telling = loop.call_later(rest, self._tell)
+
+    def _tell(self) -> None:
+        self._telling, self._told_at = None, asyncio.get_running_loop().time()
+        untold, self._untold = self._untold, set()
+        for noun in untold:
+            self.rings[noun].tell()
 
     def stop(self) -> None:
         """Let all watchers end."""

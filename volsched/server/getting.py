@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from volsched.insight.cells import Item
-from volsched.insight.described import as_manifest
+from volsched.insight.shown import as_manifest
 from volsched.server import tables
 from volsched.server.answers import Answer
 from volsched.server.changes import ADDED, BOOKMARK, Change, Scope, event_line
@@ -14,11 +14,10 @@ from volsched.server.queries import Listing, Query, Watching, least_version, lis
 from volsched.server.reading import Page, read_changes, read_one, read_page
 from volsched.server.resources import Resource
 from volsched.server.services import Services
-from volsched.server.statuses import ApiError, expired
+from volsched.server.statuses import RETRY_AFTER_SECONDS, ApiError, expired
 from volsched.server.watch_response import DEFAULT_SECONDS, MOST_SECONDS, Watch
 from volsched.store.log import read_head
 
-MOST_WATCHERS = 5_000
 CATCH_UP_TRIES = 3
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -42,8 +41,7 @@ async def list_objects(services: Services, target: Target, query: Query, wanted:
     asked = listing(query, target.resource)
     include = _include(query)
     found = await services.read(read_page, services.database, target, asked, now=services.clock())
-    # Thousands of objects take a while to be made JSON, and others wait in the loop.
-    return Answer(await services.read(_listed, target.resource, found, wanted, include))
+    return await services.read(lambda: Answer(_listed(target.resource, found, wanted, include)).spelled())
 
 
 def _listed(resource: Resource, found: Page, wanted: Wanted, include: str) -> dict[str, Any]:
@@ -64,8 +62,9 @@ def _listed(resource: Resource, found: Page, wanted: Wanted, include: str) -> di
 async def watch_objects(services: Services, target: Target, query: Query, wanted: Wanted) -> Watch:
     """A watch that is ready to go; ApiError 410 where what it asks for is not to be had any more, or never was."""
     asked = watching(query, target.resource)
-    if services.fan.watchers >= MOST_WATCHERS:
-        raise ApiError(429, f"{MOST_WATCHERS} watches are open already; try again later")
+    if services.fan.watchers >= services.limits.watches:
+        again = {"retryAfterSeconds": RETRY_AFTER_SECONDS}
+        raise ApiError(429, f"{services.limits.watches} watches are open already; try again later", details=again)
     shown = _spelling(target.resource, wanted, _include(query), services.clock)
     scope = Scope(target.namespace, asked.selection)
     first: list[bytes] = []
@@ -83,6 +82,7 @@ async def watch_objects(services: Services, target: Target, query: Query, wanted
         noun=target.resource.noun,
         position=position,
         shown=told,
+        like=("all of", target.namespace) if wanted == PLAIN and asked.selection.everything else None,
         first=b"".join(first),
         seconds=min(asked.timeout_seconds or DEFAULT_SECONDS, MOST_SECONDS),
         bookmark=(lambda at: _bookmark(target.resource, at)) if asked.bookmarks else None,
@@ -98,13 +98,22 @@ async def _send_initial(
     """What is there now, as if it had just been added; answers the position of that."""
     everything = Listing(selection=asked.selection, position=asked.position)
     found = await services.read(read_page, services.database, target, everything, now=services.clock())
-    for item in found.items:
-        first.append(shown(ADDED, _as_change(target.resource, item)))
+    # As with lists: thousands of objects take a while.
+    first += await services.read(_all_added, target.resource, found, shown)
     if asked.send_initial and asked.bookmarks:
         end = _bookmark(target.resource, found.position)
         end["metadata"]["annotations"] = {INITIAL_EVENTS_END: "true"}
         first.append(event_line(BOOKMARK, end))
     return found.position
+
+
+def _all_added(resource: Resource, found: Page, shown: Spelling) -> list[bytes]:
+    return [shown(ADDED, _as_change(resource, item)) for item in found.items]
+
+
+def _spelled(missed: list[Change], scope: Scope, shown: Spelling) -> list[bytes]:
+    told = ((scope.type_for(change), change) for change in missed)
+    return [shown(type_, change) for type_, change in told if type_ is not None]
 
 
 def _as_change(resource: Resource, item: Item) -> Change:
@@ -126,14 +135,13 @@ async def _send_missed(
     for _ in range(CATCH_UP_TRIES):
         if position >= ring.floor:
             return position
+        # What comes while we read is behind it, and is found in the ring.
+        until = fan.position
         missed = await services.read(
-            read_changes, services.database, target.resource.noun, after=position, until=fan.position
+            read_changes, services.database, target.resource.noun, after=position, until=until
         )
-        for change in missed:
-            type_ = scope.type_for(change)
-            if type_ is not None:
-                first.append(shown(type_, change))
-        position = max(position, fan.position if not missed else missed[-1].position)
+        first += await services.read(_spelled, missed, scope, shown)
+        position = max(position, until)
     raise expired(f"resourceVersion {position} is too old; list again")
 
 

@@ -7,6 +7,9 @@ from volsched.store.log import read_head
 MOST_LAG = 10_000
 """Events that the reader behind the watches may be late by before we call ourselves not ready."""
 
+WITHHELD = "reason withheld"
+"""From a caller that we do not know: what is wrong may name machines and files."""
+
 Checks = dict[str, str | None]
 """What was looked at → what is wrong with it."""
 

@@ -1,6 +1,5 @@
 """The Kubernetes-style API: a request is taken apart, given to what serves it, and answered, whatever happens."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -16,14 +15,12 @@ from volsched.server.metrics import HttpMetrics
 from volsched.server.negotiation import wanted_form
 from volsched.server.paths import Group, GroupVersion, Place, Root, Target, parse_path
 from volsched.server.queries import is_watch
+from volsched.server.receiving import receive_body
 from volsched.server.resources import BINDING
 from volsched.server.services import Services
 from volsched.server.statuses import UNSERVED, ApiError, error_of, store_error
 from volsched.server.watch_response import Watch, send_refusal, send_watch
 
-MOST_BYTES = 3 * 2**20
-"""Of a body, as in Kubernetes."""
-BODY_SECONDS = 30
 _log = logging.getLogger("volsched.server")
 
 Serve = Callable[[Services, Target, dict[str, str], Body], Awaitable[Answer]]
@@ -105,7 +102,11 @@ class Kubernetes:
         in_namespace = place.namespace is not None or not place.resource.namespaced
         if serve is None or (serve is create and not in_namespace):
             raise ApiError(405, "the server does not allow this method on the requested resource")
-        body = Body(await _body(request), request.headers.get("content-type"))
+        limits = self._services.limits
+        body = Body(
+            await receive_body(request, most=limits.body_bytes, seconds=limits.body_seconds),
+            request.headers.get("content-type"),
+        )
         return await serve(self._services, place, query, body)
 
 
@@ -124,29 +125,6 @@ def _discovered(request: Request, place: Root | Group | GroupVersion) -> Answer:
     if found is None:
         raise ApiError(404, UNSERVED)
     return Answer(found)
-
-
-async def _body(request: Request) -> bytes:
-    """The whole body; ApiError 413 where it is too large, 408 where it does not come."""
-    length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length[:20]) > MOST_BYTES:
-        raise _too_large()
-    parts: list[bytes] = []
-    total = 0
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                total += len(part)
-                if total > MOST_BYTES:
-                    raise _too_large()
-                parts.append(part)
-    except TimeoutError:
-        raise ApiError(408, f"the body did not arrive within {BODY_SECONDS} s") from None
-    return b"".join(parts)
-
-
-def _too_large() -> ApiError:
-    return ApiError(413, f"Request entity too large: limit is {MOST_BYTES}")
 
 
 def _raw_path(scope: Scope) -> str:

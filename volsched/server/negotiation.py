@@ -7,6 +7,8 @@ from volsched.server.statuses import ApiError
 
 JSON = "application/json"
 YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+"""Of a few messages (`protobuf`); answers are never in it."""
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -61,9 +63,9 @@ def media_type(text: str) -> tuple[str, dict[str, str]]:
 
 
 def body_form(content_type: str | None) -> str:
-    """JSON or YAML; ApiError 415 for what else a body may be written in."""
+    """JSON, YAML or protobuf; ApiError 415 for what else a body may be written in."""
     media = media_type(content_type)[0] if content_type else JSON
-    if media in (JSON, YAML):
+    if media in (JSON, YAML, PROTOBUF):
         return media
     raise ApiError(
         415,

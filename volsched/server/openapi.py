@@ -9,6 +9,7 @@ from typing import Any
 
 from volsched.server.known_fields import all_types, item_type, type_of
 from volsched.server.negotiation import JSON, MERGE_PATCH
+from volsched.server.own import openapi as own
 from volsched.server.resources import GROUPS, Resource, group_version, resources_of
 
 _GVK = "x-kubernetes-group-version-kind"
@@ -18,7 +19,8 @@ _PLAIN: dict[str, dict[str, Any]] = {
     "int": {"type": "integer"},
     "number": {"type": "number"},
     "bool": {"type": "boolean"},
-    "any": {},
+    # Not empty: `kubectl explain` takes that for a schema which is missing.
+    "any": {"x-kubernetes-preserve-unknown-fields": True},
 }
 _VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
 
@@ -27,12 +29,15 @@ def root() -> dict[str, Any]:
     """`/openapi/v3`: one document per group and version."""
     paths = {_place(group, version): {"serverRelativeURL": f"/openapi/v3/{_place(group, version)}"}
              for group, version in GROUPS}  # fmt: skip
+    paths[own.PLACE] = {"serverRelativeURL": f"/openapi/v3/{own.PLACE}"}
     return {"paths": paths}
 
 
 @cache
 def document(place: str) -> dict[str, Any] | None:
     """`/openapi/v3/apis/GROUP/VERSION`."""
+    if place == own.PLACE:
+        return own.document()
     found = next(((group, version) for group, version in GROUPS if _place(group, version) == place), None)
     if found is None:
         return None
@@ -76,6 +81,8 @@ def _paths(place: str, resource: Resource) -> dict[str, Any]:
     schema = {"$ref": f"#/components/schemas/{type_of(resource.kind)}"}
     answer = {"200": {"description": "OK", "content": {JSON: {"schema": schema}}}}
 
+    places = [_in_path("namespace")] if resource.namespaced else []
+
     def operation(action: str, *media: str) -> dict[str, Any]:
         told: dict[str, Any] = {"responses": answer, _ACTION: action, _GVK: _gvk(resource)}
         if media:
@@ -84,14 +91,19 @@ def _paths(place: str, resource: Resource) -> dict[str, Any]:
         return told
 
     return {
-        collection: {"get": operation("list"), "post": operation("post", JSON)},
+        collection: {"parameters": places, "get": operation("list"), "post": operation("post", JSON)},
         f"{collection}/{{name}}": {
+            "parameters": [*places, _in_path("name")],
             "get": operation("get"),
             "put": operation("put", JSON),
             "patch": operation("patch", MERGE_PATCH),
             "delete": operation("delete"),
         },
     }
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
 
 def _schema(fields: Any, refs: str) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import anyio.to_thread
 
 from volsched.engine.clock import Clock, rfc3339
 from volsched.engine.writer import Writer
+from volsched.server.access.callers import current_caller, current_reason
 from volsched.server.fan import Fan
+from volsched.server.limits import DEFAULT_LIMITS, Limits
 from volsched.server.writing import Who, Write, Written
 from volsched.store.database import Database
 
@@ -32,11 +34,12 @@ class Services:
     fan: Fan
     clock: Clock
     actor: str
-    """Who the log says has written. There is one user as long as there are no tokens: the one who started us."""
+    """Who the log says has written what no request of a known caller asked for: the one who started us."""
     zonal_upgrade: bool = True
     committed: Callable[[], None] = lambda: None
     """Told after every commit: whoever reads the log in this process need not wait for its next look."""
     new_uid: Callable[[], str] = new_uid
+    limits: Limits = DEFAULT_LIMITS
     _readers: anyio.CapacityLimiter | None = field(default=None)
 
     async def read(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
@@ -54,4 +57,7 @@ class Services:
         return write.written(done)
 
     def who(self) -> Who:
-        return Who(self.actor, rfc3339(self.clock()))
+        """On whose behalf this request writes."""
+        caller = current_caller()
+        actor = self.actor if caller is None else caller.actor
+        return Who(actor, rfc3339(self.clock()), current_reason())

@@ -13,6 +13,7 @@ from volsched.store.errors import ArchivedError, ConnectionLostError, StoreError
 
 REASONS = {
     400: "BadRequest",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",

@@ -12,7 +12,7 @@ Manifest = Mapping[str, Any]
 INCLUDES = ("None", "Metadata", "Object")
 
 
-def definitions(resource: Resource) -> list[dict[str, Any]]:
+def definitions(noun: str) -> list[dict[str, Any]]:
     """The columns; kubectl shows those of priority 1 with `-o wide`."""
     return [
         {
@@ -22,7 +22,7 @@ def definitions(resource: Resource) -> list[dict[str, Any]]:
             "description": "",
             "priority": int(column.wide),
         }
-        for column in columns_of(resource.noun, wide=True)
+        for column in columns_of(noun, wide=True)
     ]
 
 
@@ -49,7 +49,7 @@ def table(
         "kind": "Table",
         "apiVersion": wanted.api_version,
         "metadata": dict(list_metadata),
-        "columnDefinitions": definitions(resource) if head else None,
+        "columnDefinitions": definitions(resource.noun) if head else None,
         "rows": list(rows),
     }
 

@@ -5,15 +5,14 @@ then finds and needs no second try. What it found and did is noted, for the answ
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from volsched.cluster.local import versioned
 from volsched.cluster.rules import bind_pod
 from volsched.core.applying import refuse_unknown_claim
 from volsched.core.binding.seen import metadata, spec
 from volsched.core.decision import Decision, States
-from volsched.core.fold import ObjectState, State
+from volsched.core.fold import ObjectState, State, versioned
 from volsched.core.objects import NotFoundError, create_object, delete_object, update_object
 from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
 from volsched.events.envelope import NewEvent
@@ -34,10 +33,11 @@ Decided = tuple[NewEvent | None, tuple[NewEvent, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """On whose behalf, and when (RFC 3339)."""
+    """On whose behalf, when (RFC 3339), and why."""
 
     actor: str
     now: str
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Write:
     ) -> None:
         self._stream = stream_of(target.resource.kind.name, target.key)
         self._decide = decide
+        self._reason = who.reason
         self._found: State | None = None
         self._event: NewEvent | None = None
         self.command = Command(actor=who.actor, streams=(self._stream, *beside), decide=self._decided)
@@ -67,6 +68,8 @@ class Write:
     def _decided(self, states: States) -> Decision:
         self._found = states.get(self._stream)
         self._event, others = self._decide(self._found)
+        if self._event is not None and self._reason is not None:
+            self._event = replace(self._event, data={**self._event.data, "reason": self._reason})
         return Decision(events=() if self._event is None else (self._event, *others))
 
     def written(self, done: Done) -> Written:
@@ -121,18 +124,30 @@ class Seen:
     claim_known: bool
 
 
+NOTHING_TO_SEE = Seen(None, claim_known=True)
+
+
+def asks_store(target: Target, manifest: Manifest, *, zonal_upgrade: bool) -> bool:
+    """Must anything be looked up before the object is made? Mostly not, and then nobody need wait for a thread."""
+    kind = target.resource.kind.name
+    return bool(_claim_uid(kind, manifest)) or (zonal_upgrade and asks_for_nodes(kind, manifest))
+
+
+def _claim_uid(kind: str, manifest: Manifest) -> Any:
+    ref = spec(manifest).get("claimRef") if kind == "PersistentVolume" else None
+    return ref.get("uid") if isinstance(ref, dict) else None
+
+
 def look_up(database: Database, target: Target, manifest: Manifest, *, zonal_upgrade: bool) -> Seen:
     kind = target.resource.kind.name
-    ref = spec(manifest).get("claimRef") if kind == "PersistentVolume" else None
-    uid = ref.get("uid") if isinstance(ref, dict) else None
     asks = zonal_upgrade and asks_for_nodes(kind, manifest)
-    if not uid and not asks:
-        return Seen(None, claim_known=True)
+    uid = _claim_uid(kind, manifest)
     with database.read() as connection:
         known = True
-        if uid and isinstance(ref, dict):
+        if uid:
             # Lived once is enough: a provisioner whose claim was deleted meanwhile must still be able to save its
             # volume, or nobody would ever delete the storage behind it.
+            ref = spec(manifest)["claimRef"]
             claim = stream_of("PersistentVolumeClaim", f"{ref.get('namespace')}/{ref.get('name')}")
             known = any(life.uid == uid for life in lives(connection, claim))
         return Seen(load_nodes(connection) if asks else None, known)

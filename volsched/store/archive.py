@@ -5,13 +5,7 @@ the base moves to the end of the range in steps. Each is one short transaction u
 base and deletes the events before it, so writers never wait for more than a step, and between any two steps the
 store is whole. Whoever is interrupted runs the same command again: the file that is there is taken as it is.
 
-What stays, whatever is asked for:
-
-- everything from the first event of the oldest open binding on, for whoever rolls it back or explains it;
-- what was written in the last minutes: a writer whose connection broke looks for its last event for a minute, and
-  readers may be that far behind;
-- the last event, which the head is checked against;
-- events of types or schemas that this program does not know: it cannot say what they have led to.
+Only closed ranges go (`store.closed`), whatever is asked for.
 
 Rejected: all rows in one transaction (300,000 keep writers waiting for 1.3 s on SQLite and 0.7 s on PostgreSQL, a
 step for less than 0.2 s), and deleting behind a base that has moved already (leaves rows that belong to nothing).
@@ -20,29 +14,28 @@ step for less than 0.2 s), and deleting behind a base that has moved already (le
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, delete, func, literal, select
+from sqlalchemy import Connection, delete
 
-from volsched.events.catalogue import CATALOGUE
-from volsched.events.streams import BINDING
 from volsched.store import tables
 from volsched.store.base import ARCHIVE, PLACE, STATES, Base, BaseRow, archived_files, load_base, read_base, sum_of
 from volsched.store.batch import Head, lock_head
+from volsched.store.closed import check_bindings, check_closed
 from volsched.store.collector import collector_resting
 from volsched.store.database import Database
 from volsched.store.durable import lines_of_file, write_durably
 from volsched.store.errors import StoreError
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.importing import verify_export
-from volsched.store.log import event, read_head
+from volsched.store.log import event
 from volsched.store.replay import MISSING, Folded, Progress, fold_chunks
+from volsched.store.seals import read_seals
 from volsched.store.snapshots import dumped
 from volsched.store.transfer import Manifest, events_of, manifest_of
 
 STEP = 5_000
 """Events per transaction."""
-SETTLED_AFTER_US = 120_000_000
 
-_events, _bindings = tables.events, tables.bindings
+_events = tables.events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +53,7 @@ def archive(database: Database, *, until: int, out: Path, now: int, progress: Pr
         base = read_base(connection)
         there = out.exists()
         if until > base.position:
-            _check_range(connection, base, until, now)
+            check_closed(connection, base, until, now=now)
         elif until < base.position or not there:
             raise _archived_already(connection, base, until)
         if not there:
@@ -70,49 +63,6 @@ def archive(database: Database, *, until: int, out: Path, now: int, progress: Pr
             manifest = _adopted(connection, base, until, out)
     removed = _take_out(database, manifest, out, progress)
     return Archive(file=out, first=manifest.first, last=manifest.last, removed=removed)
-
-
-def _check_range(connection: Connection, base: Head, until: int, now: int) -> None:
-    head, last = read_head(connection), event(connection, until)
-    if until >= head.position:
-        raise StoreError(
-            f"position {until} cannot be archived: the log ends at {head.position} and its last event stays; "
-            f"give {head.position - 1} or less"
-        )
-    if last is None:
-        raise BrokenLogError(Finding(problem=MISSING, position=until))
-    if last.at > now - SETTLED_AFTER_US:
-        raise StoreError(
-            f"position {until} was written within the last {SETTLED_AFTER_US // 1_000_000} seconds, and a writer "
-            "or reader may still ask for it; give an earlier position, or wait"
-        )
-    _check_bindings(connection, until)
-    _check_known(connection, base, until)
-
-
-def _check_bindings(connection: Connection, until: int) -> None:
-    stream = literal(f"{BINDING}/") + _bindings.c.id
-    # Its plan, or the first event after it where the plan is archived and the binding was opened again.
-    first = select(func.min(_events.c.position)).where(_events.c.stream == stream).scalar_subquery()
-    opened = select(_bindings.c.id, first.label("first")).where(_bindings.c.open).subquery()
-    oldest = connection.execute(select(opened).where(opened.c.first <= until).order_by(opened.c.first)).first()
-    if oldest is not None:
-        raise StoreError(
-            f'position {until} cannot be archived: binding "{oldest.id}" is open and its history begins at '
-            f"{oldest.first}; give {oldest.first - 1} or less, or wait until the binding has ended"
-        )
-
-
-def _check_known(connection: Connection, base: Head, until: int) -> None:
-    kinds = select(_events.c.type, _events.c.schema, func.min(_events.c.position).label("first"))
-    kinds = kinds.where(_events.c.position > base.position, _events.c.position <= until)
-    for type_, schema, first in connection.execute(kinds.group_by(_events.c.type, _events.c.schema)):
-        entry = CATALOGUE.get(type_)
-        if entry is None or entry.schema < schema:
-            raise StoreError(
-                f"position {first} holds {type_} of schema {schema}, which this program does not know, so it "
-                "cannot tell what it led to; archive with the newer volsched"
-            )
 
 
 def _archived_already(connection: Connection, base: Head, until: int) -> StoreError:
@@ -155,8 +105,9 @@ def _step(database: Database, base: Base, until: int, noted: tuple[object, ...])
         _check_unmoved(connection, start)
         scan = database.dialect.scan(connection, _events, order="position", after=start.position, until=until)
         rows = [row for chunk in scan for row in chunk]
+        seals = read_seals(connection)
     if rows:
-        fold_chunks([rows], folded)
+        fold_chunks([rows], folded, seals=seals)
     if folded.head.position != until:
         raise BrokenLogError(Finding(problem=MISSING, position=folded.head.position + 1))
     changed = {row[1] for row in rows}
@@ -167,7 +118,7 @@ def _step(database: Database, base: Base, until: int, noted: tuple[object, ...])
     with database.write() as connection:
         lock_head(database, connection)
         _check_unmoved(connection, start)
-        _check_bindings(connection, until)
+        check_bindings(connection, until)
         these = database.dialect.among(kept.c.stream, changed)
         connection.execute(delete(kept).where(these, kept.c.position <= until))
         database.dialect.insert(connection, kept, [(row.stream, row.version, until, row.state) for row in states])

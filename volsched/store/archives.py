@@ -14,10 +14,12 @@ from volsched.store.batch import Head
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.importing import LogFiles
 from volsched.store.replay import Folded, Progress, check_nouns, fold_chunks
+from volsched.store.seals import read_seals
 from volsched.store.snapshots import loaded
 from volsched.store.transfer import CHUNK, Manifest
 
 NOT_ARCHIVED = "it is not what the archives say"
+NOT_SAID = "an archive holds it redacted, and the log says nothing of that"
 TOO_SHORT = (
     "the archives end before it and the store begins after position {base}: give the file that is missing too"
 )
@@ -33,6 +35,10 @@ class Proof:
     """Hash of the position that was asked for, if that is not behind the base."""
     end: Manifest | None = None
     """Of the last file, which may reach beyond the base: an archive that was interrupted has taken out a part."""
+    redacted: dict[int, bytes] = field(default_factory=dict)
+    """Seals of events that the files hold redacted, as the files themselves say."""
+    sealed: dict[int, bytes] = field(default_factory=dict)
+    """The same as the log says it, as far as the files reach."""
 
 
 def fold_archives(
@@ -61,6 +67,7 @@ def fold_archives(
         # What lies behind the base is in the store too; here it is only checked to be linked.
         pass
     proof.end = chain.manifests[-1]
+    proof.redacted, proof.sealed = chain.redacted, chain.sealed
     if proof.folded.head.position < until:
         raise BrokenLogError(Finding(problem=TOO_SHORT.format(base=until), position=proof.end.last + 1))
     return proof
@@ -80,6 +87,10 @@ def check_base(connection: Connection, base: Head, proof: Proof) -> Iterator[Fin
                 expected=wanted,
                 got=got,
             )
+    known = proof.sealed | read_seals(connection)
+    for position, seal in proof.redacted.items():
+        if known.get(position) != seal:
+            yield Finding(problem=NOT_SAID, position=position)
     left = {(stream, state.version): state for stream, state in proven.states.items()}
     marks = []
     for row in base_rows(connection, base.position):

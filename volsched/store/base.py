@@ -30,6 +30,8 @@ STATES = "base-states"
 ARCHIVE = "archive"
 """Names of checkpoints. Each archive has one of its own: `archive FIRST-LAST FILE`."""
 SUM_BYTES = 32
+_PLACE = select(tables.checkpoints).where(tables.checkpoints.c.name == PLACE)
+"""Made once: whoever follows the log asks it with every look."""
 DAMAGED = (
     "what the streams had become at the base is not what was archived; see what differs: verify --archive FILE"
 )
@@ -58,8 +60,7 @@ class Base:
 
 def read_base(connection: Connection) -> Head:
     """The last archived position, its hash and time; position 0 where nothing was archived yet."""
-    kept = tables.checkpoints
-    row = connection.execute(select(kept).where(kept.c.name == PLACE)).one_or_none()
+    row = connection.execute(_PLACE).one_or_none()
     return Head(0, GENESIS, 0) if row is None else Head(row.position, bytes(row.hash), row.at)
 
 

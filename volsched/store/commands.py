@@ -50,11 +50,13 @@ class Seen:
     """What a decision was made on, beyond the streams it touches.
 
     Events of others since then are shown to `outdated`, which says why one of them makes the decision worthless.
-    A decider knows its own events already: those of the command's actor are not shown.
+    A decider knows its own events already: those of the command's actor are not shown, unless that actor writes
+    other things than decisions too.
     """
 
     position: int
     outdated: Callable[[Event], str | None]
+    knows_own: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from volsched.store.dialects import Dialect, dialect_of
+from volsched.store.dialects import Dialect, dialect_of, engine_options
 from volsched.store.errors import ConnectionLostError, IntegrityBrokenError, NotMigratedError, StoreError
 from volsched.store.recent import Recent
 
@@ -24,6 +25,8 @@ MISHAPS: tuple[tuple[str, type[StoreError], str], ...] = (
     ("unable to open database file", StoreError, "the file cannot be opened; check the directory and permissions"),
     ("readonly database", StoreError, "the database is read-only; check the file's permissions"),
     ("database is locked", StoreError, "another process has held the write lock for too long; find and end it"),
+    ("due to lock timeout", StoreError, "another process has held the write lock for too long; find and end it"),
+    ("due to statement timeout", StoreError, "a statement took longer than allowed; look at the server's load"),
     ("password authentication failed", StoreError, "the server refuses the password; check VOLSCHED_DATABASE_URL"),
 )
 """Part of the driver's message, the kind of error, and what to say instead."""
@@ -54,8 +57,9 @@ class Database:
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
-        """A transaction for changes of tables."""
+        """A transaction for changes of tables; an index of a long log takes as long as it takes."""
         with _explained(self.engine, self.dialect), self.engine.connect() as connection, connection.begin():
+            self.dialect.take_your_time(connection)
             yield connection
 
     @property
@@ -76,9 +80,13 @@ class Database:
         self.engine.dispose()
 
 
-def open_database(url: str) -> Database:
-    """The database at a URL such as sqlite:///volsched.db or postgresql://user@host/name."""
-    engine = create_engine(normal_url(url), pool_pre_ping=not url.startswith("sqlite"))
+def open_database(url: str, *, name: str = "volsched") -> Database:
+    """The database at a URL such as sqlite:///volsched.db or postgresql://user@host/name.
+
+    `name` is what the server's administrator sees of this process.
+    """
+    address = normal_url(url)
+    engine = create_engine(address, **engine_options(make_url(address).get_backend_name(), name))
     dialect = dialect_of(engine)
     dialect.configure(engine)
     return Database(engine, dialect)
@@ -106,6 +114,9 @@ def _explained(engine: Engine, dialect: Dialect) -> Iterator[None]:
     """The driver's words for the common mishaps, turned into what a person can act on."""
     try:
         yield
+    except PoolTimeoutError as error:
+        told = f"{engine.url.render_as_string(hide_password=True)}: this process has all its connections in use"
+        raise StoreError(f"{told}; ask again, or find what keeps them") from error
     except (DBAPIError, engine.dialect.loaded_dbapi.Error) as error:
         driver_error = (error.orig if isinstance(error, DBAPIError) else None) or error
         cause, url = str(driver_error), engine.url.render_as_string(hide_password=True)
@@ -117,4 +128,7 @@ def _explained(engine: Engine, dialect: Dialect) -> Iterator[None]:
             raise ConnectionLostError(
                 f"{url}: the server does not answer ({why}); start it, or check VOLSCHED_DATABASE_URL"
             ) from error
+        if isinstance(driver_error, engine.dialect.loaded_dbapi.OperationalError):
+            # A full disk, a deadlock, a standby: the statement is not wrong, and may succeed when tried again.
+            raise StoreError(f"{url}: {' '.join(cause.split())}; see the server's log") from error
         raise

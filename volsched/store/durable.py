@@ -3,7 +3,7 @@
 import gzip
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -36,21 +36,35 @@ def lines_of_file(path: Path) -> Iterator[str]:
 
 
 def write_durably(path: Path, manifest: Manifest, events: Iterable[Event]) -> None:
-    """Write a file, read it back, and give it its name only then; an existing one is never replaced."""
+    """Write events to a file, and read them back."""
+
+    def is_right(aside: Path) -> bool:
+        return verify_export(lines_of_file(aside)) == manifest
+
+    write_whole(path, lambda out: write_jsonl(out, manifest, events), is_right)
+
+
+def write_whole(
+    path: Path, fill: Callable[[IO[str]], None], is_right: Callable[[Path], bool], *, mode: int = 0o666
+) -> None:
+    """Write a file, read it back, and give it its name only then; an existing one is never replaced.
+
+    Whoever is killed meanwhile leaves a file `part-…` behind, which nobody takes for a whole one.
+    """
     aside = path.with_name(f"part-{uuid4().hex[:8]}-{path.name}")
     try:
-        with aside.open("xb") as raw:
+        with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as raw:
             with _text(raw, path) as out:
-                write_jsonl(out, manifest, events)
+                fill(out)
             os.fsync(raw.fileno())
-        if verify_export(lines_of_file(aside)) != manifest:
+        if not is_right(aside):
             raise StoreError(f"{path}: what was read back is not what was written; check the disk")
         # A link and not a rename, which would replace a file that came to be meanwhile.
         os.link(aside, path)
         _sync_directory(path.parent)
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be written: {error.strerror}; check the path and its permissions"
+            f"{path} cannot be written: {error.strerror}; check the path, its permissions and the room on the disk"
         ) from error
     finally:
         with suppress(OSError):

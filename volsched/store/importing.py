@@ -10,6 +10,7 @@ from itertools import islice
 from sqlalchemy import Connection
 
 from volsched.events.envelope import GENESIS, Event
+from volsched.events.redacting import REDACTION, seals_in
 from volsched.store import tables
 from volsched.store.batch import lock_head
 from volsched.store.database import Database
@@ -28,6 +29,8 @@ class LogFiles:
     files: Sequence[Iterable[str]]
     manifests: list[Manifest] = field(default_factory=list)
     """Of the files that were reached so far."""
+    sealed: dict[int, bytes] = field(default_factory=dict)
+    """What redactions among the events that were reached say of others."""
 
     def events(self) -> Iterator[Event]:
         """All events in order; ExportError with the number of the file, where one is not what it should be."""
@@ -35,7 +38,10 @@ class LogFiles:
             rest = iter(lines)
             try:
                 self._take(read_manifest(rest))
-                yield from read_events(rest, self.manifests[-1])
+                for it in read_events(rest, self.manifests[-1]):
+                    if it.type == REDACTION:
+                        self.sealed |= seals_in(it.data)
+                    yield it
             except ExportError as error:
                 error.file = number
                 raise
@@ -59,10 +65,30 @@ class LogFiles:
                 "too, or check what there is alone with: volsched import-log --check"
             )
 
+    @property
+    def redacted(self) -> dict[int, bytes]:
+        """What the files themselves say of events that are no longer what was once written."""
+        return {at: seal for manifest in self.manifests for at, seal in manifest.redacted.items()}
+
+    def check_redactions(self) -> None:
+        """No event was redacted but by the log's own word: files that end before it are not enough for a store."""
+        unknown = min(self.redacted.items() - self.sealed.items(), default=None)
+        if unknown is not None:
+            raise StoreError(
+                f"position {unknown[0]} was redacted, and that is said behind position {self.manifests[-1].last}, "
+                "where the files end; give the files that follow too, such as an export of the rest"
+            )
+
     def whole(self) -> Manifest:
         """What one file with all of it would say."""
         begin, end = self.manifests[0], self.manifests[-1]
-        return replace(end, first=begin.first, before=begin.before, count=end.last - begin.first + 1)
+        return replace(
+            end,
+            first=begin.first,
+            before=begin.before,
+            count=end.last - begin.first + 1,
+            redacted=self.redacted,
+        )
 
     def located(self, broken: BrokenLogError) -> ExportError:
         """The file and line of an event that cannot be what was once exported."""
@@ -96,6 +122,7 @@ def import_log(database: Database, *files: Iterable[str], progress: Progress | N
             check_nouns(folded.states)
         except BrokenLogError as broken:
             raise chain.located(broken) from None
+        chain.check_redactions()
         write_views(database, connection, folded.states)
         database.dialect.move_head(connection, folded.head.position, folded.head.hash, folded.head.at)
     return chain.whole()

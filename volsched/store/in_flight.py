@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select, text
 
-from volsched.core.binding.phases import Phase
+from volsched.core.binding.phases import UNDER_WAY, Phase
 from volsched.core.binding.saga import BIND_POD, context_of, deadline_of
 from volsched.core.binding.seen import binding_stream
 from volsched.core.binding.strays import UNDO
@@ -17,6 +17,7 @@ from volsched.store.effects import EffectState
 
 _OPEN = text("bindings.open")
 _bindings = tables.bindings
+_CAN_FAIL = _bindings.c.state.in_(sorted(UNDER_WAY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +44,14 @@ def open_bindings(
 
 def overdue_bindings(connection: Connection, *, now: int, limit: int) -> list[str]:
     """Those whose deadline has passed while they can still fail by it, the oldest first."""
-    under_way = _bindings.c.state.in_([Phase.PREBINDING, Phase.WAITING])
-    asked = select(_bindings.c.id).where(_OPEN, _bindings.c.deadline <= now, under_way)
+    asked = select(_bindings.c.id).where(_OPEN, _bindings.c.deadline <= now, _CAN_FAIL)
     return list(connection.execute(asked.order_by(_bindings.c.deadline).limit(limit)).scalars())
 
 
 def next_deadline(connection: Connection) -> int | None:
     """When the next binding can be timed out; one that is still written has a minute at least."""
     asked = select(_bindings.c.state, _bindings.c.deadline, _bindings.c.planned_at).where(
-        _OPEN, _bindings.c.state.in_([Phase.PREBINDING, Phase.WAITING]), _bindings.c.deadline.is_not(None)
+        _OPEN, _CAN_FAIL, _bindings.c.deadline.is_not(None)
     )
     times = (deadline_of(*row) for row in connection.execute(asked))
     return min(times, default=None)

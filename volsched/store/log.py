@@ -8,7 +8,7 @@ Where events were archived, a reader that must miss nothing gets an ArchivedErro
 """
 
 import orjson
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, bindparam, func, select
 
 from volsched.core.fold import State, evolve
 from volsched.events.catalogue import CATALOGUE
@@ -23,6 +23,13 @@ from volsched.store.snapshots import newest_snapshot
 _events = tables.events
 NEVER_REACHED = 2**62
 _SCHEMAS = {name: entry.schema for name, entry in CATALOGUE.items()}
+_TAIL = (
+    select(_events)
+    .where(_events.c.position > bindparam("after"))
+    .order_by(_events.c.position)
+    .limit(bindparam("limit"))
+)
+"""Made once: every process asks it all the time, and to put it together takes longer than to answer it."""
 
 
 def read_head(connection: Connection) -> Head:
@@ -40,7 +47,7 @@ def read_head(connection: Connection) -> Head:
 
 def tail(connection: Connection, *, after: int, limit: int) -> list[Event]:
     """The events that follow a position, in order. Positions are commit-ordered: none can appear behind."""
-    found = _read(connection, select(_events).where(_events.c.position > after).limit(limit))
+    found = [Event._make(row) for row in connection.execute(_TAIL, {"after": after, "limit": limit})]
     # An archive always leaves the last event, so a reader that fell behind one sees a gap, never just nothing.
     if found and found[0].position > after + 1:
         base = read_base(connection)

@@ -2,56 +2,62 @@
 
 from pathlib import Path
 
-from alembic.migration import MigrationContext
-from sqlalchemy import Connection
-
 from volsched.store.database import MIGRATE, Database, open_database
-from volsched.store.errors import NewerStoreError, NotMigratedError, StoreError
+from volsched.store.errors import NotMigratedError, StoreError
 from volsched.store.log import read_head
-from volsched.store.migrations import is_known, migrate, newest
+from volsched.store.revisions import known, newest, revision_of
 
 
-def open_store(url: str) -> Database:
+def open_store(url: str, *, name: str = "volsched") -> Database:
     """The store at a URL; raises what is wrong with it, with the remedy, before anything else is done."""
-    database = open_database(url)
+    database = open_database(url, name=name)
     file = _file(database)
     if file is not None and not file.exists():
         # SQLite would make an empty database there, and people would look for their data in it.
         raise NotMigratedError(f"{file}: there is no store yet; {MIGRATE}")
     with database.read() as connection:
-        revision = _revision(connection)
-        if revision != newest():
+        revision = revision_of(connection)
+        if revision is None or _is_older(revision):
             told = (
                 "there are no tables of volsched yet"
                 if revision is None
                 else "the tables are of an older volsched"
             )
             raise NotMigratedError(f"{_shown(database)}: {told}; {MIGRATE}")
+        # Tables of a newer program are welcome: while an upgrade is under way, both versions work on them. The
+        # head says from which version on that is not so.
         read_head(connection)
     return database
 
 
 def migrate_store(url: str) -> tuple[str | None, str]:
-    """Bring the store at a URL to this program's tables, making it if need be; the revisions before and after."""
+    """Bring the store at a URL to this program's tables, making it if need be; the revisions before and after.
+
+    Tables of a newer program stay as they are.
+    """
     database = open_database(url)
     file = _file(database)
     if file is not None and not file.parent.is_dir():
         raise StoreError(f"directory {file.parent} does not exist; create it, or name another file with --db")
     with database.read() as connection:
-        before = _revision(connection)
-    if before != newest():
+        before = revision_of(connection)
+        if before is not None and before not in known():
+            read_head(connection)
+    if before is None or _is_older(before):
+        # Alembic is loaded where it has something to do.
+        from volsched.store.migrations import migrate
+
         migrate(database)
+        after = newest()
+    else:
+        after = before
     database.close()
-    return before, newest()
+    return before, after
 
 
-def _revision(connection: Connection) -> str | None:
-    found = MigrationContext.configure(connection).get_current_revision()
-    if found is not None and not is_known(found):
-        raise NewerStoreError(
-            f"the tables are of revision {found}, which this program does not know; install the newer volsched"
-        )
-    return found
+def _is_older(revision: str) -> bool:
+    """Than this program's; one that it does not know is newer."""
+    return revision in known() and revision != newest()
 
 
 def _file(database: Database) -> Path | None:

@@ -61,7 +61,9 @@ class Recent:
         for stream, state in states.items():
             # Taken out first, so that what was used last is dropped last.
             self._states.pop(stream, None)
-            if isinstance(state, BindingState) or (isinstance(state, ObjectState) and state.manifest is not None):
+            # Of bindings that have ended nobody asks again, and there is no end to them.
+            opened = isinstance(state, BindingState) and state.open
+            if opened or (isinstance(state, ObjectState) and state.manifest is not None):
                 self._states[stream] = state
         while len(self._states) > MOST:
             del self._states[next(iter(self._states))]

@@ -21,6 +21,7 @@ from volsched.store.dialects import dialect_of
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.log import fold_event
 from volsched.store.rows import VIEWS
+from volsched.store.seals import NO_SEALS, Seals, read_seals
 
 Progress = Callable[[int], None]
 """Called now and then with the position that is reached."""
@@ -42,6 +43,8 @@ class Folded:
 
     head: Head = field(default_factory=lambda: Head(0, GENESIS, 0))
     states: dict[str, State] = field(default_factory=dict)
+    redacted: list[int] = field(default_factory=list)
+    """Positions of events that are no longer what was once written, and whose seal holds."""
 
 
 def fold_log(
@@ -62,8 +65,9 @@ def fold_log(
         raise archived(connection, f"position {until}", folded.head)
     # From the very first row, not from behind the base: a row before that would be a forgery.
     scan = dialect_of(connection.engine).scan(connection, tables.events, order="position", until=until)
+    seals = read_seals(connection) if check else NO_SEALS
     with collector_resting():
-        fold_chunks(scan, folded, check=check, progress=progress)
+        fold_chunks(scan, folded, check=check, progress=progress, seals=seals)
         check_nouns(folded.states)
     return folded
 
@@ -76,7 +80,9 @@ def fold_tail(connection: Connection, folded: Folded) -> None:
         # The log was archived past it meanwhile; to run the command again starts from there.
         raise archived(connection, f"position {after + 1}", base)
     fold_chunks(
-        dialect_of(connection.engine).scan(connection, tables.events, order="position", after=after), folded
+        dialect_of(connection.engine).scan(connection, tables.events, order="position", after=after),
+        folded,
+        seals=read_seals(connection),
     )
 
 
@@ -86,8 +92,9 @@ def fold_chunks(
     *,
     check: bool = True,
     progress: Progress | None = None,
+    seals: Seals = NO_SEALS,
 ) -> None:
-    """Fold rows of the log onto what there is, in place."""
+    """Fold rows of the log onto what there is, in place. `seals` are those of events that were redacted."""
     states = folded.states
     expected, previous, last_at = folded.head.position, folded.head.hash, folded.head.at
     position = expected
@@ -101,7 +108,12 @@ def fold_chunks(
                     previous = link(
                         previous, position, stream, version, type_, schema, at, actor, cause, binding, data
                     )
-                    if previous != hash_:
+                    if previous != hash_ and seals.get(position) == link(
+                        hash_, position, stream, version, type_, schema, at, actor, cause, binding, data
+                    ):
+                        folded.redacted.append(position)
+                        previous = hash_
+                    elif previous != hash_:
                         raise _broken(position, NOT_LINKED, column="hash", expected=previous, got=hash_)
                 state = states.get(stream)
                 if version != (1 if state is None else state.version + 1):

@@ -316,3 +316,20 @@ checkpoints = Table(
     Column("hash", LargeBinary, nullable=False),
     _big("at"),
 )
+
+tokens = Table(
+    "tokens",
+    metadata,
+    # One row per name: given again, it replaces a token that can no longer be used. The log has them all.
+    Column("name", Text, primary_key=True),
+    # Public: by it a token is found. Only what follows it in a token is secret.
+    _text("id"),
+    Column("hash", LargeBinary, nullable=False),
+    _text("roles"),
+    _maybe_text("namespaces"),
+    _big("issued_at"),
+    _text("issued_by"),
+    _maybe_big("expires_at"),
+    _maybe_big("revoked_at"),
+    UniqueConstraint("id"),
+)

@@ -128,7 +128,8 @@ class _Guards:
         if self.recent and self.recent[0].position > command.seen.position + 1:
             raise ConflictError(f"decided at {command.seen.position}, and what came next is archived already")
         for event in chain(self.recent, events):
-            if event.position > command.seen.position and event.actor != command.actor:
+            known = command.seen.knows_own and event.actor == command.actor
+            if event.position > command.seen.position and not known:
                 why = command.seen.outdated(event)
                 if why is not None:
                     raise ConflictError(f"decided at {command.seen.position}, but at {event.position} {why}")

@@ -8,13 +8,14 @@ store it came from. Data is written as JSON, not as text in text: people read th
 import csv
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from pydantic_core import from_json
 from sqlalchemy import Connection
 
 from volsched.events.envelope import Event, canonical, links_to
+from volsched.events.redacting import seal_of
 from volsched.store import tables
 from volsched.store.base import archived, read_base
 from volsched.store.dialects import dialect_of
@@ -22,6 +23,7 @@ from volsched.store.errors import IntegrityBrokenError, StoreError
 from volsched.store.findings import BrokenLogError, Finding
 from volsched.store.log import event, read_head
 from volsched.store.replay import MISSING, NOT_LINKED, Progress
+from volsched.store.seals import Seals, read_seals
 
 FORMAT_NAME = "volsched-log/1"
 CHUNK = 2_000
@@ -39,6 +41,8 @@ class Manifest:
     at: int
     """Time of the last event."""
     exported_at: int
+    redacted: Seals = field(default_factory=dict)
+    """Seals of events that are no longer what was once written."""
 
     def dump(self) -> str:
         return json.dumps(
@@ -52,6 +56,7 @@ class Manifest:
                 "at": self.at,
                 "exportedAt": self.exported_at,
             }
+            | ({"redacted": {str(at): seal.hex() for at, seal in self.redacted.items()}} if self.redacted else {})
         )
 
 
@@ -89,6 +94,7 @@ def manifest_of(
         count=last - first + 1,
         at=end.at,
         exported_at=now,
+        redacted={at: seal for at, seal in read_seals(connection).items() if first <= at <= last},
     )
 
 
@@ -105,13 +111,13 @@ def events_of(connection: Connection, manifest: Manifest, *, progress: Progress 
     before = manifest.first - 1
     chunks = scan(connection, tables.events, order="position", after=before, until=manifest.last)
     rows = (Event._make(row) for chunk in chunks for row in chunk)
-    for it in _linked(rows, manifest):
+    for it in linked(rows, manifest):
         if progress is not None and it.position % CHUNK == 0:
             progress(it.position)
         yield it
 
 
-def _linked(events: Iterable[Event], manifest: Manifest) -> Iterator[Event]:
+def linked(events: Iterable[Event], manifest: Manifest) -> Iterator[Event]:
     """The events, as long as each is linked to the one before and they end where the manifest says."""
     position, previous, at = manifest.first - 1, manifest.before, manifest.at
     for position, it in enumerate(events, start=manifest.first):
@@ -119,7 +125,7 @@ def _linked(events: Iterable[Event], manifest: Manifest) -> Iterator[Event]:
             raise BrokenLogError(Finding(problem=MISSING, position=position))
         if position > manifest.last:
             raise BrokenLogError(Finding(problem=f"the manifest ends at {manifest.last}", position=position))
-        if not links_to(it, previous):
+        if not links_to(it, previous) and manifest.redacted.get(position) != seal_of(it):
             raise BrokenLogError(Finding(problem=NOT_LINKED, position=position))
         previous, at = it.hash, it.at
         yield it
@@ -159,15 +165,16 @@ def read_manifest(lines: Iterator[str]) -> Manifest:
             count=int(given["count"]),
             at=int(given["at"]),
             exported_at=int(given["exportedAt"]),
+            redacted={int(at): bytes.fromhex(seal) for at, seal in given.get("redacted", {}).items()},
         )
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise ExportError("line 1: this is not the manifest of an export; give a file that export wrote") from None
 
 
 def read_events(lines: Iterator[str], manifest: Manifest) -> Iterator[Event]:
     """The events after the manifest; ExportError at the first that cannot be what was once exported."""
     try:
-        yield from _linked((_parsed(line, number) for number, line in enumerate(lines, start=2)), manifest)
+        yield from linked((_parsed(line, number) for number, line in enumerate(lines, start=2)), manifest)
     except BrokenLogError as broken:
         raise at_line(broken, manifest) from None
 

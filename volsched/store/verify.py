@@ -40,6 +40,8 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     more: int = 0
     """Findings beyond those that are held."""
+    redacted: list[int] = field(default_factory=list)
+    """Positions of events that the log itself says were redacted, as it left them."""
 
     @property
     def ok(self) -> bool:
@@ -99,6 +101,7 @@ def verify(
             report.add(broken.finding)
             return report
         report.streams = len(folded.states)
+        report.redacted = sorted({*folded.redacted, *(() if proof is None else proof.redacted)})
         report.add(*_check_head(folded.head, head))
         for wanted in _anchors(anchor, proof):
             found = _known_hash(connection, wanted.position, base, proof)

@@ -5,7 +5,8 @@ of the leg. A cell is what the one decision writes:
 
     .    nothing                            W V B F K   the leg is written, voided, bound, released, retained
     R    the leg is being released          f p         its assumption, the pod's assumption is taken off
-    >w >c >C >x >z   the binding is waiting, committing, committed, compensating, rolled back
+    >r >p >w >c   the binding is reserved, prebinding, waiting, committing
+    >C >x >z      committed, compensating, rolled back
     !    an effect is queued
 
 States that no history leads to are in the tables too: whatever a store holds, a command answers.
@@ -37,6 +38,7 @@ from tests.unit.binding.scenes import (
     without,
     written,
 )
+from volsched.core.binding.holding import cancel, confirm, renew
 from volsched.core.binding.phases import SETTLED, Guards, LegPhase, Phase
 from volsched.core.binding.saga import (
     TIME_TO_WRITE_US,
@@ -83,6 +85,11 @@ COMMANDS: Mapping[str, Answer] = {
     "advance, retaining": lambda s: advance(B, _retaining(s)),
     "advance, lanes off": lambda s: advance(B, s, guards=Guards(lanes=False)),
     "another binding's": lambda s: fail("b2", "so", s),
+    "confirm": lambda s: confirm(B, s, now=DEADLINE - 1, deadline=DEADLINE + 9),
+    "confirm, too late": lambda s: confirm(B, s, now=DEADLINE, deadline=DEADLINE + 9),
+    "renew": lambda s: renew(B, s, now=DEADLINE - 1, until=DEADLINE + 9),
+    "renew, too late": lambda s: renew(B, s, now=DEADLINE, until=DEADLINE + 9),
+    "cancel": lambda s: cancel(B, s, reason="so"),
 }
 FROM_EFFECTS = [name for name in COMMANDS if not name.startswith("advance")]
 REACTIONS = [name for name in COMMANDS if name.startswith("advance")]
@@ -105,7 +112,9 @@ OUTCOMES = {
 """What an effect brings home is the same in every open phase: it says what is so."""
 NEVER = ".       .       .       .       .       .       .       ."
 ALWAYS_FAILS = ">x      >x      >x      >x      >x      >x      >x      >x"
-UNDER_WAY = {
+LEASE = dict.fromkeys(("confirm", "confirm, too late", "renew", "renew, too late", "cancel"), NEVER)
+"""What is said of a reservation is nothing to what never was one, or is none any more."""
+UNDER_WAY = LEASE | {
     "record the pod as bound":         NEVER,
     "record the pod as refused":       NEVER,
     "fail":                            ALWAYS_FAILS,
@@ -116,7 +125,29 @@ UNDER_WAY = {
     "advance, pod gone":               ALWAYS_FAILS,
     "advance, node gone":              ALWAYS_FAILS,
 }  # fmt: skip
+LETS_GO = ">xVf    >x      >x      >x      >x      >x      >x      >x"
 TABLES: Mapping[Phase, Mapping[str, str]] = {
+    Phase.RESERVED: OUTCOMES | {
+        "record the pod as bound":     NEVER,
+        "record the pod as refused":   NEVER,
+        "fail":                        LETS_GO,
+        "time out, before the deadline": NEVER,
+        "time out, at the deadline":   LETS_GO,
+        "time out, after the deadline": LETS_GO,
+        "give up the write":           NEVER,
+        "advance":                     ".       .       .       .       >x      >x      >x      >x",
+        "advance, claim bound":        ">xVf    .       .       .       >x      >x      >x      >x",
+        "advance, claim gone":         LETS_GO,
+        "advance, pod gone":           LETS_GO,
+        "advance, node gone":          LETS_GO,
+        "advance, retaining":          ".       .       .       .       >x      >x      >x      >x",
+        "advance, lanes off":          ".       .       .       .       >x      >x      >x      >x",
+        "confirm":                     ">p!     >p      >p      >p      >p!     >p      >p      >p",
+        "confirm, too late":           LETS_GO,
+        "renew":                       ">r      >r      >r      >r      >r      >r      >r      >r",
+        "renew, too late":             LETS_GO,
+        "cancel":                      LETS_GO,
+    },
     Phase.PREBINDING: OUTCOMES | UNDER_WAY | {
         "advance":                     ".       >w      >w      >w>c!   >x      >x      >x      >x",
         "advance, claim bound":        ".       B>w>c!  B>w>c!  >w>c!   >x      >x      >x      >x",
@@ -131,7 +162,7 @@ TABLES: Mapping[Phase, Mapping[str, str]] = {
         "advance, retaining":          ".       .       .       >c!     >x      >x      >x      >x",
         "advance, lanes off":          ".       .       .       >c!     >x      >x      >x      >x",
     },
-    Phase.COMMITTING: OUTCOMES | {
+    Phase.COMMITTING: OUTCOMES | LEASE | {
         "record the pod as bound":     ">C      >C      >C      >C      >C      >C      >C      >C",
         "record the pod as refused":   ALWAYS_FAILS,
         "fail":                        NEVER,
@@ -147,7 +178,7 @@ TABLES: Mapping[Phase, Mapping[str, str]] = {
         "advance, retaining":          NEVER,
         "advance, lanes off":          NEVER,
     },
-    Phase.COMPENSATING: OUTCOMES | {
+    Phase.COMPENSATING: OUTCOMES | LEASE | {
         "record the pod as bound":     NEVER,
         "record the pod as refused":   NEVER,
         "fail":                        NEVER,
@@ -172,12 +203,15 @@ TABLE = {
     for command, line in lines.items()
     for leg, cell in zip(LEGS, line.split(), strict=True)
 }
+OF_DYNAMIC = {(Phase.RESERVED, LegPhase.ASSUMED, "advance, claim gone"): ">xV"}
+"""A claim that is gone has no assumption to be taken off, and a volume that was to be made has none either."""
 STATES = list(product(Phase, LEGS))
 KINDS = ("static", "dynamic")
 
 _LEG_LETTERS = {"written": "W", "voided": "V", "bound": "B", "releasing": "R", "released": "F", "retained": "K"}
 _BINDING_LETTERS = {
-    "waiting": "w", "committing": "c", "committed": "C", "compensating": "x", "rolled-back": "z",
+    "reserved": "r", "prebinding": "p", "waiting": "w",
+    "committing": "c", "committed": "C", "compensating": "x", "rolled-back": "z",
 }  # fmt: skip
 
 
@@ -224,13 +258,14 @@ def disagreements(table: Mapping[tuple[Phase, LegPhase, str], str], kind: str) -
 
 def test_the_tables_cover_every_phase_of_binding_and_leg_under_every_command() -> None:
     assert set(TABLE) == set(product(Phase, LegPhase, COMMANDS))
-    assert len(TABLE) == 6 * 8 * len(COMMANDS)
+    assert len(TABLE) == 7 * 8 * len(COMMANDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("phase", Phase)
 def test_a_binding_does_what_its_table_says(phase: Phase, kind: str) -> None:
-    mine = {key: cell for key, cell in TABLE.items() if key[0] is phase}
+    whole = TABLE | (OF_DYNAMIC if kind == "dynamic" else {})
+    mine = {key: cell for key, cell in whole.items() if key[0] is phase}
     assert dict(disagreements(mine, kind)) == {}
 
 

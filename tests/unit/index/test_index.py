@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 from tests.objects import claim, dynamic_class, in_zone, local_volume, node, pod, read, storage_class
+from volsched.core.queue.shares import Share
 from volsched.core.status import NO_VOLUME_TO_BIND, Code
 from volsched.core.volumes import bind_volume
 from volsched.index import Index
+from volsched.model.kinds import Object
 from volsched.model.storage import Claim, Volume
 
 
@@ -101,3 +103,24 @@ def test_a_selector_learnt_late_splits_volumes_that_were_alike() -> None:
     made = index.decide(pod("picky"))
     assert made.chosen is not None
     assert made.chosen.node == "n2"
+
+
+def test_schedulers_that_run_beside_each_other_settle_ties_at_different_nodes() -> None:
+    """The first, like an only one, by name; and each goes on from where it began, round to the others'."""
+    nodes = [node(f"n{number}") for number in range(8)]
+    chosen, next_best = [], []
+    for number in range(4):
+        made = Index(nodes, share=Share(number, 4)).decide(pod())
+        assert made.chosen is not None
+        chosen.append(made.chosen.node)
+        next_best.append([it.node for it in made.runners_up])
+    assert chosen == ["n0", "n2", "n4", "n6"]
+    assert (next_best[0], next_best[3]) == (["n1", "n2", "n3"], ["n7", "n0", "n1"])
+
+
+def test_a_tie_is_only_a_tie_whoever_settles_it() -> None:
+    objects: list[Object] = [storage_class(), claim("data", "4Gi"), node("a"), node("b"), node("c")]
+    objects += [local_volume("x", "5Gi", "a"), local_volume("y", "9Gi", "b"), local_volume("z", "9Gi", "c")]
+    made = Index(objects, share=Share(1, 2)).decide(pod("data"))
+    assert made.chosen is not None
+    assert (made.chosen.node, [it.node for it in made.runners_up]) == ("a", ["b", "c"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from volsched.core.plugins.plugin import Plugin
+from volsched.core.plugins.plugin import Plugin, Prepared
 from volsched.core.snapshot import snapshot_of
 from volsched.core.status import SUCCESS, Status
 from volsched.model.kinds import Object
@@ -15,7 +15,12 @@ def statuses(plugin: Plugin, pod: Pod, objects: Iterable[Object]) -> dict[str, S
     status, prepared = plugin.prefilter(snapshot, pod)
     if not status.passed:
         return {"": status}
-    return {name: SUCCESS if prepared is None else prepared.filter(node) for name, node in snapshot.nodes.items()}
+    return {name: SUCCESS if prepared is None else said(prepared, node) for name, node in snapshot.nodes.items()}
+
+
+def said(prepared: Prepared, node: Node) -> Status:
+    left_out = prepared.leaves_out(node)
+    return prepared.filter(node) if left_out.passed else left_out
 
 
 def refusals(plugin: Plugin, pod: Pod, objects: Iterable[Object]) -> dict[str, tuple[str, ...]]:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.objects import node, pod, volume
 from volsched.core.queue.changes import Change
-from volsched.core.queue.entry import SECOND, Pool, backoff
-from volsched.core.queue.queue import LONGEST_WAIT, MOST_LATE, Queue
+from volsched.core.queue.entry import SECOND, Pool, Waits
+from volsched.core.queue.queue import MOST_LATE, Queue
 from volsched.core.queue.shares import OTHERS_LATER, Share, read_share
 from volsched.core.rejected import REJECTED_NODES
 from volsched.core.snapshot import Snapshot
@@ -104,10 +104,23 @@ def test_a_pod_in_flight_is_not_taken_twice() -> None:
     ("times", "seconds"), [(0, 0), (1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (6, 10), (99, 10)]
 )
 def test_the_back_off_doubles_up_to_ten_seconds(times: int, seconds: int) -> None:
-    assert backoff(times) == seconds * SECOND
+    assert Waits().backoff(times) == seconds * SECOND
 
 
 # --- rejection ------------------------------------------------------------------------------------------
+
+
+def test_how_long_pods_wait_can_be_set() -> None:
+    queue = Queue(waits=Waits(first_backoff=4 * SECOND, longest_backoff=6 * SECOND, unschedulable=20 * SECOND))
+    queue.offer(named("a"), 0)
+    for at, again in ((0, 4), (4, 10), (10, 16)):
+        assert taken(queue, at * SECOND) == ["a"]
+        queue.failed(named("a").key, at * SECOND)
+        assert queue.next_due() == again * SECOND
+    assert taken(queue, 16 * SECOND) == ["a"]
+    queue.rejected(named("a").key, BINDING, NOTHING, 16 * SECOND)
+    assert taken(queue, 35 * SECOND) == []
+    assert taken(queue, 56 * SECOND) == ["a"]
 
 
 def test_a_rejected_pod_waits_for_what_could_help_it() -> None:
@@ -167,9 +180,9 @@ def test_after_five_minutes_a_pod_is_tried_again_whatever_happened() -> None:
     queue = Queue()
     key = rejected(queue, "a", 0)
     assert queue.next_due() is None
-    assert taken(queue, LONGEST_WAIT - 1) == []
+    assert taken(queue, Waits().unschedulable - 1) == []
     # Looked for every half minute.
-    assert taken(queue, LONGEST_WAIT + 30 * SECOND) == ["a"]
+    assert taken(queue, Waits().unschedulable + 30 * SECOND) == ["a"]
     assert queue.pool_of(key) is Pool.IN_FLIGHT
 
 
@@ -358,5 +371,5 @@ def test_a_deleted_pod_is_nowhere() -> None:
         queue.forget(key)
         assert key not in queue
     queue.happened([NEW_VOLUME], NOTHING, 60 * SECOND)
-    assert taken(queue, LONGEST_WAIT * 2) == []
+    assert taken(queue, Waits().unschedulable * 2) == []
     assert set(queue.counts().values()) == {0}

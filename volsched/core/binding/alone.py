@@ -14,10 +14,12 @@ from volsched.core.cycle import attempt
 from volsched.core.decision import States
 from volsched.core.filtering import prefilter
 from volsched.core.profile import Profile
+from volsched.core.promised_room import Room, written_room
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError
+from volsched.core.volumes import is_bound_to
 from volsched.events.envelope import NewEvent
-from volsched.model.meta import ROLLBACK, Metadata
+from volsched.model.meta import ROLLBACK, SELECTED_NODE, Metadata
 from volsched.model.storage import Claim
 from volsched.model.workloads import Pod, PodVolume
 
@@ -32,6 +34,10 @@ class NotToBeBoundError(Exception):
     """The claim is not one that waits to be bound."""
 
 
+class PromisedError(Exception):
+    """Somebody was faster: the claim has a node, or a volume, that only needs completing."""
+
+
 class NothingFitsError(Exception):
     """No volume, and no room for a new one, can be had on the node."""
 
@@ -42,8 +48,8 @@ class Choice:
     node: str
     volume: str | None
     """None: to be provisioned."""
-    capacity: str | None = None
-    """The capacity object that has room for it, where the driver publishes any."""
+    room: Room | None = None
+    """What it takes of a capacity object, where the driver publishes any."""
 
     @property
     def written(self) -> str:
@@ -62,7 +68,7 @@ class Choice:
 
 def choose(snapshot: Snapshot, claim: str, node: str, *, profile: Profile) -> Choice:
     """What the claim would get on the node; raises one of the errors above where it is not to be had."""
-    held = _claim_to_bind(snapshot, claim, node)
+    held = _claim_to_bind(snapshot, claim)
     place = snapshot.nodes.get(node)
     if place is None:
         raise NoSuchObjectError(f'node "{node}" does not exist; see volsched get nodes')
@@ -80,8 +86,9 @@ def choose(snapshot: Snapshot, claim: str, node: str, *, profile: Profile) -> Ch
     answer = found.chosen.answer
     if answer.bindings:
         return Choice(held, node, answer.bindings[0].volume.name)
-    room = answer.provisions[0].capacity
-    return Choice(held, node, None, None if room is None else room.key)
+    published = answer.provisions[0].capacity
+    room = None if published is None else Room(published.key, profile.bytes_of(held.size))
+    return Choice(held, node, None, room)
 
 
 def bind_event(choice: Choice, states: States, *, reason: str) -> NewEvent:
@@ -90,13 +97,16 @@ def bind_event(choice: Choice, states: States, *, reason: str) -> NewEvent:
     assert written is not None
     assert written.manifest is not None
     if choice.volume is None:
-        data = {"patch": claim_patch(choice.node), "reason": reason}
-        return NewEvent(stream=choice.written, type="ClaimChanged", data=data)
+        patch = claim_patch(choice.node)
+        if choice.room is not None:
+            # A pod's plan holds the room that it takes; here there is only the claim to say that it is taken.
+            patch["metadata"]["annotations"] |= written_room(choice.node, choice.room)
+        return NewEvent(stream=choice.written, type="ClaimChanged", data={"patch": patch, "reason": reason})
     patch = volume_patch(written.manifest, choice.claim.key, choice.claim.meta.uid)
     return NewEvent(stream=choice.written, type="VolumeChanged", data={"patch": patch, "reason": reason})
 
 
-def _claim_to_bind(snapshot: Snapshot, key: str, node: str) -> Claim:
+def _claim_to_bind(snapshot: Snapshot, key: str) -> Claim:
     claim = snapshot.claim(key)
     if claim is None:
         raise NoSuchObjectError(f'claim "{key}" does not exist; see volsched get pvc -A')
@@ -114,8 +124,17 @@ def _claim_to_bind(snapshot: Snapshot, key: str, node: str) -> Claim:
             "the PV controller binds it without being asked"
         )
     committed = selected_node(claim)
-    if committed not in (None, node):
-        raise NotToBeBoundError(
-            f'claim "{key}" is promised to node "{committed}" already; take the annotation off to choose another'
+    if committed is not None:
+        raise PromisedError(
+            f'claim "{key}" is promised to node "{committed}" already; wait for its volume, or take the '
+            f"annotation {SELECTED_NODE} off to choose another node"
+        )
+    # One that names the claim without its uid was only set aside for it, by somebody who may be asking now.
+    given = (it for it in snapshot.stored_volumes.values() if it.claim_ref is not None and is_bound_to(it, claim))
+    volume = next((it.name for it in given if it.claim_ref is not None and it.claim_ref.uid), None)
+    if volume is not None:
+        raise PromisedError(
+            f'volume "{volume}" was given to claim "{key}" already; a running system completes it, '
+            "or volsched schedule"
         )
     return claim

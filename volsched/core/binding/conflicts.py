@@ -12,6 +12,7 @@ import orjson
 
 from volsched.core.attach import TERMINATED
 from volsched.core.binding.planning import Plan
+from volsched.core.promised_room import PROMISED_ROOM, promised_room
 from volsched.events.envelope import Event
 from volsched.events.streams import noun_and_key
 from volsched.model.meta import SELECTED_NODE
@@ -52,6 +53,10 @@ def changed_since(node: str, capacities: Collection[str]) -> Callable[[Event], s
             return f'pod "{key}" came to node "{node}"' if _arrives(event, node) else None
         if noun == "attachment":
             return f'a volume was attached to node "{node}"' if node in event.data else None
+        if noun == "claim" and capacities and PROMISED_ROOM in event.data:
+            return (
+                f'claim "{key}" was promised some of the same capacity' if _promises(event, capacities) else None
+            )
         if event.type == "BindingPlanned" and capacities:
             return "another plan reserved of the same capacity" if _reserves(event, capacities) else None
         return None
@@ -132,6 +137,13 @@ def _kept_away(event: Event) -> str | None:
     if event.type == "PodCreated" and '"podAntiAffinity"' in event.data and '"nodeName"' in event.data:
         return f"{event.stream} was put on a node, and keeps others away from where it runs"
     return None
+
+
+def _promises(event: Event, capacities: Collection[str]) -> bool:
+    """Room that a claim was promised without a pod."""
+    patch = orjson.loads(event.data).get("patch") or {}
+    room = promised_room((patch.get("metadata") or {}).get("annotations") or {})
+    return room is not None and room.capacity in capacities
 
 
 def _reserves(event: Event, capacities: Collection[str]) -> bool:

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
+    RESERVED = "reserved"
+    """Legs are assumed and nothing is written: held until it is confirmed or its lease ends."""
     PREBINDING = "prebinding"
     """Legs are assumed; their writes are under way."""
     WAITING = "waiting"
@@ -35,7 +37,7 @@ class LegPhase(StrEnum):
 
 SETTLED = frozenset({LegPhase.VOIDED, LegPhase.RELEASED, LegPhase.RETAINED})
 """Legs that need nothing more when their binding fails."""
-UNDER_WAY = frozenset({Phase.PREBINDING, Phase.WAITING})
+UNDER_WAY = frozenset({Phase.RESERVED, Phase.PREBINDING, Phase.WAITING})
 """Phases in which a binding can still fail by what is observed."""
 
 

@@ -64,6 +64,8 @@ class Plan:
     """What runs elsewhere matters to the pod: it says near whom it must or must not be, or how it is spread."""
     repels: bool = False
     """The pod keeps others away, on its node and in its domain."""
+    reserved: bool = False
+    """Only held, until it is confirmed: the deadline is the end of its lease, and nothing is queued."""
     exclusive: frozenset[str] = frozenset()
     """Bound claims of which one pod at a time may make use."""
 
@@ -99,6 +101,8 @@ def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) 
     planned = NewEvent(stream=stream, type="BindingPlanned", data=data, binding=request.binding)
     state = evolve(None, type_="BindingPlanned", version=1, position=0, at=0, data=data)
     assert isinstance(state, BindingState)
+    if request.reserved:
+        return Decision(events=(planned, *assumptions, moved(request.binding, Phase.RESERVED)))
     if request.legs:
         return Decision(events=(planned, *assumptions), effects=effects_of(request.binding, state))
     move = moved(request.binding, Phase.COMMITTING)
@@ -187,7 +191,7 @@ def _payload(request: Plan) -> dict[str, Any]:
         "deadline": request.deadline,
         "on_failure": request.on_failure,
         "legs": [_leg_payload(leg) for leg in request.legs],
-    } | ({"repels": True} if request.repels else {})
+    } | {name: True for name in ("repels", "reserved") if getattr(request, name)}
 
 
 def _leg_payload(leg: PlannedLeg) -> dict[str, Any]:

@@ -4,14 +4,11 @@ Asked only after a cycle that found no node. Claims are asked back only if they 
 dry run with them free finds a node (behaviour 10.1); otherwise nothing would be gained by moving them.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from volsched.core.claims import claim_uses, is_fully_bound
 from volsched.core.controller.rollback import rollback_refusal
-from volsched.core.cycle import attempt
-from volsched.core.overlay import Overlay
-from volsched.core.profile import Profile
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH, NOT_ENOUGH_SPACE
 from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
@@ -27,14 +24,13 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 def claims_to_ask_back(
-    snapshot: Snapshot,
-    pod: Pod,
-    refusal: str,
-    *,
-    profile: Profile,
-    avoid: Collection[str] = frozenset(),
+    snapshot: Snapshot, pod: Pod, refusal: str, *, finds_node: Callable[[Sequence[Claim | Volume]], bool]
 ) -> tuple[str, ...]:
-    """The claims whose bindings to undo, in name order; none where that would be unsafe or would not help."""
+    """The claims whose bindings to undo, in name order; none where that would be unsafe or would not help.
+
+    Of the snapshot's pods only those with a claim of the pod matter. `finds_node` is the dry run: would the pod
+    find a node if these objects were as given?
+    """
     if not any(reason in refusal for reason in _VOLUME_REASONS):
         return ()
     eligible = [
@@ -44,8 +40,7 @@ def claims_to_ask_back(
     ]
     if not eligible:
         return ()
-    dry_run = attempt(_with_free(snapshot, eligible), pod, profile=profile, avoid=avoid)
-    return tuple(claim.key for claim in eligible) if dry_run.chosen is not None else ()
+    return tuple(claim.key for claim in eligible) if finds_node(freed(snapshot, eligible)) else ()
 
 
 def may_go_back(snapshot: Snapshot, pod: Pod, claim: Claim) -> bool:
@@ -70,19 +65,10 @@ def _others_with_a_node(snapshot: Snapshot, pod: Pod, claim: Claim) -> list[str]
     ]
 
 
-def _with_free(snapshot: Snapshot, claims: list[Claim]) -> Snapshot:
+def freed(snapshot: Snapshot, claims: Sequence[Claim]) -> list[Claim | Volume]:
     """The claims as they were before they were bound, and their volumes free."""
-    stored_claims = {**snapshot.stored_claims, **{claim.key: unbound(claim) for claim in claims}}
-    volumes = [
-        volume for claim in claims if (volume := snapshot.stored_volumes.get(claim.volume_name)) is not None
-    ]
-    stored_volumes = {**snapshot.stored_volumes, **{volume.name: free(volume) for volume in volumes}}
-    # An assumption on one of them would bring the binding back.
-    keys = {volume.name for volume in volumes}
-    assumed = {name: volume for name, volume in snapshot.assumed_volumes.assumed.items() if name not in keys}
-    return replace(
-        snapshot, stored_claims=stored_claims, stored_volumes=stored_volumes, assumed_volumes=Overlay(assumed)
-    )
+    volumes = (snapshot.stored_volumes.get(claim.volume_name) for claim in claims)
+    return [*map(unbound, claims), *(free(volume) for volume in volumes if volume is not None)]
 
 
 def unbound(claim: Claim) -> Claim:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from volsched.core.binding.judging import DEADLINE_EXCEEDED, Bound, Failed, judge_leg, judge_pod
+from volsched.core.binding.judging_reserved import LEASE_EXPIRED, judge_reserved
 from volsched.core.binding.phases import ALL_GUARDS, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
-from volsched.core.binding.seen import binding_stream, living, node_stream, pod_stream, spec
+from volsched.core.binding.seen import binding_stream, living, manifest_of, node_stream, pod_stream, spec
 from volsched.core.decision import NOTHING, Decision, NewEffect, States
 from volsched.core.fold import BindingState, LegState, State
 from volsched.events.envelope import NewEvent
@@ -20,6 +21,8 @@ from volsched.events.envelope import NewEvent
 PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"
 """Kinds of effects; each has the queue of its name."""
 TIME_TO_WRITE_US = 60_000_000
+TIME_TO_BIND_US = 600_000_000
+"""For a pod that is on its node already: what is left of a lease says nothing about how long its volumes take."""
 RETAIN_ASKED = "on_failure is retain: what was written stays, as the reference leaves it"
 OPERATOR = "cancelled by an operator"
 
@@ -96,7 +99,24 @@ def fail(binding: str, reason: str, states: States) -> Decision:
     state = open_binding(binding, states)
     if state is None or state.state not in UNDER_WAY:
         return NOTHING
-    return Decision(events=(moved(binding, Phase.COMPENSATING, reason=reason),))
+    return let_go(binding, state, reason, states) if state.state == Phase.RESERVED else _failed(binding, reason)
+
+
+def let_go(binding: str, state: BindingState, reason: str, states: States) -> Decision:
+    """A reservation ends. No write of it is under way that must be waited for, so its legs end with it."""
+    events = [moved(binding, Phase.COMPENSATING, reason=reason)]
+    for index, leg in enumerate(state.legs):
+        if leg.state == LegPhase.ASSUMED:
+            events.append(_leg_moved(binding, index, LegPhase.VOIDED, reason=reason))
+            events += _freed(binding, leg, states, reason)
+    return Decision(events=tuple(events))
+
+
+def begin(binding: str, state: BindingState, *, deadline: int | None = None) -> Decision:
+    """A reservation becomes a binding like any other, and its writes are queued; without claims only the pod's."""
+    phase = Phase.PREBINDING if state.legs else Phase.COMMITTING
+    effects = effects_of(binding, state._replace(state=phase))
+    return Decision(events=(moved(binding, phase, deadline=deadline),), effects=effects)
 
 
 def time_out(binding: str, now: int, states: States) -> Decision:
@@ -107,7 +127,7 @@ def time_out(binding: str, now: int, states: States) -> Decision:
     deadline = None if state is None else state.plan.get("deadline")
     if state is None or deadline is None or now < deadline_of(state.state, deadline, state.planned_at):
         return NOTHING
-    return fail(binding, DEADLINE_EXCEEDED, states)
+    return fail(binding, LEASE_EXPIRED if state.state == Phase.RESERVED else DEADLINE_EXCEEDED, states)
 
 
 def deadline_of(phase: str, deadline: int, planned_at: int) -> int:
@@ -135,6 +155,8 @@ def advance(binding: str, states: States, *, guards: Guards = ALL_GUARDS) -> Dec
     state = open_binding(binding, states)
     if state is None:
         return NOTHING
+    if state.state == Phase.RESERVED:
+        return _hold(binding, state, states)
     if state.state in UNDER_WAY:
         return _move_forward(binding, state, states)
     return _compensate(binding, state, states, guards) if state.state == Phase.COMPENSATING else NOTHING
@@ -147,7 +169,7 @@ def goes_on(state: State | None) -> bool:
 
 def effects_of(binding: str, state: BindingState) -> tuple[NewEffect, ...]:
     """The work that must be queued, or done, while the binding is in this state."""
-    if not state.open:
+    if not state.open or state.state == Phase.RESERVED:
         return ()
     if state.state == Phase.COMMITTING:
         streams = (pod_stream(state), node_stream(state), *(it for leg in state.legs for it in _streams(leg)))
@@ -161,16 +183,38 @@ def effects_of(binding: str, state: BindingState) -> tuple[NewEffect, ...]:
     return tuple(found)
 
 
-def moved(binding: str, phase: Phase, *, reason: str | None = None) -> NewEvent:
+def moved(binding: str, phase: Phase, *, reason: str | None = None, deadline: int | None = None) -> NewEvent:
+    """With a deadline, the binding has another one from now on."""
     is_open = phase not in (Phase.COMMITTED, Phase.ROLLED_BACK)
-    data = {"state": phase.value, "open": is_open} | ({} if reason is None else {"reason": reason})
+    data: dict[str, object] = {"state": phase.value, "open": is_open}
+    data |= {name: it for name, it in (("reason", reason), ("deadline", deadline)) if it is not None}
     return NewEvent(stream=binding_stream(binding), type="BindingMoved", data=data, binding=binding)
 
 
-def _move_forward(binding: str, state: BindingState, states: States) -> Decision:
-    refused = next((leg for leg in state.legs if leg.state in _GIVEN_UP), None)
+def _hold(binding: str, state: BindingState, states: States) -> Decision:
+    """Nothing, while all is as it was. A pod that somebody binds to the very node is a confirmation in deed."""
+    refused = _given_up(state)
     if refused is not None:
-        return _failed(binding, refused.reason or "a leg could not be written")
+        return let_go(binding, state, refused, states)
+    lost = judge_reserved(state, states)
+    if lost is not None:
+        return let_go(binding, state, f"the reservation was lost: {lost.why}", states)
+    if not spec(manifest_of(states, pod_stream(state)) or {}).get("nodeName"):
+        return NOTHING
+    lease = state.plan.get("deadline")
+    return begin(binding, state, deadline=None if lease is None else lease + TIME_TO_BIND_US)
+
+
+def _given_up(state: BindingState) -> str | None:
+    """Why, if a leg cannot be bound any more."""
+    refused = next((leg for leg in state.legs if leg.state in _GIVEN_UP), None)
+    return None if refused is None else refused.reason or "a leg could not be written"
+
+
+def _move_forward(binding: str, state: BindingState, states: States) -> Decision:
+    refused = _given_up(state)
+    if refused is not None:
+        return _failed(binding, refused)
     lost = judge_pod(state, states)
     if lost is not None:
         return _failed(binding, f"binding volumes: {lost.why}")

@@ -21,9 +21,10 @@ class _Judging(Prepared):
     pod: Pod
     named: frozenset[str] | None
 
+    def leaves_out(self, node: Node) -> Status:
+        return SUCCESS if self.named is None or node.name in self.named else NOT_NAMED
+
     def filter(self, node: Node) -> Status:
-        if self.named is not None and node.name not in self.named:
-            return NOT_NAMED
         return SUCCESS if selects(self.pod, node) else NOT_SELECTED
 
     def scores(self, nodes: Sequence[Node]) -> Sequence[int]:

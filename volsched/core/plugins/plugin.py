@@ -13,6 +13,10 @@ MAX_SCORE = 100
 class Prepared(Protocol):
     """What a plugin has found out about one pod, for one cycle. Unless it says otherwise, any node will do."""
 
+    def leaves_out(self, node: Node) -> Status:  # noqa: ARG002
+        """Is the node out of the question before any filter is asked? In the reference, PreFilter's result."""
+        return SUCCESS
+
     def filter(self, node: Node) -> Status:  # noqa: ARG002
         """May the pod go there? The first plugin that refuses a node gives the reason."""
         return SUCCESS

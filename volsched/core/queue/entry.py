@@ -8,9 +8,24 @@ from volsched.model.workloads import Pod
 MILLISECOND = 1_000
 SECOND = 1_000 * MILLISECOND
 """Times are microseconds."""
-FIRST_BACKOFF = 1 * SECOND
-LONGEST_BACKOFF = 10 * SECOND
-MOST_DOUBLINGS = 10
+MOST_DOUBLINGS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """How long pods wait, in microseconds."""
+
+    first_backoff: int = 1 * SECOND
+    longest_backoff: int = 10 * SECOND
+    unschedulable: int = 300 * SECOND
+    """A pod that found no node is tried again after this long whatever has happened: a hint may be wrong."""
+
+    def backoff(self, times: int) -> int:
+        """The first one, doubled with each time up to the longest."""
+        return min(self.first_backoff << min(times - 1, MOST_DOUBLINGS), self.longest_backoff) if times else 0
+
+
+USUAL = Waits()
 
 
 class Pool(Enum):
@@ -47,15 +62,9 @@ class Entry:
     changed: bool = False
     """The pod itself was changed while in flight."""
 
-    @property
-    def not_before(self) -> int:
+    def not_before(self, waits: Waits) -> int:
         """When its back-off is over."""
-        return self.since + backoff(self.errors or self.rejections)
-
-
-def backoff(times: int) -> int:
-    """A second, doubled with each time up to ten."""
-    return min(FIRST_BACKOFF << min(times - 1, MOST_DOUBLINGS), LONGEST_BACKOFF) if times else 0
+        return self.since + waits.backoff(self.errors or self.rejections)
 
 
 def asks_otherwise(old: Pod, new: Pod) -> bool:

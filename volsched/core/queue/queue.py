@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from volsched.core.queue.changes import Aspects, Change, aspects_of
-from volsched.core.queue.entry import SECOND, Entry, Pool, asks_otherwise
+from volsched.core.queue.entry import SECOND, USUAL, Entry, Pool, Waits, asks_otherwise
 from volsched.core.queue.hints import helps, hints_for
 from volsched.core.queue.shares import ALL, Share
 from volsched.core.queue.unschedulable import Unschedulable
@@ -24,8 +24,6 @@ from volsched.core.rejected import REJECTED_NODES
 from volsched.core.snapshot import Snapshot
 from volsched.model.workloads import Pod
 
-LONGEST_WAIT = 300 * SECOND
-"""A pod that found no node is tried again after this long whatever has happened: a hint may be wrong."""
 SCAN_EVERY = 30 * SECOND
 MOST_LATE = 3
 """Plans that may come too late in a row before their pod waits for its back-off."""
@@ -34,6 +32,7 @@ MOST_LATE = 3
 @dataclass(slots=True)
 class Queue:
     share: Share = ALL
+    waits: Waits = USUAL
     _entries: dict[str, Entry] = field(default_factory=dict)
     _active: list[tuple[int, int, str, int]] = field(default_factory=list)
     _backing_off: list[tuple[int, str, int]] = field(default_factory=list)
@@ -201,11 +200,12 @@ class Queue:
         self._wait_or_go(entry, now)
 
     def _wait_or_go(self, entry: Entry, now: int) -> None:
-        if entry.not_before <= now:
+        not_before = entry.not_before(self.waits)
+        if not_before <= now:
             self._activate(entry)
             return
         entry.pool, entry.ticket = Pool.BACKING_OFF, self._next_ticket()
-        heapq.heappush(self._backing_off, (entry.not_before, entry.pod.key, entry.ticket))
+        heapq.heappush(self._backing_off, (not_before, entry.pod.key, entry.ticket))
 
     def _activate(self, entry: Entry) -> None:
         entry.pool, entry.ticket = Pool.ACTIVE, self._next_ticket()
@@ -219,8 +219,8 @@ class Queue:
             if ticket == self._ticket(key, Pool.BACKING_OFF):
                 self._activate(self._entries[key])
         if now >= self._scan_at:
-            self._scan_at = now + SCAN_EVERY
-            for entry in [it for it in self._unschedulable if now - it.since >= LONGEST_WAIT]:
+            self._scan_at = now + min(SCAN_EVERY, self.waits.unschedulable)
+            for entry in [it for it in self._unschedulable if now - it.since >= self.waits.unschedulable]:
                 self._leave(entry)
                 self._activate(entry)
 

@@ -2,6 +2,9 @@
 
 A share is an order, not a fence: a scheduler that has done its own takes the others', because theirs may be dead.
 And it does not put them off for ever: another's pod takes its turn as if it had come a little later.
+
+The same with nodes that are equally good: their names are taken as a ring, and each scheduler begins at another
+place of it, so that they do not all plan with the same volumes. The first, or only one, begins at the smallest.
 """
 
 from dataclasses import dataclass
@@ -30,6 +33,10 @@ class Share:
     def turn(self, uid: str, since: int) -> int:
         """When the pod's turn comes, among those of its priority."""
         return since if self.holds(uid) else since + OTHERS_LATER
+
+    def first_of(self, count: int) -> int:
+        """The place, among so many names in order, at which ties are begun with."""
+        return count * self.number // self.of
 
 
 def read_share(text: str) -> Share:

@@ -1,8 +1,16 @@
 """Asking claims back: marking them for rollback on behalf of a pod that they keep from running, not too often."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
-from volsched.core.binding.requesting import GAVE_UP, MOST_REQUESTS, REQUESTED, SECONDS_BETWEEN
+from volsched.core.binding.requesting import (
+    GAVE_UP,
+    MOST_REQUESTS,
+    REQUESTED,
+    SECONDS_BETWEEN,
+    claims_to_ask_back,
+)
+from volsched.core.claims import claim_uses
 from volsched.core.decision import NOTHING, Decision, States
 from volsched.core.fold import ObjectState
 from volsched.core.notices import last_told, notice_stream
@@ -10,6 +18,8 @@ from volsched.engine.changes import telling
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.world import World
 from volsched.events.envelope import NewEvent
+from volsched.index import Index
+from volsched.model.kinds import Object
 from volsched.model.meta import ROLLBACK
 from volsched.model.workloads import Pod
 from volsched.store.commands import Command
@@ -19,6 +29,19 @@ GAVE_UP_REMEDY = (
     "claims were asked back five times and the pod still finds no node; delete the pod, or a claim that holds no "
     "data you need, or add a volume where the others are (volsched explain pod says what is missing)"
 )
+
+
+def claims_worth_asking(
+    index: Index, pod: Pod, refusal: str, *, avoid: Collection[str] = frozenset()
+) -> tuple[str, ...]:
+    """The pod's claims to ask back, in name order. Whether it would help is tried on the index."""
+    users = index.users_of(use.key for use in claim_uses(pod))
+
+    def finds_node(freed: Sequence[Object]) -> bool:
+        with index.supposing(freed):
+            return index.decide(pod, avoid=avoid).chosen is not None
+
+    return claims_to_ask_back(replace(index.snapshot, pods=users), pod, refusal, finds_node=finds_node)
 
 
 def ask_back(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: int) -> list[Command]:

@@ -3,11 +3,11 @@
 from volsched.core.binding.alone import BIND_REQUESTED, Choice, NotToBeBoundError, bind_event, choose
 from volsched.core.binding.conflicts import changed_since, promised_since, taken_by_plan
 from volsched.core.binding.seen import origin_version
+from volsched.core.configuration import DEFAULT, Configuration
 from volsched.core.decision import Decision, States
 from volsched.core.fold import ObjectState
 from volsched.core.notices import notice_event, notice_stream
-from volsched.core.profile import VOLSCHED, Profile
-from volsched.engine.clock import rfc3339
+from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.picture import Picture
 from volsched.engine.world import World
 from volsched.events.envelope import Event
@@ -23,16 +23,17 @@ class InFlightError(Exception):
 
 
 def choose_now(
-    database: Database, claim: str, node: str, *, profile: Profile = VOLSCHED
+    database: Database, claim: str, node: str, *, now: int, configuration: Configuration = DEFAULT
 ) -> tuple[Picture, Choice]:
     """What the claim would get as things stand, with what bindings in flight hold taken off."""
     world = World(database)
-    picture = Picture(world, Index(profile=profile))
+    picture = Picture(world, Index(profile=configuration.profile), configuration.capacity_hold_seconds * SECOND)
     picture.update(world.catch_up())
+    picture.recall(now)
     owner = picture.owners.get(claim)
     if owner is not None:
         raise InFlightError(f'claim "{claim}" is being bound by binding {owner}; see volsched recover')
-    choice = choose(picture.index.snapshot, claim, node, profile=profile)
+    choice = choose(picture.index.snapshot, claim, node, profile=configuration.profile)
     if origin_version(_held(picture, choice.written)) is not None:
         raise NotToBeBoundError(
             f'claim "{claim}" lives in another cluster and is written only there; bind it there'
@@ -46,7 +47,7 @@ def binding_alone(picture: Picture, choice: Choice, *, actor: str, reason: str, 
     streams = dict.fromkeys((f"claim/{claim.key}", choice.written))
     message = f"{choice.said}, asked for by {actor}: {reason}"
     notice = notice_stream("PersistentVolumeClaim", claim.key, claim.meta.uid, BIND_REQUESTED, message)
-    here = changed_since(choice.node, set() if choice.capacity is None else {choice.capacity})
+    here = changed_since(choice.node, set() if choice.room is None else {choice.room.capacity})
     promised = promised_since({claim.key})
 
     def outdated(event: Event) -> str | None:
@@ -65,7 +66,8 @@ def binding_alone(picture: Picture, choice: Choice, *, actor: str, reason: str, 
         decide=decide,
         # Versions of streams, not of objects: an assumption that was laid on since counts too.
         expected={stream: _held(picture, stream).version for stream in streams},
-        seen=Seen(picture.world.position, outdated),
+        # Whoever asks for it twice at once goes by one name: the other request must not be taken for our own.
+        seen=Seen(picture.world.position, outdated, knows_own=False),
     )
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from volsched.core.fold import BindingState, ObjectState
-from volsched.core.queue.changes import Change
+from volsched.core.queue.changes import Change, aspects_of
 from volsched.core.snapshot import FIELD_OF
-from volsched.engine.scheduling.reservations import Reservations
+from volsched.engine.scheduling.reservations import HOLD_AT_MOST, Reservations
 from volsched.engine.world import World
 from volsched.events.patch import merged
 from volsched.events.streams import BINDING, KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
@@ -31,12 +31,15 @@ MANY = 1_000
 class Picture:
     world: World
     index: Index = field(default_factory=Index)
+    hold: int = HOLD_AT_MOST
+    """How long room is held that a driver should have published as taken, in microseconds."""
     owners: dict[str, str] = field(default_factory=dict)
     """Claim → the open binding that binds it."""
     planned: dict[str, str] = field(default_factory=dict)
     """Pod → the open binding that binds it."""
     changes: list[Change] | None = None
     """What has changed in the picture; None while nobody waits for anything, so that it costs nothing."""
+    _nodes_changed: dict[str, int] = field(default_factory=dict)
     _bindings: dict[str, BindingState] = field(default_factory=dict)
     _reserved: dict[str, int] = field(default_factory=dict)
     _imagined: dict[str, int] = field(default_factory=dict)
@@ -46,7 +49,7 @@ class Picture:
     _reservations: Reservations = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reservations = Reservations(self.world, self._reserve)
+        self._reservations = Reservations(self.world, self._reserve, self.hold)
 
     def recall(self, now: int) -> None:
         """Take up what was reserved by bindings that ended before this process began."""
@@ -56,8 +59,12 @@ class Picture:
         """Let go of what was reserved long enough."""
         self._reservations.expire(now)
 
-    def update(self, streams: Iterable[str]) -> None:
-        """Look again at these streams: they may have changed in the world, or were only imagined here."""
+    def update(self, streams: Iterable[str]) -> dict[str, None]:
+        """Look again at these streams: they may have changed in the world, or were only imagined here.
+
+        Answers them, and those of whatever a binding held that has begun or ended: of a pod that was made anew
+        under its name meanwhile, nothing else would tell that it may be planned now.
+        """
         touched = dict.fromkeys(streams)
         for stream in tuple(touched):
             noun, key = noun_and_key(stream)
@@ -67,10 +74,11 @@ class Picture:
             noun, key = noun_and_key(stream)
             if noun in NOUNS:
                 self._look(stream, noun, key)
-            if noun in ("volume", "capacity"):
+            if noun in ("volume", "capacity", "claim"):
                 self._reservations.look(noun, key)
         if len(touched) > MANY:
             self.index.settle()
+        return touched
 
     def imagine(self, values: Iterable[Object], reserved: Mapping[str, int]) -> None:
         """Lay a decision over the picture before it is planned; `update` with its streams takes it off again."""
@@ -92,6 +100,13 @@ class Picture:
         if self.changes is not None:
             known = self.index.snapshot.capacities
             self.changes += [Change(known[key], known[key], let_go=True) for key in capacities if key in known]
+
+    def node_changed_at(self, name: str) -> int:
+        """The position at which something about the node last changed that decisions look at; 0: not known.
+
+        A heartbeat is no change. What was written before this process began counts as one.
+        """
+        return self._nodes_changed.get(name, 0)
 
     def _follow(self, binding: str) -> list[str]:
         """Take note of how a binding stands; the streams of which it may hold an assumption."""
@@ -128,6 +143,8 @@ class Picture:
         if not isinstance(state, ObjectState) or found is None:
             self._shown.pop(stream, None)
             kind = KIND_OF_NOUN[noun].value
+            if noun in ("node", "csinode"):
+                self._nodes_changed[key] = self.world.position
             self._note(kind, key, None)
             self.index.drop(kind, key)
             return
@@ -140,6 +157,10 @@ class Picture:
         self._shown[stream] = shown
         if overlay is not None and (assumed := merged(manifest, overlay.patch)) != manifest:
             value = KIND_OF_NOUN[noun].read(assumed)
+        if noun in ("node", "csinode"):
+            before = getattr(self.index.snapshot, FIELD_OF[type(value)]).get(key)
+            if before is None or aspects_of(Change(before, value)):
+                self._nodes_changed[key] = state.rv
         self._put(value)
 
     def _put(self, value: Object) -> None:

@@ -1,13 +1,17 @@
-"""From a decision to a plan: the legs of a pod's binding, with the versions that they were decided on."""
+"""From a decision to a plan (the legs of a binding, with the versions they were decided on) and its command."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version as version_of
 from typing import Literal
 
-from volsched.core.binding.planning import Plan, PlannedLeg
+from volsched.core.attempts import attempt_made
+from volsched.core.binding.conflicts import outdated
+from volsched.core.binding.planning import Plan, PlannedLeg, plan
 from volsched.core.binding.seen import version
 from volsched.core.cycle import Attempt
+from volsched.core.decision import Decision, States
 from volsched.core.fold import ObjectState
 from volsched.core.plugins.spread import DO_NOT_SCHEDULE, constraints_of
 from volsched.core.reserving import Reservation
@@ -15,7 +19,9 @@ from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.picture import Picture
 from volsched.model.storage import READ_WRITE_ONCE_POD
 from volsched.model.workloads import Pod
+from volsched.store.commands import Command, Seen
 
+VERSION = version_of("volsched")
 MOST_DIGITS = 7
 """Of a time-out in seconds: some months. Anything longer is a slip of the pen."""
 TIMEOUT_SECONDS = "volsched.io/bind-timeout-seconds"
@@ -50,23 +56,48 @@ def plan_for(
 ) -> Planned:
     """The plan of a decision. The picture shows it from here on, so that the next pod sees what is taken."""
     assert found.chosen is not None
-    plan = Plan(
+    request = Plan(
         binding=binding,
         pod=pod.key,
         pod_uid=pod.meta.uid,
         node=found.chosen.node,
         legs=tuple(_legs(found, reservation, picture)),
         decided_at=picture.world.position,
-        deadline=now + _seconds(pod, timeout_seconds) * SECOND,
+        deadline=now + bind_seconds(pod, timeout_seconds) * SECOND,
         on_failure=_on_failure(pod),
         minds=bool(pod.pod_affinity.required or pod.pod_anti_affinity.required or pod.spread),
         repels=bool(pod.pod_anti_affinity.required),
         exclusive=frozenset(it.key for it in found.claims.bound if READ_WRITE_ONCE_POD in it.access_modes),
     )
-    planned = Planned(pod, plan, found)
+    planned = Planned(pod, request, found)
     volumes = (assumed.volume for assumed in reservation.volumes)
-    picture.imagine([*volumes, *reservation.claims, replace(pod, node_name=plan.node)], planned.reserved)
+    picture.imagine([*volumes, *reservation.claims, replace(pod, node_name=request.node)], planned.reserved)
     return planned
+
+
+def plan_command(entry: Planned, *, actor: str, decider: str, earlier: Sequence[Planned] = ()) -> Command:
+    """What carries the plan out, unless something has happened since that makes it worthless.
+
+    `earlier` are the plans of the same batch that the picture showed when this one was decided.
+    """
+    made = attempt_made(entry.pod, entry.attempt, entry.plan.binding, entry.plan.decided_at, decider)
+    company = {it.plan.pod: it.plan.node for it in earlier} if counts_on_others(entry.pod) else {}
+
+    def decide(states: States) -> Decision:
+        decision = plan(entry.plan, states, company=company)
+        return replace(decision, events=(*decision.events, made))
+
+    return Command(
+        actor=actor,
+        streams=(*entry.plan.streams, made.stream, *(f"pod/{pod}" for pod in company)),
+        decide=decide,
+        seen=Seen(entry.plan.decided_at, outdated(entry.plan)),
+    )
+
+
+def decider(owner: str) -> str:
+    """Who decided, as an attempt tells it: the same owner may decide otherwise after an upgrade."""
+    return f"{owner} (volsched {VERSION})"
 
 
 def counts_on_others(pod: Pod) -> bool:
@@ -106,7 +137,8 @@ def _version(picture: Picture, stream: str) -> str:
     return version(state)
 
 
-def _seconds(pod: Pod, default: int) -> int:
+def bind_seconds(pod: Pod, default: int) -> int:
+    """How long its binding may take, as the pod says or as is usual."""
     given = pod.meta.annotations.get(TIMEOUT_SECONDS, "")
     return int(given) if given.isdecimal() and len(given) <= MOST_DIGITS else default
 

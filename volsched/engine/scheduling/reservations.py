@@ -5,18 +5,23 @@ long over; what was reserved for it is held until the capacity object changes af
 that publishes nothing new is not waited for beyond a cap in time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from volsched.core.binding.seen import annotations, claim_of, living, spec, uid
+from volsched.core.binding.seen import annotations, claim_of, living, metadata, spec, uid
+from volsched.core.configuration import CAPACITY_HOLD_SECONDS
 from volsched.core.fold import BindingState, LegState
-from volsched.engine.clock import SECOND
+from volsched.core.promised_room import promised_room
+from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.world import World
 from volsched.model.meta import SELECTED_NODE
 from volsched.store.promised import Promised, promised_since
 
-HOLD_AT_MOST = 120 * SECOND
-"""After the end of its binding."""
+HOLD_AT_MOST = CAPACITY_HOLD_SECONDS * SECOND
+"""After the end of its binding, unless it is configured otherwise."""
+NOBODY = ""
+"""Instead of a binding, where a claim was promised room without a pod."""
 
 
 @dataclass(slots=True)
@@ -37,8 +42,11 @@ class Reservations:
     world: World
     change: Callable[[str, int], None]
     """Told of every capacity object of which more or less is reserved, and how much."""
+    hold: int = HOLD_AT_MOST
     _held: dict[str, _Held] = field(default_factory=dict)
     """By the claim's uid: a claim gets one volume, however many plans it is in."""
+    _alone: dict[str, str] = field(default_factory=dict)
+    """Claims that were promised room without a pod, by key, with their uids."""
 
     def follow(self, binding: str, before: BindingState | None, after: BindingState | None) -> None:
         """A binding has moved on; None: it is not, or no longer, under way."""
@@ -53,7 +61,10 @@ class Reservations:
                 self._close(leg, held)
 
     def look(self, noun: str, key: str) -> None:
-        """A volume or a capacity object may have changed."""
+        """A volume, a claim or a capacity object may have changed."""
+        if noun == "claim":
+            self._look_at_claim(key)
+            return
         if not self._held:
             return
         state = living(self.world.states, f"{noun}/{key}")
@@ -70,11 +81,31 @@ class Reservations:
             held_for_it.appeared_at = state.rv
             self.look("capacity", held_for_it.capacity)
 
+    def _look_at_claim(self, key: str) -> None:
+        """Of a claim that is bound already only `recall` can tell whether its room is still to be published."""
+        state = living(self.world.states, f"claim/{key}")
+        manifest: Mapping[str, Any] = {} if state is None else state.manifest or {}
+        room = promised_room(annotations(manifest)) if manifest else None
+        known = self._alone.get(key)
+        if known is not None and (room is None or known != uid(manifest)):
+            del self._alone[key]
+            if (held := self._held.get(known)) is not None and held.binding == NOBODY:
+                self._drop(known)
+        if room is None:
+            return
+        held = self._held.get(uid(manifest))
+        if spec(manifest).get("volumeName"):
+            if held is not None and held.binding == NOBODY:
+                held.closed = True
+        elif held is None:
+            self._alone[key] = uid(manifest)
+            self._hold(uid(manifest), _Held(NOBODY, room.capacity, room.bytes))
+
     def expire(self, now: int) -> None:
         """Let go of what was held long enough."""
         for claim_uid, held in tuple(self._held.items()):
             if held.closed and held.until is None:
-                held.until = now + HOLD_AT_MOST
+                held.until = now + self.hold
             elif held.until is not None and held.until <= now:
                 self._drop(claim_uid)
 
@@ -83,10 +114,27 @@ class Reservations:
         if not any(stream.startswith("capacity/") for stream in self.world.states):
             return
         with self.world.database.read() as connection:
-            promised = promised_since(connection, now - HOLD_AT_MOST)
+            promised = promised_since(connection, now - self.hold)
         for it in promised:
             if it.claim_uid not in self._held and not self._is_published(it) and self._is_asked_for(it):
                 self._hold(it.claim_uid, _Held(it.binding, it.capacity, it.bytes, it.appeared_at, closed=True))
+        since = rfc3339(now - self.hold)
+        for stream in [stream for stream in self.world.states if stream.startswith("claim/")]:
+            self._recall_alone(stream, since)
+
+    def _recall_alone(self, stream: str, since: str) -> None:
+        """A volume that was made a short while ago for a claim without a pod may not be published yet."""
+        claim = living(self.world.states, stream)
+        manifest: Mapping[str, Any] = {} if claim is None else claim.manifest or {}
+        room = promised_room(annotations(manifest)) if manifest else None
+        if room is None or uid(manifest) in self._held:
+            return
+        volume = living(self.world.states, f"volume/{spec(manifest).get('volumeName')}")
+        if volume is None or str(metadata(volume.manifest or {}).get("creationTimestamp", "")) < since:
+            return
+        published = living(self.world.states, f"capacity/{room.capacity}")
+        if published is None or published.rv < volume.rv:
+            self._hold(uid(manifest), _Held(NOBODY, room.capacity, room.bytes, volume.rv, closed=True))
 
     def _is_published(self, it: Promised) -> bool:
         state = living(self.world.states, f"capacity/{it.capacity}")

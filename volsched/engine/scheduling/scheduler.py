@@ -5,40 +5,38 @@ A plan that is refused because somebody was faster is decided again. Pods that f
 in the queue for what could help them (`core.queue`).
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib.metadata import version
+from dataclasses import dataclass, field
+from itertools import islice
 
 from volsched.core.attach import TERMINATED
-from volsched.core.attempts import attempt_made, message_of, rejectors_of
-from volsched.core.binding.conflicts import outdated
-from volsched.core.binding.planning import PlanConflictError, plan
-from volsched.core.binding.requesting import claims_to_ask_back
+from volsched.core.attempts import message_of, rejectors_of
+from volsched.core.binding.planning import PlanConflictError
 from volsched.core.claims import PodClaims
 from volsched.core.cycle import Attempt
-from volsched.core.decision import Decision, States
 from volsched.core.queue.queue import Queue
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.reserving import assume_pod_volumes
 from volsched.core.status import AttemptError, Code, Status
 from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.scheduling.asking import ask_back
+from volsched.engine.scheduling.asking import ask_back, claims_worth_asking
 from volsched.engine.scheduling.picture import Picture
-from volsched.engine.scheduling.planning import Planned, counts_on_others, plan_for
+from volsched.engine.scheduling.planning import Planned, decider, plan_command, plan_for
 from volsched.engine.scheduling.refusing import Told, telling_again, telling_pod
 from volsched.faults import reach
 from volsched.model.workloads import Pod
-from volsched.store.commands import Command, ConflictError, Done, Seen
+from volsched.store.commands import Command, ConflictError, Done
 from volsched.store.database import Database
 from volsched.store.transaction import execute
 
+_log = logging.getLogger("volsched.scheduler")
 BATCH = 128
 MOST_HALVINGS = 5
 """Fewer pods are decided together where others are faster: what is planned sooner is less often too late."""
 BIND_TIMEOUT_SECONDS = 600
 OURS = ("", "default-scheduler", "volsched")
 """Values of schedulerName that mean us."""
-VERSION = version("volsched")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,8 @@ class Scheduler:
     _halvings: int = 0
     """How often the batch is halved at present."""
     _told: dict[str, Told] = field(default_factory=dict)
+    _untold: set[str] = field(default_factory=set)
+    """Pods that could not be told why they found no node, the last time that was tried."""
 
     def update(self, streams: Iterable[str], now: int) -> None:
         """Take note of what has changed in the world; the picture was updated before."""
@@ -86,12 +86,12 @@ class Scheduler:
                 else:
                     refused.append(made)
             # Before the plans: a claim that is asked back cannot be planned with in the same breath.
-            execute(self.database, [command for entry in refused for command in entry.commands], now=now)
+            untold = self._tell(refused, now)
             if planned:
                 reach("scheduler.decided")
                 self._commit(planned, now)
                 reach("scheduler.planned")
-            self._put_aside(refused, now)
+            self._put_aside(refused, untold, now)
         except Exception:
             # Nobody knows what was committed. The log does: what was only imagined is taken back, and all of these
             # pods are looked at again.
@@ -121,19 +121,11 @@ class Scheduler:
             del self._told[key]
         if pod is not None and key in self.picture.planned:
             self.queue.planned(pod)
-        elif pod is not None and self._wants_node(pod):
+        elif pod is not None and wants_node(pod):
             self.queue.offer(pod, now)
         else:
             self.queue.forget(key)
-
-    def _wants_node(self, pod: Pod) -> bool:
-        return (
-            not pod.node_name
-            and pod.scheduler_name in OURS
-            and not pod.meta.being_deleted
-            and not pod.scheduling_gates
-            and pod.phase not in TERMINATED
-        )
+            self._untold.discard(key)
 
     def _hear(self, now: int) -> None:
         """Let the queue know what has changed in the picture, and go on listening only while somebody waits."""
@@ -152,7 +144,9 @@ class Scheduler:
     def _decide(self, pod: Pod, now: int) -> Planned | _Refused:
         """One cycle. The picture shows a plan from here on, so that the next pod sees it."""
         index, since = self.picture.index, rfc3339(now - AVOID_SECONDS * SECOND)
-        avoid = nodes_to_avoid(pod.key, self.picture.world.states, since=since)
+        avoid = nodes_to_avoid(
+            pod.key, self.picture.world.states, since=since, changed_at=self.picture.node_changed_at
+        )
         snapshot = index.snapshot
         try:
             found = index.decide(pod, avoid=avoid)
@@ -181,7 +175,7 @@ class Scheduler:
         """Keep why, and ask claims back if that would help; equal answers are only counted."""
         decided_at, before, said = self.picture.world.position, self._told.get(pod.key), message_of(found)
         index = self.picture.index
-        wanted = claims_to_ask_back(index.snapshot, pod, said, profile=index.profile, avoid=avoid)
+        wanted = claims_worth_asking(index, pod, said, avoid=avoid)
         asked = ask_back(self.picture.world, pod, wanted, actor=self.owner, now=now) if wanted else []
         if before is not None and before.said == said:
             again = telling_again(before, actor=self.owner, decided_at=decided_at)
@@ -199,18 +193,45 @@ class Scheduler:
         )
         return _Refused(pod, found, told, False, [telling, *asked])
 
-    def _put_aside(self, refused: Sequence[_Refused], now: int) -> None:
+    def _tell(self, refused: Sequence[_Refused], now: int) -> frozenset[str]:
+        """Write what the pods are told; those that could not be told."""
+        outcomes = iter(
+            execute(self.database, [command for entry in refused for command in entry.commands], now=now)
+        )
+        untold: set[str] = set()
+        for entry in refused:
+            key, (telling, *asking) = entry.pod.key, islice(outcomes, len(entry.commands))
+            if isinstance(telling, Exception):
+                untold.add(key)
+                _log.warning('pod "%s" was not told why it found no node, and is tried again: %s', key, telling)
+            for outcome in asking:
+                if isinstance(outcome, Exception):
+                    # Judged anew at the pod's next attempt.
+                    _log.warning('a claim was not asked back for pod "%s": %s', key, outcome)
+        return frozenset(untold)
+
+    def _put_aside(self, refused: Sequence[_Refused], untold: frozenset[str], now: int) -> None:
         for entry in refused:
             key = entry.pod.key
-            self._told[key] = entry.told
             self._hear(now)
+            if key in untold:
+                # It keeps nothing of an attempt that nobody can read about, or the next would only be counted.
+                self._told.pop(key, None)
+                self.queue.failed(key, now, awaited=key not in self._untold)
+                self._untold.add(key)
+                continue
+            self._told[key] = entry.told
+            self._untold.discard(key)
             if entry.attempt.status.code is Code.ERROR:
                 self.queue.failed(key, now, awaited=not entry.repeated)
             else:
                 self.queue.rejected(key, rejectors_of(entry.attempt), self.picture.index.snapshot, now)
 
     def _commit(self, planned: Sequence[Planned], now: int) -> None:
-        commands = [self._command(entry, planned[:place]) for place, entry in enumerate(planned)]
+        commands = [
+            plan_command(entry, actor=self.owner, decider=self._decider, earlier=planned[:place])
+            for place, entry in enumerate(planned)
+        ]
         outcomes = execute(self.database, commands, now=now)
         faster: tuple[type[Exception], ...] = (ConflictError, PlanConflictError, *self.database.refusals)
         late = any(isinstance(outcome, faster) for outcome in outcomes)
@@ -230,22 +251,17 @@ class Scheduler:
                 self.queue.failed(key, now)
         self.picture.wake_up()
 
-    def _command(self, entry: Planned, earlier: Sequence[Planned]) -> Command:
-        """`earlier` are the plans of the same batch that the picture showed when this one was decided."""
-        made = attempt_made(entry.pod, entry.attempt, entry.plan.binding, entry.plan.decided_at, self._decider)
-        company = {it.plan.pod: it.plan.node for it in earlier} if counts_on_others(entry.pod) else {}
-
-        def decide(states: States) -> Decision:
-            decision = plan(entry.plan, states, company=company)
-            return replace(decision, events=(*decision.events, made))
-
-        return Command(
-            actor=self.owner,
-            streams=(*entry.plan.streams, made.stream, *(f"pod/{pod}" for pod in company)),
-            decide=decide,
-            seen=Seen(entry.plan.decided_at, outdated(entry.plan)),
-        )
-
     @property
     def _decider(self) -> str:
-        return f"{self.owner} (volsched {VERSION})"
+        return decider(self.owner)
+
+
+def wants_node(pod: Pod) -> bool:
+    """It is ours to place, and has no place yet."""
+    return (
+        not pod.node_name
+        and pod.scheduler_name in OURS
+        and not pod.meta.being_deleted
+        and not pod.scheduling_gates
+        and pod.phase not in TERMINATED
+    )

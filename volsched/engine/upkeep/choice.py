@@ -7,6 +7,7 @@ from volsched.core.statefulsets import is_placed, is_running
 from volsched.core.zonal_upgrade import ZonalReport
 from volsched.engine.parts import Part
 from volsched.engine.upkeep.ephemeral import EphemeralClaims
+from volsched.engine.upkeep.expiry import DEFAULT_KEEP, Expiry, Keep
 from volsched.engine.upkeep.garbage import GarbageCollector
 from volsched.engine.upkeep.stale_nodes import StaleNodes
 from volsched.engine.upkeep.statefulsets import StatefulSets
@@ -21,6 +22,7 @@ class Upkeep(StrEnum):
     EPHEMERAL_CLAIMS = "ephemeral-claims"
     GARBAGE_COLLECTION = "garbage-collection"
     STALE_NODES = "stale-nodes"
+    EXPIRY = "expiry"
 
 
 def upkeep_parts(
@@ -31,6 +33,7 @@ def upkeep_parts(
     new_id: Callable[[], str],
     node_agent: bool,
     without: Collection[Upkeep],
+    keep: Keep = DEFAULT_KEEP,
 ) -> list[Part]:
     """In the order in which they help each other within one step: a set's pod before that pod's claims."""
     parts: dict[Upkeep, Part] = {
@@ -41,6 +44,7 @@ def upkeep_parts(
         Upkeep.EPHEMERAL_CLAIMS: EphemeralClaims(database, world, f"ephemeral-claims/{owner}", new_id),
         Upkeep.GARBAGE_COLLECTION: GarbageCollector(database, world, f"garbage-collection/{owner}"),
         Upkeep.STALE_NODES: StaleNodes(database, world, f"stale-nodes/{owner}"),
+        Upkeep.EXPIRY: Expiry(database, world, f"expiry/{owner}", keep),
     }
     return [part for name, part in parts.items() if name not in without]
 

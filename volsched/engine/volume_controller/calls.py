@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from volsched.cluster.local import versioned
 from volsched.core.controller import (
     CLAIM,
     VOLUME,
@@ -25,7 +24,7 @@ from volsched.core.controller import (
     held_volume,
 )
 from volsched.core.decision import Decision, States
-from volsched.core.fold import ObjectState, State, evolve
+from volsched.core.fold import ObjectState, State, evolve, versioned
 from volsched.core.objects import create_object, delete_object, update_object
 from volsched.engine.changes import key_of
 from volsched.engine.clock import rfc3339

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.cluster.local import versioned
 from volsched.core.binding.seen import Manifest, is_being_deleted, metadata
 from volsched.core.controller import (
     Caches,
@@ -23,7 +22,7 @@ from volsched.core.controller import (
     Update,
 )
 from volsched.core.decision import Decision, States
-from volsched.core.fold import ObjectState
+from volsched.core.fold import ObjectState, versioned
 from volsched.core.notices import notice_event, notice_stream
 from volsched.core.objects import ObjectError
 from volsched.engine.changes import key_of

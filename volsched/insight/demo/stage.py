@@ -20,7 +20,7 @@ from volsched.engine.submitting import Submitter, Verb
 from volsched.engine.system import System, embedded
 from volsched.faults import DRILL_FLAG, FAULT
 from volsched.insight.demo.objects import Manifest
-from volsched.insight.described import as_manifest
+from volsched.insight.shown import as_manifest
 from volsched.model.manifests import load_manifests
 from volsched.store.database import Database
 from volsched.store.log import read_head

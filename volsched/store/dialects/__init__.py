@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, Table
 
-from volsched.store.dialects.postgres import Postgres
+from volsched.store.dialects.postgres import Postgres, postgres_options
 from volsched.store.dialects.sqlite import Sqlite
 
 Values = Sequence[Any]
@@ -25,7 +25,7 @@ class Dialect(Protocol):
         """Start a write transaction that leaves the log alone, so that it need not wait for the head row."""
 
     def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
-        """The head row after the transaction's last event."""
+        """The head row after the transaction's last event; those who listen for commits are told of it."""
 
     def insert(self, connection: Connection, table: Table, rows: Sequence[Values]) -> None:
         """Add rows, values in the order of the table's columns."""
@@ -52,8 +52,16 @@ class Dialect(Protocol):
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
         """The last version of each of these streams that has any, be its events archived or not."""
 
+    def take_your_time(self, connection: Connection) -> None:
+        """No limit on how long a statement of this transaction may take."""
+
     def is_lost(self, error: BaseException) -> bool:
         """The driver's error means that the connection is gone, not that a statement was refused."""
+
+
+def engine_options(backend: str, name: str) -> dict[str, Any]:
+    """How connections are opened and how many are kept; `name` is what the server is told of us."""
+    return {} if backend == "sqlite" else postgres_options(name)
 
 
 def dialect_of(engine: Engine) -> Dialect:

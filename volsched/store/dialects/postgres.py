@@ -17,26 +17,74 @@ from sqlalchemy import (
     Table,
     Text,
     any_,
+    event,
     literal,
 )
 
-# admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout, idle_in_transaction_session_timeout.
-# Errors without a state come from the connection itself.
-SHUTDOWN_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
+from volsched.store.dialects.columns import HEAD, all_columns
+
+# admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout, idle_in_transaction_session_timeout,
+# too_many_connections. Errors without a state come from the connection itself.
+SHUTDOWN_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "53300"})
 ABANDONED_AFTER_MS = 30_000
 """A writer that says nothing for so long in the middle of a transaction loses it, and its locks. The server would
 else hold the head row for a process that is frozen, or for hours for a machine that is gone."""
+CHANNEL = "volsched_commits"
+"""On which every commit to the log is told to whoever listens."""
+STATEMENT_MS = 300_000
+"""Nothing that we ask takes so long: exports and checks read through a cursor, a chunk per statement."""
+LOCK_MS = 60_000
+"""Twice what an abandoned transaction is given. Who waits longer for the head row is told, and tries again."""
+KEPT_CONNECTIONS = 5
+MOST_CONNECTIONS = 15
+"""Of one process; docs/operations.md adds them up. They are opened when they are needed: most have one or two."""
+POOL_SECONDS = 30
+CONNECTING = {
+    "connect_timeout": 10,
+    # A machine that is gone says nothing: without these a reader would wait for hours, with them half a minute.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
 SCAN_CHUNK = 2_000
 """Rows per round trip of a scan."""
 
 
+def postgres_options(name: str) -> dict[str, Any]:
+    """What an engine is made with. A connection is asked whether it lives before it is used again."""
+    return {
+        "pool_pre_ping": True,
+        "pool_size": KEPT_CONNECTIONS,
+        "max_overflow": MOST_CONNECTIONS - KEPT_CONNECTIONS,
+        "pool_timeout": POOL_SECONDS,
+        # The same few are used again and again, and the others are the first to be let go.
+        "pool_use_lifo": True,
+        "connect_args": CONNECTING | {"fallback_application_name": name},
+    }
+
+
 class Postgres:
     def configure(self, engine: Engine) -> None:
-        """The server's defaults are what we want: read committed, durable commits."""
+        """The server's defaults are what we want: read committed, durable commits. But nothing waits for ever."""
+
+        @event.listens_for(engine, "connect")
+        def _connected(raw: Any, _record: object) -> None:
+            raw.autocommit = True
+            raw.execute(
+                f"SELECT set_config('lock_timeout', '{LOCK_MS}', false), "
+                f"set_config('statement_timeout', '{STATEMENT_MS}', false)"
+            )
+            raw.autocommit = False
+
+    def take_your_time(self, connection: Connection) -> None:
+        _driver(connection).execute(
+            "SELECT set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)"
+        )
 
     def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
         # In one statement, because every commit pays for it.
-        asked = f"SELECT {_limit()}, log_head.* FROM log_head FOR UPDATE"
+        asked = f"SELECT {_limit()}, {HEAD} FROM log_head FOR UPDATE"
         row: tuple[Any, ...] | None = _driver(connection).execute(asked).fetchone()
         return None if row is None else row[1:]
 
@@ -45,7 +93,12 @@ class Postgres:
         _driver(connection).execute(f"SELECT {_limit()}")
 
     def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
-        _driver(connection).execute("UPDATE log_head SET position = %s, hash = %s, at = %s", (position, hash_, at))
+        # Both in one statement, because every commit pays for it. The notice goes out with the commit.
+        _driver(connection).execute(
+            "WITH moved AS (UPDATE log_head SET position = %s, hash = %s, at = %s RETURNING 1) "
+            f"SELECT pg_notify('{CHANNEL}', '') FROM moved",
+            (position, hash_, at),
+        )
 
     def insert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
         names = ", ".join(f'"{column.name}"' for column in table.columns)
@@ -77,7 +130,7 @@ class Postgres:
         self, connection: Connection, table: Table, column: str, keys: Iterable[str]
     ) -> list[dict[str, Any]]:
         cursor = _driver(connection).execute(
-            f'SELECT * FROM {table.name} WHERE "{column}" = ANY(%s)', (list(keys),)
+            f'SELECT {all_columns(table)} FROM {table.name} WHERE "{column}" = ANY(%s)', (list(keys),)
         )
         names = [entry.name for entry in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
@@ -88,7 +141,7 @@ class Postgres:
     def scan(
         self, connection: Connection, table: Table, *, order: str, after: Any = None, until: Any = None
     ) -> Iterator[list[tuple[Any, ...]]]:
-        names = ", ".join(f'"{column.name}"' for column in table.columns)
+        names = all_columns(table)
         bounds = {f'"{order}" > %s': after, f'"{order}" <= %s': until}
         asked = " AND ".join(words for words, bound in bounds.items() if bound is not None)
         # A cursor of the server's: the client would hold the whole table otherwise.

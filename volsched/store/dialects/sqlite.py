@@ -11,6 +11,8 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, event, func, select
 
+from volsched.store.dialects.columns import HEAD, all_columns
+
 BUSY_TIMEOUT_MS = 30_000
 UNDECODABLE = "Could not decode to UTF-8"
 SCAN_CHUNK = 500
@@ -42,7 +44,7 @@ class Sqlite:
     def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
         raw = _driver(connection)
         raw.execute("BEGIN IMMEDIATE")
-        row: tuple[Any, ...] | None = raw.execute("SELECT * FROM log_head").fetchone()
+        row: tuple[Any, ...] | None = raw.execute(f"SELECT {HEAD} FROM log_head").fetchone()
         return row
 
     def begin_beside_log(self, connection: Connection) -> None:
@@ -68,7 +70,7 @@ class Sqlite:
         self, connection: Connection, table: Table, column: str, keys: Iterable[str]
     ) -> list[dict[str, Any]]:
         cursor = _driver(connection).execute(
-            f"SELECT * FROM {table.name} WHERE {column} IN (SELECT value FROM json_each(?))",
+            f"SELECT {all_columns(table)} FROM {table.name} WHERE {column} IN (SELECT value FROM json_each(?))",
             (json.dumps(list(keys)),),
         )
         names = [entry[0] for entry in cursor.description]
@@ -104,6 +106,9 @@ class Sqlite:
                 (json.dumps(list(streams)),),
             )
         )
+
+    def take_your_time(self, connection: Connection) -> None:
+        """There is no limit to lift."""
 
     def is_lost(self, error: BaseException) -> bool:  # noqa: ARG002 - a file does not hang up
         return False

@@ -1,0 +1,25 @@
+# Two stages: what builds stays behind. tests/stack/test_image.py runs the same install commands in a clean venv.
+FROM python:3.11.13-slim-bookworm AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE requirements.lock ./
+COPY alembic alembic
+COPY volsched volsched
+COPY workers workers
+RUN python -m pip wheel --quiet --no-deps --wheel-dir /dist .
+RUN python -m venv /opt/volsched
+# Wheels only: there is no compiler here, and none is wanted.
+RUN /opt/volsched/bin/python -m pip install --quiet --only-binary :all: --constraint requirements.lock "$(echo /dist/volsched-*.whl)[stack,server]"
+RUN /opt/volsched/bin/python -m pip uninstall --quiet --yes pip setuptools
+
+FROM python:3.11.13-slim-bookworm
+LABEL org.opencontainers.image.title="volsched" org.opencontainers.image.licenses="Apache-2.0"
+RUN useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin volsched
+COPY --from=build /opt/volsched /opt/volsched
+ENV PATH=/opt/volsched/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+WORKDIR /tmp
+RUN ["volsched", "--version"]
+# Of the API, which is what the image runs unless told otherwise; docker-compose.yml has one for each service.
+HEALTHCHECK --interval=10s --timeout=20s --start-period=60s CMD ["python", "-m", "volsched.stack.health", "api"]
+CMD ["volsched", "serve", "api"]

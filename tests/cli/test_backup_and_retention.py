@@ -1,0 +1,69 @@
+"""Backups and retention as an operator has them: words in, exit codes and files out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.store.samples import NOW, create_volume, delete_volume, must
+from volsched.store.opening import migrate_store, open_store
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A store of 2023, whose history is alice's."""
+    file = tmp_path / "old.db"
+    migrate_store(f"sqlite:///{file}")
+    database = open_store(f"sqlite:///{file}")
+    who = "cli/apply/alice"
+    must(database, create_volume("a", actor=who), create_volume("b", actor=who), delete_volume("b"), now=NOW)
+    must(database, create_volume("c", actor=who), now=NOW + 1)
+    database.close()
+    return file
+
+
+def test_a_backup_is_taken_checked_restored_and_never_replaced(run: Run, old: Path, tmp_path: Path) -> None:
+    file, new = str(tmp_path / "b.jsonl.gz"), str(tmp_path / "new.db")
+    assert "4 events up to position 4" in run("backup", file, "--db", str(old)).out
+    assert "is whole" in run("backup", "--check", file).out
+    assert "next: volsched recover" in run("restore", file, "--db", new).out
+    assert run("verify", "--db", new, "--anchor", file).code == 0
+    again = run("backup", file, "--db", str(old))
+    assert (again.code, "a backup replaces nothing" in again.err) == (2, True)
+    twice = run("restore", file, "--db", new)
+    assert (twice.code, "the store is not empty" in twice.err) == (1, True)
+    (tmp_path / "odd").write_text("hello\n")
+    odd = run("restore", str(tmp_path / "odd"), "--db", str(tmp_path / "none.db"))
+    assert (odd.code, "this is not a backup" in odd.err) == (5, True)
+
+
+def test_a_policy_redacts_then_archives_and_verify_tells(run: Run, old: Path, tmp_path: Path) -> None:
+    db, policy = str(old), ("retention", "apply", "--db", str(old), "--redact", "all", "--after", "30d")
+    assert run(*policy, "--dry-run").out == "2 events up to position 3 would be redacted\n"
+    assert run(*policy, "--reason", "policy 7").out == "2 events up to position 3 redacted\n"
+    verified = run("verify", "--db", db)
+    assert (verified.code, "2 of them were redacted, as the log says: 1-2" in verified.out) == (0, True)
+    # The log has gone on, so what was its last event is old now.
+    assert run(*policy).out == "1 events up to position 4 redacted\n"
+    assert run(*policy).out == "0 events up to position 4 redacted\n"
+    kept = run("retention", "apply", "--db", db, "--keep", "90d", "--archive-to", str(tmp_path), "-o", "json")
+    file = json.loads(kept.out)["archived"]["file"]
+    assert run("verify", "--db", db, "--archive", file).code == 0
+    assert "alice" not in run("import-log", "--check", file).out
+    assert "events of the log" in run("retention", "show", "--db", db).out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "there is nothing to do"),
+        (("--keep", "90d"), "--keep and --archive-to belong together"),
+        (("--redact", "all"), "--redact and --after belong together"),
+        (("--redact", "names", "--after", "1d"), '"names" is nothing that can be redacted'),
+        (("--keep", "90d", "--archive-to", "/nowhere/at/all"), "does not exist"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(run: Run, old: Path, words: tuple[str, ...], told: str) -> None:
+    ran = run("retention", "apply", "--db", str(old), *words)
+    assert (ran.code, told in ran.err) == (2, True), ran.err

@@ -1,0 +1,78 @@
+"""The list of verbs: complete, each with examples, completed by shells, and cheap to print."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from volsched.cli.app import Verbs, app
+
+ENTRIES = [it for entries in Verbs.table.values() for it in entries]
+HEAVY = ("sqlalchemy", "alembic", "yaml", "volsched.model", "volsched.core", "volsched.store", "volsched.engine")
+
+
+def commands(command: Any, *words: str) -> list[tuple[tuple[str, ...], Any]]:
+    """A command and all below it, with the words that call them."""
+    below = [it for name, sub in getattr(command, "commands", {}).items() for it in commands(sub, *words, name)]
+    return [(words, command), *below]
+
+
+def loaded(name: str) -> Any:
+    group = typer.main.get_command(app)
+    with typer.Context(group, info_name="volsched") as context:
+        return group.resolve_command(context, [name])[1]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda it: it.name)
+def test_every_command_says_what_it_does_and_shows_how(entry: Any) -> None:
+    for words, command in commands(loaded(entry.name), entry.name):
+        ran = CliRunner().invoke(app, [*words, "--help"], env={"NO_COLOR": "1"})
+        assert ran.exit_code == 0
+        assert len(command.help) > 20
+        if not hasattr(command, "commands"):
+            assert "Examples" in ran.stdout, words
+            assert f"volsched {' '.join(words)}" in " ".join(ran.stdout.split()), words
+
+
+def test_the_list_names_every_verb_once() -> None:
+    said = CliRunner().invoke(app, ["--help"], env={"NO_COLOR": "1", "TERMINAL_WIDTH": "120"}).stdout
+    names = [it.name for it in ENTRIES]
+    assert len(set(names)) == len(names)
+    for it in ENTRIES:
+        assert f"│ {it.name} " in said
+        assert it.help in said
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("volsched sim", "simulate"),
+        ("volsched audit roll", "rollbacks"),
+        ("volsched get persistentvolumec", "persistentvolumeclaims"),
+    ],
+)
+def test_a_shell_completes_verbs_questions_and_kinds(words: str, found: str) -> None:
+    asked = {"_VOLSCHED_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    ran = CliRunner().invoke(app, [], env=asked, prog_name="volsched")
+    assert ran.stdout.split() == [found]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], []])
+def test_the_list_of_verbs_loads_none_of_them(words: list[str]) -> None:
+    said = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "volsched", *words], capture_output=True, text=True, check=False
+    ).stderr
+    imported = {line.rpartition("|")[2].strip() for line in said.splitlines()}
+    assert "volsched.cli.app" in imported
+    assert not imported & {*HEAVY}
+
+
+def test_looking_at_objects_loads_neither_rules_nor_migrations() -> None:
+    code = "import sys; import volsched.cli.get; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    unwanted = {"alembic", "yaml", "volsched.core.cycle", "volsched.index", "volsched.engine.submitting"}
+    assert "volsched.store.log" in said
+    assert not unwanted & set(said)

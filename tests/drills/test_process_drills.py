@@ -1,0 +1,261 @@
+"""Real processes are broken under load, and nothing is lost: a few drills here, all of them by `make drills`."""
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, run
+from volsched.drills.catalogue import process_drills
+from volsched.drills.html_report import page
+from volsched.drills.process_drill import Played, play
+from volsched.drills.process_scenario import ENGINES, ON_SQLITE, ON_STACK, Step, play_of, read_moment, read_step
+from volsched.drills.report import Report, as_saved, read_saved
+from volsched.drills.scenario import ScenarioError, read_scenario
+from volsched.drills.timeline import Bar, Mark, Positions, Timeline
+
+__all__ = ["run"]
+ALL = "VOLSCHED_DRILL_SEEDS" in os.environ
+PLAYS = {it.name: play_of(it) for it in process_drills()}
+IN_CI = [("kill-worker", ON_STACK), ("kill-all", ON_STACK), ("kill-scheduler", ON_SQLITE)]
+EVERY = [(name, engine) for name, it in PLAYS.items() for engine in it.engines]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+NAMED = {
+    "kill-worker", "kill-scheduler", "kill-controller", "kill-api", "kill-all", "flush-redis", "stop-redis",
+    "restart-postgres", "pause-worker", "poison-effect", "disk-full", "clock-skew", "partial-multi-claim",
+    "rolling-restart", "thundering-herd",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "engine"), EVERY if ALL else IN_CI)
+def test_nothing_is_lost_whatever_is_broken(name: str, engine: str) -> None:
+    drill = PLAYS[name] if ALL else replace(PLAYS[name], work=replace(PLAYS[name].work, pods=20))
+    played = play(drill, engine=engine, durable=False)
+    report = played.report
+    assert report.violations == []
+    assert (report.double_binds, report.leaked, report.lost_pods, report.passed) == (0, 0, 0, True)
+    assert report.resumed + report.rolled_back == report.in_flight == len(report.recovery_ms)
+    bound = {it.pod for it in played.timeline.bars if it.committed}
+    assert len(bound) == drill.work.pods
+    assert [it.what for it in played.timeline.marks] == [str(it) for it in drill.faults]
+    if drill.moment.service == "worker":
+        # It was held with claimed work, so there was something to lose.
+        assert report.in_flight > 0
+
+
+def test_a_scenario_of_ones_own_that_ends_badly_is_told_so(run: Run, tmp_path: Path) -> None:
+    """Nobody starts the scheduler again: pods are left, and the score says how many."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "kind: stack\nabout: no scheduler any more\nwith:\n  engines: sqlite\n  load: {pods: 12, per_second: 6}\n"
+        "  moment: 10% bound\n  faults: [stop scheduler]\n  patience: 5\n"
+    )
+    ran = run("drill", "run", str(mine), "-o", "json", "--html", str(tmp_path / "mine.html"))
+    told = json.loads(ran.out)
+    assert (ran.code, told["passed"], told["drill"]) == (5, False, "mine")
+    assert 0 < told["lost_pods"] < 12
+    assert "3: not everything had settled 5 s after the fault" in told["violations"]
+    saved = tmp_path / "saved.json"
+    saved.write_text(ran.out)
+    again = run("drill", "report", str(saved), "--html", str(tmp_path / "again.html"))
+    assert again.code == 5
+    assert again.out.splitlines()[-1] == "FAILED"
+    assert (tmp_path / "again.html").read_text() == (tmp_path / "mine.html").read_text()
+    assert run("drill", "report", str(saved), "-o", "json").out == ran.out
+
+
+# --- scenarios ------------------------------------------------------------------------------------------
+
+
+def test_every_drill_that_was_asked_for_is_there_on_both_engines_where_it_can_be() -> None:
+    assert set(PLAYS) == NAMED
+    for name, it in PLAYS.items():
+        only_stack = name in ("flush-redis", "stop-redis", "restart-postgres")
+        assert it.engines == ((ON_STACK,) if only_stack else ENGINES), name
+        assert it.about
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ("faults: [explode worker]", 'with.faults: "explode worker" is no step'),
+        ("faults: [kill everybody]", "kill is for one of"),
+        ("faults: [wait]", "wait"),
+        ("faults: [wait -1]", "nobody can wait so long"),
+        ("faults: []", "with.faults: it must be a list of steps"),
+        ("{faults: [kill worker], moment: soon}", 'with.moment: "soon" is none'),
+        ("{faults: [kill worker], moment: worker at lunch}", "with.moment: there is no place lunch"),
+        ("{faults: [kill worker], moment: 101% bound}", "from 0 to 100"),
+        ("{faults: [kill worker], engines: [mysql]}", "with.engines: it must be one or both of stack and sqlite"),
+        ("{faults: [kill worker], load: {pods: 0}}", "with.load.pods: it must be a number from 1"),
+        ("{faults: [kill worker], load: {claims: [0]}}", "with.load.claims"),
+        ("{faults: [kill worker], load: {pets: 3}}", "with.load.pets is unknown"),
+        ("{faults: [kill worker], scale: {worker: none}}", "with.scale"),
+        ("{faults: [kill worker], hope: 3}", "with.hope is unknown"),
+    ],
+)
+def test_a_scenario_that_cannot_be_played_is_refused(given: str, complaint: str, run: Run, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"kind: stack\nwith:\n  {given}\n")
+    with pytest.raises(ScenarioError, match=r".") as refused:
+        play_of(read_scenario(mine))
+    assert complaint in str(refused.value)
+    ran = run("drill", "run", str(mine))
+    assert (ran.code, complaint.split('"')[0] in ran.err) == (2, True)
+
+
+def test_steps_and_moments_are_told_as_they_were_written() -> None:
+    for text in ("kill worker-1", "wait 3", "skew scheduler -60", "flush redis", "delete stuck"):
+        assert str(read_step(text)) == text
+    assert read_step("wait 0.5") == Step("wait", "", 0.5)
+    for text in ("worker at executor.claimed*3", "30% bound", "partly bound", "random", "at once"):
+        assert str(read_moment(text)) == text
+
+
+def test_a_random_moment_is_that_of_its_seed() -> None:
+    first, again, other = (read_moment("random").settled(seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert first.bound is not None
+
+
+def test_a_drill_is_not_played_on_an_engine_that_it_is_not_for(run: Run) -> None:
+    ran = run("drill", "run", "flush-redis", "--engine", "sqlite")
+    assert (ran.code, ran.out) == (2, "")
+    assert "it is with stack" in ran.err
+    assert run("drill", "run", "sim", "--engine", "sqlite").code == 2
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "no", '{"drill": "x", "invariants": 3}'])
+def test_a_file_that_is_no_report_is_refused(run: Run, tmp_path: Path, content: str) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(content)
+    ran = run("drill", "report", str(file))
+    assert ran.code == 2
+    assert "this is no report" in ran.err
+
+
+@pytest.mark.parametrize("words", [("scheduler",), ("controller",), ("api", "--port", "0")])
+def test_a_wrong_clock_is_for_drills_only(
+    words: tuple[str, ...], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOLSCHED_CLOCK_SKEW_SECONDS", "60")
+    db = str(tmp_path / "store.db")
+    assert run("migrate", "--db", db).code == 0
+    ran = run("serve", *words, "--db", db)
+    assert ran.code == 2
+    assert "VOLSCHED_DRILL=1" in ran.err
+
+
+def test_a_process_ends_also_where_another_of_its_threads_is_given_the_signal(tmp_path: Path) -> None:
+    """As it happens to one that was stopped when the signal came; clock-skew found it."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    command = [sys.executable, "-m", "volsched"]
+    subprocess.run([*command, "migrate", "--db", url], check=True, capture_output=True)
+    process = subprocess.Popen([*command, "serve", "scheduler", "--db", url], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("at work")
+        threads = [int(it.name) for it in Path(f"/proc/{process.pid}/task").iterdir()]
+        other = max(set(threads) - {process.pid})
+        assert ctypes.CDLL(None).tgkill(process.pid, other, signal.SIGTERM) == 0
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# --- reports --------------------------------------------------------------------------------------------
+
+
+def played() -> Played:
+    bars = [
+        Bar(binding="a", pod="bench/one", legs=1, created=10, planned=40, ended=90, state="committed"),
+        Bar(
+            binding="b", pod="bench/two", legs=3, created=10, planned=50, ended=2100, state="committed",
+            in_flight=True,
+        ),
+        Bar(
+            binding="c", pod="bench/<three>", legs=2, created=60, planned=80, ended=1900, state="rolled-back",
+            reason="gone & <away>", in_flight=True,
+        ),
+    ]  # fmt: skip
+    marks = [Mark(at=100, what="kill worker-1"), Mark(at=130, what="kill api")]
+    report = Report(
+        drill="kill-<worker>",
+        about="a & b",
+        faults={"kill worker-1": 1},
+        in_flight=2,
+        resumed=1,
+        rolled_back=1,
+        retained={"kept": 1},
+        recovery_ms=[2000.0, 1800.0],
+        asked=(1, 2),
+        facts={"engine": "sqlite"},
+    )
+    return Played(report, Timeline(bars=bars, marks=marks, settled=2200))
+
+
+def test_a_saved_report_is_read_as_it_was(tmp_path: Path) -> None:
+    it = played()
+    file = tmp_path / "saved.json"
+    file.write_text(json.dumps(as_saved(it.report, it.timeline)))
+    report, timeline = read_saved(file)
+    assert report.rows() == it.report.rows()
+    assert list(report.by_invariant()) == list(it.report.by_invariant())
+    assert (report.passed, timeline) == (True, replace(it.timeline, bars=list(it.timeline.bars)))
+
+
+def test_the_page_holds_everything_and_fetches_nothing() -> None:
+    it = played()
+    shown = page(it.report, it.timeline)
+    for text in (
+        "kill-&lt;worker&gt;",
+        "a &amp; b",
+        "retained: kept",
+        "passed",
+        "gone &amp; &lt;away&gt;",
+        "&lt;three&gt;",
+    ):
+        assert text in shown
+    assert shown.count("<rect") == 3
+    for forbidden in ("<script", "src=", "href=", "url(", "@import", "<three>"):
+        assert forbidden not in shown
+    wrong = page(replace(it.report, violations=["1: volume/x is bound to a and b"], double_binds=1), None)
+    assert "FAILED" in wrong
+    assert "1: volume/x is bound to a and b" in wrong
+    assert "<svg" not in wrong
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the report is not opened in a browser")
+def test_a_real_browser_shows_the_report(tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    it, file, shot = played(), tmp_path / "report.html", tmp_path / "shot.png"
+    file.write_text(page(it.report, it.timeline))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    ran = subprocess.run(
+        [CHROMIUM, *options, "--window-size=1240,900", f"--screenshot={shot}", file.as_uri()],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    # A page that shows nothing makes a picture of a few kilobytes.
+    assert shot.read_bytes().startswith(b"\x89PNG")
+    assert shot.stat().st_size > 25_000
+    told = subprocess.run(
+        [CHROMIUM, *options, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=120
+    ).stdout
+    assert told.count("<rect") == 3
+    assert "kill worker-1" in told
+
+
+def test_an_event_happened_when_the_log_was_first_seen_so_long() -> None:
+    positions = Positions()
+    for at, head in ((1.0, 5), (2.0, 5), (3.0, 9)):
+        positions.seen(at, head)
+    assert [positions.time_of(it) for it in (1, 5, 6, 9, 20)] == [1.0, 1.0, 3.0, 3.0, 3.0]

@@ -1,0 +1,28 @@
+"""A stack from the wheels, for one test: not durable, and in a directory that PostgreSQL's user can get at."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from volsched.stack.handle import Stack
+from volsched.stack.local import free_port, prepare
+
+
+@contextmanager
+def local_stack(directory: Path, **scale: int) -> Iterator[Stack]:
+    passable(directory.parent)
+    prepare(directory, api_port=free_port(), scale=scale, durable=False)
+    stack = Stack(directory)
+    stack.launch()
+    try:
+        stack.wait_ready(seconds=120)
+        yield stack
+    finally:
+        stack.down()
+
+
+def passable(directory: Path) -> None:
+    """Where we are root, PostgreSQL runs as somebody else, who must be able to pass through to its data."""
+    for it in (directory, *directory.parents):
+        if it.stat().st_mode & 0o001 == 0:
+            it.chmod(it.stat().st_mode | 0o011)

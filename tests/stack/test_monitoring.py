@@ -1,0 +1,100 @@
+"""Alerts and dashboard ask for metrics that are really served, under labels that they really have."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.server.serving import served
+from tests.stack.processes import ROOT
+from tests.store.histories import fill
+from volsched.cli.app import Verbs
+from volsched.store.database import Database
+from volsched.store.leases import acquire
+
+DEPLOY = ROOT / "deploy"
+METRIC = re.compile(r"\b((?:volsched|process)_[a-z_]+)(?:\{([^}]*)\})?")
+BY = re.compile(r"by \(([^)]*)\)")
+OF_PROMETHEUS = {"job", "instance"}
+"""Labels that the scrape adds."""
+
+
+def rules() -> list[dict[str, Any]]:
+    return [
+        rule for group in yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"] for rule in group["rules"]
+    ]
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((DEPLOY / "dashboard.json").read_text())["panels"]
+    return found
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    yield from ((rule["alert"], rule["expr"]) for rule in rules())
+    yield from ((panel["title"], it["expr"]) for panel in panels() for it in panel["targets"])
+
+
+@pytest.fixture
+def scraped(sqlite: Database) -> dict[str, set[str]]:
+    """Metric → its labels, of a server that has something of everything."""
+    fill(sqlite)
+    assert acquire(sqlite, name="controller", holder="test", now=1, ttl=1) is not None
+    names: dict[str, set[str]] = {}
+    with served(sqlite) as up:
+        up.http.get("/api/v1/pods")
+        for line in up.http.get("/metrics").text.splitlines():
+            if not line.startswith("#"):
+                found = re.match(r"([a-zA-Z_0-9]+)(?:\{(.*)\})? ", line)
+                assert found is not None, line
+                names.setdefault(found[1], set()).update(re.findall(r"([a-z_]+)=\"", found[2] or ""))
+    return names
+
+
+def test_every_metric_and_label_that_is_asked_for_is_served(scraped: dict[str, set[str]]) -> None:
+    for where, expression in expressions():
+        asked = METRIC.findall(expression)
+        assert asked or where == "VolschedDown", f"{where} asks for no metric of ours"
+        grouped = {label.strip() for labels in BY.findall(expression) for label in labels.split(",")}
+        for name, selector in asked:
+            assert name in scraped, f"{where} asks for {name}, which is not served"
+            labels = grouped | set(re.findall(r"([a-z_]+)\s*[=!]", selector))
+            assert labels <= scraped[name] | OF_PROMETHEUS | {"le"}, f"{where}: {name} has not all of {labels}"
+
+
+def test_every_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do() -> None:
+    for rule in rules():
+        assert rule["labels"]["severity"] in ("warning", "critical"), rule["alert"]
+        assert {"summary", "action"} <= rule["annotations"].keys(), rule["alert"]
+    assert len({rule["alert"] for rule in rules()}) == len(rules())
+
+
+def test_every_panel_says_what_it_shows_and_none_lies_on_another() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in panels():
+        assert panel["description"], panel["title"]
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+
+
+def test_commands_that_alerts_name_exist() -> None:
+    verbs = {it.name for entries in Verbs.table.values() for it in entries}
+    for rule in rules():
+        for verb in re.findall(r"volsched ([a-z]+)", rule["annotations"]["action"]):
+            assert verb in verbs, f"{rule['alert']} names volsched {verb}"
+
+
+def test_files_are_where_the_documentation_says() -> None:
+    told = (ROOT / "docs" / "operations.md").read_text()
+    assert "deploy/alerts.yml" in told
+    assert "deploy/dashboard.json" in told

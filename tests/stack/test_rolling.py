@@ -1,0 +1,64 @@
+"""Every service restarted under load, and upgraded by it: nothing is lost, and nothing done twice."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+from tests.stack.composed import ROOT
+from tests.stack.local_stacks import local_stack
+from tests.store.next_version import NEXT, write_next_revision
+from volsched.engine.clock import system_clock
+from volsched.stack.handle import Stack
+from volsched.stack.load import Client, Load, prepare_cluster, restart_under_load
+from volsched.stack.services import environment, write_definition
+from volsched.store.database import open_database
+from volsched.store.revisions import newest, revision_of
+from volsched.store.verify import verify
+
+PODS_PER_SECOND = 50
+VOLUMES = 600
+ALL = ("worker", "scheduler", "controller", "api", "redis", "postgres")
+
+
+def next_version(directory: Path) -> Path:
+    """A checkout of the program whose tables are one revision further: it has expanded them."""
+    for name in ("volsched", "workers", "alembic"):
+        shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+    write_next_revision(directory / "alembic", after=newest())
+    return directory
+
+
+def upgrade(stack: Stack, checkout: Path) -> None:
+    """As an operator does it: migrate with the new program, then restart every service, which starts with it."""
+    definition = stack.definition
+    renewed = tuple(
+        replace(it, environment={**it.environment, "PYTHONPATH": str(checkout)}) for it in definition.services
+    )
+    write_definition(stack.directory / "stack.json", replace(definition, services=renewed))
+    migrate = stack.definition.service("migrate")
+    given = environment(migrate, number=1, count=1, path=definition.path)
+    done = subprocess.run(migrate.command, env=given, cwd=stack.directory, capture_output=True, text=True)
+    assert done.stdout.strip() == f"the store is now at revision {NEXT}", done.stdout + done.stderr
+
+
+def test_an_upgrade_by_restarting_everything_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    with local_stack(tmp_path / "stack") as stack:
+        database = open_database(stack.database_url)
+        client = Client(stack.urls["api"])
+        prepare_cluster(client, nodes=4, volumes=VOLUMES)
+        load = Load(client, PODS_PER_SECOND, most=VOLUMES)
+        upgrade(stack, next_version(tmp_path / "next"))
+        with database.read() as connection:
+            assert revision_of(connection) == NEXT
+        # The old processes work on the new tables until each is restarted.
+        outcome = restart_under_load(stack, database, load, ALL, clock=system_clock, least=100)
+        client.close()
+        assert (outcome.lost, outcome.doubled, outcome.broken) == (0, 0, ())
+        assert set(outcome.restarts) == set(ALL)
+        assert outcome.pods >= 100
+        seen = stack.seen()
+        assert seen is not None
+        assert {it.service: it.restarts for it in seen.instances} == {**dict.fromkeys(ALL, 1), "migrate": 0}
+        assert verify(database).ok
+        database.close()

@@ -1,0 +1,297 @@
+"""The supervisor: order, restarts, health, and that it never touches a process which is not its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.stack.processes import wait_until
+from volsched.engine.clock import SECOND
+from volsched.stack.handle import NotReadyError, Stack, StackError
+from volsched.stack.identity import Identity, identify, process_of, send
+from volsched.stack.instance import MOST_DELAY, back_off
+from volsched.stack.leftovers import leftovers
+from volsched.stack.logs import Merger, read_lines
+from volsched.stack.running import AlreadyRunningError
+from volsched.stack.services import (
+    Definition,
+    DefinitionError,
+    Health,
+    Service,
+    in_order,
+    needing,
+    write_definition,
+)
+from volsched.stack.states import Condition, Published, Seen, publish
+
+SLEEPS = ("sleep", "1000")
+
+
+def shell(text: str) -> tuple[str, ...]:
+    return ("sh", "-c", text)
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    yield Stack(tmp_path)
+    Stack(tmp_path).down()
+
+
+def launched(stack: Stack, *services: Service) -> Stack:
+    write_definition(stack.directory / "stack.json", Definition(services=services))
+    stack.launch()
+    return stack
+
+
+def one(stack: Stack, name: str) -> Seen:
+    (found,) = stack.instances(name)
+    return found
+
+
+def said(stack: Stack) -> list[str]:
+    return [f"{it.instance}: {it.text}" for it in read_lines(stack.directory / "logs")]
+
+
+# --- values ---------------------------------------------------------------------------------------------
+
+
+def test_services_come_after_those_they_wait_for() -> None:
+    web, store, cache = (
+        Service(name="web", command=SLEEPS, after=("store", "cache")),
+        Service(name="store", command=SLEEPS),
+        Service(name="cache", command=SLEEPS, after=("store",)),
+    )
+    assert [it.name for it in in_order([web, store, cache])] == ["store", "cache", "web"]
+    assert needing([web, store, cache], "store") == {"web", "cache"}
+    assert needing([web, store, cache], "cache") == {"web"}
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [(("b",), "these services wait for each other: a, b"), (("c",), 'waits for "c", which is not part')],
+)
+def test_services_that_cannot_be_ordered_are_named(after: tuple[str, ...], told: str) -> None:
+    services = [Service(name="a", command=SLEEPS, after=after), Service(name="b", command=SLEEPS, after=("a",))]
+    with pytest.raises(DefinitionError, match=told):
+        in_order(services)
+
+
+@pytest.mark.parametrize(
+    ("short_lives", "waits"),
+    [(0, 0), (1, 0), (2, SECOND // 2), (3, SECOND), (5, 4 * SECOND), (9, MOST_DELAY), (1000, MOST_DELAY)],
+)
+def test_a_process_that_keeps_dying_young_is_started_less_and_less_often(short_lives: int, waits: int) -> None:
+    assert back_off(short_lives) == waits
+
+
+# --- running --------------------------------------------------------------------------------------------
+
+
+def test_a_service_starts_when_those_it_waits_for_are_healthy_and_ends_before_them(stack: Stack) -> None:
+    flag = stack.directory / "healthy"
+    store = Service(
+        name="store",
+        command=shell("trap 'echo store ends; exit 0' TERM; echo store; while :; do sleep 0.02; done"),
+        health=Health(command=("test", "-e", str(flag)), start_interval=0.05),
+    )
+    once = Service(name="once", command=shell("echo once"), after=("store",), once=True)
+    web = Service(
+        name="web",
+        command=shell("trap 'echo web ends; exit 0' TERM; echo web; while :; do sleep 0.02; done"),
+        after=("once",),
+    )
+    launched(stack, web, once, store)
+    wait_until(lambda: one(stack, "store").condition is Condition.STARTING and "store-1: store" in said(stack))
+    assert (one(stack, "web").condition, one(stack, "once").condition) == (Condition.WAITING, Condition.WAITING)
+    flag.touch()
+    stack.wait_ready(seconds=20)
+    wait_until(lambda: "web-1: web" in said(stack))
+    stack.down()
+    assert said(stack) == [
+        "store-1: store",
+        "once-1: once",
+        "web-1: web",
+        "web-1: web ends",
+        "store-1: store ends",
+    ]
+    assert {it.exit_code for name in ("web", "store", "once") for it in stack.instances(name)} == {0}
+    assert one(stack, "once").condition is Condition.DONE
+
+
+def test_a_process_that_dies_is_started_again_and_one_that_does_not_listen_is_killed(stack: Stack) -> None:
+    launched(stack, Service(name="deaf", command=shell("trap '' TERM; sleep 1000 & wait"), grace=0.2))
+    stack.wait_ready(seconds=20)
+    first = one(stack, "deaf").process
+    assert first is not None
+    assert stack.kill("deaf") == [first.pid]
+    wait_until(lambda: one(stack, "deaf").process not in (None, first))
+    assert (one(stack, "deaf").restarts, one(stack, "deaf").exit_code) == (1, -signal.SIGKILL)
+    stack.down()
+    assert (one(stack, "deaf").condition, one(stack, "deaf").exit_code) == (Condition.STOPPED, -signal.SIGKILL)
+
+
+def test_what_never_gets_healthy_is_told_with_what_it_said(stack: Stack) -> None:
+    bad = Health(command=shell("echo no room on the shelf; exit 1"), start_interval=0.05)
+    launched(stack, Service(name="bad", command=SLEEPS, health=bad))
+    wait_until(lambda: one(stack, "bad").health == "no room on the shelf")
+    with pytest.raises(NotReadyError, match="bad-1 is starting: no room on the shelf"):
+        stack.wait_ready(seconds=0)
+
+
+def test_a_healthy_service_becomes_unhealthy_after_its_retries_and_healthy_again(stack: Stack) -> None:
+    flag = stack.directory / "healthy"
+    flag.touch()
+    health = Health(command=("test", "-e", str(flag)), interval=0.05, start_interval=0.05, retries=2)
+    launched(stack, Service(name="moody", command=SLEEPS, health=health))
+    stack.wait_ready(seconds=20)
+    flag.unlink()
+    wait_until(lambda: one(stack, "moody").condition is Condition.UNHEALTHY)
+    assert one(stack, "moody").restarts == 0
+    flag.touch()
+    wait_until(lambda: one(stack, "moody").condition is Condition.HEALTHY)
+
+
+def test_scaling_stopping_starting_and_restarting_by_name(stack: Stack) -> None:
+    launched(stack, Service(name="many", command=SLEEPS, scale=2), Service(name="other", command=SLEEPS))
+    stack.wait_ready(seconds=20)
+    before = {it.name: it.process for it in stack.instances("many")}
+    assert set(before) == {"many-1", "many-2"}
+    stack.restart("many-2")
+    assert one(stack, "many-1").process == before["many-1"]
+    assert one(stack, "many-2").process != before["many-2"]
+    stack.scale("many", 1)
+    wait_until(lambda: one(stack, "many-2").condition is Condition.STOPPED)
+    stack.stop("many")
+    assert {it.process for it in stack.instances("many")} == {None}
+    stack.start("many")
+    assert {it.condition for it in stack.instances("many")} == {Condition.HEALTHY}
+    with pytest.raises(StackError, match='there is no service "mayn" in this stack; there are many, other'):
+        stack.restart("mayn")
+
+
+def test_pausing_freezes_all_processes_of_a_service(stack: Stack) -> None:
+    launched(stack, Service(name="pair", command=shell("sleep 1000 & wait")))
+    stack.wait_ready(seconds=20)
+    (pid,) = stack.pause("pair")
+    family = [psutil.Process(pid), *psutil.Process(pid).children()]
+    wait_until(lambda: {it.status() for it in family} == {psutil.STATUS_STOPPED})
+    stack.resume("pair")
+    wait_until(lambda: psutil.STATUS_STOPPED not in {it.status() for it in family})
+
+
+def test_a_command_that_does_not_exist_is_told_in_its_log(stack: Stack) -> None:
+    launched(stack, Service(name="gone", command=("no-such-command",)))
+    wait_until(lambda: "gone-1: no-such-command: cannot be started: No such file or directory" in said(stack))
+    assert one(stack, "gone").condition is Condition.BACKING_OFF
+
+
+# --- after a crash --------------------------------------------------------------------------------------
+
+
+def test_leftovers_of_a_supervisor_that_was_killed_are_ended_by_the_next(stack: Stack) -> None:
+    launched(stack, Service(name="a", command=SLEEPS), Service(name="b", command=SLEEPS))
+    stack.wait_ready(seconds=20)
+    left = {it.process for name in ("a", "b") for it in stack.instances(name)}
+    published = stack.seen()
+    assert published is not None
+    with pytest.raises(AlreadyRunningError):
+        stack.launch()
+    assert send(published.supervisor, signal.SIGKILL)
+    wait_until(lambda: not stack.running)
+    assert set(leftovers(stack.directory)) == left
+    stack.launch()
+    stack.wait_ready(seconds=20)
+    assert not any(process_of(it) for it in left if it)
+    assert not left & {it.process for name in ("a", "b") for it in stack.instances(name)}
+
+
+def test_down_ends_leftovers_also_those_that_were_never_written_down(stack: Stack) -> None:
+    launched(stack, Service(name="a", command=SLEEPS))
+    stack.wait_ready(seconds=20)
+    published, process = stack.seen(), one(stack, "a").process
+    assert published is not None
+    assert process is not None
+    send(published.supervisor, signal.SIGKILL)
+    wait_until(lambda: not stack.running)
+    (stack.directory / "state.json").unlink()
+    assert stack.down() == [(process.pid, "")]
+    assert process_of(process) is None
+
+
+def test_a_stranger_that_has_got_the_pid_of_a_service_is_left_alone(stack: Stack) -> None:
+    """A state file of before a reboot names pids that belong to others by now."""
+    stranger = subprocess.Popen(SLEEPS, start_new_session=True)
+    try:
+        true = identify(stranger.pid)
+        assert true is not None
+        written = Identity(true.pid, true.started - 3_600)
+        write_definition(stack.directory / "stack.json", Definition(services=(Service(name="a", command=SLEEPS),)))
+        seen = Seen(name="a-1", service="a", condition=Condition.HEALTHY, process=written)
+        publish(stack.directory, Published(supervisor=written, instances=(seen,)))
+        assert leftovers(stack.directory) == {}
+        assert stack.kill("a") == []
+        assert stack.down() == []
+        launched(stack, Service(name="a", command=SLEEPS)).wait_ready(seconds=20)
+        stack.down()
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_ctrl_c_ends_everything(stack: Stack) -> None:
+    write_definition(stack.directory / "stack.json", Definition(services=(Service(name="a", command=SLEEPS),)))
+    program = (
+        "import sys, pathlib; from volsched.stack.running import supervise; supervise(pathlib.Path(sys.argv[1]))"
+    )
+    supervisor = subprocess.Popen([sys.executable, "-c", program, str(stack.directory)])
+    wait_until(lambda: stack.seen() is not None and bool(stack.seen().settled))  # type: ignore[union-attr]
+    process = one(stack, "a").process
+    assert process is not None
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(timeout=20) == 0
+    assert process_of(process) is None
+
+
+# --- logs -----------------------------------------------------------------------------------------------
+
+
+def test_lines_are_merged_once_they_are_whole_and_go_on_after_a_file_was_emptied(tmp_path: Path) -> None:
+    told: list[str] = []
+    merger = Merger(tmp_path, lambda line: told.append(f"{line.instance} {line.text}"))
+    a, b = tmp_path / "a-1.log", tmp_path / "b-1.log"
+    a.write_text("one\ntw")
+    b.write_bytes(b"\xff three\n")
+    assert merger.step(0) == 2
+    with a.open("a") as file:
+        file.write("o\tand more\n")
+    assert merger.step(1) == 1
+    assert merger.step(2) == 0
+    assert told == ["a-1 one", "b-1 \ufffd three", "a-1 two\tand more"]
+    assert [it.text for it in read_lines(tmp_path)] == ["one", "\ufffd three", "two\tand more"]
+    assert Merger(tmp_path).step(3) == 0
+
+
+def test_the_health_check_of_a_loop_looks_at_its_last_step(tmp_path: Path) -> None:
+    def asked(file: Path) -> tuple[int, str]:
+        ran = subprocess.run(
+            [sys.executable, "-m", "volsched.stack.health", "scheduler"],
+            env={**os.environ, "VOLSCHED_HEARTBEAT_FILE": str(file)},
+            capture_output=True,
+            text=True,
+        )
+        return ran.returncode, ran.stdout.strip()
+
+    beat = tmp_path / "beat"
+    assert asked(beat) == (1, "no step has ended yet")
+    beat.touch()
+    assert asked(beat) == (0, "healthy")
+    old = time.time() - 45
+    os.utime(beat, (old, old))
+    assert asked(beat)[0] == 1

@@ -1,0 +1,104 @@
+"""`volsched apply`, `create` and `delete` over HTTP: each object is a request of its own."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from volsched.cli.remote import paths
+from volsched.cli.remote.getting import near
+from volsched.cli.remote.server import RefusedError, Server
+from volsched.core.applying import Applied
+from volsched.core.objects import AlreadyExistsError, NotFoundError, ObjectError, StaleError
+from volsched.core.zonal_upgrade import asks_for_nodes
+from volsched.engine.submitting import Target, Verb
+from volsched.events.kind_names import kind_called
+from volsched.model.manifests import Loaded
+
+MERGE_PATCH = "application/merge-patch+json"
+UNJUDGED = {"fieldValidation": "Ignore"}
+"""Unknown fields are kept without a word, as without a server."""
+
+
+def submitted(
+    server: Server, loaded: Sequence[Loaded], verb: Verb, *, reason: str | None
+) -> Iterator[tuple[Loaded, Applied | ObjectError]]:
+    """What became of each, in order."""
+    done: dict[int, Applied | ObjectError] = {}
+    told = 0
+    for number in _order(loaded):
+        done[number] = _submit(server, loaded[number], verb, reason)
+        while told in done:
+            yield loaded[told], done.pop(told)
+            told += 1
+
+
+def deleted(
+    server: Server, targets: Sequence[Target], *, reason: str | None
+) -> Iterator[tuple[Target, bool | ObjectError]]:
+    """Whether each is gone; False: it is marked."""
+    for target in targets:
+        named = kind_called(target.kind.name)
+        try:
+            told = server.tell("DELETE", paths.one(named, target.key), reason=reason).body
+        except RefusedError as error:
+            if error.code == 404:
+                yield target, NotFoundError(near(server, named, target.key))
+            else:
+                yield target, _error(error)
+        else:
+            yield target, told["kind"] == "Status" or not told["metadata"].get("finalizers")
+
+
+def _order(loaded: Sequence[Loaded]) -> list[int]:
+    """Nodes first where volumes ask for them: without a server all nodes of the input are known from the start."""
+    numbers = list(range(len(loaded)))
+    if any(asks_for_nodes(it.kind.name, it.manifest) for it in loaded):
+        numbers.sort(key=lambda it: loaded[it].kind.name != "Node")
+    return numbers
+
+
+def _submit(server: Server, entry: Loaded, verb: Verb, reason: str | None) -> Applied | ObjectError:
+    try:
+        if verb is Verb.APPLY:
+            return _apply(server, entry, reason)
+        _create(server, entry, reason)
+    except RefusedError as error:
+        return _error(error)
+    return Applied.CREATED
+
+
+def _apply(server: Server, entry: Loaded, reason: str | None) -> Applied:
+    path = paths.one(kind_called(entry.kind.name), entry.key)
+    try:
+        before = server.tell("GET", path).body
+    except RefusedError as error:
+        if error.code != 404:
+            raise
+        _create(server, entry, reason)
+        return Applied.CREATED
+    after = server.tell("PATCH", path, query=UNJUDGED, body=_patch(entry), content=MERGE_PATCH, reason=reason).body
+    same = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+    return Applied.UNCHANGED if same else Applied.CONFIGURED
+
+
+def _patch(entry: Loaded) -> dict[str, Any]:
+    """What the manifest says of the object; status is left to the controllers, and any version will do."""
+    head = {name: it for name, it in entry.manifest["metadata"].items() if name != "resourceVersion"}
+    if not head.get("uid"):
+        head.pop("uid", None)
+    return {**{name: it for name, it in entry.manifest.items() if name != "status"}, "metadata": head}
+
+
+def _create(server: Server, entry: Loaded, reason: str | None) -> None:
+    namespace = entry.key.rpartition("/")[0] or None
+    path = paths.collection(kind_called(entry.kind.name), namespace)
+    server.tell("POST", path, query=UNJUDGED, body=entry.manifest, reason=reason)
+
+
+def _error(error: RefusedError) -> ObjectError:
+    """As the rules would have said it; the message is the server's."""
+    if error.code == 404:
+        return NotFoundError(str(error))
+    if error.code == 409:
+        kind = AlreadyExistsError if error.reason == "AlreadyExists" else StaleError
+        return kind(str(error))
+    return ObjectError(str(error))

@@ -1,0 +1,63 @@
+"""The options before the verb that say which server is asked; every start reads them, and loads no more."""
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server", metavar="URL", envvar="VOLSCHED_SERVER", help="Ask this API instead of a store, where it can."
+    ),
+]
+TokenFileOption = Annotated[
+    str | None,
+    typer.Option("--token-file", metavar="FILE|-", envvar="VOLSCHED_TOKEN_FILE", help="The token to show it."),
+]
+CaFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        envvar="VOLSCHED_CA_FILE",
+        help="Who vouches for it; else who the system trusts.",
+    ),
+]
+ClientCertOption = Annotated[
+    Path | None, typer.Option("--client-cert", metavar="FILE", help="A certificate to show instead of a token.")
+]
+ClientKeyOption = Annotated[Path | None, typer.Option("--client-key", metavar="FILE", help="Its private key.")]
+KubeconfigOption = Annotated[
+    Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Where all of this stands; current context.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The options as they were given; looked at when a verb asks for the server."""
+
+    server: str | None = None
+    token_file: str | None = None
+    ca_file: Path | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
+    kubeconfig: Path | None = None
+    by_environment: bool = False
+    """Nobody has typed --server: --db is then not a contradiction, and counts."""
+    verb: str = ""
+    """What is done, as it was typed."""
+
+
+_chosen: ContextVar[Choice] = ContextVar("volsched_choice", default=Choice())  # noqa: B039 - it is frozen
+
+
+def note_choice(choice: Choice) -> None:
+    """For the rest of this command."""
+    _chosen.set(choice)
+
+
+def choice_of_command() -> Choice:
+    return _chosen.get()

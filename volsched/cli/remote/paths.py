@@ -1,0 +1,32 @@
+"""Where the API has what people name."""
+
+from urllib.parse import quote
+
+from volsched.events.kind_names import Named
+from volsched.events.streams import KIND_OF_NOUN
+
+OWN = "/apis/volsched.io/v1"
+
+
+def own(*segments: str, namespace: str | None = None) -> str:
+    """Of our own endpoints; each segment is a name, whatever stands in it."""
+    within = () if namespace is None else ("namespaces", namespace)
+    return "/".join((OWN, *(quote(it, safe="") for it in (*within, *segments))))
+
+
+def of_one(question: str, named: Named, key: str, *below: str) -> str:
+    """`describe`, `history`, `audit/who`: of an object, in its namespace; of a binding or an attempt, in none."""
+    namespace, _, name = key.rpartition("/") if named.is_object and named.namespaced else ("", "", key)
+    return own(*question.split("/"), named.plural, name, *below, namespace=namespace or None)
+
+
+def collection(named: Named, namespace: str | None) -> str:
+    """Of a Kubernetes kind; None: in every namespace, or in none."""
+    version = KIND_OF_NOUN[named.noun].api_version
+    within = "" if namespace is None else f"/namespaces/{quote(namespace, safe='')}"
+    return f"/{'apis' if '/' in version else 'api'}/{version}{within}/{named.plural}"
+
+
+def one(named: Named, key: str) -> str:
+    namespace, _, name = key.rpartition("/")
+    return f"{collection(named, namespace or None)}/{quote(name, safe='')}"

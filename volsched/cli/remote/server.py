@@ -1,0 +1,231 @@
+"""A server as a command asks it: one connection, JSON both ways, and an end of the command for what goes wrong."""
+
+import json
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote, urlencode, urlsplit
+
+from volsched.cli.console import Exit, fail
+
+CONNECT_SECONDS = 10
+ANSWER_SECONDS = 300
+"""A verification of a long log takes its time."""
+TRIES = 5
+"""Where too many ask at once; nothing was done then."""
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+JSON = "application/json"
+CODES = {
+    400: Exit.USAGE,
+    404: Exit.NOT_FOUND,
+    408: Exit.TIMED_OUT,
+    409: Exit.CONFLICT,
+    410: Exit.NOT_FOUND,
+    504: Exit.TIMED_OUT,
+}
+"""What else it refuses is a failure."""
+Query = Mapping[str, str | int | None]
+
+
+class RefusedError(Exception):
+    """A Status other than success."""
+
+    def __init__(self, code: int, status: Mapping[str, Any]) -> None:
+        super().__init__(str(status.get("message") or f"the server answered {code}"))
+        self.code = code
+        self.reason = str(status.get("reason", ""))
+        self.details: Mapping[str, Any] = status.get("details") or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    body: Any
+    headers: Mapping[str, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Server:
+    url: str
+    token: str | None = None
+    ca_file: Path | None = None
+    ca_data: str | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    _connection: HTTPConnection | None = field(default=None, init=False)
+
+    def get(self, path: str, query: Query | None = None, *, unasked: Exit | None = None) -> Any:
+        """What is there, or the end of the command."""
+        return self.ask("GET", path, query=query, unasked=unasked)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: Any = None,
+        reason: str | None = None,
+        unasked: Exit | None = None,
+    ) -> Any:
+        """As `tell`; a refusal ends the command with its message. `unasked`: with what, where it is a 422."""
+        try:
+            return self.tell(method, path, query=query, body=body, reason=reason).body
+        except RefusedError as error:
+            self.refuse(error, unasked=unasked)
+
+    def tell(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: Any = None,
+        reason: str | None = None,
+        accept: str = JSON,
+        content: str = JSON,
+        more: Mapping[str, str] | None = None,
+    ) -> Told:
+        """Raises RefusedError; who cannot be reached, or does not know us, ends the command."""
+        headers = {"Accept": accept, **(more or {})}
+        if body is not None:
+            headers["Content-Type"] = content
+        if reason is not None:
+            headers["X-Volsched-Reason"] = quote(reason)
+        text = None if body is None else json.dumps(body).encode()
+        for _ in range(TRIES):
+            response = self._sent(method, path, query, text, headers)
+            read = self._read(response)
+            if response.status != 429:
+                break
+            time.sleep(float(response.headers.get("retry-after") or 1))
+        if response.status >= 300:
+            self._refuse_stranger(response.status, read)
+            raise RefusedError(response.status, read if isinstance(read, dict) else {})
+        return Told(read, {name.lower(): value for name, value in response.headers.items()})
+
+    def lines(self, path: str, query: Query, *, accept: str) -> Iterator[Any]:
+        """Of a watch, for as long as the server goes on; each is a JSON document."""
+        response = self._sent("GET", path, query, None, {"Accept": accept})
+        if response.status >= 300:
+            read = self._read(response)
+            self._refuse_stranger(response.status, read)
+            raise RefusedError(response.status, read if isinstance(read, dict) else {})
+        if self._connection is not None and self._connection.sock is not None:
+            # Nothing may change for hours.
+            self._connection.sock.settimeout(None)
+        try:
+            while line := response.readline():
+                yield json.loads(line)
+            self._connection = None
+        except (OSError, HTTPException, ValueError) as error:
+            fail(Exit.FAILURE, f"{self.url} broke off: {_why(error)}; run the command again")
+
+    def refuse(self, error: RefusedError, *, unasked: Exit | None = None) -> NoReturn:
+        code = unasked if unasked is not None and error.code == 422 else CODES.get(error.code, Exit.FAILURE)
+        fail(code, str(error))
+
+    def _sent(
+        self, method: str, path: str, query: Query | None, body: bytes | None, headers: dict[str, str]
+    ) -> HTTPResponse:
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        target = f"{path}?{urlencode(given)}" if given else path
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        try:
+            if self._connection is None:
+                self._connection = self._connected()
+            self._connection.request(method, target, body, headers)
+            return self._connection.getresponse()
+        except TimeoutError:
+            fail(
+                Exit.TIMED_OUT,
+                f"{self.url} has not answered in {ANSWER_SECONDS} s; look whether it was done",
+            )
+        except ssl.SSLError as error:
+            why = getattr(error, "verify_message", "") or error.reason or str(error)
+            fail(
+                Exit.FAILURE,
+                f"{self.url} is not trusted, or does not trust us: {why}; give who vouches for it with --ca-file, "
+                "and a certificate of its own authority with --client-cert",
+            )
+        except (OSError, HTTPException) as error:
+            fail(
+                Exit.FAILURE,
+                f"{self.url} cannot be reached: {_why(error)}; does it run (volsched up, volsched serve api), is "
+                "the port right, and is it https that it speaks?",
+            )
+
+    def _connected(self) -> HTTPConnection:
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        if parts.scheme == "http":
+            made = HTTPConnection(parts.hostname, parts.port, timeout=CONNECT_SECONDS)
+        else:
+            made = HTTPSConnection(parts.hostname, parts.port, timeout=CONNECT_SECONDS, context=self._trusting())
+        try:
+            made.connect()
+        except TimeoutError:
+            fail(
+                Exit.TIMED_OUT, f"{self.url} has not answered in {CONNECT_SECONDS} s; check the host and the port"
+            )
+        made.sock.settimeout(ANSWER_SECONDS)
+        return made
+
+    def _trusting(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file, cadata=self.ca_data)
+        except (OSError, ssl.SSLError):
+            fail(
+                Exit.USAGE, f"{self.ca_file or 'the kubeconfig'} holds no certificate in PEM; give --ca-file FILE"
+            )
+        if self.certificate is not None:
+            try:
+                context.load_cert_chain(self.certificate, self.key)
+            except (OSError, ssl.SSLError):
+                fail(
+                    Exit.USAGE,
+                    f"{self.certificate} and {self.key} are no certificate and its key in PEM; make them with: "
+                    "volsched certs client",
+                )
+        return context
+
+    def _read(self, response: HTTPResponse) -> Any:
+        try:
+            content = response.read()
+            return json.loads(content) if content else None
+        except TimeoutError:
+            fail(
+                Exit.TIMED_OUT,
+                f"{self.url} has not answered in {ANSWER_SECONDS} s; look whether it was done",
+            )
+        except (OSError, HTTPException) as error:
+            fail(Exit.FAILURE, f"{self.url} broke off: {_why(error)}; whether it was done, ask it again")
+        except ValueError:
+            fail(
+                Exit.FAILURE, f"{self.url} answers {response.status}, and not as volsched does; check the address"
+            )
+
+    def _refuse_stranger(self, code: int, status: Any) -> None:
+        message = status.get("message", "") if isinstance(status, dict) else ""
+        if code == 401:
+            fail(
+                Exit.FAILURE,
+                f"{self.url} does not know who is asking ({message or 'Unauthorized'}); give a valid token with "
+                "--token-file, or --client-cert and --client-key; volsched token create NAME makes one",
+            )
+        if code == 403:
+            fail(
+                Exit.FAILURE,
+                f"{message or 'forbidden'}; ask for a role that may: volsched token create NAME --role ROLE",
+            )
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return "there is no such host"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

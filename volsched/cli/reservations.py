@@ -1,0 +1,188 @@
+"""`volsched reservations`: hold volumes and room for a pod, then confirm, renew or give up."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+
+from volsched.cli.answers import AnswerForm, FormOption, print_answer, print_item
+from volsched.cli.console import Exit, fail, stdout
+from volsched.cli.naming import NamespaceOption, key_of, kind_of
+from volsched.cli.people import Reason, actor, checked_reason
+from volsched.cli.remote import holding
+from volsched.cli.remote.choice import chosen_server
+from volsched.cli.stores import Db, opened
+from volsched.core.binding.holding import GatedError
+from volsched.core.binding.phases import Phase
+from volsched.core.fold import BindingState
+from volsched.engine.clock import rfc3339, system_clock
+from volsched.engine.scheduling.reserving import (
+    DEFAULT_SECONDS,
+    ENDED,
+    MOST_SECONDS,
+    Asked,
+    NotToBeReservedError,
+    Refused,
+    Reserver,
+    UnknownPodError,
+    UnknownReservationError,
+    reservation,
+)
+from volsched.insight.answers import Answer, Item
+from volsched.store.commands import Command, Done
+from volsched.store.database import Database
+from volsched.store.decided import bindings_page
+from volsched.store.transaction import execute
+
+EXAMPLES = """**Examples**
+
+`volsched reservations create shop/db-0 --for 300` holds what the pod needs for five minutes, and says where
+
+`volsched reservations confirm ID` lets it be bound; `renew ID` holds it longer; `cancel ID` lets go of it
+"""
+COLUMNS = ("reservation", "pod", "node", "state", "expiresAt", "legs")
+MOST_SHOWN = 1_000
+
+app = typer.Typer(help="Hold volumes and room for a pod: reserve, confirm, renew, cancel.", no_args_is_help=True)
+Id = Annotated[str, typer.Argument(metavar="ID", help="As `volsched reservations create` or `list` shows it.")]
+For = Annotated[
+    int, typer.Option("--for", metavar="SECONDS", min=1, max=MOST_SECONDS, help="How long it is held.")
+]
+
+
+@app.callback(epilog=EXAMPLES)
+def _group() -> None:
+    """Hold volumes and room for a pod: reserve, confirm, renew, cancel."""
+
+
+@app.command("list", epilog=EXAMPLES)
+def list_held(namespace: NamespaceOption = None, output: FormOption = AnswerForm.table, db: Db = None) -> None:
+    """Reservations that are held now, the oldest first."""
+    server = chosen_server(db)
+    if server is not None:
+        items = holding.held(server, namespace, most=MOST_SHOWN)
+    else:
+        with opened(db) as database, database.read() as connection:
+            found = bindings_page(connection, namespace=namespace, limit=MOST_SHOWN, state=Phase.RESERVED)
+        items = [_item(*it) for it in found]
+    print_answer(Answer(items=items), COLUMNS, output, nothing="nothing is reserved")
+
+
+@app.command("create", epilog=EXAMPLES, no_args_is_help=True)
+def create(
+    pod: Annotated[str, typer.Argument(metavar="POD", help="The pod, as NAME or NAMESPACE/NAME.")],
+    node: Annotated[str | None, typer.Option("--node", help="Only this node; else the best.")] = None,
+    seconds: For = DEFAULT_SECONDS,
+    key: Annotated[
+        str | None, typer.Option("--key", help="Asked again with it, the first answer is given.")
+    ] = None,
+    namespace: NamespaceOption = None,
+    output: FormOption = AnswerForm.table,
+    db: Db = None,
+) -> None:
+    """Hold a node, volumes and room for a pod. Nothing is written to them until it is confirmed.
+
+    Exit 4 if no node would do, 3 if there is no such pod or node, 7 if the pod has a node or a binding already.
+    """
+    asked = Asked(pod=key_of(kind_of("pod"), pod, namespace), seconds=seconds, node=node, key=key)
+    server = chosen_server(db)
+    if server is not None:
+        print_item(holding.reserve(server, asked.pod, node=node, seconds=seconds, key=key), output)
+        return
+    with _reserving(db) as (database, reserver):
+        made = reserver.reserve(asked, actor=actor("reservations-create"), now=system_clock())
+        if isinstance(made, Refused):
+            fail(Exit.UNSATISFIABLE, made.message, f"see why: volsched audit why {made.attempt}")
+        print_item(_shown(database, made), output)
+
+
+@app.command("confirm", epilog=EXAMPLES, no_args_is_help=True)
+def confirm(name: Id, output: FormOption = AnswerForm.table, db: Db = None) -> None:
+    """Let a reservation be bound. Exit 7 if it has ended, with why."""
+    server = chosen_server(db)
+    if server is not None:
+        print_item(holding.confirm(server, name), output)
+        return
+    with _reserving(db) as (database, reserver):
+        reserver.confirm(name, actor=actor("reservations-confirm"), now=system_clock())
+        print_item(_still_there(database, name), output)
+
+
+@app.command("renew", epilog=EXAMPLES, no_args_is_help=True)
+def renew(name: Id, seconds: For = DEFAULT_SECONDS, output: FormOption = AnswerForm.table, db: Db = None) -> None:
+    """Let a lease end so many seconds from now. Exit 7 if it has ended already."""
+    server = chosen_server(db)
+    if server is not None:
+        print_item(holding.renew(server, name, seconds=seconds), output)
+        return
+    with _reserving(db) as (database, reserver):
+        reserver.renew(name, seconds=seconds, actor=actor("reservations-renew"), now=system_clock())
+        held = _still_there(database, name)
+    if held["state"] != Phase.RESERVED:
+        fail(Exit.CONFLICT, f"reservation {name} is confirmed already, and has no lease any more")
+    print_item(held, output)
+
+
+@app.command("cancel", epilog=EXAMPLES, no_args_is_help=True)
+def cancel(name: Id, reason: Reason = None, db: Db = None) -> None:
+    """Let go of what is held. Exit 7 if it is confirmed already."""
+    said, who, server = checked_reason(reason), actor("reservations-cancel"), chosen_server(db)
+    if server is not None:
+        ended = holding.cancel(server, name, reason=said)
+        stdout.print(f"reservation {name} has ended: {ended}", markup=False)
+        return
+    with _reserving(db) as (database, reserver):
+        why = f"cancelled by {who}" + (f": {said}" if said else "")
+        reserver.cancel(name, reason=why, actor=who)
+        state = _state(database, name)
+    if state.state not in ENDED:
+        fail(Exit.CONFLICT, f"reservation {name} is confirmed already ({state.state}), and not cancelled any more")
+    stdout.print(f"reservation {name} has ended: {state.reason}", markup=False)
+
+
+@contextmanager
+def _reserving(db: str | None) -> Iterator[tuple[Database, Reserver]]:
+    with opened(db) as database:
+
+        def append(command: Command) -> Done:
+            (outcome,) = execute(database, [command], now=system_clock())
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        try:
+            yield database, Reserver(database, append, lambda: uuid4().hex[:12])
+        except (UnknownPodError, UnknownReservationError) as error:
+            fail(Exit.NOT_FOUND, str(error))
+        except (NotToBeReservedError, GatedError) as error:
+            fail(Exit.CONFLICT, str(error))
+
+
+def _state(database: Database, name: str) -> BindingState:
+    with database.read() as connection:
+        return reservation(connection, name)
+
+
+def _shown(database: Database, name: str) -> Item:
+    return _item(name, _state(database, name))
+
+
+def _still_there(database: Database, name: str) -> Item:
+    state = _state(database, name)
+    if state.state in ENDED:
+        fail(Exit.CONFLICT, f"reservation {name} has ended: {state.reason}")
+    return _item(name, state)
+
+
+def _item(id_: str, state: BindingState) -> dict[str, Any]:
+    deadline = state.plan.get("deadline") if state.state == Phase.RESERVED else None
+    return {
+        "reservation": id_,
+        "pod": state.plan["pod"],
+        "node": state.plan["node"],
+        "state": state.state,
+        "expiresAt": None if deadline is None else rfc3339(deadline),
+        "legs": [{"claim": it.claim, "volume": it.volume, "state": it.state} for it in state.legs],
+    }

@@ -1,0 +1,102 @@
+"""The objects of simulated clusters: small enough to be read in a schedule, rich enough to be contended for."""
+
+from typing import Any
+
+from volsched.drills.schedule import Choice
+from volsched.engine.provisioners.simulated import SIMULATED
+from volsched.engine.scheduling.planning import TIMEOUT_SECONDS
+from volsched.model.meta import HOSTNAME, ZONE
+
+Manifest = dict[str, Any]
+OUTSIDE = "disks.example.com"
+"""A provisioner in a process of its own."""
+NAMESPACE = "default"
+PROVISIONERS = {"local": "kubernetes.io/no-provisioner", "inside": SIMULATED, "outside": OUTSIDE}
+"""Class → who makes its volumes."""
+
+
+def made(choice: Choice) -> list[tuple[str, Manifest]]:
+    """`create NOUN name=… …` as kinds and manifests; a field that is not given has a plain value."""
+    given = choice.options
+    name = given.get("name", choice.who)
+    match choice.who:
+        case "class":
+            return [("StorageClass", _class(name, given.get("seconds"), given.get("room")))]
+        case "node":
+            # With its drivers: to a provisioner a node without them is none, and it would refuse it for ever.
+            return [("Node", _node(name, given.get("zone", "z1"))), ("CSINode", _csi_node(name))]
+        case "volume":
+            return [("PersistentVolume", local_volume(name, given.get("size", "5"), given.get("node", "n1")))]
+        case "claim":
+            return [("PersistentVolumeClaim", claim(name, given.get("size", "1"), given.get("class", "local")))]
+        case "pod":
+            return [("Pod", pod(name, given.get("claims", ""), given.get("seconds", "30")))]
+    return []
+
+
+def _node(name: str, zone: str) -> Manifest:
+    labels = {HOSTNAME: name, ZONE: zone}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+
+
+def _csi_node(name: str) -> Manifest:
+    spec = {"drivers": [{"name": OUTSIDE, "nodeID": name, "topologyKeys": [ZONE]}]}
+    return {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}, "spec": spec}
+
+
+def _class(name: str, seconds: str | None, room: str | None) -> Manifest:
+    parameters = {} if seconds is None else {"latencySeconds": seconds}
+    parameters |= {} if room is None else {"capacityPerDomain": f"{room}Gi"}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": PROVISIONERS.get(name, OUTSIDE),
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "parameters": parameters,
+    }
+
+
+def local_volume(name: str, size: str, node: str, class_name: str = "local") -> Manifest:
+    term = {"key": HOSTNAME, "operator": "In", "values": [node]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": f"{size}Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": f"/disks/{name}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+        },
+    }
+
+
+def claim(name: str, size: str, class_name: str) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "resources": {"requests": {"storage": f"{size}Gi"}},
+        },
+    }
+
+
+def pod(name: str, claims: str, seconds: str) -> Manifest:
+    """`claims` are names with commas between them; `seconds` is how long it waits for its volumes."""
+    mounts = [
+        {"name": f"v{place}", "persistentVolumeClaim": {"claimName": it}}
+        for place, it in enumerate(filter(None, claims.split(",")))
+    ]
+    notes = {TIMEOUT_SECONDS: seconds}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": notes},
+        "spec": {"containers": [{"name": "main", "image": "app"}], "volumes": mounts},
+    }

@@ -1,0 +1,111 @@
+"""What must hold once a run has come to rest: all that can be asked of a store, and of those around it."""
+
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, select
+
+from volsched.cluster.foreign import ForeignApi
+from volsched.core.binding.phases import SETTLED
+from volsched.core.binding.saga import ANNOTATE, PREBIND
+from volsched.core.binding.seen import binding_stream
+from volsched.core.cycle import attempt
+from volsched.core.fold import BindingState, State
+from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
+from volsched.core.snapshot import Snapshot
+from volsched.engine.clock import SECOND, rfc3339
+from volsched.engine.mirror import KINDS_MIRRORED, without_null_fields
+from volsched.engine.scheduling.picture import Picture
+from volsched.engine.scheduling.scheduler import wants_node
+from volsched.engine.world import World
+from volsched.events.streams import NOUN_OF_KIND
+from volsched.index import Index
+from volsched.insight.invariants import Violation
+from volsched.model.workloads import Pod
+from volsched.store import tables
+from volsched.store.database import Database
+from volsched.store.effects import EffectState
+from volsched.store.rows import VIEWS, object_state
+from volsched.store.verify import verify
+
+_effects = tables.effects
+_WRITES_TO_COME = select(_effects.c.binding, _effects.c.lane).where(
+    _effects.c.kind.in_((PREBIND, ANNOTATE)), _effects.c.state != EffectState.PARKED
+)
+
+
+def overtaken(connection: Connection, states: dict[str, State]) -> Iterator[Violation]:
+    """3: a leg has not ended before the outcome of its write is known. This holds at any moment."""
+    for row in connection.execute(_WRITES_TO_COME):
+        binding = states.get(binding_stream(row.binding))
+        leg = int(row.lane.rpartition("/")[2])
+        if isinstance(binding, BindingState) and binding.legs[leg].state in SETTLED:
+            yield Violation(3, f"leg {leg} of binding {row.binding} has ended and its write is still to come")
+
+
+def integrity(database: Database) -> Iterator[Violation]:
+    """5 and 6: chain, density, and views that are what the log says."""
+    for finding in verify(database).findings:
+        yield Violation(5, str(finding))
+
+
+def same_picture(fresh: Picture, live: Picture) -> Iterator[Violation]:
+    """5: the picture that grew with the log is the one that is made from it anew."""
+    for field in Snapshot.__dataclass_fields__:
+        if field not in _NOT_COMPARED and getattr(fresh.index.snapshot, field) != getattr(
+            live.index.snapshot, field
+        ):
+            yield Violation(
+                5, f"{field} of a scheduler that lived through it are not those of one that starts now"
+            )
+
+
+_NOT_COMPARED = ("assumed_volumes", "assumed_claims", "reserved")
+"""Overlays compare as identities, and a reservation is let go of in its own time."""
+
+
+def no_pod_is_lost(picture: Picture, now: int) -> Iterator[Violation]:
+    """3 and 9: whoever waits has no node, and the index says of it what walking all nodes says."""
+    # What ended bindings hold of a capacity is let go of in its time, and whoever waits for it is woken then.
+    picture.recall(now)
+    index, states = picture.index, picture.world.states
+    for pod in sorted(index.snapshot.pods.values(), key=lambda it: it.key):
+        if not wants_node(pod):
+            continue
+        yield from _judged(
+            pod, index, nodes_to_avoid(pod.key, states, since=rfc3339(now - AVOID_SECONDS * SECOND))
+        )
+
+
+def _judged(pod: Pod, index: Index, avoid: frozenset[str]) -> Iterator[Violation]:
+    found = index.decide(pod, avoid=avoid)
+    walked = attempt(index.snapshot, pod, profile=index.profile, avoid=avoid)
+    chosen, choice = (None if it.chosen is None else it.chosen.node for it in (found, walked))
+    if chosen != choice:
+        yield Violation(9, f"pod/{pod.key} goes to {chosen} by the index and to {choice} by walking all nodes")
+    if chosen is not None:
+        yield Violation(3, f"pod/{pod.key} could run on {chosen}, and nobody tries any more")
+
+
+def fresh_picture(database: Database) -> Picture:
+    world = World(database)
+    picture = Picture(world)
+    picture.update(world.catch_up())
+    return picture
+
+
+def mirrored(database: Database, api: ForeignApi) -> Iterator[Violation]:
+    """5: our views of a foreign cluster are what it has."""
+    with database.read() as connection:
+        for kind in KINDS_MIRRORED:
+            rows = connection.execute(select(VIEWS[NOUN_OF_KIND[kind]][0])).mappings()
+            views = {row["key"]: dict(object_state(dict(row)).manifest or {}) for row in rows}
+            there = {_key(it): without_null_fields(it) for it in api.list(kind).objects}
+            for key in sorted(views.keys() | there.keys()):
+                if views.get(key) != there.get(key):
+                    yield Violation(5, f"our view of {kind} {key} is not what the cluster has")
+
+
+def _key(manifest: object) -> str:
+    assert isinstance(manifest, dict)
+    found = manifest["metadata"]
+    return f"{found['namespace']}/{found['name']}" if "namespace" in found else str(found["name"])

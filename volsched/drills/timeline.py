@@ -1,0 +1,117 @@
+"""What the bindings did around a fault, as times on the clock of whoever watched.
+
+Writers' clocks may be wrong, which is what a drill may be about: an event's time is when the watcher first saw a
+log that was so long.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json
+from sqlalchemy import select
+
+from volsched.core.binding.phases import Phase
+from volsched.store import tables
+from volsched.store.database import Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A binding. Milliseconds since the load began."""
+
+    binding: str
+    pod: str
+    legs: int
+    created: float
+    """The pod."""
+    planned: float
+    ended: float | None
+    state: str
+    reason: str = ""
+    in_flight: bool = False
+    """At a fault."""
+
+    @property
+    def committed(self) -> bool:
+        return self.state == Phase.COMMITTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something that was done to the system."""
+
+    at: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    bars: Sequence[Bar] = ()
+    marks: Sequence[Mark] = ()
+    settled: float = 0
+    """When everything had come to rest."""
+
+
+TIMELINE = TypeAdapter(Timeline)
+
+
+@dataclass(slots=True)
+class Positions:
+    """When the log was how long."""
+
+    times: list[float] = field(default_factory=list)
+    heads: list[int] = field(default_factory=list)
+
+    def seen(self, at: float, head: int) -> None:
+        if not self.heads or head > self.heads[-1]:
+            self.times.append(at)
+            self.heads.append(head)
+
+    def time_of(self, position: int) -> float:
+        """What was never seen happened before the first look, or after the last."""
+        number = bisect_left(self.heads, position)
+        return self.times[min(number, len(self.times) - 1)] if self.times else 0.0
+
+
+def read_bars(database: Database, positions: Positions, faults: Sequence[int]) -> list[Bar]:
+    """Every binding there was, in order; `faults` are positions at which something was broken."""
+    events, made = tables.events, dict[str, dict[str, Any]]()
+    created: dict[str, int] = {}
+    wanted = ("BindingPlanned", "BindingMoved", "PodCreated")
+    asked = select(events.c.position, events.c.stream, events.c.type, events.c.data).where(
+        events.c.type.in_(wanted)
+    )
+    with database.read() as connection:
+        for row in connection.execute(asked.order_by(events.c.position)):
+            name = row.stream.partition("/")[2]
+            if row.type == "PodCreated":
+                created[name] = row.position
+                continue
+            data = from_json(row.data)
+            if row.type == "BindingPlanned":
+                made[name] = {"pod": data["pod"], "legs": len(data["legs"]), "from": row.position, "to": None}
+            else:
+                made[name].update(state=data["state"], reason=data.get("reason") or made[name].get("reason", ""))
+                if not data["open"]:
+                    made[name]["to"] = row.position
+    return [_bar(name, it, created, positions, faults) for name, it in made.items()]
+
+
+def _bar(
+    name: str, it: Mapping[str, Any], created: Mapping[str, int], positions: Positions, faults: Sequence[int]
+) -> Bar:
+    first, last = it["from"], it["to"]
+    return Bar(
+        binding=name,
+        pod=it["pod"],
+        legs=it["legs"],
+        created=positions.time_of(created.get(it["pod"], first)),
+        planned=positions.time_of(first),
+        ended=None if last is None else positions.time_of(last),
+        state=it.get("state", Phase.PREBINDING),
+        reason=it["reason"] if it.get("reason") else "",
+        in_flight=any(first <= position and (last is None or last > position) for position in faults),
+    )

@@ -1,0 +1,87 @@
+"""Looking at a simulated run: after every choice what holds at any moment, and in the end everything."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from sqlalchemy import bindparam, func, select
+
+from volsched.drills import resting
+from volsched.drills.places import Place
+from volsched.drills.truth import Truth
+from volsched.engine.system import System
+from volsched.insight.invariants import Lookout, Violation
+from volsched.store import tables
+from volsched.store.database import Database
+from volsched.store.in_flight import next_deadline
+
+_stream = tables.events.c.stream
+_DEEDS = select(func.count()).where(
+    tables.events.c.position > bindparam("since"), ~_stream.like("attempt/%"), ~_stream.like("notice/%")
+)
+LATE_ABROAD = frozenset({1, 2, 4})
+"""Invariants of which our views of a foreign cluster may be wrong until they have caught up; `truth` asks them."""
+
+
+@dataclass(slots=True)
+class Watching:
+    database: Database
+    place: Place
+    lookout: Lookout = field(default_factory=Lookout)
+    _truth: Truth | None = None
+    _seen: tuple[int, int] = (-1, -1)
+    """How many commits there were at the last look, and how far a foreign cluster was."""
+
+    def __post_init__(self) -> None:
+        if self.place.api is not None:
+            self._truth = Truth(self.place.api)
+
+    def position(self, commits: int) -> int:
+        """Where the log ends."""
+        if commits == self._seen[0]:
+            return self.lookout.position
+        with self.database.engine.connect() as connection:
+            found: int = connection.exec_driver_sql("SELECT position FROM log_head").scalar_one()
+        return found
+
+    def look(self, commits: int) -> list[Violation]:
+        """What holds at any moment, if anything was written since the last look."""
+        seen = commits, self.place.version
+        if seen == self._seen:
+            return []
+        self._seen = seen
+        with self.database.read() as connection:
+            found = self.lookout.look(connection, at_rest=False)
+            found += resting.overtaken(connection, self.lookout.states)
+        if self._truth is not None:
+            found = [it for it in found if it.invariant not in LATE_ABROAD]
+            found += self._truth.look(self.lookout.states, self.place.theirs)
+        return found
+
+    def has_moved(self, since: int) -> bool:
+        """By what is written; that a pod was tried again in vain is no sign of anything."""
+        with self.database.read() as connection:
+            return bool(connection.execute(_DEEDS, {"since": since}).scalar_one())
+
+    def deadline(self) -> int | None:
+        """Of the binding that is the first to run out of time."""
+        with self.database.read() as connection:
+            return next_deadline(connection)
+
+    def look_at_rest(self, system: System | None, now: int) -> list[Violation]:
+        with self.database.read() as connection:
+            found = self.lookout.look(connection, at_rest=True)
+        found += resting.integrity(self.database)
+        fresh = resting.fresh_picture(self.database)
+        if system is not None:
+            found += resting.same_picture(fresh, system.picture)
+        found += resting.no_pod_is_lost(fresh, now)
+        if self.place.api is not None:
+            found += resting.mirrored(self.database, self.place.api)
+        return found
+
+    def ends(self) -> Counter[str]:
+        """How bindings have ended."""
+        bindings = tables.bindings
+        with self.database.read() as connection:
+            asked = select(bindings.c.state, func.count()).group_by(bindings.c.state)
+            return Counter({f"bindings {state}": number for state, number in connection.execute(asked)})

@@ -1,0 +1,134 @@
+"""What is explained and simulated on, in memory: a store as it is now, manifests, or manifests laid over a store.
+
+Whoever asks gets the same answer: the command line prints it, the API sends it.
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from volsched.core.profile import Profile
+from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
+from volsched.core.snapshot import FIELD_OF
+from volsched.engine.clock import SECOND, rfc3339
+from volsched.engine.scheduling.picture import Picture
+from volsched.engine.world import World
+from volsched.events.kind_names import kind_called
+from volsched.events.streams import KIND_OF_NOUN
+from volsched.index import Index
+from volsched.insight.answers import UnknownError
+from volsched.insight.explain import explain_pod
+from volsched.insight.explain_past import past_of
+from volsched.insight.hypothetical import index_of, lay_over
+from volsched.insight.simulate import NoSuchZoneError, NotThereError, Scenario, simulate
+from volsched.insight.simulate_told import told
+from volsched.model.kinds import Object
+from volsched.model.meta import LEGACY_ZONE, ZONE
+from volsched.model.workloads import Pod
+from volsched.store.database import Database
+
+NEAR_NAMES = 5
+
+
+class QuestionError(ValueError):
+    """It cannot be asked like that; the message says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Objects as they are, in memory: whatever is tried on them, the store is not touched."""
+
+    index: Index
+    database: Database | None = None
+    picture: Picture | None = None
+
+    @property
+    def named(self) -> str:
+        return "the manifests" if self.database is None else "the store"
+
+
+def sight_of(database: Database | None, objects: Iterable[Object], *, profile: Profile) -> Sight:
+    """Without a store, the objects alone; else they are laid over what is there."""
+    if database is None:
+        return Sight(index_of(objects, profile=profile))
+    world = World(database)
+    picture = Picture(world, index=Index(profile=profile))
+    picture.update(world.catch_up())
+    lay_over(picture.index, objects)
+    return Sight(picture.index, database, picture)
+
+
+def explained(seen: Sight, key: str, *, node: str | None, now: int) -> dict[str, Any]:
+    """What was decided about a pod, what would be decided now, and what would help; UnknownError without it."""
+    wanted = _pod(seen, key)
+    states = {} if seen.picture is None else seen.picture.world.states
+    told = explain_pod(
+        seen.index,
+        wanted,
+        only=_node(seen, node),
+        avoid=nodes_to_avoid(wanted.key, states, since=rfc3339(now - AVOID_SECONDS * SECOND)),
+        binding=None if seen.picture is None else seen.picture.planned.get(wanted.key),
+    )
+    return {"past": _past(seen, wanted)} | told
+
+
+def simulated(seen: Sight, scenario: Scenario) -> dict[str, Any]:
+    """What would become of the pods; UnknownError where the scenario names what is not there."""
+    if scenario == Scenario():
+        raise QuestionError("nothing to try; name something to drain, to lose, to add or to delete")
+    try:
+        return told(simulate(seen.index, scenario))
+    except NotThereError as error:
+        known = list(getattr(seen.index.snapshot, FIELD_OF[error.kind]))
+        near = difflib.get_close_matches(error.name, known, NEAR_NAMES, 0.5) or sorted(known)[:NEAR_NAMES]
+        what = error.kind.__name__.lower()
+        there = ", ".join(near) or "none"
+        raise UnknownError(f'{what} "{error.name}" is not in {seen.named}; there are: {there}') from None
+    except NoSuchZoneError as error:
+        nodes = seen.index.snapshot.nodes.values()
+        zones = {it.labels.get(ZONE) or it.labels.get(LEGACY_ZONE) for it in nodes} - {None}
+        known_zones = ", ".join(sorted(map(str, zones))) or f"none; nodes say so with the label {ZONE}"
+        raise UnknownError(f'no node is in zone "{error}"; zones there: {known_zones}') from None
+
+
+def named_object(text: str) -> tuple[type[Object], str]:
+    """`pv/disk-3`, `pvc/shop/data`; raises UnknownKindError and QuestionError."""
+    kind, slash, key = text.partition("/")
+    named = kind_called(kind)
+    if not slash or not key or named.noun not in KIND_OF_NOUN:
+        raise QuestionError(f'"{text[:80]}" is no object; write KIND/NAME, such as pv/disk-3 or pvc/shop/data')
+    value = KIND_OF_NOUN[named.noun].value
+    if value not in FIELD_OF:
+        raise QuestionError(
+            f"a {named.singular} decides nothing here; delete what it stands for, such as its pods"
+        )
+    return value, f"default/{key}" if named.namespaced and "/" not in key else key
+
+
+def _pod(seen: Sight, key: str) -> Pod:
+    snapshot = seen.index.snapshot
+    wanted = snapshot.pods.get(key)
+    if wanted is None:
+        near = difflib.get_close_matches(key, snapshot.pods, NEAR_NAMES, 0.5) or sorted(snapshot.pods)[:NEAR_NAMES]
+        known = ", ".join(near) or "none"
+        raise UnknownError(f'pod "{key}" is not in {seen.named}; pods there: {known}')
+    if not snapshot.nodes:
+        over = "" if seen.database is not None else ", or name the store to lay them over: --db"
+        raise QuestionError(f"there is no Node in {seen.named}; add those of: kubectl get nodes -o yaml{over}")
+    return wanted
+
+
+def _node(seen: Sight, node: str | None) -> str | None:
+    if node is not None and node not in seen.index.snapshot.nodes:
+        near = difflib.get_close_matches(node, seen.index.snapshot.nodes, NEAR_NAMES, 0.5)
+        meant = f"; did you mean {', '.join(near)}?" if near else ""
+        raise UnknownError(f'node "{node}" is not in {seen.named}{meant}')
+    return node
+
+
+def _past(seen: Sight, wanted: Pod) -> dict[str, Any] | None:
+    if seen.database is None or not wanted.meta.uid:
+        return None
+    with seen.database.read() as connection:
+        return past_of(connection, wanted)

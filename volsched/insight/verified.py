@@ -1,0 +1,19 @@
+"""The outcome of a verification as data: what `verify -o json` prints, and what the API answers."""
+
+from typing import Any
+
+from volsched.store.verify import Report
+
+
+def verified(report: Report) -> dict[str, Any]:
+    return {
+        "ok": report.ok,
+        "after": report.after,
+        "position": report.head.position,
+        "hash": report.head.hash.hex(),
+        "streams": report.streams,
+        "archives": report.archives,
+        "redacted": report.redacted,
+        "findings": [it.as_json() for it in report.findings],
+        "more": report.more,
+    }

@@ -1,0 +1,40 @@
+"""What belongs to a node: the pods that are bound to it, and the claims that these use."""
+
+from collections.abc import Mapping
+
+from pydantic_core import from_json
+from sqlalchemy import select
+
+from volsched.core.claims import claim_uses
+from volsched.model.kinds import KINDS
+from volsched.model.workloads import Pod
+from volsched.server.access.asking import Asked
+from volsched.server.field_selectors import parse_field_selector
+from volsched.server.resources import resource_at
+from volsched.store import tables
+from volsched.store.database import Database
+
+_pods = tables.pods
+
+
+def selects_own(query: Mapping[str, str], node: str) -> bool:
+    """Does a list or watch of pods ask for those of the node alone?"""
+    pods = resource_at("", "v1", "pods")
+    assert pods is not None
+    terms = parse_field_selector(query.get("fieldSelector", ""), pods)
+    return any((it.field, it.equal, it.value) == ("spec.nodeName", True, node) for it in terms)
+
+
+def is_own(database: Database, asked: Asked, node: str) -> bool:
+    """Is the pod bound to the node, or the claim used by one that is? What is not there belongs to nobody."""
+    with database.read() as connection:
+        if asked.resource == "pods":
+            bound = select(_pods.c.node).where(_pods.c.key == f"{asked.namespace}/{asked.name}")
+            return connection.execute(bound).scalar() == node
+        if asked.resource != "persistentvolumeclaims":
+            return False
+        there = select(_pods.c.manifest).where(
+            _pods.c.node == node, _pods.c.key.startswith(f"{asked.namespace}/", autoescape=True)
+        )
+        pods = (KINDS["Pod"].read(from_json(text)) for text in connection.execute(there).scalars())
+        return any(use.name == asked.name for pod in pods if isinstance(pod, Pod) for use in claim_uses(pod))

@@ -1,0 +1,20 @@
+"""Reads of the history become part of it: who asked what, before they are answered."""
+
+from volsched.core.decision import Decision, States
+from volsched.events.envelope import NewEvent
+from volsched.events.streams import AUDIT_READS
+from volsched.store.commands import Command
+
+LONGEST_QUESTION = 500
+
+
+def asking(actor: str, question: str, client: str | None) -> Command:
+    """Written by the process's writer, with whatever else is waiting: a read costs a part of a commit."""
+    shown = "".join(char if char.isprintable() else "?" for char in question)
+    cut = shown if len(shown) <= LONGEST_QUESTION else f"{shown[: LONGEST_QUESTION - 1]}…"
+    data = {"question": cut} | ({} if client is None else {"client": client})
+
+    def decide(_: States) -> Decision:
+        return Decision(events=(NewEvent(stream=AUDIT_READS, type="AuditRead", data=data),))
+
+    return Command(actor=actor, streams=(AUDIT_READS,), decide=decide)

@@ -1,0 +1,103 @@
+"""`python -m volsched.stack.health SERVICE`: whether the process beside us does what it is for. 0: it does.
+
+Asked every few seconds in every container, so it imports next to nothing before it knows that it must.
+
+| service | is healthy where |
+|---|---|
+| api | `/readyz` says ok: it has read the log, and the store answers |
+| scheduler, controller | its loop has ended a step without an error in the last half minute: it touches a file |
+| worker | a wake-up for this worker alone, sent now through Redis, was carried out and the store asked |
+"""
+
+import os
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+OLDEST_BEAT_SECONDS = 30.0
+CANARY_SECONDS = 12.0
+RING_SECONDS = 1.0
+REQUEST_SECONDS = 5.0
+LOOK_SECONDS = 0.02
+GRAIN_SECONDS = 0.01
+"""By so much the time of a file may lie before that of a clock which was read earlier."""
+API_URL = "VOLSCHED_HEALTH_URL"
+DEFAULT_API_URL = "http://127.0.0.1:8700"
+
+
+def api() -> str | None:
+    """None where it is well, else what is wrong. To ourselves we need no proof of who we are."""
+    url = os.environ.get(API_URL, DEFAULT_API_URL)
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=REQUEST_SECONDS, context=trusting) as answer:
+            return None if answer.status == 200 else f"/readyz answers {answer.status}"
+    except urllib.error.HTTPError as error:
+        return f"/readyz answers {error.code}: {error.read(1000).decode(errors='replace')}"
+    except OSError as error:
+        return f"{url} does not answer: {error}"
+
+
+def loop() -> str | None:
+    beat = _beat()
+    if beat is None:
+        return "no step has ended yet"
+    age = time.time() - beat
+    return None if age <= OLDEST_BEAT_SECONDS else f"the last step that went well ended {age:.0f} s ago"
+
+
+def worker() -> str | None:
+    from volsched.engine.bell import RedisBell, own_canary
+    from volsched.engine.clock import system_clock
+    from volsched.settings import read_settings
+    from volsched.store.database import open_database
+
+    settings = read_settings()
+    bell = RedisBell(settings.redis_url or "", open_database(settings.database_url), system_clock)
+    asked = time.time()
+    rung = 0.0
+    with closing(bell):
+        while time.time() < asked + CANARY_SECONDS:
+            # Again and again: a worker that is only starting finds one that has expired meanwhile.
+            if time.time() >= rung + RING_SECONDS:
+                bell.ring(own_canary(settings.instance))
+                rung = time.time()
+            beat = _beat()
+            if beat is not None and beat >= asked - GRAIN_SECONDS:
+                return None
+            time.sleep(LOOK_SECONDS)
+    return f"a wake-up was not carried out within {CANARY_SECONDS:g} s"
+
+
+def _beat() -> float | None:
+    """When the process beside us last touched its file."""
+    with suppress(FileNotFoundError):
+        return Path(os.environ["VOLSCHED_HEARTBEAT_FILE"]).stat().st_mtime
+    return None
+
+
+CHECKS: dict[str, Callable[[], str | None]] = {
+    "api": api,
+    "scheduler": loop,
+    "controller": loop,
+    "worker": worker,
+}
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or arguments[0] not in CHECKS:
+        print(f"give one of: {', '.join(CHECKS)}")
+        return 2
+    wrong = CHECKS[arguments[0]]()
+    print(wrong or "healthy")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

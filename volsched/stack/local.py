@@ -1,0 +1,147 @@
+"""The stack of docker-compose.yml without Docker: the same commands, PostgreSQL and Redis from their wheels.
+
+`tests/stack/test_compose.py` compares the two; whoever changes a command changes it in both.
+"""
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+from volsched.settings import data_directory
+from volsched.stack.health import API_URL
+from volsched.stack.secret_files import make_store_secrets
+from volsched.stack.services import Definition, Health, Service, read_definition, write_definition
+from volsched.stack.states import Wanted, want
+from volsched.stack.wheels import (
+    DATABASE,
+    USER,
+    commands_directory,
+    make_cluster,
+    server_directories,
+    system_user,
+)
+
+API_PORT = 8700
+HOST = "127.0.0.1"
+UNSYNCED = ("fsync", "synchronous_commit", "full_page_writes")
+"""Switched off where nobody pulls the plug and everything is thrown away: in tests."""
+
+
+def default_directory() -> Path:
+    return data_directory() / "stack"
+
+
+def prepare(
+    directory: Path, *, api_port: int = API_PORT, scale: dict[str, int] | None = None, durable: bool = True
+) -> Definition:
+    """Make what a stack needs to start, where it is not there yet, and write down what is to run.
+
+    Data, passwords and ports of a stack that was here before stay as they are. Raises MissingError.
+    """
+    postgres, redis = server_directories()
+    directory.mkdir(parents=True, exist_ok=True, mode=0o711)
+    for name, mode in (("secrets", 0o700), ("redis", 0o700), ("run", 0o700), ("logs", 0o700)):
+        (directory / name).mkdir(exist_ok=True, mode=mode)
+    ports = _ports(directory)
+    make_store_secrets(
+        directory / "secrets",
+        postgres=f"{HOST}:{ports['postgres']}",
+        redis=f"{HOST}:{ports['redis']}",
+        redis_data=str(directory / "redis"),
+        bind=HOST,
+    )
+    make_cluster(postgres, directory / "postgres", (directory / "secrets" / "postgres_password").read_text())
+    definition = Definition(
+        services=services(directory, ports=ports, api_port=api_port, durable=durable),
+        path=(str(commands_directory()), str(postgres), str(redis)),
+        urls={
+            "api": f"http://{HOST}:{api_port}",
+            "postgres": f"postgresql://{USER}@{HOST}:{ports['postgres']}/{DATABASE}",
+            "redis": f"redis://{HOST}:{ports['redis']}/0",
+        },
+    )
+    write_definition(directory / "stack.json", definition)
+    want(directory, Wanted(scale or {}))
+    return definition
+
+
+def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: bool) -> tuple[Service, ...]:
+    secrets, data = directory / "secrets", directory / "postgres"
+    store = {"VOLSCHED_DATABASE_URL_FILE": str(secrets / "database_url")}
+    queue = {"VOLSCHED_REDIS_URL_FILE": str(secrets / "redis_url")}
+    beat = {"VOLSCHED_HEARTBEAT_FILE": str(directory / "run" / "{instance}.heartbeat")}
+    settings = () if durable else tuple(word for name in UNSYNCED for word in ("-c", f"{name}=off"))
+    ours = ("migrate", "redis")
+    return (
+        Service(
+            name="postgres",
+            command=(
+                "postgres", "-c", "max_connections=100", "-D", str(data), "-h", HOST, "-p", str(ports["postgres"]),
+                "-c", "unix_socket_directories=", *settings,
+            ),
+            health=Health(
+                command=("pg_isready", "-q", "-h", HOST, "-p", str(ports["postgres"]), "-U", USER, "-d", DATABASE)
+            ),
+            # Others' transactions are ended, and what they had committed is safe.
+            stop_signal="SIGINT",
+            grace=60,
+            user=system_user(),
+        ),
+        Service(
+            name="redis",
+            command=("redis-server", str(secrets / "redis.conf")),
+            health=Health(command=(
+                "sh", "-c", f'redis-cli --no-auth-warning -u "$(cat {secrets}/redis_url)" ping | grep -q PONG',
+            )),
+        ),
+        Service(
+            name="migrate", command=("volsched", "migrate"), environment=store, after=("postgres",), once=True
+        ),
+        Service(
+            name="api",
+            command=("volsched", "serve", "api", "--host", HOST, "--port", str(api_port)),
+            environment={**store, API_URL: f"http://{HOST}:{api_port}"},
+            after=("migrate",),
+            health=_health("api"),
+        ),
+        Service(
+            name="scheduler",
+            command=("volsched", "serve", "scheduler"),
+            environment={**store, **queue, **beat, "VOLSCHED_SCHEDULER_SHARE": "{number}/{count}"},
+            after=ours,
+            health=_health("scheduler"),
+        ),
+        Service(
+            name="controller",
+            command=("volsched", "serve", "controller"),
+            environment={**store, **queue, **beat},
+            after=ours,
+            health=_health("controller"),
+        ),
+        Service(
+            name="worker",
+            command=("celery", "-A", "workers.app", "worker", "--concurrency", "2", "--loglevel", "WARNING"),
+            environment={**store, **queue, **beat, "VOLSCHED_INSTANCE": f"{directory.name}-{{instance}}"},
+            after=ours,
+            health=replace(_health("worker"), interval=30),
+        ),
+    )  # fmt: skip
+
+
+def _health(service: str) -> Health:
+    return Health(command=("python", "-m", "volsched.stack.health", service))
+
+
+def _ports(directory: Path) -> dict[str, int]:
+    """Those of before, so that clients find it where it was; else any that are free."""
+    if (directory / "stack.json").exists():
+        urls = read_definition(directory / "stack.json").urls
+        return {name: int(urls[name].rpartition("/")[0].rpartition(":")[2]) for name in ("postgres", "redis")}
+    return {name: free_port() for name in ("postgres", "redis")}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind((HOST, 0))
+        port: int = found.getsockname()[1]
+        return port
