@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from volsched.drills.simulation import Simulation
 
 ROUNDS = 150
-QUIET = tuple(seconds * SECOND for seconds in (0, 4, 62))
-"""At rest is what does not move over these waits: beyond leases, back-offs, resyncs and damped requests."""
+QUIET = tuple(seconds * SECOND for seconds in (0, 4, 125))
+"""At rest is what does not move over these waits: beyond leases, back-offs, damped requests and held room."""
 DRAINING = 60
 SECOND_ONES = "-2"
 """Processes whose names end so were there to be in the way, and are gone now."""
