@@ -17,6 +17,7 @@ from volsched.drills.shrinking import shrunk
 from volsched.drills.simulation import Verdict, play
 from volsched.drills.slate import Slate
 from volsched.drills.telling import shape, told
+from volsched.store.collector import collector_resting
 
 CHUNK = 20
 """Seeds given to a core at once: enough that the giving costs nothing, few enough that progress is seen."""
@@ -136,7 +137,8 @@ _slate: Slate | None = None
 def _some(slate: Slate, first: int, last: int, temper: Temper | None, guards: Guards) -> Tally:
     tally, began = Tally(), time.process_time()
     for seed in range(first, last + 1):
-        verdict = play(slate, generate(seed, temper=temper), guards=guards)
+        with collector_resting():
+            verdict = play(slate, generate(seed, temper=temper), guards=guards)
         tally.runs += 1
         tally.counts += verdict.counts
         if verdict.violations:
