@@ -45,7 +45,7 @@ soak: $(READY)  ## pods come and go for MINUTES=60, half of it embedded, half on
 
 drills: $(READY)  ## the long drills: SIM=1..10000 simulated runs, SEEDS=1..250 of stepped crashes
 	$(BIN)/volsched drill run sim --seeds $(or $(SIM),1..10000) --keep drill-failures
-	VOLSCHED_DRILL_SEEDS=$(or $(SEEDS),1..250) $(BIN)/python -m pytest -n auto tests/drills
+	VOLSCHED_DRILL_SEEDS=$(or $(SEEDS),1..250) $(BIN)/python -m pytest -n auto tests/drills tests/stack/test_outages.py
 
 rolling: $(READY)  ## every service of a stack restarted under load: what was lost, what was doubled
 	$(BIN)/python -m tests.stack.rolling

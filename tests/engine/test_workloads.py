@@ -246,7 +246,7 @@ def test_a_set_that_was_scaled_since_it_was_read_gets_nothing(stepped: Stepped) 
     stepped.create(stateful_set())
     stepped.system.catch_up(stepped.now)
     change(stepped, "StatefulSet", "default/db", replicas=0)
-    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 1, 0, 0, 0]
+    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 1, 0, 0, 0, 0]
     assert names(stepped, "Pod") == []
     assert names(stepped, "PersistentVolumeClaim") == []
 
@@ -335,7 +335,7 @@ def test_a_pod_that_is_gone_since_it_was_read_gets_no_claim(stepped: Stepped) ->
     stepped.create(ephemeral_pod("web", "a"))
     stepped.system.catch_up(stepped.now)
     stepped.cluster.delete("Pod", "default/web")
-    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 0, 1, 0, 0]
+    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 0, 1, 0, 0, 0]
     assert names(stepped, "PersistentVolumeClaim") == []
 
 
