@@ -43,9 +43,10 @@ soak: $(READY)  ## pods come and go for MINUTES=60, half of it embedded, half on
 	$(BIN)/python -m tests.soak --on sqlite --minutes $$(( $(or $(MINUTES),60) / 2 ))
 	$(BIN)/python -m tests.soak --on stack --minutes $$(( $(or $(MINUTES),60) / 2 ))
 
-drills: $(READY)  ## the long drills: SIM=1..10000 simulated runs, SEEDS=1..250 of stepped crashes
+drills: $(READY)  ## the long drills: SIM=1..10000 simulated runs, SEEDS=1..250 of stepped crashes, KILLS=5 minutes of kill -9
 	$(BIN)/volsched drill run sim --seeds $(or $(SIM),1..10000) --keep drill-failures
-	VOLSCHED_DRILL_SEEDS=$(or $(SEEDS),1..250) $(BIN)/python -m pytest -n auto tests/drills tests/stack/test_outages.py
+	VOLSCHED_DRILL_SEEDS=$(or $(SEEDS),1..250) $(BIN)/python -m pytest -n auto tests/drills
+	$(BIN)/python -m tests.stack.random_kills --minutes $(or $(KILLS),5)
 
 rolling: $(READY)  ## every service of a stack restarted under load: what was lost, what was doubled
 	$(BIN)/python -m tests.stack.rolling

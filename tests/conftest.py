@@ -3,6 +3,7 @@
 `VOLSCHED_TEST_POSTGRES_URL` uses a server that runs already; the suite makes and drops databases of its own there.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -23,6 +24,12 @@ from volsched.store.scratch import administer
 ENGINES = ("sqlite", "postgres")
 # A shell that starts us in the background has Ctrl-C ignored by us and by every process that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What thousands of collected tests consist of is never garbage; every collection would walk all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

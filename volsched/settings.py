@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     config: Path | None = None
     scheduler_share: Annotated[Share, NoDecode, BeforeValidator(_share)] = ALL
     lease_seconds: float = Field(default=30, gt=0)
-    event_ttl_seconds: float = Field(default=86_400, gt=0)
+    event_ttl_seconds: float = Field(default=3_600, gt=0)
     command_ttl_seconds: float = Field(default=7 * 86_400, gt=0)
     done_ttl_seconds: float = Field(default=30 * 86_400, gt=0)
     requests_per_second: float = Field(default=1_000, ge=0)

@@ -4,10 +4,12 @@ Every worker brings its own beat. Several of them send more sweeps than are need
 which nobody thought of `-B` would never time out a binding.
 """
 
+import logging
 import os
 from typing import Any
 
 from celery import Celery, platforms, signals
+from celery.worker import state as worker_state
 from kombu import Queue
 
 from volsched.engine.bell import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, own_canary, wake_up_name
@@ -15,6 +17,7 @@ from volsched.engine.clock import skew_from
 from volsched.faults import ArmingError, arm_from
 from volsched.settings import Settings
 from workers import process
+from workers.broker import SteadyConnection
 
 SWEEP_EVERY_SECONDS = 1.0
 SWEEP_EXPIRES_SECONDS = 2.0
@@ -22,11 +25,14 @@ SOFT_SHUTDOWN_SECONDS = 20.0
 """A batch takes far less, and the usual grace of thirty seconds is not used up."""
 TASK_SECONDS = 300
 """A worker process that hangs for so long is replaced; its leases have run out long before."""
+BEAT_LOOK_SECONDS = 1.0
 
+_logger = logging.getLogger(__name__)
 OWN_CANARY = own_canary(Settings().instance)
 _QUEUES = (*WAKE_UPS, OWN_CANARY)
 
 app = Celery("volsched", broker=Settings().redis_url, include=["workers.tasks"])
+app.amqp.Connection = SteadyConnection
 app.conf.update(
     accept_content=["json"],
     task_serializer="json",
@@ -91,8 +97,24 @@ def _on_beat_init(**_: Any) -> None:
     platforms.set_pdeathsig("SIGKILL")  # type: ignore[attr-defined]  # the stubs have forgotten it
 
 
+def _on_ready(sender: Any, **_: Any) -> None:
+    """Whenever it begins to take messages: a connection that was lost has taken its timers along."""
+    sender.timer.call_repeatedly(BEAT_LOOK_SECONDS, _end_without_beat, (sender.controller.beat,))
+
+
+def _end_without_beat(beat: Any) -> None:
+    """Celery replaces pool processes that die, and not this one: without it nothing would ever be swept again.
+
+    Ended in good order; whoever started the worker starts it again.
+    """
+    if not beat.is_alive() and worker_state.should_stop is None:
+        _logger.error("the beat of this worker has died; the worker ends, to be started again with a new one")
+        worker_state.should_stop = os.EX_SOFTWARE  # type: ignore[assignment]  # what it is at first is all they know
+
+
 # Not weakly: these are referred to by nobody else.
 signals.worker_init.connect(_on_worker_init, weak=False)
 signals.worker_process_init.connect(_on_process_init, weak=False)
 signals.worker_process_shutdown.connect(_on_process_shutdown, weak=False)
 signals.beat_embedded_init.connect(_on_beat_init, weak=False)
+signals.worker_ready.connect(_on_ready, weak=False)

@@ -10,9 +10,14 @@ from sqlalchemy import text
 
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.drills.rehearsal import read_only
+from volsched.core.profile import PROFILES
+from volsched.drills.redeciding import redecide
+from volsched.drills.rehearsal import copied, read_only, rehearse
+from volsched.engine.clock import SECOND
+from volsched.engine.recovery import Recovered
 from volsched.model.meta import ZONE
 from volsched.store.database import Database, open_database
+from volsched.store.log import read_head
 from volsched.store.migrations import migrate
 
 CLASS = {**LOCAL, "metadata": {"name": "made"}, "provisioner": "nobody.example.com"}
@@ -23,6 +28,12 @@ def file(tmp_path: Path) -> Path:
     """A store with two pods placed, one that fits nowhere, and one whose binding waits for a provisioner."""
     path = tmp_path / "store.db"
     database = open_database(f"sqlite:///{path}")
+    fill(database)
+    database.close()
+    return path
+
+
+def fill(database: Database) -> None:
     migrate(database)
     nodes = [node(f"n{number}", **{ZONE: f"z{number}"}) for number in (1, 2)]
     stepped = Stepped(database, [LOCAL, CLASS, *nodes, volume("small", "2Gi", "n1"), volume("large", "9Gi", "n2")])
@@ -32,8 +43,6 @@ def file(tmp_path: Path) -> Path:
         stepped.settle()
     stepped.create(claim("c", "50Gi"), pod("pod-c", "c"), claim("d", "1Gi", "made"), pod("pod-d", "d"))
     stepped.settle()
-    database.close()
-    return path
 
 
 def digest(path: Path) -> str:
@@ -85,6 +94,7 @@ def test_a_kept_schedule_is_played_again(run: Run, tmp_path: Path) -> None:
         (("run", "sim", "--seeds", "5..2"), "1..250"),
         (("run", "sim", "--schedule", "nowhere.yaml"), "nowhere.yaml"),
         (("replay", "--profile", "best"), "parity, volsched"),
+        (("rehearse", "--backup", "monday.jsonl", "--db", "store.db"), "give one of them"),
     ],
 )
 def test_a_mistake_is_said_with_its_remedy(run: Run, words: tuple[str, ...], names: str) -> None:
@@ -124,6 +134,18 @@ def test_a_range_leaves_earlier_requests_out(run: Run, file: Path) -> None:
     assert 0 < later["requests"] < every["requests"]
 
 
+def test_a_range_that_ends_before_it_begins_is_refused_and_an_empty_one_says_so(run: Run, file: Path) -> None:
+    ran = run("drill", "replay", "--db", str(file), "--from", "40", "--to", "10")
+    assert (ran.code, "exchange them" in ran.err) == (2, True)
+    ran = run("drill", "replay", "--db", str(file), "--from", "55")
+    assert (ran.code, "no request was recorded" in ran.out) == (0, True)
+
+
+def test_a_zone_that_got_no_pod_counts_for_the_skew(run: Run, file: Path) -> None:
+    told = json.loads(run("drill", "replay", "--db", str(file), "--to", "20", "-o", "json").out)["recorded"]
+    assert (told["zones"], told["zoneSkew"]) == ({"z1": 1, "z2": 0}, 1)
+
+
 def test_a_rehearsal_recovers_a_copy_and_leaves_the_store_alone(run: Run, file: Path) -> None:
     before, listing = digest(file), sorted(os.listdir(file.parent))
     ran = run("drill", "rehearse", "--db", str(file), "-o", "json")
@@ -145,13 +167,29 @@ def test_a_rehearsal_goes_beyond_deadlines_if_it_is_told_to(run: Run, file: Path
     ]
 
 
+def test_on_both_engines_a_store_is_only_read_and_rehearsed_from_when_it_was_copied(database: Database) -> None:
+    """The log was silent for an hour, in which the binding's deadline passed."""
+    fill(database)
+    read_only(database)
+    with database.read() as connection:
+        head = read_head(connection)
+    assert (
+        redecide(database, profile=PROFILES["parity"], after=0, until=head.position).verdicts["another node"] == 1
+    )
+    with copied(database, now=head.at + 3_600 * SECOND) as copy:
+        found = rehearse(copy)
+    assert [it.outcome for it in found.recovery.found] == [Recovered.ROLLED_BACK]
+    assert list(found.ends.values()) == ["rolled-back"]
+
+
 def test_a_rehearsal_takes_a_backup(run: Run, file: Path, tmp_path: Path) -> None:
     backup = tmp_path / "monday.jsonl"
     assert run("backup", str(backup), "--db", str(file)).code == 0
     ran = run("drill", "rehearse", "--backup", str(backup))
     assert ran.code == 0
     assert "default/pod-d" in ran.out
-    assert ran.out.rstrip().splitlines()[-1].split()[-1] == "resumed"
+    assert ran.out.rstrip().splitlines()[-1].split()[-2:] == ["resumed", "waiting"]
+    assert ran.out.startswith("REHEARSED on a copy")
 
 
 def test_a_store_that_is_opened_for_a_drill_refuses_writes(database: Database) -> None:

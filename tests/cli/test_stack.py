@@ -16,7 +16,7 @@ from tests.stack.local_stacks import passable
 from tests.stack.processes import wait_until
 from volsched.stack.handle import Stack
 from volsched.stack.identity import process_of
-from volsched.stack.local import free_port
+from volsched.stack.local import free_port, prepare
 
 COMMAND = [str(Path(sys.executable).parent / "volsched"), "stack"]
 
@@ -29,8 +29,8 @@ def run(*words: str, code: int = 0) -> str:
 
 def test_up_status_logs_a_crash_and_down(tmp_path: Path) -> None:
     passable(tmp_path)
-    where, port = ("--dir", str(tmp_path / "stack")), free_port()
-    stack = Stack(tmp_path / "stack")
+    stack, port = Stack(tmp_path / "a stack"), free_port()
+    where = ("--dir", str(stack.directory))
     try:
         assert "start one with: volsched stack up" in run("status", *where, code=3)
         told = run("up", "-d", "--port", str(port), "--scale", "worker=2", *where)
@@ -66,6 +66,10 @@ def test_up_status_logs_a_crash_and_down(tmp_path: Path) -> None:
         assert run("down", *where).count("ended a leftover of a stack that crashed") >= len(left)
         assert not any(process_of(it) for it in left)
         assert run("down", *where).strip() == "nothing was running"
+
+        # A first `up` that was interrupted leaves secrets alone: its ports are those that they name.
+        (stack.directory / "stack.json").unlink()
+        assert prepare(stack.directory, api_port=port).urls == shown["urls"]
     finally:
         stack.down()
 
@@ -74,7 +78,8 @@ def test_up_status_logs_a_crash_and_down(tmp_path: Path) -> None:
     ("words", "told"),
     [
         (("up", "--scale", "worker"), "write SERVICE=N, such as worker=2"),
-        (("up", "--scale", "wroker=2"), 'there is no service "wroker"; there are postgres, redis'),
+        (("up", "--scale", "wroker=2"), "there may be several of scheduler, controller, worker, and of nothing"),
+        (("up", "--scale", "postgres=2"), "there may be several of scheduler, controller, worker, and of nothing"),
     ],
 )
 def test_a_slip_of_the_pen_is_told_before_anything_starts(

@@ -10,9 +10,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.conftest import Run, run
+from tests.stack.processes import wait_until
 from volsched.drills.catalogue import process_drills
 from volsched.drills.html_report import page
 from volsched.drills.process_drill import Played, play
@@ -43,11 +45,11 @@ def test_nothing_is_lost_whatever_is_broken(name: str, engine: str) -> None:
     assert (report.double_binds, report.leaked, report.lost_pods, report.passed) == (0, 0, 0, True)
     assert report.resumed + report.rolled_back == report.in_flight == len(report.recovery_ms)
     bound = {it.pod for it in played.timeline.bars if it.committed}
-    assert len(bound) == drill.work.pods
+    assert len(bound) == drill.work.all
     assert [it.what for it in played.timeline.marks] == [str(it) for it in drill.faults]
-    if drill.moment.service == "worker":
-        # It was held with claimed work, so there was something to lose.
-        assert report.in_flight > 0
+    # There was something to lose, and the end was not seen before the dead were missed.
+    assert report.in_flight > 0
+    assert report.facts["processes started again"] != "none" or all(it.verb != "kill" for it in drill.faults)
 
 
 def test_a_scenario_of_ones_own_that_ends_badly_is_told_so(run: Run, tmp_path: Path) -> None:
@@ -99,6 +101,12 @@ def test_every_drill_that_was_asked_for_is_there_on_both_engines_where_it_can_be
         ("{faults: [kill worker], load: {pets: 3}}", "with.load.pets is unknown"),
         ("{faults: [kill worker], scale: {worker: none}}", "with.scale"),
         ("{faults: [kill worker], hope: 3}", "with.hope is unknown"),
+        ("{faults: [kill worker], moment: worker at executor.claimed*x}", "with a number from 1 on"),
+        ("{faults: [kill worker], moment: worker at executor.claimed*0}", "with a number from 1 on"),
+        ("{faults: [kill worker-2]}", "there is worker-1 alone; with.scale says how many"),
+        ("{faults: [kill worker-3], scale: {worker: 2}}", "there is worker-1 to worker-2"),
+        ("{faults: [kill worker-x]}", "kill is for one of"),
+        ("{faults: [kill worker]}\nchances: {crash: 1}", "chances is for drills of kind sim"),
     ],
 )
 def test_a_scenario_that_cannot_be_played_is_refused(given: str, complaint: str, run: Run, tmp_path: Path) -> None:
@@ -109,6 +117,51 @@ def test_a_scenario_that_cannot_be_played_is_refused(given: str, complaint: str,
     assert complaint in str(refused.value)
     ran = run("drill", "run", str(mine))
     assert (ran.code, complaint.split('"')[0] in ran.err) == (2, True)
+
+
+def test_a_file_that_is_no_scenario_is_refused(run: Run, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    for content, complaint in (
+        (b"\xff\xfe\x00", "it is no YAML"),
+        (b"kind: [", "it is no YAML"),
+        (b"kind: sim\nwith: {faults: [kill worker]}", "with is for drills of kind stack"),
+    ):
+        mine.write_bytes(content)
+        ran = run("drill", "run", str(mine))
+        assert (ran.code, f"mine.yaml: {complaint}" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("kill-wroker",), "did you mean kill-worker"),
+        (("replay",), "volsched drill replay --help"),
+        (("kill-worker", "--html", "nowhere/report.html"), "nowhere is no directory"),
+        (("kill-worker", "--jobs", "2"), "--jobs is for simulations"),
+        (("sim", "--seed", "1", "--seeds", "1..3"), "give one of them"),
+    ],
+)
+def test_a_mistake_is_said_before_anything_is_started(run: Run, words: tuple[str, ...], complaint: str) -> None:
+    ran = run("drill", "run", *words)
+    assert (ran.code, ran.out, complaint in ran.err) == (2, "", True)
+    assert "starting" not in ran.err
+
+
+def test_ctrl_c_leaves_nothing_behind_however_early_and_often(tmp_path: Path) -> None:
+    """Also a terminal that is closed: the supervisor is no child of it, and would go on."""
+    command = [sys.executable, "-m", "volsched", "drill", "run", "kill-all", "--engine", "sqlite"]
+    place = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=place) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("starting")
+        # Its supervisor is being started, and nothing of it is written down yet.
+        wait_until(lambda: any(tmp_path.rglob("supervisor.log")))
+        for number in (signal.SIGHUP, signal.SIGINT):
+            process.send_signal(number)
+        assert process.wait(timeout=60) == 130
+    assert list(tmp_path.iterdir()) == []
+    commands = [" ".join(it.info["cmdline"] or ()) for it in psutil.process_iter(["cmdline"])]
+    assert [it for it in commands if str(tmp_path) in it] == []
 
 
 def test_steps_and_moments_are_told_as_they_were_written() -> None:
@@ -209,7 +262,23 @@ def test_a_saved_report_is_read_as_it_was(tmp_path: Path) -> None:
     report, timeline = read_saved(file)
     assert report.rows() == it.report.rows()
     assert list(report.by_invariant()) == list(it.report.by_invariant())
+    assert page(report, timeline) == page(it.report, it.timeline)
     assert (report.passed, timeline) == (True, replace(it.timeline, bars=list(it.timeline.bars)))
+
+
+def test_a_fault_that_met_nothing_proves_nothing_and_says_so(run: Run, tmp_path: Path) -> None:
+    it = played()
+    idle = replace(it.report, in_flight=0, resumed=0, rolled_back=0, inconclusive="nothing was in flight")
+    file, shown = tmp_path / "saved.json", tmp_path / "shown.html"
+    file.write_text(json.dumps(as_saved(idle, it.timeline)))
+    ran = run("drill", "report", str(file), "--html", str(shown))
+    assert (ran.code, ran.out.splitlines()[-1]) == (6, "INCONCLUSIVE: nothing was in flight")
+    assert "INCONCLUSIVE" in shown.read_text()
+    assert json.loads(file.read_text())["passed"] is False
+    # What is wrong is worse than what is not shown.
+    file.write_text(json.dumps(as_saved(replace(idle, lost_pods=1), None)))
+    failed = run("drill", "report", str(file))
+    assert (failed.code, failed.out.splitlines()[-1]) == (5, "FAILED")
 
 
 def test_the_page_holds_everything_and_fetches_nothing() -> None:

@@ -395,7 +395,7 @@ def test_what_was_given_another_owner_since_it_was_read_is_kept(stepped: Stepped
     found = stepped.cluster.get("PersistentVolumeClaim", "default/data") or {}
     heir = owned(found, name="heir", uid=uid(stepped, "Pod", "heir"))
     stepped.cluster.update("PersistentVolumeClaim", heir)
-    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 0, 0, 1, 0]
+    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 0, 0, 1, 0, 0]
     stepped.settle()
     assert (
         "deletionTimestamp" not in (stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})["metadata"]
@@ -411,7 +411,7 @@ def test_an_owner_that_is_back_since_it_was_read_keeps_what_it_owns(stepped: Ste
     stepped.system.catch_up(stepped.now)
     back = creating("Pod", pod("gone"), uid=old, actor="test", now=stepped.now)
     assert isinstance(execute(stepped.database, [back], now=stepped.now)[0], Done)
-    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 0, 0, 1, 0]
+    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 0, 0, 1, 0, 0]
     assert (
         "deletionTimestamp" not in (stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})["metadata"]
     )

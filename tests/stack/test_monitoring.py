@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.server.serving import served
+from tests.stack.composed import compose
 from tests.stack.processes import ROOT
 from tests.store.histories import fill
 from volsched.cli.app import Verbs
@@ -92,6 +93,12 @@ def test_commands_that_alerts_name_exist() -> None:
     for rule in rules():
         for verb in re.findall(r"volsched ([a-z]+)", rule["annotations"]["action"]):
             assert verb in verbs, f"{rule['alert']} names volsched {verb}"
+
+
+def test_memory_is_told_before_the_container_is_killed_for_it() -> None:
+    (rule,) = [it for it in rules() if it["alert"] == "VolschedMemory"]
+    assert compose()["services"]["api"]["mem_limit"] == "1g"
+    assert float(rule["expr"].rpartition(">")[2]) < 0.8 * (1 << 30)
 
 
 def test_files_are_where_the_documentation_says() -> None:

@@ -24,6 +24,7 @@ from tests.stack.work import bound_pods, leg_moves, phases, queued
 from volsched.insight.invariants import violations
 from volsched.store.database import Database, open_database
 from volsched.store.dialects.postgres import MOST_CONNECTIONS
+from volsched.store.effects import list_effects
 from volsched.store.migrations import migrate
 from volsched.store.verify import verify
 
@@ -67,8 +68,13 @@ class Stack:
     def settled(self) -> None:
         wait_until(
             lambda: bound_pods(self.database) == self.pods and queued(self.database) == 0,
-            seconds=120,
-            told=lambda: (bound_pods(self.database), self.pods, phases(self.database), queued(self.database)),
+            seconds=240,
+            told=lambda: (
+                bound_pods(self.database),
+                self.pods,
+                phases(self.database),
+                list_effects(self.database),
+            ),
         )
 
     def restart_postgres(self) -> None:
@@ -124,7 +130,8 @@ def stack(own_postgres: Any, broker: Redis, tmp_path: Path) -> Iterator[Stack]:
             )
             for name, words in {"api": ("--port", "0"), "scheduler": (), "controller": ()}.items()
         }
-        working = opened.enter_context(worker(through, broker, REDIS_URL=redis_url))
+        # Longer than a batch takes on a busy machine: else one worker takes over what the other is still at.
+        working = opened.enter_context(worker(through, broker, REDIS_URL=redis_url, LEASE_SECONDS="10"))
         wait_until(lambda: "serving on http" in log.read_text() and working.ready())
         api = next(word for word in log.read_text().split() if word.startswith("http://"))
         made = Stack(database, own_postgres, broker, lines, processes | {"worker": working.process}, api)
@@ -133,10 +140,6 @@ def stack(own_postgres: Any, broker: Redis, tmp_path: Path) -> Iterator[Stack]:
     database.close()
 
 
-@pytest.mark.skipif(
-    "VOLSCHED_DRILL_SEEDS" not in os.environ,
-    reason="issue 9, open: now and then 25 bindings stay in prebinding after the silent line; run by make drills",
-)
 def test_every_process_survives_and_every_pod_is_bound_once(stack: Stack) -> None:
     pids = {name: it.pid for name, it in stack.processes.items()}
     stack.more()

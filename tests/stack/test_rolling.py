@@ -5,14 +5,16 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+from tests.engine.clusters import node, pod
 from tests.stack.composed import ROOT
 from tests.stack.local_stacks import local_stack
+from tests.stack.work import create
 from tests.store.next_version import NEXT, write_next_revision
 from volsched.engine.clock import system_clock
 from volsched.stack.handle import Stack
-from volsched.stack.load import Client, Load, prepare_cluster, restart_under_load
+from volsched.stack.load import Client, Load, lost, prepare_cluster, restart_under_load
 from volsched.stack.services import environment, write_definition
-from volsched.store.database import open_database
+from volsched.store.database import Database, open_database
 from volsched.store.revisions import newest, revision_of
 from volsched.store.verify import verify
 
@@ -40,6 +42,14 @@ def upgrade(stack: Stack, checkout: Path) -> None:
     given = environment(migrate, number=1, count=1, path=definition.path)
     done = subprocess.run(migrate.command, env=given, cwd=stack.directory, capture_output=True, text=True)
     assert done.stdout.strip() == f"the store is now at revision {NEXT}", done.stdout + done.stderr
+
+
+def test_a_pod_whose_answer_got_lost_does_not_make_up_for_one_that_has_no_node(sqlite: Database) -> None:
+    create(sqlite, [node("n"), {**pod("a"), "spec": {**pod("a")["spec"], "nodeName": "n"}}, pod("b")])
+    # One was sent; the API took two, and had no time to say so.
+    assert lost(sqlite, 1) == 1
+    # Three were taken, and one of them is not there any more.
+    assert lost(sqlite, 3) == 2
 
 
 def test_an_upgrade_by_restarting_everything_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:

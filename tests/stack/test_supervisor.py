@@ -1,7 +1,9 @@
 """The supervisor: order, restarts, health, and that it never touches a process which is not its own."""
 
+import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,12 +15,14 @@ import pytest
 
 from tests.stack.processes import wait_until
 from volsched.engine.clock import SECOND
+from volsched.engine.heartbeat import Heartbeat
 from volsched.stack.handle import NotReadyError, Stack, StackError
-from volsched.stack.identity import Identity, identify, process_of, send
+from volsched.stack.identity import Identity, identify, marked, process_of, send
 from volsched.stack.instance import MOST_DELAY, back_off
 from volsched.stack.leftovers import leftovers
+from volsched.stack.local import check_ports
 from volsched.stack.logs import Merger, read_lines
-from volsched.stack.running import AlreadyRunningError
+from volsched.stack.running import AlreadyRunningError, alone, is_locked
 from volsched.stack.services import (
     Definition,
     DefinitionError,
@@ -29,6 +33,7 @@ from volsched.stack.services import (
     write_definition,
 )
 from volsched.stack.states import Condition, Published, Seen, publish
+from volsched.stack.wheels import MissingError, make_cluster, server_directories
 
 SLEEPS = ("sleep", "1000")
 
@@ -125,13 +130,17 @@ def test_a_service_starts_when_those_it_waits_for_are_healthy_and_ends_before_th
 
 
 def test_a_process_that_dies_is_started_again_and_one_that_does_not_listen_is_killed(stack: Stack) -> None:
-    launched(stack, Service(name="deaf", command=shell("trap '' TERM; sleep 1000 & wait"), grace=0.2))
+    launched(stack, Service(name="deaf", command=shell("trap '' TERM; echo deaf; sleep 1000 & wait"), grace=0.2))
     stack.wait_ready(seconds=20)
     first = one(stack, "deaf").process
     assert first is not None
+    wait_until(lambda: said(stack) == ["deaf-1: deaf"])
     assert stack.kill("deaf") == [first.pid]
     wait_until(lambda: one(stack, "deaf").process not in (None, first))
     assert (one(stack, "deaf").restarts, one(stack, "deaf").exit_code) == (1, -signal.SIGKILL)
+    wait_until(lambda: said(stack) == ["deaf-1: deaf"] * 2)
+    stack.restart("deaf")
+    wait_until(lambda: said(stack) == ["deaf-1: deaf"] * 3)
     stack.down()
     assert (one(stack, "deaf").condition, one(stack, "deaf").exit_code) == (Condition.STOPPED, -signal.SIGKILL)
 
@@ -142,6 +151,22 @@ def test_what_never_gets_healthy_is_told_with_what_it_said(stack: Stack) -> None
     wait_until(lambda: one(stack, "bad").health == "no room on the shelf")
     with pytest.raises(NotReadyError, match="bad-1 is starting: no room on the shelf"):
         stack.wait_ready(seconds=0)
+
+
+def test_a_health_check_that_does_not_exist_is_told_and_ends_nobody(stack: Stack) -> None:
+    launched(stack, Service(name="odd", command=SLEEPS, health=Health(command=("no-such-check",))))
+    wait_until(lambda: one(stack, "odd").health == "no-such-check: cannot be started: No such file or directory")
+    assert stack.running
+
+
+def test_what_waits_is_told_with_what_it_waits_for(stack: Stack) -> None:
+    launched(
+        stack,
+        Service(name="store", command=SLEEPS, health=Health(command=("false",), start_interval=0.05)),
+        Service(name="web", command=SLEEPS, after=("store",)),
+    )
+    wait_until(lambda: one(stack, "web").condition is Condition.WAITING)
+    assert stack.complaint().splitlines() == ["store-1 is starting: see its log", "web-1 is waiting for store-1"]
 
 
 def test_a_healthy_service_becomes_unhealthy_after_its_retries_and_healthy_again(stack: Stack) -> None:
@@ -245,18 +270,106 @@ def test_a_stranger_that_has_got_the_pid_of_a_service_is_left_alone(stack: Stack
         stranger.wait()
 
 
-def test_ctrl_c_ends_everything(stack: Stack) -> None:
-    write_definition(stack.directory / "stack.json", Definition(services=(Service(name="a", command=SLEEPS),)))
+def watched(stack: Stack, told: str) -> tuple["subprocess.Popen[bytes]", Identity]:
+    """A supervisor in the foreground, that has started one service; `told` is done with what that says."""
+    service = Service(name="a", command=shell("while :; do test -e speak && echo spoken; sleep 0.05; done"))
+    write_definition(stack.directory / "stack.json", Definition(services=(service,)))
     program = (
-        "import sys, pathlib; from volsched.stack.running import supervise; supervise(pathlib.Path(sys.argv[1]))"
+        "import sys, pathlib; from volsched.stack.running import supervise; "
+        f"supervise(pathlib.Path(sys.argv[1]), told=lambda line: {told})"
     )
     supervisor = subprocess.Popen([sys.executable, "-c", program, str(stack.directory)])
     wait_until(lambda: stack.seen() is not None and bool(stack.seen().settled))  # type: ignore[union-attr]
     process = one(stack, "a").process
     assert process is not None
-    supervisor.send_signal(signal.SIGINT)
+    return supervisor, process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "a closed terminal"])
+def test_what_a_terminal_sends_ends_everything(stack: Stack, number: signal.Signals) -> None:
+    supervisor, process = watched(stack, told="None")
+    supervisor.send_signal(number)
     assert supervisor.wait(timeout=20) == 0
     assert process_of(process) is None
+
+
+def test_a_reader_of_its_lines_who_goes_away_ends_everything(stack: Stack) -> None:
+    """`volsched stack up | head`."""
+    supervisor, process = watched(stack, told="line.text == 'spoken' and sys.exit(9)")
+    (stack.directory / "speak").touch()
+    assert supervisor.wait(timeout=20) == 9
+    assert process_of(process) is None
+
+
+def test_a_directory_that_is_removed_ends_everything(stack: Stack) -> None:
+    launched(stack, Service(name="a", command=SLEEPS)).wait_ready(seconds=20)
+    seen, process = stack.seen(), one(stack, "a").process
+    assert seen is not None
+    assert process is not None
+    stack.directory.rename(stack.directory.with_name("removed"))
+    wait_until(lambda: process_of(process) is None and process_of(seen.supervisor) is None)
+
+
+def test_a_supervisor_that_cannot_write_goes_on_and_leaves_no_rubbish(stack: Stack) -> None:
+    """As on a full disk."""
+    launched(stack, Service(name="a", command=SLEEPS)).wait_ready(seconds=20)
+    process, state = one(stack, "a").process, stack.directory / "state.json"
+    assert process is not None
+    wait_until(lambda: _is_in_the_way(state))
+    assert send(process, signal.SIGKILL)
+    wait_until(lambda: {it.pid for it in marked(stack.directory)} - {process.pid} != set())
+    assert len(list(stack.directory.glob(".state.json.*"))) <= 1
+    state.rmdir()
+    wait_until(lambda: state.is_file() and one(stack, "a").restarts == 1)
+
+
+def _is_in_the_way(file: Path) -> bool:
+    """A directory in place of a file; the supervisor may be quicker with its file."""
+    file.unlink()
+    try:
+        file.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def test_asking_whether_a_stack_runs_hinders_nobody(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path)
+    with alone(tmp_path):
+        assert is_locked(tmp_path)
+    with (tmp_path / "lock").open() as asked:
+        fcntl.flock(asked, fcntl.LOCK_SH)
+        assert not is_locked(tmp_path)
+
+
+def test_a_supervisor_that_cannot_start_is_told_at_once(stack: Stack) -> None:
+    with pytest.raises(NotReadyError, match=r"did not start; see .*supervisor\.log"):
+        launched(stack, Service(name="a", command=SLEEPS, after=("nobody",)))
+    assert 'waits for "nobody"' in (stack.directory / "supervisor.log").read_text()
+    (stack.directory / "stack.json").unlink()
+
+
+def test_data_of_another_postgresql_is_not_started(tmp_path: Path) -> None:
+    (tmp_path / "postgres").mkdir()
+    (tmp_path / "postgres" / "PG_VERSION").write_text("9\n")
+    with pytest.raises(MissingError, match=r"was made by PostgreSQL 9, and \d+ is installed; .*volsched backup"):
+        make_cluster(server_directories()[0], tmp_path / "postgres", "secret")
+
+
+def test_a_state_that_was_lost_with_the_machine_is_no_state(stack: Stack) -> None:
+    (stack.directory / "state.json").touch()
+    assert stack.seen() is None
+    (stack.directory / "state.json").unlink()
+
+
+def test_a_port_that_is_taken_is_told_before_anything_starts() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(MissingError, match=rf"port {port} of 127\.0\.0\.1, which api needs.*--port"):
+            check_ports(Definition(services=(), urls={"api": f"http://127.0.0.1:{port}"}))
+    check_ports(Definition(services=(), urls={"api": f"http://127.0.0.1:{port}"}))
 
 
 # --- logs -----------------------------------------------------------------------------------------------
@@ -289,8 +402,10 @@ def test_the_health_check_of_a_loop_looks_at_its_last_step(tmp_path: Path) -> No
         return ran.returncode, ran.stdout.strip()
 
     beat = tmp_path / "beat"
+    # It cannot be written, and its process goes on: the health check tells.
+    assert Heartbeat(tmp_path / "gone" / "beat").around(lambda _: 7)(0) == 7
     assert asked(beat) == (1, "no step has ended yet")
-    beat.touch()
+    assert Heartbeat(beat).around(lambda _: 7)(0) == 7
     assert asked(beat) == (0, "healthy")
     old = time.time() - 45
     os.utime(beat, (old, old))

@@ -4,6 +4,7 @@ import os
 import signal
 from collections import Counter
 
+import psutil
 import pytest
 from sqlalchemy import delete, func, select
 
@@ -111,9 +112,19 @@ def test_a_worker_that_starts_queues_work_again_that_was_lost(database: Database
     plan_legs(database, pods=10, each=5)
     with database.write() as connection:
         connection.execute(delete(tables.effects))
-    with worker(url, broker):
+    with worker(url, broker) as one:
         wait_until(lambda: done(database) >= 50, told=lambda: (done(database), queued(database)))
-    every_leg_was_written_once(database, 50)
+        every_leg_was_written_once(database, 50)
+        _a_worker_without_its_beat_ends(one)
+
+
+def _a_worker_without_its_beat_ends(one: Worker) -> None:
+    """It would go on without ever sweeping again, and its health check would find nothing wrong with it."""
+    # All look alike. Those of its pool would be replaced.
+    for child in psutil.Process(one.process.pid).children():
+        child.kill()
+    assert one.process.wait(timeout=30) != 0
+    assert one.said("the beat of this worker has died") == 1
 
 
 def test_arming_a_worker_without_the_drill_flag_is_refused(url: str, broker: Redis) -> None:

@@ -87,7 +87,12 @@ def run(
         one = read_schedule(schedule) if schedule is not None else None
     except (ScenarioError, ScheduleError) as error:
         fail(Exit.USAGE, str(error))
+    if sum(it is not None for it in (seed, seeds, schedule)) > 1:
+        fail(Exit.USAGE, "--seed, --seeds and --schedule each say what to play; give one of them")
     if scenario.kind != SIM:
+        options = {"seeds": seeds, "schedule": schedule, "jobs": jobs, "trace": trace or None, "keep": keep}
+        if given := [it for it, value in options.items() if value is not None]:
+            fail(Exit.USAGE, f"{scenario.name} is played with processes: --{given[0]} is for simulations")
         run_processes(scenario, engine, seed if seed is not None else span[0], html, output)
         return
     if html is not None or engine is not None:

@@ -18,4 +18,4 @@ def print_report(report: Report) -> None:
     stdout.print(table)
     for it in report.violations:
         stdout.print(f"[red]{escape(it)}[/red]")
-    stdout.print("passed" if report.passed else "[red]FAILED[/red]")
+    stdout.print("passed" if report.passed else f"[red]{escape(report.verdict)}[/red]")

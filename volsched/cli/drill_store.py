@@ -58,8 +58,10 @@ def replay(
     with opened(db) as database:
         chosen: Profile = PROFILES[profile] if profile is not None else configuration(config).profile
         read_only(database)
-        first = 0 if since is None else position_of(database, since)
-        found = redecide(database, profile=chosen, after=first, until=position_of(database, until))
+        first, last = 0 if since is None else position_of(database, since), position_of(database, until)
+        if first > last:
+            fail(Exit.USAGE, f"--from is position {first:,} and --to {last:,}, which is before it; exchange them")
+        found = redecide(database, profile=chosen, after=first, until=last)
     if output is Output.json:
         print_json(found.as_json())
     else:
@@ -69,8 +71,12 @@ def replay(
 def _print_comparison(found: Comparison) -> None:
     span = f"after position {found.first:,} until {found.last:,}"
     stdout.print(f"DECIDED AGAIN under profile {escape(found.profile)}: {len(found.requests):,} requests {span}")
+    if not found.requests:
+        stdout.print("no request was recorded in there; give an earlier --from, or a later --to")
+        return
     for verdict, count in sorted(found.verdicts.items()):
         stdout.print(f"  {verdict}: {count:,}")
+    stdout.print(f"placements changed: {len(found.changed):,} of {len(found.requests):,}")
     table = table_of("", "recorded", "decided again")
     for what, (then, now) in _figures(found.recorded, found.again).items():
         table.add_row(what, then, now)
@@ -127,8 +133,10 @@ def rehearse(
     """Recover a COPY of a store, and say what recovery would do, binding by binding, and how long it takes.
 
     The store itself is only read: the database refuses anything else. Provisioners, node agents and foreign
-    clusters take no part. Exit 1 if an invariant is violated on the copy.
+    clusters take no part. Exit 5 if an invariant is violated on the copy.
     """
+    if backup is not None and db is not None:
+        fail(Exit.USAGE, "--backup and --db both say what to rehearse on; give one of them")
     if backup is not None:
         with explained(str(backup)), copied_from(lines_of(str(backup))) as copy:
             found = rehearse_copy(copy, horizon=seconds * SECOND)
@@ -139,7 +147,7 @@ def rehearse(
                 found = rehearse_copy(copy, horizon=seconds * SECOND)
     _tell(found, output)
     if not found.report.passed:
-        raise typer.Exit(Exit.FAILURE)
+        raise typer.Exit(Exit.INTEGRITY)
 
 
 def _tell(found: Rehearsed, output: Output) -> None:
@@ -148,17 +156,18 @@ def _tell(found: Rehearsed, output: Output) -> None:
 
     rows = [
         {"binding": it.binding, "pod": it.pod, "node": it.node, "phase": it.phase, "outcome": it.outcome.value,
-         "queued": list(it.queued), "detail": it.detail}
+         "end": found.ends[it.binding], "queued": list(it.queued), "detail": it.detail}
         for it in found.recovery.found
     ]  # fmt: skip
     if output is Output.json:
-        print_json({**found.report.as_json(), "bindings": rows})
+        print_json({"rehearsed": True, **found.report.as_json(), "bindings": rows})
         return
+    stdout.print("REHEARSED on a copy: nothing of this has happened to the store")
     print_report(found.report)
     if rows:
-        table = table_of("binding", "pod", "node", "was", "recovery would have it", "")
+        table = table_of("binding", "pod", "node", "was", "recovery would have it", "and in the end", "")
         for row in rows[:SHOWN]:
-            cells = (row[name] for name in ("binding", "pod", "node", "phase", "outcome", "detail"))
+            cells = (row[name] for name in ("binding", "pod", "node", "phase", "outcome", "end", "detail"))
             table.add_row(*(escape(str(cell)) for cell in cells))
         stdout.print(table)
     if len(rows) > SHOWN:

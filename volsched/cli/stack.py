@@ -1,5 +1,6 @@
 """`volsched stack`: the processes of docker-compose.yml on this machine, without Docker."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ try:
     from volsched.stack.handle import NotReadyError, Stack, StackError
     from volsched.stack.identity import process_of, resident_bytes
     from volsched.stack.leftovers import leftovers
-    from volsched.stack.local import API_PORT, default_directory, prepare
+    from volsched.stack.local import API_PORT, SCALABLE, check_ports, default_directory, prepare
     from volsched.stack.logs import Line, following, read_lines
     from volsched.stack.running import AlreadyRunningError, supervise
     from volsched.stack.secret_files import make_compose_secrets
@@ -84,13 +85,11 @@ def up(
     try:
         if stack.running:
             raise AlreadyRunningError(f"a stack runs in {stack.directory} already; see: volsched stack status")
-        definition = prepare(stack.directory, api_port=port, scale=dict(map(_scaled, scale or ())))
-        unknown = [it for it in map(_scaled, scale or ()) if it[0] not in definition.by_name()]
-        if unknown:
-            names = ", ".join(definition.by_name())
-            fail(Exit.USAGE, f'--scale: there is no service "{unknown[0][0]}"; there are {names}')
+        scaled = dict(map(_scaled, scale or ()))
+        _cleaned(stack.down())
+        check_ports(prepare(stack.directory, api_port=port, scale=scaled))
         if not detach:
-            supervise(stack.directory, told=Printer().show, cleaned=_cleaned, changed=_Progress(stack))
+            supervise(stack.directory, told=Printer().show, changed=_Progress(stack))
             return
         stack.launch()
         with stderr.status("starting"):
@@ -101,6 +100,8 @@ def up(
         fail(Exit.CONFLICT, str(error))
     except NotReadyError as error:
         fail(Exit.TIMED_OUT, *str(error).splitlines(), "see volsched stack logs; end it with volsched stack down")
+    except PermissionError as error:
+        fail(Exit.FAILURE, f"{error.filename}: {error.strerror}; name a directory of your own with --dir")
     _ready(stack)
 
 
@@ -145,6 +146,8 @@ def down(directory: Dir = None) -> None:
         left = stack.down()
     except StackError as error:
         fail(Exit.TIMED_OUT, str(error))
+    except AlreadyRunningError:
+        fail(Exit.CONFLICT, f"somebody is starting a stack in {stack.directory}; see: volsched stack status")
     _cleaned(left)
     stdout.print("ended; data stays in " + str(stack.directory) if ran or left else "nothing was running")
 
@@ -160,6 +163,8 @@ def restart(
         fail(Exit.NOT_FOUND, f"no stack runs in {stack.directory}; start one with: volsched stack up")
     try:
         for name in names or [it.name for it in reversed(stack.definition.services) if not it.once]:
+            if all(it.process is None for it in stack.instances(name)):
+                raise StackError(f"{name} does not run; see: volsched stack status")
             started = time.monotonic()
             stack.restart(name)
             stdout.print(f"{name} is healthy again after {time.monotonic() - started:.1f} s")
@@ -177,7 +182,14 @@ def secrets(
 
     Passwords that are there stay. Certificates last a year; run it again for new ones.
     """
-    make_compose_secrets(directory)
+    try:
+        make_compose_secrets(directory)
+    except PermissionError as error:
+        fail(
+            Exit.FAILURE,
+            f"{error.filename}: {error.strerror}; make the directory yourself before, and with Docker give "
+            '--user "$(id -u):$(id -g)"',
+        )
     stdout.print(f"wrote secrets into {directory}; for kubectl: {directory / 'admin.kubeconfig'}")
 
 
@@ -194,6 +206,10 @@ def logs(
     if not where.is_dir():
         fail(Exit.NOT_FOUND, f"there is no stack in {stack.directory}; start one with: volsched stack up")
     wanted = _chooser(names or [])
+    instances = sorted(it.stem for it in where.glob("*-*.log"))
+    unknown = set(names or ()).difference(instances, (it.rpartition("-")[0] for it in instances))
+    if unknown:
+        fail(Exit.NOT_FOUND, f'no "{min(unknown)}" has said anything here; there are {", ".join(instances)}')
     printer = Printer(times=True)
     lines = [it for it in read_lines(where) if wanted(it)]
     for line in lines[len(lines) - tail if tail < len(lines) else 0 :]:
@@ -222,6 +238,7 @@ class _Progress:
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self._was_ready = False
+        self._was_ending = False
         self._restarts: dict[str, int] = {}
 
     def __call__(self, supervisor: Supervisor) -> None:
@@ -229,6 +246,9 @@ class _Progress:
             if it.restarts > self._restarts.get(it.name, 0):
                 stderr.print(f"{it.name} ended with {it.exit_code}; it is started again")
             self._restarts[it.name] = it.restarts
+        if supervisor.stopping and not self._was_ending:
+            self._was_ending = True
+            stderr.print("ending, PostgreSQL last")
         seen = self._stack.seen()
         if not self._was_ready and seen is not None and seen.settled:
             self._was_ready = True
@@ -240,13 +260,18 @@ def _ready(stack: Stack) -> None:
 
 
 def _stack(directory: Path | None) -> Stack:
-    return Stack((directory or default_directory()).absolute())
+    found = (directory or default_directory()).absolute()
+    if os.access(found, os.F_OK) and not os.access(found, os.R_OK | os.W_OK | os.X_OK):
+        fail(Exit.FAILURE, f"{found} is somebody else's; name a directory of your own with --dir")
+    return Stack(found)
 
 
 def _scaled(text: str) -> tuple[str, int]:
     name, _, count = text.partition("=")
     if not count.isdecimal():
         fail(Exit.USAGE, f'--scale "{text}": write SERVICE=N, such as worker=2')
+    if name not in SCALABLE:
+        fail(Exit.USAGE, f'--scale "{text}": there may be several of {", ".join(SCALABLE)}, and of nothing else')
     return name, int(count)
 
 

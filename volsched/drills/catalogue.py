@@ -1,6 +1,7 @@
 """Which drills there are, each in a line; a scenario file is another one."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from volsched.drills.scenario import SIM, Scenario, ScenarioError, read_scenario
@@ -72,8 +73,12 @@ def scenario_named(name: str) -> Scenario:
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         return read_scenario(path)
+    if name in BESIDE:
+        raise ScenarioError(f'"{name}" is a command of its own: volsched drill {name} --help')
+    near = get_close_matches(name, [it for it, _, _ in described()], 2)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
     raise ScenarioError(
-        f'there is no drill "{name}"; volsched drill list shows them, or give a scenario FILE.yaml'
+        f'there is no drill "{name}"{meant or ";"} volsched drill list shows them, or give a scenario FILE.yaml'
     )
 
 

@@ -57,9 +57,8 @@ LEGEND = (
 
 def page(report: Report, timeline: Timeline | None) -> str:
     """Everything that the terminal shows, and the picture."""
-    verdict = (
-        '<span class="verdict">passed</span>' if report.passed else '<span class="verdict failed">FAILED</span>'
-    )
+    kind = "verdict" if report.passed else "verdict failed"
+    verdict = f'<span class="{kind}">{escape(report.verdict.partition(":")[0])}</span>'
     title = escape(report.drill)
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -68,6 +67,8 @@ def page(report: Report, timeline: Timeline | None) -> str:
         f'<header><h1>{title}</h1>{verdict}</header><p class="about">{escape(report.about)}</p>',
         f'<div class="cards">{"".join(_cards(report))}</div>',
     ]
+    if report.inconclusive:
+        parts.append(f"<section><h2>What it does not show</h2><p>{escape(report.inconclusive)}</p></section>")
     if report.violations:
         told = "".join(f"<li>{escape(it)}</li>" for it in report.violations)
         parts.append(f'<section><h2>What was violated</h2><ul class="wrong">{told}</ul></section>')

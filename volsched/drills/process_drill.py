@@ -27,7 +27,9 @@ from volsched.drills.timeline import Bar, Mark, Positions, Timeline, read_bars
 from volsched.engine.clock import system_clock
 from volsched.insight.invariants import violations
 from volsched.stack.handle import Stack
+from volsched.stack.identity import process_of
 from volsched.stack.load import doubled
+from volsched.stack.states import Condition, Seen
 from volsched.store import tables
 from volsched.store.database import Database, open_database
 from volsched.store.errors import StoreError
@@ -36,6 +38,9 @@ from volsched.store.log import read_head
 ASKED = (1, 2, 3, 4, 5, 6, 8, 14)
 LOOK_SECONDS = 0.005
 MOMENT_SECONDS = 120.0
+NOTHING_IN_FLIGHT = (
+    "no binding was in flight at the fault, so this shows nothing of recovery; choose another moment"
+)
 Told = Callable[[str], None]
 
 
@@ -145,6 +150,7 @@ class _Run:
             recovery_ms=[round(max(it.ended - fault, 0), 1) for it in flying if it.ended is not None],
             asked=ASKED,
             violations=wrong,
+            inconclusive="" if flying else NOTHING_IN_FLIGHT,
             facts=self._facts(seed, bars),
         )
         return Played(report, Timeline(bars=bars, marks=self.marks, settled=self.settled_at or self._now()))
@@ -179,7 +185,7 @@ class _Run:
                 if not self.marks:
                     raise DrillError(
                         f'the moment "{self.moment}" did not come within {MOMENT_SECONDS:g} s: '
-                        f"{bound_pods(self.database)} of {self.play.work.pods} pods are bound"
+                        f"{bound_pods(self.database)} of {self.play.work.all} pods are bound"
                     )
                 raise TimeoutError
             if not self.pods.step(system_clock()):
@@ -227,7 +233,9 @@ class _Run:
         if self.moment.point is not None:
             return bool(self._faults.asleep(self._victim()))
         if self.moment.bound is not None:
-            return bound_pods(self.database) >= self.moment.bound * work.pods
+            bound, every = bound_pods(self.database), work.all
+            # A moment at which nothing is in flight would show nothing, as long as another one may come.
+            return bound >= self.moment.bound * every and (open_bindings(self.database) > 0 or bound >= every)
         if self.moment.partly:
             return self.pods.sent and partly_bound(self.database) >= max(work.stuck // 2, 1)
         return self.pods.sent
@@ -239,7 +247,12 @@ class _Run:
         if unbound_pods(self.database) or open_bindings(self.database) or queued_effects(self.database):
             return False
         seen = self.stack.seen()
-        return seen is not None and seen.settled
+        # Right after a kill the supervisor still takes the dead for healthy.
+        return seen is not None and seen.settled and not any(map(_is_dead, seen.instances))
+
+
+def _is_dead(seen: Seen) -> bool:
+    return seen.condition is Condition.HEALTHY and (seen.process is None or process_of(seen.process) is None)
 
 
 def _retained(database: Database, bars: Sequence[Bar]) -> Mapping[str, int]:

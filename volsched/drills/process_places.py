@@ -1,6 +1,8 @@
 """Where a process drill is played: a stack of its own in a scratch directory, on PostgreSQL or on SQLite."""
 
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +19,8 @@ from volsched.stack.wheels import commands_directory
 LEASE_SECONDS = "2"
 """How long a dead worker's work waits for others: shorter than an operator's, so that a drill is."""
 READY_SECONDS = 180.0
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, `timeout`, a terminal that is closed."""
 OURS = ("api", "scheduler", "controller", "worker")
 """What runs our program; the others are servers."""
 WITHOUT_SQLITE = ("postgres", "redis", "worker")
@@ -32,23 +36,45 @@ def scratch_stack(engine: str, *, scale: Mapping[str, int], moment: Moment, dura
         counts = {
             name: count for name, count in scale.items() if engine != ON_SQLITE or name not in WITHOUT_SQLITE
         }
-        if engine == ON_SQLITE:
-            definition = _prepare_sqlite(place)
-        else:
-            definition = prepare(place, api_port=free_port(), durable=durable)
-        calm = tuple(map(_drilled, definition.services))
-        armed = tuple(_armed(it, engine, moment) for it in calm)
-        want(place, Wanted(counts))
-        write_definition(place / "stack.json", replace(definition, services=armed))
         stack = Stack(place)
-        stack.launch()
         try:
+            with _uninterrupted():
+                if engine == ON_SQLITE:
+                    definition = _prepare_sqlite(place)
+                else:
+                    definition = prepare(place, api_port=free_port(), durable=durable)
+                calm = tuple(map(_drilled, definition.services))
+                armed = tuple(_armed(it, engine, moment) for it in calm)
+                want(place, Wanted(counts))
+                write_definition(place / "stack.json", replace(definition, services=armed))
+                stack.launch()
             stack.wait_ready(seconds=READY_SECONDS)
             # Whatever is started from now on is not armed: a fault happens once.
             write_definition(place / "stack.json", replace(definition, services=calm))
             yield stack
         finally:
             stack.down()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits: of what is half started nobody could say afterwards which processes to end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+    before = {
+        it: signal.signal(it, lambda number, _: asked.append(number))
+        for it in ENDING
+        if signal.getsignal(it) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if asked:
+            signal.raise_signal(asked[0])
 
 
 def database_url(stack: Stack, engine: str) -> str:

@@ -95,15 +95,23 @@ class Work:
     nodes: int = 4
     stuck: int = 0
     """Pods beside them of which one claim is never provisioned; the last step deletes them."""
+    slow: int = 0
+    """Pods among them of which a claim takes seconds to be provisioned, so that some binding is always open."""
     timeout: int | None = None
     """Seconds that a binding may take; else the scheduler's."""
     withheld: bool = False
     """Nodes are given later, by a step: until then every pod waits."""
 
     @property
+    def all(self) -> int:
+        """Pods that must have a node in the end."""
+        return self.pods + self.slow
+
+    @property
     def volumes(self) -> int:
         """Enough on every node, however pods are spread."""
-        return self.nodes * (sum(self.claims[it % len(self.claims)] for it in range(self.pods)) + 2 * self.stuck)
+        quick = sum(self.claims[it % len(self.claims)] for it in range(self.pods))
+        return self.nodes * (quick + self.slow + 2 * self.stuck)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,16 +147,30 @@ def play_of(scenario: Scenario) -> Play:
         key in SERVICES and isinstance(count, int) and 1 <= count <= 16 for key, count in scale.items()
     ):
         raise ScenarioError("with.scale: it must be services and how many of them, such as {worker: 2}")
+    steps = tuple(read_step(str(it)) for it in faults)
+    for step in steps:
+        _check_number(step, scale)
     return Play(
         name=scenario.name,
         about=scenario.about,
         work=_work(given.get("load", {})),
         moment=read_moment(str(given.get("moment", "random"))),
-        faults=tuple(read_step(str(it)) for it in faults),
+        faults=steps,
         engines=tuple(engines),
         scale=scale,
         patience=_number("with.patience", given.get("patience", 180), least=1, most=3_600),
     )
+
+
+def _check_number(step: Step, scale: Mapping[str, int]) -> None:
+    """An instance that never starts would be missed only when the drill has run for a while."""
+    service, _, number = step.target.partition("-")
+    count = scale.get(service, 1)
+    if number and not 1 <= int(number) <= count:
+        raise ScenarioError(
+            f'with.faults: "{step}": there is {service}-1{f" to {service}-{count}" if count > 1 else " alone"}; '
+            f"with.scale says how many"
+        )
 
 
 def read_step(text: str) -> Step:
@@ -157,7 +179,8 @@ def read_step(text: str) -> Step:
         raise ScenarioError(f'with.faults: "{text}" is no step; there are {", ".join(VERBS)}')
     targets, timed = VERBS[words[0]]
     target = words[1] if targets and len(words) > 1 else ""
-    if targets and target.rstrip("0123456789").rstrip("-") not in targets:
+    service, dash, number = target.partition("-")
+    if targets and (service not in targets or (dash and (not number.isdecimal() or service == "all"))):
         raise ScenarioError(f'with.faults: "{text}": {words[0]} is for one of {", ".join(targets)}')
     rest = words[1 + bool(targets) :]
     if len(rest) != int(timed):
@@ -182,10 +205,13 @@ def read_moment(text: str) -> Moment:
         case [share, "bound"] if share.endswith("%"):
             return Moment(bound=_number("with.moment", share[:-1], least=0, most=100) / 100)
         case [service, "at", place] if service in ("scheduler", "controller", "worker"):
-            if place.partition("*")[0] not in POINTS:
+            point, star, times = place.partition("*")
+            if point not in POINTS:
                 raise ScenarioError(
-                    f"with.moment: there is no place {place}; there are {', '.join(sorted(POINTS))}"
+                    f"with.moment: there is no place {point}; there are {', '.join(sorted(POINTS))}"
                 )
+            if star and (not times.isdecimal() or int(times) < 1):
+                raise ScenarioError(f'with.moment: "{text}": write {point}*N, with a number from 1 on')
             return Moment(service=service, point=place)
     raise ScenarioError(
         f'with.moment: "{text}" is none; write random, at once, 30% bound, partly bound, '
@@ -214,6 +240,7 @@ def _work(given: object) -> Work:
         claims=tuple(claims),
         nodes=whole("nodes", 4, 1),
         stuck=whole("stuck", 0, 0),
+        slow=whole("slow", 0, 0),
         timeout=None if timeout is None else whole("timeout", 0, 1),
         withheld=given.get("withheld", False) is True,
     )

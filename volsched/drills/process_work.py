@@ -25,6 +25,15 @@ NEVER: dict[str, Any] = {
     "provisioner": "nobody.example.com",
     "volumeBindingMode": "WaitForFirstConsumer",
 }
+SLOW_SECONDS = 3
+SLOW: dict[str, Any] = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "slow"},
+    "provisioner": "volsched.io/simulated",
+    "parameters": {"latencySeconds": str(SLOW_SECONDS), "topologyKeys": "kubernetes.io/hostname"},
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
 REQUEST_SECONDS = 10.0
 
 
@@ -34,6 +43,10 @@ class Pods:
     work: Work
     load: Load
     _deleted: int = 0
+    _slow: int = 0
+    """Pods whose storage takes its time, created so far."""
+    _unsent: list[dict[str, Any]] = field(default_factory=list)
+    """Of the next such pod, what the API has not taken yet."""
     _nodes: list[dict[str, Any]] = field(default_factory=list)
     """That are still to be given."""
 
@@ -46,7 +59,7 @@ class Pods:
         it = cls(client, work, load)
         made = list(cluster(work.nodes, work.volumes))
         it._nodes = [manifest for manifest in made if manifest["kind"] == "Node"]
-        it._create([*(manifest for manifest in made if manifest["kind"] != "Node"), NEVER])
+        it._create([*(manifest for manifest in made if manifest["kind"] != "Node"), NEVER, SLOW])
         if not work.withheld:
             it.give_nodes()
         it._create(list(_stuck(work.stuck)))
@@ -54,14 +67,22 @@ class Pods:
 
     @property
     def sent(self) -> bool:
-        return self.load.sent >= self.work.pods
+        return self.load.sent >= self.work.pods and self._slow >= self.work.slow
 
     @property
     def expected(self) -> int:
         """Pods that must have a node in the end."""
-        return self.load.sent
+        return self.load.sent + self._slow
 
     def step(self, now: int) -> int:
+        """What is due of the load; pods with slow storage are spread over it, and one comes before all others."""
+        if self._slow < self.work.slow and self.load.sent * self.work.slow >= self._slow * self.work.pods:
+            left = self._unsent or list(_with_class(f"slow-{self._slow}", 2, "slow"))
+            # Claims first: what the API has not taken of them is sent again before the pod is.
+            claims, pod = [it for it in left if it["kind"] != "Pod"], left[-1]
+            self._unsent = [*self.client.create(claims), pod] if claims else self.client.create([pod])
+            self._slow += not self._unsent
+            return len(left) - len(self._unsent)
         return self.load.step(now)
 
     def give_nodes(self) -> None:
@@ -97,9 +118,14 @@ class Pods:
 def _stuck(count: int) -> Iterator[dict[str, Any]]:
     """Three claims each, of which nobody makes the last."""
     for number in range(count):
-        *claims, pod = pods_with_claims(f"stuck-{number}", 1, 3)
-        claims[-1]["spec"]["storageClassName"] = "never"
-        yield from (*claims, pod)
+        yield from _with_class(f"stuck-{number}", 3, "never")
+
+
+def _with_class(name: str, count: int, storage_class: str) -> Iterator[dict[str, Any]]:
+    """A pod with so many claims, of which the last is of this class; it comes after them."""
+    *claims, pod = pods_with_claims(name, 1, count)
+    claims[-1]["spec"]["storageClassName"] = storage_class
+    yield from (*claims, pod)
 
 
 def bound_pods(database: Database) -> int:

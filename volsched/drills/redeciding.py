@@ -79,7 +79,7 @@ class Figures:
 
     @property
     def zone_skew(self) -> int:
-        """Pods in the fullest zone beyond those in the emptiest that got any."""
+        """Pods in the fullest zone beyond those in the emptiest; one with nodes that got no pod has none."""
         return max(self.zones.values(), default=0) - min(self.zones.values(), default=0)
 
     @property
@@ -88,6 +88,8 @@ class Figures:
         return sum(self._fragments) / len(self._fragments) if self._fragments else None
 
     def add(self, choice: Choice, snapshot: Snapshot) -> None:
+        for it in snapshot.nodes.values():
+            self.zones.setdefault(it.meta.labels.get(ZONE, NO_ZONE), 0)
         if choice.node is None:
             self.unschedulable += 1
             return

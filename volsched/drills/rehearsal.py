@@ -8,7 +8,7 @@ So a binding that waits for storage still waits at the end, and is reported as t
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from volsched.core.binding.phases import LegPhase, Phase
 from volsched.drills.report import Report
 from volsched.drills.telling import told
 from volsched.engine.clock import MILLISECOND, SECOND
-from volsched.engine.recovery import RecoveryReport, recover
+from volsched.engine.recovery import Recovered, RecoveryReport, recover
 from volsched.engine.system import System, embedded
 from volsched.insight.invariants import Violation, violations
 from volsched.store import tables
@@ -39,10 +39,19 @@ MOST_STEPS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    database: Database
+    taken_at: int
+    """When all processes of the store are taken to have died."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rehearsed:
     report: Report
     recovery: RecoveryReport
     """What recovery found and did, binding by binding."""
+    ends: Mapping[str, str]
+    """Binding → the phase that it was in at the end."""
 
 
 def read_only(database: Database) -> None:
@@ -61,7 +70,7 @@ def read_only(database: Database) -> None:
 
 
 @contextmanager
-def copied(database: Database, *, now: int) -> Iterator[Database]:
+def copied(database: Database, *, now: int) -> Iterator[Copy]:
     """A copy of a store, of one moment, that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="volsched-rehearsal-") as directory:
         file = Path(directory) / "copy.jsonl"
@@ -71,23 +80,25 @@ def copied(database: Database, *, now: int) -> Iterator[Database]:
 
 
 @contextmanager
-def copied_from(lines: Iterable[str]) -> Iterator[Database]:
+def copied_from(lines: Iterable[str]) -> Iterator[Copy]:
     """The store that a backup holds, for as long as it is looked at."""
-    with scratch_store() as copy:
-        restore(copy, lines)
-        yield copy
+    with scratch_store() as database:
+        yield Copy(database, restore(database, lines).taken_at)
 
 
-def rehearse(copy: Database, *, horizon: int = 120 * SECOND) -> Rehearsed:
+def rehearse(copied: Copy, *, horizon: int = 120 * SECOND) -> Rehearsed:
     """Recover the copy, and go on for so long in its own time; what would happen, and how long it takes here."""
+    copy = copied.database
     with copy.read() as connection:
-        began_at, in_flight = read_head(connection).at, frozenset(open_bindings(connection))
+        # Not when the log was last written: deadlines may have passed since, and recovery would act on them.
+        began_at, in_flight = max(read_head(connection).at, copied.taken_at), frozenset(open_bindings(connection))
     started = time.monotonic()
     recovery = recover(copy, owner=OWNER, now=began_at)
     took = time.monotonic() - started
     times = _go_on(copy, in_flight, began_at, horizon, started)
     wrong = _violations(copy)
-    ends, retained = _ends(copy, in_flight)
+    phases, retained = _ends(copy, in_flight)
+    ends = Counter(phases.values())
     open_ = len(in_flight) - ends[Phase.COMMITTED] - ends[Phase.ROLLED_BACK]
     report = Report(
         drill="rehearse",
@@ -97,15 +108,18 @@ def rehearse(copy: Database, *, horizon: int = 120 * SECOND) -> Rehearsed:
         rolled_back=ends[Phase.ROLLED_BACK],
         retained=retained,
         double_binds=sum(it.startswith("1:") for it in wrong),
+        leaked=sum(it.startswith("2:") for it in wrong),
+        lost_pods=_lost(copy, in_flight),
         recovery_ms=times,
         asked=ASKED,
         violations=wrong,
         facts={
             "still open after its own time": f"{open_:,} after {horizon // SECOND:,} s",
-            "recovery itself took": f"{took * 1000:,.0f} ms",
+            "need a human": f"{recovery.count(Recovered.NEEDS_HUMAN):,}",
+            "recovery itself took": f"{took * 1000:,.0f} ms on this machine, on SQLite",
         },
     )
-    return Rehearsed(report, recovery)
+    return Rehearsed(report, recovery, phases)
 
 
 def _go_on(copy: Database, in_flight: frozenset[str], began_at: int, horizon: int, started: float) -> list[float]:
@@ -134,13 +148,26 @@ def _violations(copy: Database) -> list[str]:
     return told(found + [Violation(5, str(it)) for it in verify(copy).findings])
 
 
-def _ends(copy: Database, in_flight: frozenset[str]) -> tuple[Counter[str], Counter[str]]:
+def _lost(copy: Database, in_flight: frozenset[str]) -> int:
+    """Pods whose binding was committed and that have no node all the same."""
+    bindings, pods = tables.bindings, tables.pods
+    bound = select(pods.c.key).where(pods.c.node.is_not(None))
+    asked = select(bindings.c.pod).where(
+        copy.dialect.among(bindings.c.id, in_flight),
+        bindings.c.state == Phase.COMMITTED,
+        bindings.c.pod.in_(select(pods.c.key)),
+        bindings.c.pod.not_in(bound),
+    )
+    with copy.read() as connection:
+        return len(connection.execute(asked).all())
+
+
+def _ends(copy: Database, in_flight: frozenset[str]) -> tuple[dict[str, str], Counter[str]]:
     """How they ended, and why legs were kept."""
     bindings, legs = tables.bindings, tables.binding_legs
     among = copy.dialect.among
     with copy.read() as connection:
-        ended = Counter(
-            connection.execute(select(bindings.c.state).where(among(bindings.c.id, in_flight))).scalars()
-        )
+        found = connection.execute(select(bindings.c.id, bindings.c.state).where(among(bindings.c.id, in_flight)))
+        ended = {row.id: str(row.state) for row in found}
         asked = select(legs.c.reason).where(among(legs.c.binding, in_flight), legs.c.state == LegPhase.RETAINED)
         return ended, Counter(reason or "no reason kept" for reason in connection.execute(asked).scalars())

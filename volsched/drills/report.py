@@ -1,11 +1,12 @@
 """What a drill shows: one value for simulations and for processes that are really killed, as a table or as JSON.
 
-A drill is passed if every figure that must be nought is nought. Kinds of crash are counted apart and never summed.
+A drill is passed if every figure that must be nought is nought, and if it could have been otherwise: a fault that
+met nothing is inconclusive. Kinds of crash are counted apart and never summed.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import ceil
 from pathlib import Path
@@ -49,15 +50,25 @@ class Report:
     lost_pods: int = 0
     recovery_ms: Sequence[float] = ()
     """From the fault until each binding that was in flight had ended."""
-    asked: Iterable[int] = ()
+    asked: Sequence[int] = ()
     violations: Sequence[str] = ()
     """As told, each beginning with the number of its invariant."""
+    inconclusive: str = ""
+    """Why it proves nothing, where it does not."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Whatever else is worth knowing: engine, seeds, rates."""
 
     @property
+    def failed(self) -> bool:
+        return bool(self.violations or self.double_binds or self.leaked or self.lost_pods)
+
+    @property
     def passed(self) -> bool:
-        return not (self.violations or self.double_binds or self.leaked or self.lost_pods)
+        return not self.failed and not self.inconclusive
+
+    @property
+    def verdict(self) -> str:
+        return "FAILED" if self.failed else f"INCONCLUSIVE: {self.inconclusive}" if self.inconclusive else "passed"
 
     def percentile(self, share: float) -> float | None:
         """The smallest time within which that share of bindings had ended; None where there was none."""

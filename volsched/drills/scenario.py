@@ -63,8 +63,10 @@ def read_seeds(text: str) -> tuple[int, int]:
 def read_scenario(path: Path) -> Scenario:
     try:
         given = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise ScenarioError(f"{path}: it cannot be read: {error}") from None
+    except OSError as error:
+        raise ScenarioError(f"{path}: it cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ScenarioError(f"{path}: it is no YAML: {' '.join(str(error).split())}") from None
     try:
         return _scenario(given, path.stem)
     except ScenarioError as error:
@@ -90,6 +92,10 @@ def _scenario(given: object, name: str) -> Scenario:
     settings = given.get("with", {})
     if not isinstance(settings, dict):
         raise ScenarioError("with: it must be a mapping")
+    other, others = (SIM, ("where", "chances", "length")) if kind == STACK else (STACK, ("with",))
+    for key in others:
+        if key in given:
+            raise ScenarioError(f"{key} is for drills of kind {other}; this one is of kind {kind}")
     return Scenario(
         name=str(given.get("name", name)),
         kind=kind,

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlalchemy import Connection
+
 from volsched.core.fold import BindingState, ObjectState, State, versioned
 from volsched.events.envelope import Event
 from volsched.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, noun_and_key
 from volsched.model.kinds import Object
-from volsched.store.base import read_base
 from volsched.store.database import Database
+from volsched.store.errors import ArchivedError
 from volsched.store.loading import load_world
-from volsched.store.log import fold_event, tail
-
-CHUNK = 5_000
+from volsched.store.log import fold_event, tails
 
 
 @dataclass(slots=True)
@@ -36,16 +36,20 @@ class World:
                 loaded = load_world(connection)
                 self.position, self.states = loaded.position, loaded.states
                 return dict.fromkeys(self.states)
-            if self.position < read_base(connection).position:
+            try:
+                return self._follow(connection)
+            except ArchivedError:
                 # What we have not read yet is archived: we slept too long, and begin anew.
                 before = dict.fromkeys(self.states)
                 loaded = load_world(connection)
                 self.position, self.states = loaded.position, loaded.states
                 return before | dict.fromkeys(self.states)
-            changed: dict[str, None] = {}
-            while events := tail(connection, after=self.position, limit=CHUNK):
-                changed |= self.take(events)
-            return changed
+
+    def _follow(self, connection: Connection) -> dict[str, None]:
+        changed: dict[str, None] = {}
+        for events in tails(connection, after=self.position):
+            changed |= self.take(events)
+        return changed
 
     def begin(self, states: Mapping[str, State]) -> None:
         """From what streams had become at our position, in place of the views."""

@@ -97,7 +97,6 @@ def _row(
     index = make(cluster.objects)
     bench, smaller = _Bench(index, cluster, count, clock), _Bench(make(half.objects), half, count, clock)
     # As a process does once it has loaded: otherwise the collector walks all objects in the middle of decisions.
-    gc.collect()
     gc.freeze()
     alike, odd = bench.run(repeat)
     smaller.run(repeat)

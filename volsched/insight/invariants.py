@@ -32,9 +32,8 @@ from volsched.model.quantity import parse_quantity
 from volsched.model.workloads import Pod
 from volsched.store import tables
 from volsched.store.base import load_base
-from volsched.store.log import fold_event, read_head, tail
+from volsched.store.log import fold_event, read_head, tails
 
-CHUNK = 5_000
 PLANNED = "BindingPlanned"
 
 
@@ -64,7 +63,7 @@ class Lookout:
             base = load_base(connection)
             self.states, self.position = base.states, base.head.position
         states = self.states
-        while events := tail(connection, after=self.position, limit=CHUNK):
+        for events in tails(connection, after=self.position):
             for it in events:
                 before = states.get(it.stream)
                 after = fold_event(before, it.position, it.version, it.type, it.schema, it.at, it.data)

@@ -19,9 +19,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from volsched.stack.identity import process_of, send
+from volsched.stack.identity import Identity, process_of, send
 from volsched.stack.leftovers import clean
 from volsched.stack.running import AlreadyRunningError, alone, is_locked
 from volsched.stack.services import Definition, instance_name, read_definition
@@ -78,15 +79,24 @@ class Stack:
             raise AlreadyRunningError(f"a stack runs in {self.directory} already")
         before = self.seen()
         with (self.directory / "supervisor.log").open("ab") as log:
-            subprocess.Popen(
+            supervisor = subprocess.Popen(
                 [sys.executable, "-m", "volsched.stack.running", str(self.directory)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        # What the last supervisor published says nothing about this one.
-        self._wait(lambda: self.seen() != before, 30, lambda: f"the supervisor did not start; see {log.name}")
+
+        def told() -> str:
+            return f"the supervisor did not start; see {log.name}"
+
+        def started() -> bool:
+            """What the last supervisor published says nothing about this one."""
+            if self.seen() == before and supervisor.poll() is not None:
+                raise NotReadyError(told())
+            return self.seen() != before
+
+        self._wait(started, 30, told)
 
     def seen(self) -> Published | None:
         """What the supervisor published last; None where it has not published anything."""
@@ -106,17 +116,24 @@ class Stack:
         seen = self.seen()
         if not self.running or seen is None:
             return f"no supervisor runs in {self.directory}; see {self.directory / 'supervisor.log'}"
-        late = [it for it in seen.instances if it.condition not in SETTLED]
-        return "\n".join(f"{it.name} is {it.condition.value}: {it.health or 'see its log'}" for it in late)
+        late = [it for it in seen.instances if it.condition not in (*SETTLED, Condition.STOPPED)]
+        return "\n".join(f"{it.name} is {it.condition.value}{self._because(it, late)}" for it in late)
 
     def down(self) -> list[tuple[int, str]]:
         """End everything in good order, or what a dead supervisor has left; pid and service of each leftover."""
-        seen = self.seen()
-        if self.running and seen is not None:
-            send(seen.supervisor, signal.SIGTERM)
-            self._wait(lambda: not self.running, DOWN_SECONDS, lambda: "the supervisor does not end")
-            return []
-        if not self.directory.is_dir():
+        asked: Identity | None = None
+
+        def ended() -> bool:
+            """Asked again whenever there is another: one that is only starting has not said who it is."""
+            nonlocal asked
+            seen = self.seen()
+            if seen is not None and seen.supervisor != asked and send(seen.supervisor, signal.SIGTERM):
+                asked = seen.supervisor
+            return not self.running
+
+        if self.running:
+            self._wait(ended, DOWN_SECONDS, lambda: "the supervisor does not end")
+        if not (self.directory / "lock").exists():
             return []
         with alone(self.directory):
             return clean(self.directory, self.definition if (self.directory / "stack.json").exists() else None)
@@ -177,6 +194,12 @@ class Stack:
 
     # --- inside -----------------------------------------------------------------------------------------
 
+    def _because(self, late: Seen, others: list[Seen]) -> str:
+        if late.condition is Condition.WAITING:
+            needed = self.definition.service(late.service).after
+            return " for " + ", ".join(it.name for it in others if it.service in needed)
+        return f": {late.health or 'see its log'}"
+
     def _healthy(self, name: str) -> bool:
         seen = self.seen()
         return seen is not None and any(it.name == name and it.condition in SETTLED for it in seen.instances)
@@ -200,10 +223,14 @@ def rolling(stack: Stack, names: Iterable[str]) -> Iterable[Callable[[], bool]]:
                 continue
             service = stack.definition.service(instance.service)
             send(instance.process, signal.Signals[service.stop_signal])
-            yield lambda before=instance: _renewed(stack, before)  # type: ignore[misc]
+            # One that is frozen would not hear it.
+            send(instance.process, signal.SIGCONT)
+            yield partial(_renewed, stack, instance, time.monotonic() + service.grace)
 
 
-def _renewed(stack: Stack, before: Seen) -> bool:
+def _renewed(stack: Stack, before: Seen, kill_at: float) -> bool:
+    if time.monotonic() >= kill_at and before.process is not None:
+        send(before.process, signal.SIGKILL, group=True)
     seen = stack.seen()
     now = next((it for it in seen.instances if it.name == before.name), None) if seen else None
     return now is not None and now.condition in SETTLED and now.process not in (None, before.process)

@@ -6,11 +6,11 @@ import signal
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from volsched.engine.clock import SECOND
 from volsched.stack.identity import MARK, Identity, identify
-from volsched.stack.services import Service, environment, instance_name
+from volsched.stack.services import Health, Service, environment, instance_name
 from volsched.stack.states import Condition, Seen
 
 LONG_LIFE = 10 * SECOND
@@ -137,9 +137,10 @@ class Instance:
             return
         if self._check is None:
             if now >= self._check_at:
+                self._check_at = now + int(health.interval * SECOND)
                 self._check_ends = now + int(health.timeout * SECOND)
                 with self._said.open("wb") as said:
-                    self._check = self._spawn(health.command, said)
+                    self._check = self._asked(health, said)
             return
         code = self._check.poll()
         if code is None and now < self._check_ends:
@@ -156,6 +157,14 @@ class Instance:
         slowly = self.condition is Condition.HEALTHY and self._failures == 0
         self._check_at = now + int((health.interval if slowly else health.start_interval) * SECOND)
 
+    def _asked(self, health: Health, said: IO[bytes]) -> "subprocess.Popen[bytes] | None":
+        """None where there is no such command: that says nothing about the service, but people must know."""
+        try:
+            return self._spawn(health.command, said)
+        except (FileNotFoundError, PermissionError) as error:
+            self.told = f"{health.command[0]}: cannot be started: {error.strerror}"
+            return None
+
     @property
     def _said(self) -> Path:
         return self.directory / "run" / f"{self.name}.health"
@@ -167,7 +176,7 @@ class Instance:
             self._check.wait()
             self._check = None
 
-    def _spawn(self, command: tuple[str, ...], output: Any) -> "subprocess.Popen[bytes]":
+    def _spawn(self, command: tuple[str, ...], output: IO[bytes]) -> "subprocess.Popen[bytes]":
         """In a session of its own: a Ctrl-C at the terminal is for the supervisor, which ends all in order."""
         return subprocess.Popen(
             command,

@@ -143,7 +143,7 @@ class Outcome:
     restarts: dict[str, float]
     """Service → seconds until all of its instances were healthy again."""
     lost: int
-    """Pods that the API has taken and that have no node at the end."""
+    """Pods that are in the store and have no node at the end, and those that the API took and are not there."""
     doubled: int
     """Pods with more than one committed binding, and volumes that two claims have."""
     broken: tuple[str, ...]
@@ -191,24 +191,33 @@ def restart_under_load(
         took[name] = (clock() - started) / SECOND
     until(lambda: load.sent >= least)
     seconds = (clock() - began) / SECOND
-    while bound(database) < load.sent and clock() < end:
+    return outcome(database, load, seconds=seconds, restarts=took, in_time=lambda: clock() < end)
+
+
+def outcome(
+    database: Database, load: Load, *, seconds: float, restarts: dict[str, float], in_time: Callable[[], bool]
+) -> Outcome:
+    """What became of a load that has ended; pods that are under way are waited for as long as there is time."""
+    while lost(database, load.sent) and in_time():
         time.sleep(10 * LOOK_SECONDS)
     return Outcome(
         pods=load.sent,
         seconds=seconds,
-        restarts=took,
-        lost=load.sent - bound(database),
+        restarts=restarts,
+        lost=lost(database, load.sent),
         doubled=doubled(database),
         broken=broken(database),
         retries=load.client.failures,
     )
 
 
-def bound(database: Database) -> int:
+def lost(database: Database, sent: int) -> int:
+    """Not the difference of sent and bound: one whose answer got lost is bound too, and would hide another."""
     pods = tables.pods
+    asked = select(func.count(), func.count(pods.c.node)).select_from(pods)
     with database.read() as connection:
-        asked = select(func.count()).select_from(pods).where(pods.c.node.is_not(None))
-        return int(connection.execute(asked).scalar() or 0)
+        there, bound = connection.execute(asked).one()
+    return int(there - bound + max(sent - there, 0))
 
 
 def doubled(database: Database) -> int:

@@ -6,15 +6,18 @@
 import socket
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
+from urllib.parse import urlsplit
 
 from volsched.settings import data_directory
 from volsched.stack.health import API_URL
 from volsched.stack.secret_files import make_store_secrets
-from volsched.stack.services import Definition, Health, Service, read_definition, write_definition
+from volsched.stack.services import Definition, Health, Service, write_definition
 from volsched.stack.states import Wanted, want
 from volsched.stack.wheels import (
     DATABASE,
     USER,
+    MissingError,
     commands_directory,
     make_cluster,
     server_directories,
@@ -23,6 +26,8 @@ from volsched.stack.wheels import (
 
 API_PORT = 8700
 HOST = "127.0.0.1"
+SCALABLE = ("scheduler", "controller", "worker")
+"""Of the others there is one: it has a port, data or a task of its own."""
 UNSYNCED = ("fsync", "synchronous_commit", "full_page_writes")
 """Switched off where nobody pulls the plug and everything is thrown away: in tests."""
 
@@ -90,8 +95,11 @@ def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: 
         Service(
             name="redis",
             command=("redis-server", str(secrets / "redis.conf")),
+            # By the environment: everybody can read the words of a command.
             health=Health(command=(
-                "sh", "-c", f'redis-cli --no-auth-warning -u "$(cat {secrets}/redis_url)" ping | grep -q PONG',
+                "sh", "-c",
+                f'REDISCLI_AUTH="$(sed -n "s/^requirepass //p" {quote(str(secrets / "redis.conf"))})" '
+                f"redis-cli -h {HOST} -p {ports['redis']} ping | grep -q PONG",
             )),
         ),
         Service(
@@ -132,12 +140,34 @@ def _health(service: str) -> Health:
     return Health(command=("python", "-m", "volsched.stack.health", service))
 
 
+def check_ports(definition: Definition) -> None:
+    """Before anything is started: a service that cannot listen would only be started again and again.
+
+    Raises MissingError. What listens there is somebody else's, where nothing of this stack runs.
+    """
+    for name, url in definition.urls.items():
+        port = urlsplit(url).port or 0
+        with socket.socket() as tried:
+            # As the servers do it: what a connection of before has left behind is no hindrance.
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind((HOST, port))
+            except OSError as error:
+                why = f"port {port} of {HOST}, which {name} needs, cannot be had ({error.strerror})"
+                remedy = "end what uses it" + (", or name another with --port" if name == "api" else "")
+                raise MissingError(f"{why}; {remedy}") from None
+
+
 def _ports(directory: Path) -> dict[str, int]:
-    """Those of before, so that clients find it where it was; else any that are free."""
-    if (directory / "stack.json").exists():
-        urls = read_definition(directory / "stack.json").urls
-        return {name: int(urls[name].rpartition("/")[0].rpartition(":")[2]) for name in ("postgres", "redis")}
-    return {name: free_port() for name in ("postgres", "redis")}
+    """Those of before, so that clients find it where it was; else any that are free.
+
+    Of before is what the secrets say: they are the first that is made, and name the ports for ever.
+    """
+    files = {"postgres": directory / "secrets" / "database_url", "redis": directory / "secrets" / "redis_url"}
+    return {
+        name: urlsplit(file.read_text()).port or free_port() if file.exists() else free_port()
+        for name, file in files.items()
+    }
 
 
 def free_port() -> int:

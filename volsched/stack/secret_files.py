@@ -33,7 +33,7 @@ def make_store_secrets(directory: Path, *, postgres: str, redis: str, redis_data
         password,
         f"postgresql://{USER}:{password}@{postgres}/{DATABASE}",
         f"redis://default:{queue}@{redis}/0",
-        "\n".join([*settings, f"dir {redis_data}", ""]),
+        "\n".join([*settings, f'dir "{redis_data}"', ""]),
     )
     for name, content in zip(names, contents, strict=True):
         write_secret(directory / name, content.encode())

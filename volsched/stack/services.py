@@ -126,6 +126,11 @@ def read_definition(path: Path) -> Definition:
 def replace_file(path: Path, content: bytes) -> None:
     """So that a reader finds the old content or the new one, whenever it looks, and nobody else can read it."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    os.replace(name, path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(name, path)
+    except OSError:
+        # A full disk: it is tried again, and every try would leave one.
+        os.unlink(name)
+        raise

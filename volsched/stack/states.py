@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from volsched.stack.identity import Identity
 from volsched.stack.services import replace_file
@@ -77,10 +77,10 @@ def publish(directory: Path, published: Published) -> None:
 
 
 def read_published(directory: Path) -> Published | None:
-    """None where there has never been a supervisor."""
+    """None where there has never been a supervisor, or where what it wrote was lost: a machine went off."""
     try:
         return _PUBLISHED.validate_json((directory / "state.json").read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, ValidationError):
         return None
 
 

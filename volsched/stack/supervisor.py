@@ -44,11 +44,16 @@ class Supervisor:
         """Told to stop, and nothing runs any more."""
         return self._stopping and not any(it.alive for it in self.instances)
 
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
     def stop(self) -> None:
         self._stopping = True
 
     def step(self, now: int) -> int:
-        self._read_again()
+        if not self._stopping:
+            self._read_again()
         progress = sum(it.step(now) for it in self.instances)
         if self._stopping:
             progress += self._take_down(now)

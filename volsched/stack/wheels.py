@@ -74,6 +74,7 @@ def make_cluster(programs: Path, data: Path, password: str) -> None:
     Made aside and renamed when it is whole: a run that is interrupted leaves nothing that looks like data.
     """
     if data.exists():
+        _check_version(data)
         return
     user, making = system_user(), data.with_name(f"{data.name}.making")
     shutil.rmtree(making, ignore_errors=True)
@@ -97,6 +98,16 @@ def make_cluster(programs: Path, data: Path, password: str) -> None:
     making.rename(data)
 
 
+def _check_version(data: Path) -> None:
+    """A newer wheel may bring a newer PostgreSQL, which would end at once, again and again."""
+    made, ours = (data / "PG_VERSION").read_text().strip(), str(_wheel().TARGET_POSTGRES_VERSION)
+    if made != ours:
+        raise MissingError(
+            f"{data} was made by PostgreSQL {made}, and {ours} is installed; install the wheel of before, take a "
+            f"backup (volsched backup), then begin in another directory (--dir) and restore it there"
+        )
+
+
 def _run(command: Sequence[str | Path], user: str | None, data: Path, said: str = "") -> None:
     try:
         subprocess.run(
@@ -104,9 +115,16 @@ def _run(command: Sequence[str | Path], user: str | None, data: Path, said: str 
             extra_groups=None if user is None else [],
         )  # fmt: skip
     except PermissionError:
-        raise MissingError(
-            f"user {user}, whom PostgreSQL runs as because root may not, cannot get at {data} or at {command[0]}; "
-            f"make their directories passable (chmod o+x), or name another with --dir"
-        ) from None
+        raise MissingError(_out_of_reach(user, data, command[0])) from None
     except subprocess.CalledProcessError as error:
-        raise MissingError(f"{command[0]} failed: {(error.stderr or error.stdout).strip()}") from None
+        said = (error.stderr or error.stdout).strip()
+        if user is not None and "Permission denied" in said:
+            raise MissingError(_out_of_reach(user, data, command[0])) from None
+        raise MissingError(f"{command[0]} failed: {said}") from None
+
+
+def _out_of_reach(user: str | None, data: Path, program: str | Path) -> str:
+    return (
+        f"user {user}, whom PostgreSQL runs as because root may not, cannot get at {data.parent} or at {program}; "
+        f"make the directories above them passable (chmod o+x), or name another with --dir"
+    )

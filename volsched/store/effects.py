@@ -47,6 +47,7 @@ from sqlalchemy import (
 
 from volsched.store import tables
 from volsched.store.database import Database
+from volsched.store.dialects import Dialect
 
 MAX_ATTEMPTS = 8
 FIRST_BACKOFF_US = 500_000
@@ -243,11 +244,14 @@ def lock_fences(database: Database, connection: Connection, keys: Iterable[str])
     For the one that records outcomes. A claim skips the locked rows; were they only read, it could take over an
     expired lease between the check of the fence and the commit, and both would have done the effect.
     """
-    leased = select(effects.c.key, effects.c.fence).where(
-        database.dialect.among(effects.c.key, keys), effects.c.state == EffectState.LEASED
-    )
-    rows = connection.execute(leased.order_by(effects.c.key).with_for_update())
+    rows = connection.execute(_leased(database.dialect), {"these": database.dialect.named(keys)})
     return {row.key: row.fence for row in rows}
+
+
+@cache
+def _leased(dialect: Dialect) -> Select[Any]:
+    these = dialect.among_named(effects.c.key, "these"), effects.c.state == EffectState.LEASED
+    return select(effects.c.key, effects.c.fence).where(*these).order_by(effects.c.key).with_for_update()
 
 
 def list_effects(

@@ -16,7 +16,7 @@ name would share the epoch with the run before, which may not be quite dead.
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from volsched.store import tables
 from volsched.store.batch import lock_head
@@ -26,6 +26,8 @@ from volsched.store.database import Database
 NOBODY = ""
 
 leases = tables.leases
+_NAMED = select(leases).where(leases.c.name == bindparam("named"))
+_CHANGED = update(leases).where(leases.c.name == bindparam("named"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ def current(database: Database, *, name: str) -> Lease | None:
 
 
 def _read(connection: Connection, name: str) -> Lease | None:
-    row = connection.execute(select(leases).where(leases.c.name == name)).first()
+    row = connection.execute(_NAMED, {"named": name}).first()
     return None if row is None else Lease(name=row.name, holder=row.holder, epoch=row.epoch, until=row.until)
 
 
@@ -99,6 +101,6 @@ def _is_held(connection: Connection, lease: Lease) -> bool:
 
 
 def _write(connection: Connection, lease: Lease) -> Lease:
-    changed = update(leases).where(leases.c.name == lease.name)
-    connection.execute(changed.values(holder=lease.holder, epoch=lease.epoch, until=lease.until))
+    changed = {"named": lease.name, "holder": lease.holder, "epoch": lease.epoch, "until": lease.until}
+    connection.execute(_CHANGED, changed)
     return lease

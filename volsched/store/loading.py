@@ -21,6 +21,18 @@ from volsched.store.rows import OVERLAY, VIEWS, Row, binding_state, object_state
 
 STATE_COLUMNS = frozenset({"key", "version", "rv", "manifest", *OVERLAY})
 
+# Made once: to put a statement together takes longer than a small store takes to answer it. Typed columns follow
+# from the manifest: to fetch them too would cost a fifth more.
+_OBJECTS = {
+    noun: select(*(it for it in table.c if it.name in STATE_COLUMNS)) for noun, (table, _) in VIEWS.items()
+}
+_OPEN = select(tables.bindings).where(tables.bindings.c.open)
+_OPEN_LEGS = select(tables.binding_legs).where(
+    tables.binding_legs.c.binding.in_(select(tables.bindings.c.id).where(tables.bindings.c.open))
+)
+_HEAD = select(tables.log_head)
+_LAST = select(tables.events.c.position, tables.events.c.hash).order_by(tables.events.c.position.desc()).limit(1)
+
 
 @dataclass(frozen=True, slots=True)
 class World:
@@ -39,15 +51,13 @@ def load_world(connection: Connection) -> World:
 
 def _load_states(connection: Connection) -> dict[str, State]:
     states: dict[str, State] = {}
-    for noun, (table, _) in VIEWS.items():
-        # Typed columns follow from the manifest: to fetch them too would cost a fifth more.
-        for row in _rows(connection, select(*(it for it in table.c if it.name in STATE_COLUMNS))):
+    for noun, asked in _OBJECTS.items():
+        for row in _rows(connection, asked):
             states[f"{noun}/{row['key']}"] = object_state(row)
     legs: dict[str, list[Row]] = {}
-    of_open = select(tables.bindings.c.id).where(tables.bindings.c.open)
-    for leg in _rows(connection, select(tables.binding_legs).where(tables.binding_legs.c.binding.in_(of_open))):
+    for leg in _rows(connection, _OPEN_LEGS):
         legs.setdefault(leg["binding"], []).append(leg)
-    for row in _rows(connection, select(tables.bindings).where(tables.bindings.c.open)):
+    for row in _rows(connection, _OPEN):
         states[f"{BINDING}/{row['id']}"] = binding_state(row, legs.get(row["id"], []))
     return states
 
@@ -65,11 +75,8 @@ def load_nodes(connection: Connection) -> list[Node]:
 
 
 def check_head(connection: Connection) -> int:
-    events = tables.events
-    head = connection.execute(select(tables.log_head)).one()
-    last = connection.execute(
-        select(events.c.position, events.c.hash).order_by(events.c.position.desc()).limit(1)
-    ).one_or_none()
+    head = connection.execute(_HEAD).one()
+    last = connection.execute(_LAST).one_or_none()
     if (head.position, bytes(head.hash)) != (
         (0, bytes(32)) if last is None else (last.position, bytes(last.hash))
     ):

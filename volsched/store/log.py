@@ -7,6 +7,8 @@ Where events were archived, a reader that must miss nothing gets an ArchivedErro
 `events_of_binding`) begins with the first event that is still here.
 """
 
+from collections.abc import Iterator
+
 import orjson
 from sqlalchemy import Connection, Select, bindparam, func, select
 
@@ -21,8 +23,11 @@ from volsched.store.errors import NewerStoreError, NotMigratedError
 from volsched.store.snapshots import newest_snapshot
 
 _events = tables.events
+CHUNK = 5_000
+"""Events held at once by whoever follows the log."""
 NEVER_REACHED = 2**62
 _SCHEMAS = {name: entry.schema for name, entry in CATALOGUE.items()}
+_HEAD = select(tables.log_head)
 _TAIL = (
     select(_events)
     .where(_events.c.position > bindparam("after"))
@@ -34,7 +39,7 @@ _TAIL = (
 
 def read_head(connection: Connection) -> Head:
     """Where the log ends; refuses a store that asks for newer readers."""
-    row = connection.execute(select(tables.log_head)).one_or_none()
+    row = connection.execute(_HEAD).one_or_none()
     if row is None:
         raise NotMigratedError("the store has no head; run: volsched migrate")
     if row.min_reader > FORMAT:
@@ -54,6 +59,16 @@ def tail(connection: Connection, *, after: int, limit: int) -> list[Event]:
         if after < base.position:
             raise archived(connection, f"position {after + 1}", base)
     return found
+
+
+def tails(connection: Connection, *, after: int) -> Iterator[list[Event]]:
+    """All events that follow a position, so many at a time."""
+    while events := tail(connection, after=after, limit=CHUNK):
+        yield events
+        if len(events) < CHUNK:
+            # Nobody can have added to it: a read transaction is one picture.
+            return
+        after = events[-1].position
 
 
 def read_stream(

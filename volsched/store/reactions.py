@@ -1,9 +1,10 @@
 """What follows from events, in the transaction of the events themselves: open bindings that they touch move on."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, select, text, union
+from sqlalchemy import CompoundSelect, Connection, select, text, union
 
 from volsched.core.binding.saga import context_of, fail, goes_on
 from volsched.core.binding.seen import claim_of, manifest_of
@@ -15,6 +16,7 @@ from volsched.events.streams import BINDING
 from volsched.store import tables
 from volsched.store.batch import Batch, load, stage
 from volsched.store.database import Database
+from volsched.store.dialects import Dialect
 
 REACTION = "volsched"
 """The actor of events that follow from others; their cause says from which."""
@@ -30,6 +32,16 @@ _FACTS = frozenset(
 # As text, word for word as in the partial indexes: SQLite uses one only if the condition is the index's own.
 _OWNED, _JOINED, _OPEN = text("open AND owner"), text("open AND NOT owner"), text("open")
 _STATIC = text("open AND owner AND NOT dynamic")
+_legs, _bindings = tables.binding_legs.c, tables.bindings.c
+_TOUCHED_BY = (
+    ("claim", _legs.claim, _OWNED),
+    ("claim", _legs.claim, _JOINED),
+    ("volume", _legs.volume, _STATIC),
+    ("binding", _legs.joins, _JOINED),
+    ("pod", _bindings.pod, _OPEN),
+    ("node", _bindings.node, _OPEN),
+)
+"""What a change of a noun's streams touches: the column in which bindings or legs name it, and which of them."""
 
 
 def react_to(database: Database, connection: Connection, batch: Batch, react: Reaction) -> None:
@@ -107,20 +119,25 @@ def touching_bindings(database: Database, connection: Connection, streams: Itera
     for stream in streams:
         noun, _, key = stream.partition("/")
         keys.setdefault(noun, []).append(key)
-    among, legs, bindings = database.dialect.among, tables.binding_legs, tables.bindings
-    found: list[Select[Any]] = []
-    if claims := keys.get("claim"):
-        found.append(select(legs.c.binding).where(_OWNED, among(legs.c.claim, claims)))
-        found.append(select(legs.c.binding).where(_JOINED, among(legs.c.claim, claims)))
-    if volumes := keys.get("volume"):
-        found.append(select(legs.c.binding).where(_STATIC, among(legs.c.volume, volumes)))
-    if owners := keys.get("binding"):
-        found.append(select(legs.c.binding).where(_JOINED, among(legs.c.joins, owners)))
-    if pods := keys.get("pod"):
-        found.append(select(bindings.c.id).where(_OPEN, among(bindings.c.pod, pods)))
-    if nodes := keys.get("node"):
-        found.append(select(bindings.c.id).where(_OPEN, among(bindings.c.node, nodes)))
-    return {row[0] for row in connection.execute(union(*found))} if found else set()
+    nouns = frozenset(keys.keys() & {noun for noun, _, _ in _TOUCHED_BY})
+    if not nouns:
+        return set()
+    given = {noun: database.dialect.named(keys[noun]) for noun in nouns}
+    return {row[0] for row in connection.execute(_touching(database.dialect, nouns), given)}
+
+
+@cache
+def _touching(dialect: Dialect, nouns: frozenset[str]) -> CompoundSelect[Any]:
+    """Made once for each of the few mixtures of nouns: every transaction asks it."""
+    return union(
+        *(
+            select(of.table.c.id if of.table is tables.bindings else of.table.c.binding).where(
+                which, dialect.among_named(of, noun)
+            )
+            for noun, of, which in _TOUCHED_BY
+            if noun in nouns
+        )
+    )
 
 
 def events_after(connection: Connection, position: int) -> list[Event]:

@@ -1,9 +1,10 @@
 """Writing down what a transaction has decided: events, views, effects, results, the head."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, insert, literal, select
+from sqlalchemy import Connection, Delete, Insert, Table, bindparam, delete, insert, select
 
 from volsched.core.decision import NewEffect
 from volsched.core.fold import ObjectState, State, UnknownState
@@ -14,6 +15,7 @@ from volsched.store import tables
 from volsched.store.batch import Batch
 from volsched.store.commands import ConflictError, EffectDone
 from volsched.store.database import Database
+from volsched.store.dialects import Dialect
 from volsched.store.effects import EffectState
 from volsched.store.rows import (
     ASSUMED,
@@ -102,10 +104,19 @@ def _finish(database: Database, connection: Connection, finished: Sequence[Effec
     by_outcome: dict[str, list[str]] = {}
     for effect in finished:
         by_outcome.setdefault(effect.outcome, []).append(effect.key)
-    queue, done = tables.effects, tables.effects_done
+    copied, removed = _moving(database.dialect)
     for outcome, keys in by_outcome.items():
-        these = database.dialect.among(queue.c.key, keys)
-        kept = (queue.c.key, queue.c.lane, queue.c.queue, queue.c.kind, queue.c.binding, queue.c.data)
-        moved = select(*kept, literal(outcome), queue.c.attempts, literal(now)).where(these)
-        connection.execute(insert(done).from_select(list(done.columns), moved))
-        connection.execute(delete(queue).where(these))
+        these = database.dialect.named(keys)
+        connection.execute(copied, {"outcome": outcome, "now": now, "these": these})
+        connection.execute(removed, {"these": these})
+
+
+@cache
+def _moving(dialect: Dialect) -> tuple[Insert, Delete]:
+    """Made once: it takes longer to put together than to carry out."""
+    queue, done = tables.effects, tables.effects_done
+    these = dialect.among_named(queue.c.key, "these")
+    kept = (queue.c.key, queue.c.lane, queue.c.queue, queue.c.kind, queue.c.binding, queue.c.data)
+    outcome, now = bindparam("outcome", type_=done.c.outcome.type), bindparam("now", type_=done.c.done_at.type)
+    moved = select(*kept, outcome, queue.c.attempts, now).where(these)
+    return insert(done).from_select(list(done.columns), moved), delete(queue).where(these)

@@ -15,6 +15,9 @@ Values = Sequence[Any]
 
 
 class Dialect(Protocol):
+    def __hash__(self) -> int:
+        """Equal for all of one engine's: statements are made once for each."""
+
     def configure(self, engine: Engine) -> None:
         """Set up every connection of the engine."""
 
@@ -43,6 +46,12 @@ class Dialect(Protocol):
 
     def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
         """The column is one of the keys, as one parameter: Core's IN has one per key, which is slow with many."""
+
+    def among_named(self, column: Column[str], name: str) -> ColumnElement[bool]:
+        """The same in a statement that is made once: the keys are given under the name when it is executed."""
+
+    def named(self, keys: Iterable[str]) -> Any:
+        """Keys as they are given to such a statement."""
 
     def scan(
         self, connection: Connection, table: Table, *, order: str, after: Any = None, until: Any = None

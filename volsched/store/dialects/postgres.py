@@ -1,6 +1,7 @@
 """Hot statements on PostgreSQL: COPY for the log, arrays unnested into one statement for the views."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from sqlalchemy import (
     Table,
     Text,
     any_,
+    bindparam,
     event,
     literal,
 )
@@ -64,6 +66,7 @@ def postgres_options(name: str) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
 class Postgres:
     def configure(self, engine: Engine) -> None:
         """The server's defaults are what we want: read committed, durable commits. But nothing waits for ever."""
@@ -137,6 +140,12 @@ class Postgres:
 
     def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
         return column == any_(literal(list(keys), ARRAY(Text)))
+
+    def among_named(self, column: Column[str], name: str) -> ColumnElement[bool]:
+        return column == any_(bindparam(name, type_=ARRAY(Text)))
+
+    def named(self, keys: Iterable[str]) -> list[str]:
+        return list(keys)
 
     def scan(
         self, connection: Connection, table: Table, *, order: str, after: Any = None, until: Any = None

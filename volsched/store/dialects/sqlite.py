@@ -6,10 +6,23 @@ The driver's own transaction handling is switched off: a write transaction takes
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, event, func, select
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    Text,
+    bindparam,
+    event,
+    func,
+    select,
+)
 
 from volsched.store.dialects.columns import HEAD, all_columns
 
@@ -27,6 +40,7 @@ PRAGMAS = (
 )
 
 
+@dataclass(frozen=True)
 class Sqlite:
     def configure(self, engine: Engine) -> None:
         @event.listens_for(engine, "connect")
@@ -39,7 +53,7 @@ class Sqlite:
         def _begun(connection: Connection) -> None:
             # A reader takes a snapshot; a writer asks for the lock itself.
             if not connection.get_execution_options().get("volsched_write"):
-                connection.exec_driver_sql("BEGIN")
+                _driver(connection).execute("BEGIN")
 
     def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
         raw = _driver(connection)
@@ -77,7 +91,13 @@ class Sqlite:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
-        return column.in_(select(func.json_each(json.dumps(list(keys))).table_valued("value").c.value))
+        return _among(column, json.dumps(list(keys)))
+
+    def among_named(self, column: Column[str], name: str) -> ColumnElement[bool]:
+        return _among(column, bindparam(name, type_=Text))
+
+    def named(self, keys: Iterable[str]) -> str:
+        return json.dumps(list(keys))
 
     def scan(
         self, connection: Connection, table: Table, *, order: str, after: Any = None, until: Any = None
@@ -112,6 +132,10 @@ class Sqlite:
 
     def is_lost(self, error: BaseException) -> bool:  # noqa: ARG002 - a file does not hang up
         return False
+
+
+def _among(column: Column[str], listed: str | BindParameter[str]) -> ColumnElement[bool]:
+    return column.in_(select(func.json_each(listed).table_valued("value").c.value))
 
 
 def _driver(connection: Connection) -> Any:
