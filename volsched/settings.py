@@ -76,6 +76,7 @@ class Settings(BaseSettings):
     scheduler_share: Annotated[Share, NoDecode, BeforeValidator(_share)] = ALL
     lease_seconds: float = Field(default=30, gt=0)
     event_ttl_seconds: float = Field(default=3_600, gt=0)
+    """As long as in Kubernetes: all of them are in the memory of every process that follows the log."""
     command_ttl_seconds: float = Field(default=7 * 86_400, gt=0)
     done_ttl_seconds: float = Field(default=30 * 86_400, gt=0)
     requests_per_second: float = Field(default=1_000, ge=0)

@@ -84,7 +84,7 @@ def test_a_scenario_of_ones_own_changes_what_it_names(tmp_path: Path) -> None:
         ("length: 0", "length"),
         ("kind: war", "kind"),
         ("with: 3", "with"),
-        ("{", "cannot be read"),
+        ("{", "it is no YAML"),
     ],
 )
 def test_a_mistake_in_a_scenario_is_named(tmp_path: Path, text: str, names: str) -> None:

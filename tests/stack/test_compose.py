@@ -93,6 +93,13 @@ def test_the_local_stack_runs_the_same_commands() -> None:
         assert ["CMD", *health.command] == composed[name]["healthcheck"]["test"]
 
 
+def test_a_stack_that_is_not_durable_keeps_what_was_committed_when_its_server_is_killed() -> None:
+    """What is not synced survives a process; what is not even written does not, and drills kill PostgreSQL."""
+    postgres, *_ = services(Path("/x"), ports={"postgres": 1, "redis": 2}, api_port=8700, durable=False)
+    assert "fsync=off" in postgres.command
+    assert not any(it.startswith("synchronous_commit") for it in postgres.command)
+
+
 @pytest.fixture
 def composed(tmp_path: Path) -> Iterator[tuple[Stack, Local]]:
     if shutil.which("sh") is None:

@@ -47,8 +47,8 @@ class LocalCluster:
     def get(self, kind: str, key: str) -> Manifest | None:
         table, _ = VIEWS[NOUN_OF_KIND[kind]]
         with self.database.read() as connection:
-            row = connection.execute(select(table).where(table.c.key == key)).mappings().first()
-        return None if row is None else versioned(object_state(dict(row)))
+            rows = self.database.dialect.fetch(connection, table, "key", (key,))
+        return versioned(object_state(rows[0])) if rows else None
 
     def list(self, kind: str) -> Listed:
         table, _ = VIEWS[NOUN_OF_KIND[kind]]

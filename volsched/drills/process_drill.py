@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from volsched.core.binding.phases import LegPhase
 from volsched.drills.process_faults import Faults, ToolMissingError
-from volsched.drills.process_places import database_url, held_service, scratch_stack
+from volsched.drills.process_places import database_url, held_service, named, scratch_stack
 from volsched.drills.process_scenario import ON_SQLITE, Moment, Play
 from volsched.drills.process_work import (
     Pods,
@@ -82,8 +82,8 @@ class _Run:
     told: Told
     positions: Positions = field(default_factory=Positions)
     marks: list[Mark] = field(default_factory=list)
-    faults_at: list[int] = field(default_factory=list)
-    """Positions of the log."""
+    faults_at: list[tuple[int, float]] = field(default_factory=list)
+    """Positions of the log, and when."""
     settled: bool = False
     settled_at: float = 0
     held_back: bool = True
@@ -101,10 +101,13 @@ class _Run:
         self._until(self._reached)
         self._end = time.monotonic() + self.play.patience
         for step in self.play.faults:
+            if step.target and not named(self.engine, step.target):
+                self.told(f"{step}: there is none ({self.engine})")
+                continue
             self.told(str(step))
             if not self.marks:
                 # What is begun and stands still now is what the fault hits.
-                self.faults_at.append(self._head())
+                self.faults_at.append((self._head(), self._now()))
             elif step.verb in ("kill", "pause", "stop", "restart", "skew", "delete", "fill"):
                 self._note_head()
             # Only what hits it where it stands finds it held; it could not end in good order.
@@ -118,6 +121,8 @@ class _Run:
             except ToolMissingError as error:
                 raise DrillError(f'"{step}": {error}') from None
             self.held_back = False
+        if not self.marks:
+            raise DrillError(f"none of its steps can be taken with --engine {self.engine}; choose another")
         self.told("waiting until everything has settled")
         try:
             self._until(self._settled)
@@ -129,7 +134,6 @@ class _Run:
         self._look()
         bars = read_bars(self.database, self.positions, self.faults_at)
         flying = [it for it in bars if it.in_flight]
-        fault = self.marks[0].at
         with self.database.read() as connection:
             wrong = told(violations(connection, at_rest=self.settled))
         wrong += told(list(integrity(self.database)))
@@ -147,7 +151,7 @@ class _Run:
             double_binds=doubled(self.database),
             leaked=sum(it.startswith(("2:", "3: effect")) or "still assumed" in it for it in wrong),
             lost_pods=lost,
-            recovery_ms=[round(max(it.ended - fault, 0), 1) for it in flying if it.ended is not None],
+            recovery_ms=[round(max(it.ended - it.hit, 0), 1) for it in flying if it.hit is not None and it.ended],
             asked=ASKED,
             violations=wrong,
             inconclusive="" if flying else NOTHING_IN_FLIGHT,
@@ -212,7 +216,7 @@ class _Run:
             return
         self.positions.seen(self._now(), head)
         if note:
-            self.faults_at.append(head)
+            self.faults_at.append((head, self._now()))
 
     def _head(self) -> int:
         with self.database.read() as connection:

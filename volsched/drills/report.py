@@ -49,7 +49,7 @@ class Report:
     """Reservations, assumptions and queued work of bindings that have ended."""
     lost_pods: int = 0
     recovery_ms: Sequence[float] = ()
-    """From the fault until each binding that was in flight had ended."""
+    """From the first fault that met it until each binding that was in flight had ended."""
     asked: Sequence[int] = ()
     violations: Sequence[str] = ()
     """As told, each beginning with the number of its invariant."""

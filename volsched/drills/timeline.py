@@ -33,6 +33,8 @@ class Bar:
     reason: str = ""
     in_flight: bool = False
     """At a fault."""
+    hit: float | None = None
+    """When the first of these faults came."""
 
     @property
     def committed(self) -> bool:
@@ -76,8 +78,8 @@ class Positions:
         return self.times[min(number, len(self.times) - 1)] if self.times else 0.0
 
 
-def read_bars(database: Database, positions: Positions, faults: Sequence[int]) -> list[Bar]:
-    """Every binding there was, in order; `faults` are positions at which something was broken."""
+def read_bars(database: Database, positions: Positions, faults: Sequence[tuple[int, float]]) -> list[Bar]:
+    """Every binding there was, in order; `faults` are positions at which something was broken, and when."""
     events, made = tables.events, dict[str, dict[str, Any]]()
     created: dict[str, int] = {}
     wanted = ("BindingPlanned", "BindingMoved", "PodCreated")
@@ -101,9 +103,14 @@ def read_bars(database: Database, positions: Positions, faults: Sequence[int]) -
 
 
 def _bar(
-    name: str, it: Mapping[str, Any], created: Mapping[str, int], positions: Positions, faults: Sequence[int]
+    name: str,
+    it: Mapping[str, Any],
+    created: Mapping[str, int],
+    positions: Positions,
+    faults: Sequence[tuple[int, float]],
 ) -> Bar:
     first, last = it["from"], it["to"]
+    met = [at for position, at in faults if first <= position and (last is None or last > position)]
     return Bar(
         binding=name,
         pod=it["pod"],
@@ -113,5 +120,6 @@ def _bar(
         ended=None if last is None else positions.time_of(last),
         state=it.get("state", Phase.PREBINDING),
         reason=it["reason"] if it.get("reason") else "",
-        in_flight=any(first <= position and (last is None or last > position) for position in faults),
+        in_flight=bool(met),
+        hit=min(met, default=None),
     )

@@ -15,6 +15,7 @@ from volsched.events.envelope import Event
 from volsched.events.streams import ATTEMPT, BINDING, noun_and_key
 from volsched.store import tables
 from volsched.store.base import archived, load_base, read_base
+from volsched.store.dialects import dialect_of
 from volsched.store.log import events_of_binding, fold_event, state_as_of
 from volsched.store.rows import VIEWS, Row, attempt_state, binding_state, object_state
 
@@ -64,8 +65,8 @@ class Now:
             found = next(self._rows(select(_attempts).where(_attempts.c.id == key)), None)
             return None if found is None else attempt_state(found)
         table, _ = VIEWS[noun]
-        found = next(self._rows(select(table).where(table.c.key == key)), None)
-        return None if found is None else object_state(found)
+        rows = dialect_of(self.connection.engine).fetch(self.connection, table, "key", (key,))
+        return object_state(rows[0]) if rows else None
 
     def every(self, noun: str) -> Iterator[Found]:
         if noun == BINDING:

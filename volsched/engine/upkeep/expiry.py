@@ -18,7 +18,7 @@ from volsched.store.database import Database
 from volsched.store.expiry import expire_commands, expire_done, old_notices
 from volsched.store.transaction import execute
 
-HOUR, DAY = 3_600 * SECOND, 86_400 * SECOND
+DAY = 86_400 * SECOND
 EVERY = 60 * SECOND
 BATCH = 500
 MEMORIES = frozenset({REQUESTED})
@@ -29,8 +29,7 @@ MEMORIES = frozenset({REQUESTED})
 class Keep:
     """For how long, in microseconds."""
 
-    notices: int = HOUR
-    """As Kubernetes does. All of them are in the memory of every process that follows the log."""
+    notices: int = DAY
     commands: int = 7 * DAY
     done: int = 30 * DAY
 
