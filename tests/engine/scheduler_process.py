@@ -34,6 +34,10 @@ def main(url: str, number: int, of: int) -> None:
     picture = Picture(world, Index(share=share))
     owner = f"scheduler/{number}"
     scheduler = Scheduler(database, picture, owner, lambda: uuid4().hex, queue=Queue(share))
+    # Loaded before anybody begins: the first one would else be done before the last one has looked.
+    loaded = world.catch_up()
+    picture.update(loaded)
+    scheduler.update(loaded, system_clock())
     print("ready", flush=True)
     sys.stdin.readline()
     tried = 0

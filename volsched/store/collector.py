@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 YOUNG = 50_000
 """New objects between two collections of the youngest."""
+_holds_for_good = False
 
 
 @contextmanager
@@ -17,9 +18,10 @@ def collector_resting() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if gc.get_freeze_count() == 0:
+            if not _holds_for_good:
                 # All that was made counts as young now and would be walked at once. This makes it old instead, for
-                # nothing; a process that has frozen objects of its own keeps them so.
+                # nothing. A process that has frozen what it holds keeps it so; to ask the collector whether there
+                # is any would count all of it, which took longer than many a load.
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
@@ -31,6 +33,8 @@ def collect_seldom() -> None:
     A picture of 50,000 volumes is walked by every full collection, and by default those come every few hundred
     pods. Called once, after the picture is loaded.
     """
+    global _holds_for_good
+    _holds_for_good = True
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, 20, 100)
