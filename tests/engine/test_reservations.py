@@ -216,7 +216,7 @@ def test_a_gated_pod_is_held_for_and_bound_once_its_gates_are_gone(local: Scene)
 
 def test_what_the_same_actor_wrote_since_makes_a_decision_worthless(local: Scene) -> None:
     """An API's user writes objects and reserves under one name: his own cordon must be seen as well."""
-    local.reserver.catch_up(local.now)
+    local.reserver.picture.catch_up(local.now)
     decided = local.reserver.append
     cordoned: list[bool] = []
 

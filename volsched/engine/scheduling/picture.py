@@ -8,15 +8,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from volsched.core.configuration import Configuration
 from volsched.core.fold import BindingState, ObjectState
 from volsched.core.queue.changes import Change, aspects_of
 from volsched.core.snapshot import FIELD_OF
+from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.reservations import HOLD_AT_MOST, Reservations
 from volsched.engine.world import World
 from volsched.events.patch import merged
 from volsched.events.streams import BINDING, KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.index import Index
 from volsched.model.kinds import Object
+from volsched.store.database import Database
 
 NOUNS = frozenset(
     {"node", "namespace", "class", "volume", "claim", "pod", "driver", "csinode", "capacity", "attachment"}
@@ -50,6 +53,20 @@ class Picture:
 
     def __post_init__(self) -> None:
         self._reservations = Reservations(self.world, self._reserve, self.hold)
+
+    @classmethod
+    def on(cls, database: Database, configuration: Configuration) -> "Picture":
+        """A picture of its own, for whoever decides beside the schedulers."""
+        hold = configuration.capacity_hold_seconds * SECOND
+        return cls(World(database), Index(profile=configuration.profile), hold)
+
+    def catch_up(self, now: int) -> None:
+        """Everything that was committed until now, with what is held of capacities at this time."""
+        begins = self.world.position < 0
+        self.update(self.world.catch_up())
+        if begins:
+            self.recall(now)
+        self.expire(now)
 
     def recall(self, now: int) -> None:
         """Take up what was reserved by bindings that ended before this process began."""

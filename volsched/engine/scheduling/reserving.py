@@ -27,8 +27,6 @@ from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.picture import Picture, read_object
 from volsched.engine.scheduling.planning import Planned, bind_seconds, decider, plan_command, plan_for
 from volsched.engine.scheduling.refusing import Told, telling_again
-from volsched.engine.world import World
-from volsched.index import Index
 from volsched.model.workloads import Pod
 from volsched.store import tables
 from volsched.store.audit import attempts_for
@@ -86,20 +84,10 @@ class Reserver:
     append: Append
     new_id: Callable[[], str]
     configuration: Configuration = DEFAULT
-    world: World = field(init=False)
     picture: Picture = field(init=False)
 
     def __post_init__(self) -> None:
-        self.world = World(self.database)
-        hold = self.configuration.capacity_hold_seconds * SECOND
-        self.picture = Picture(self.world, Index(profile=self.configuration.profile), hold)
-
-    def catch_up(self, now: int) -> None:
-        begins = self.world.position < 0
-        self.picture.update(self.world.catch_up())
-        if begins:
-            self.picture.recall(now)
-        self.picture.expire(now)
+        self.picture = Picture.on(self.database, self.configuration)
 
     def reserve(self, asked: Asked, *, actor: str, now: int) -> str | Refused:
         """The id of the reservation, or why there is none."""
@@ -108,7 +96,7 @@ class Reserver:
             repeated = self._repeated(asked)
             if repeated is not None:
                 return repeated
-            self.catch_up(now)
+            self.picture.catch_up(now)
             pod = self._pod(asked)
             planned = self._plan(pod, asked, now)
             if isinstance(planned, Attempt):
@@ -165,7 +153,7 @@ class Reserver:
                 f'pod "{asked.pod}" has uid {pod.meta.uid}, not {asked.pod_uid}: it is another pod'
             )
         if held is not None:
-            state = self.world.binding(held)
+            state = self.picture.world.binding(held)
             raise NotToBeReservedError(
                 f'pod "{asked.pod}" has binding {held} already ({"open" if state is None else state.state})'
             )
@@ -205,7 +193,7 @@ class Reserver:
         if node is not None:
             return attempt(index.snapshot, pod, profile=index.profile, only={node})
         since = rfc3339(now - AVOID_SECONDS * SECOND)
-        return index.decide(pod, avoid=nodes_to_avoid(pod.key, self.world.states, since=since))
+        return index.decide(pod, avoid=nodes_to_avoid(pod.key, self.picture.world.states, since=since))
 
     def _command(self, planned: Planned, asked: Asked, actor: str) -> Command:
         command = plan_command(planned, actor=actor, decider=decider(actor))
@@ -221,7 +209,7 @@ class Reserver:
 
     def _refuse(self, pod: Pod, found: Attempt, actor: str) -> Refused:
         """Keep why; the same answer as the last time is only counted."""
-        decided_at, who, said = self.world.position, decider(actor), message_of(found)
+        decided_at, who, said = self.picture.world.position, decider(actor), message_of(found)
         with self.database.read() as connection:
             last = next(iter(attempts_for(connection, pod.key, EVERYTHING, limit=1)), None)
         same = last is not None and (last.pod_uid, last.decider) == (pod.meta.uid, who)

@@ -22,9 +22,7 @@ from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.picture import Picture
 from volsched.engine.scheduling.planning import Planned, decider, plan_command, plan_for
 from volsched.engine.scheduling.reserving import confirming
-from volsched.engine.world import World
 from volsched.events.streams import BINDING
-from volsched.index import Index
 from volsched.index.roll_call import RollCall
 from volsched.model.workloads import Pod
 from volsched.server.extender.messages import Assignment, Preemption, Sifted, Victims
@@ -63,20 +61,10 @@ class Desk:
     new_id: Callable[[], str]
     submit: Callable[[Command], object]
     """Carries a command out, and answers once that is durable; raises what is against it."""
-    world: World = field(init=False)
     picture: Picture = field(init=False)
 
     def __post_init__(self) -> None:
-        self.world = World(self.database)
-        hold = self.configuration.capacity_hold_seconds * SECOND
-        self.picture = Picture(self.world, Index(profile=self.configuration.profile), hold)
-
-    def catch_up(self, now: int) -> None:
-        begins = self.world.position < 0
-        self.picture.update(self.world.catch_up())
-        if begins:
-            self.picture.recall(now)
-        self.picture.expire(now)
+        self.picture = Picture.on(self.database, self.configuration)
 
     # --- questions --------------------------------------------------------------------------------------
 
@@ -118,12 +106,12 @@ class Desk:
         return {node: it for node, it in asked.victims.items() if it.pods and node not in sifted.unresolvable}
 
     def _call(self, pod: Pod, names: tuple[str, ...], now: int) -> RollCall:
-        self.catch_up(now)
+        self.picture.catch_up(now)
         return self.picture.index.roll_call(pod, names, avoid=self._avoid(pod, now))
 
     def _avoid(self, pod: Pod, now: int) -> frozenset[str]:
         since = rfc3339(now - AVOID_SECONDS * SECOND)
-        return nodes_to_avoid(pod.key, self.world.states, since=since)
+        return nodes_to_avoid(pod.key, self.picture.world.states, since=since)
 
     # --- binding ----------------------------------------------------------------------------------------
 
@@ -131,7 +119,7 @@ class Desk:
         """Plan the binding, or find it planned or done already; BindError where it cannot be."""
         late: tuple[type[Exception], ...] = (ConflictError, PlanConflictError, *self.database.refusals)
         for _ in range(TRIES):
-            self.catch_up(now)
+            self.picture.catch_up(now)
             stands = self._stands(asked)
             if isinstance(stands, Underway) and self._is_reserved(stands.binding):
                 return self._confirm(stands.binding, actor=actor, now=now)
@@ -156,7 +144,7 @@ class Desk:
 
     def stands(self, asked: Assignment, binding: str, *, now: int) -> Placed | Underway:
         """How a binding that was planned has come along; BindError where it has failed."""
-        self.catch_up(now)
+        self.picture.catch_up(now)
         found = self._stands(asked)
         if found is not None:
             return found
@@ -167,7 +155,7 @@ class Desk:
 
     def _stands(self, asked: Assignment) -> Placed | Underway | None:
         """None: the pod is there, and nobody has a node for it yet."""
-        held = living(self.world.states, f"pod/{asked.pod}")
+        held = living(self.picture.world.states, f"pod/{asked.pod}")
         if held is None or held.manifest is None:
             raise BindError(f'pod "{asked.pod}" not found; bind acts on pods of this API')
         metadata = held.manifest["metadata"]
@@ -177,13 +165,13 @@ class Desk:
         if node:
             return self._agreed(asked, node, Placed(), "is on")
         binding = self.picture.planned.get(asked.pod)
-        state = None if binding is None else self.world.binding(binding)
+        state = None if binding is None else self.picture.world.binding(binding)
         if binding is None or state is None:
             return None
         return self._agreed(asked, state.plan["node"], Underway(binding, state.plan["deadline"]), "is coming to")
 
     def _is_reserved(self, binding: str) -> bool:
-        state = self.world.binding(binding)
+        state = self.picture.world.binding(binding)
         return state is not None and state.state == Phase.RESERVED
 
     def _confirm(self, binding: str, *, actor: str, now: int) -> Underway:

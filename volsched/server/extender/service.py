@@ -193,7 +193,7 @@ class Extender:
             return services.writer.submit(command).result()
 
         desk = Desk(services.database, self._configuration, new_uid, submit)
-        await self._ask(desk.catch_up, services.clock())
+        await self._ask(desk.picture.catch_up, services.clock())
         self._desk = desk
 
 
