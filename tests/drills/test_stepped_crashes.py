@@ -14,9 +14,9 @@ from tests.drills.crashes import Run
 from volsched.store.database import Database, open_database
 from volsched.store.migrations import migrate
 
-SEEDS = os.environ.get("VOLSCHED_DRILL_SEEDS", "1..6")
+SEEDS = os.environ.get("VOLSCHED_DRILL_SEEDS", "1..25")
 FIRST, LAST = (int(number) for number in SEEDS.split(".."))
-PER_TEST = 3
+PER_TEST = 5
 Counted = Callable[[str, object], None]
 
 
@@ -41,7 +41,7 @@ def test_every_run_ends_in_order_on_sqlite(first: int, tmp_path: Path, record_pr
 
 
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)
-@pytest.mark.parametrize("seed", range(1001, 1003))
+@pytest.mark.parametrize("seed", range(1001, 1005))
 def test_every_run_ends_in_order_on_postgres(seed: int, database: Database, record_property: Counted) -> None:
     run = Run(seed, database)
     assert run.play() == []

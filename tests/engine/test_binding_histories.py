@@ -213,10 +213,10 @@ class Histories(RuleBasedStateMachine):
 
 
 def test_any_history_comes_right_on_sqlite() -> None:
-    asked = settings(max_examples=12, stateful_step_count=25, deadline=None)
+    asked = settings(max_examples=25, stateful_step_count=25, deadline=None)
     run_state_machine_as_test(Histories, settings=asked)
 
 
 def test_any_history_comes_right_on_postgres(postgres_server: str) -> None:
-    asked = settings(max_examples=3, stateful_step_count=25, deadline=None)
+    asked = settings(max_examples=5, stateful_step_count=25, deadline=None)
     run_state_machine_as_test(lambda: Histories(postgres_server), settings=asked)
