@@ -291,3 +291,4 @@ def test_bench_prints_a_ratio_for_every_row(run: Run) -> None:
         "bound": 1,
         "local, constrained": 0,
     }
+    assert "ratio" in run("bench", "decide", "--nodes", "3", "--repeat", "1").out

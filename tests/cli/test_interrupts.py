@@ -109,3 +109,35 @@ def test_what_cannot_be_read_is_told_before_the_store_is_opened(run: Run, tmp_pa
     for verb in ("apply", "create", "import", "delete"):
         ran = run(verb, "-f", str(tmp_path / "good.yaml"), "--db", str(tmp_path / "none.db"))
         assert (ran.code, "run: volsched migrate" in ran.err) == (1, True)
+
+
+LOSES_CTRL_C = """
+import os, signal, sys
+from volsched.cli import main
+
+class Doomed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000): pass
+
+class Out:
+    def __init__(self, real): self.real, self.first = real, True
+    def __getattr__(self, name): return getattr(self.real, name)
+    def write(self, text):
+        if self.first:
+            self.first = False
+            Doomed()
+        return self.real.write(text)
+
+sys.stdout = Out(sys.stdout)
+main()
+"""
+
+
+def test_ctrl_c_that_comes_while_an_object_is_destroyed_is_not_lost(db: str) -> None:
+    """Python throws away what a destructor raises: a watch would go on for ever."""
+    with Engine.open(db) as engine:
+        engine.apply([node("a")])
+    command = [sys.executable, "-c", LOSES_CTRL_C, "get", "nodes", "-w", "-o", "name", "--db", db]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -68,7 +68,7 @@ class Stack:
     def settled(self) -> None:
         wait_until(
             lambda: bound_pods(self.database) == self.pods and queued(self.database) == 0,
-            seconds=240,
+            seconds=120,
             told=lambda: (
                 bound_pods(self.database),
                 self.pods,
@@ -130,8 +130,7 @@ def stack(own_postgres: Any, broker: Redis, tmp_path: Path) -> Iterator[Stack]:
             )
             for name, words in {"api": ("--port", "0"), "scheduler": (), "controller": ()}.items()
         }
-        # Longer than a batch takes on a busy machine: else one worker takes over what the other is still at.
-        working = opened.enter_context(worker(through, broker, REDIS_URL=redis_url, LEASE_SECONDS="10"))
+        working = opened.enter_context(worker(through, broker, REDIS_URL=redis_url))
         wait_until(lambda: "serving on http" in log.read_text() and working.ready())
         api = next(word for word in log.read_text().split() if word.startswith("http://"))
         made = Stack(database, own_postgres, broker, lines, processes | {"worker": working.process}, api)

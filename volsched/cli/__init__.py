@@ -35,7 +35,10 @@ def _interrupt(*_: object) -> None:
 def _unraisable(lost: "sys.UnraisableHookArgs") -> None:
     """Python throws away what is raised while an object is destroyed, and with it a Ctrl-C that came just then."""
     if lost.exc_type is KeyboardInterrupt:
-        threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
+        again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+        # A command that is over by then is not held up for it.
+        again.daemon = True
+        again.start()
     else:
         sys.__unraisablehook__(lost)
 
