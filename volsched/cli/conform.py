@@ -24,14 +24,31 @@ volsched conform tests/conformance/binder.jsonl.gz
 volsched conform tests/conformance/controller.jsonl.gz
 
 volsched conform vectors.jsonl --show 20
+
+volsched conform --live tests/live/scenarios
+
+volsched --server https://HOST:6443 --ca-file ca.crt --token-file token conform --live scenario.json
 """
 
 
 def conform(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Golden vectors, .jsonl or .jsonl.gz.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Golden vectors, .jsonl or .jsonl.gz; or scenarios.")
+    ],
     show: Annotated[int, typer.Option(help="How many failed vectors to show in full.", min=0)] = 5,
+    live: Annotated[
+        bool, typer.Option("--live", help="FILE is a live scenario, or a directory of them; play it on a server.")
+    ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With --live: write what this server makes of it, as the outcome."),
+    ] = None,
 ) -> None:
     """Run golden vectors under profile `parity`: of the volume binder, or of the PV controller.
+
+    With `--live`, play scenarios (steps over the public API) and compare how they end with how a real control
+    plane ended them: on the server of `--server`, which must be empty and is emptied again, or without one on a
+    system of our own whose clock does not wait.
 
     Of the binder every field of every answer is compared; of the controller the objects at the end, its events and
     its calls of the volume plugin. Which kind a vector is shows in its input.
@@ -39,6 +56,19 @@ def conform(
     Prints a table by category, the first differences, and `N passed, M failed, K skipped`. Only vectors on which
     the reference itself crashed are skipped. Exit 1 if any failed, 2 if the file cannot be read.
     """
+    if live:
+        # The other vectors need no server.
+        from volsched.cli.conform_live import conform_live
+
+        conform_live(files, show=show, record=record)
+        return
+    if record is not None:
+        fail(Exit.USAGE, "--record is for scenarios; give --live too")
+    for file in files:
+        _conform(file, show)
+
+
+def _conform(file: Path, show: int) -> None:
     try:
         vectors = list(read_vectors(_lines(file)))
         outcomes = [
