@@ -4,9 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.markup import escape
@@ -16,8 +14,15 @@ from volsched.cli.console import Exit, fail, stderr, stdout
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.server import Server
 from volsched.drills.live_player import Player, UnplayableError
-from volsched.drills.live_scenario import Scenario, ScenarioError, dump_scenario, read_scenario, scenario_files
-from volsched.drills.live_snapshot import differences
+from volsched.drills.live_scenario import (
+    Outcome,
+    Scenario,
+    ScenarioError,
+    dump_scenario,
+    read_scenario,
+    scenario_files,
+)
+from volsched.drills.live_verdict import Verdict, judged
 
 LOOK_SECONDS = 0.1
 
@@ -35,14 +40,6 @@ class RealPace:
                 return False
             time.sleep(LOOK_SECONDS)
         return True
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    scenario: Scenario
-    differences: list[tuple[str, Any, Any]]
-    wanted: list[tuple[str, Any, Any]]
-    """Differences that the scenario says we mean."""
 
 
 def conform_live(paths: list[Path], *, show: int, record: Path | None) -> None:
@@ -69,7 +66,7 @@ def conform_live(paths: list[Path], *, show: int, record: Path | None) -> None:
         except UnplayableError as error:
             fail(Exit.FAILURE, f"{scenario.name}: {error}")
         if record is not None:
-            _write(record, scenario.model_copy(update={"real": outcome}))
+            _write(record, scenario.model_copy(update={"real": outcome.as_json()}))
             continue
         verdict = judged(scenario, outcome)
         verdicts.append(verdict)
@@ -77,29 +74,15 @@ def conform_live(paths: list[Path], *, show: int, record: Path | None) -> None:
     if record is not None:
         stdout.print(f"{len(scenarios)} recorded in {escape(str(record))}")
         return
-    failed = sum(bool(it.differences) for it in verdicts)
+    failed = sum(bool(it.deviations) for it in verdicts)
     stdout.print(f"{len(verdicts) - failed} passed, {failed} failed")
     if failed:
         raise typer.Exit(Exit.FAILURE)
 
 
-def judged(scenario: Scenario, outcome: dict[str, Any]) -> Verdict:
-    meant = {f"snaps.{it.snap}.{it.path}" for it in scenario.differs}
-    found = list(differences(scenario.real, outcome))
-    return Verdict(
-        scenario,
-        [it for it in found if not any(_within(it[0], path) for path in meant)],
-        [it for it in found if any(_within(it[0], path) for path in meant)],
-    )
-
-
-def _within(path: str, wanted: str) -> bool:
-    return path == wanted or path.startswith(f"{wanted}.")
-
-
-def _play(scenario: Scenario, server: Server | None) -> dict[str, Any]:
+def _play(scenario: Scenario, server: Server | None) -> Outcome:
     if server is not None:
-        return Player(server, RealPace(), scenario).play().as_json()
+        return Player(server, RealPace(), scenario).play()
     try:
         # Only this needs what the extra brings.
         from volsched.drills.live_system import played_system
@@ -107,7 +90,7 @@ def _play(scenario: Scenario, server: Server | None) -> dict[str, Any]:
         fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
     with ExitStack() as stack:
         system = stack.enter_context(played_system())
-        return Player(Server(url=system.url), system, scenario).play().as_json()
+        return Player(Server(url=system.url), system, scenario).play()
 
 
 def _write(directory: Path, scenario: Scenario) -> None:
@@ -120,9 +103,9 @@ def _write(directory: Path, scenario: Scenario) -> None:
 
 def _show(verdict: Verdict, show: int) -> None:
     name = escape(verdict.scenario.name)
-    meant = f", {len(verdict.wanted)} differences are meant" if verdict.wanted else ""
-    stdout.print(f"{'[red]differs[/]' if verdict.differences else 'equal  '} {name}{meant}")
-    for path, expected, got in verdict.differences[:show]:
-        stdout.print(f"  {escape(path)}")
-        stdout.print(f"    expected {escape(json.dumps(expected))}")
-        stdout.print(f"    got      {escape(json.dumps(got))}")
+    intended = f" (differs as intended in {len(verdict.intended)})" if verdict.intended else ""
+    stdout.print(f"{'[red]differs[/]' if verdict.deviations else 'equal  '} {name}{intended}")
+    for deviation in verdict.deviations[:show]:
+        stdout.print(f"  {escape(deviation.path)}")
+        stdout.print(f"    expected {escape(json.dumps(deviation.expected))}")
+        stdout.print(f"    got      {escape(json.dumps(deviation.got))}")

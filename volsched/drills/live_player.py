@@ -42,6 +42,8 @@ KINDS = {
 CLEARED = ("sts", "pod", "pvc", "pv", "cap", "csinode", "csidriver", "sc", "node")
 """What a scenario may leave, in the order in which it is deleted: users before what they use."""
 CLEAR_SECONDS = 60
+REQUEST_SECONDS = 0.02
+"""Between two objects: what a request takes, where time does not pass by itself."""
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -90,6 +92,7 @@ class Player:
             case ("apply", manifests):
                 for manifest in manifests:
                     self._apply(self._placed(manifest))
+                    self.pace.rest(REQUEST_SECONDS)
             case ("wait", kind, name, what, seconds):
                 met = self.pace.until(lambda: _reached(self._read(kind, name), what), seconds)
                 self._outcome.waits.append([kind, name, what, met])

@@ -1,19 +1,14 @@
-"""What a cluster looks like to a live scenario, and in what two looks differ.
+"""What a cluster looks like to a live scenario: what users and controllers act upon.
 
-A look keeps what users and controllers act upon. It leaves out what no two runs share (uids, times, versions), our
-own annotations, and the tail about preemption, which does not exist here yet.
+Left out is what no two runs share (uids, times, versions), and our own annotations.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-OURS = "volsched.io/"
-PREEMPTION = re.compile(r"\s*preemption: .*$", re.DOTALL)
+OURS = "volsched.io"
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-ABSENT = "(absent)"
-WAITS = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
-"""Which of both a claim is told first is a matter of who looks first; that it waits is told either way."""
 Json = Mapping[str, Any]
 
 
@@ -26,41 +21,6 @@ def snapshot(items: Mapping[str, Iterable[Json]], events: Iterable[Json]) -> dic
         "pvs": {_name(it): _volume(it) for it in items["pv"]},
         "sts": {_name(it): _stateful_set(it) for it in items["sts"]},
     }
-
-
-def differences(expected: Any, got: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(where, expected, got), of two outcomes as `Outcome.as_json` gives them."""
-    if isinstance(expected, dict) and isinstance(got, dict):
-        for key in sorted({*expected, *got}):
-            at = f"{path}.{key}" if path else key
-            if key == "events":
-                yield from _event_differences(expected.get(key, ()), got.get(key, ()), at)
-            else:
-                yield from differences(expected.get(key, ABSENT), got.get(key, ABSENT), at)
-    elif _told(expected) != _told(got):
-        yield path, expected, got
-
-
-def _event_differences(
-    expected: Iterable[Sequence[str]], got: Iterable[Sequence[str]], path: str
-) -> Iterator[tuple[str, Any, Any]]:
-    wanted, had = {_compared(it) for it in expected}, {_compared(it) for it in got}
-    for event in sorted(wanted - had):
-        yield path, list(event), ABSENT
-    for event in sorted(had - wanted):
-        yield path, ABSENT, list(event)
-
-
-def _compared(event: Sequence[str]) -> tuple[str, ...]:
-    kind, name, severity, reason, message = event
-    if reason in WAITS:
-        return kind, name, severity, " or ".join(sorted(WAITS)), ""
-    return kind, name, severity, reason, _told(message)
-
-
-def _told(value: Any) -> Any:
-    """What is null is not there."""
-    return PREEMPTION.sub("", value) if isinstance(value, str) else ABSENT if value is None else value
 
 
 def _event(event: Json) -> tuple[str, ...]:
@@ -129,7 +89,7 @@ def _stateful_set(stateful_set: Json) -> dict[str, Any]:
 
 def _annotations(manifest: Json) -> dict[str, str]:
     kept = manifest["metadata"].get("annotations") or {}
-    return {name: value for name, value in kept.items() if not name.partition("/")[0].endswith(OURS[:-1])}
+    return {name: value for name, value in kept.items() if not name.partition("/")[0].endswith(OURS)}
 
 
 def _terminating(manifest: Json) -> bool:

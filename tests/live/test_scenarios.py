@@ -1,0 +1,30 @@
+"""Every scenario ends on our system as it ended on a real control plane: objects, conditions, refusals, events."""
+
+from pathlib import Path
+
+import pytest
+
+from volsched.cli.remote.server import Server
+from volsched.drills.live_player import Player
+from volsched.drills.live_scenario import Scenario, read_scenario, scenario_files
+from volsched.drills.live_system import played_system
+from volsched.drills.live_verdict import judged
+from volsched.store.database import Database
+
+SCENARIOS = [read_scenario(file) for file in scenario_files([Path(__file__).parent / "scenarios"])]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda it: it.name)
+def test_it_ends_as_on_a_real_control_plane(scenario: Scenario, sqlite: Database) -> None:
+    with played_system(sqlite) as system:
+        outcome = Player(Server(url=system.url), system, scenario).play()
+    assert judged(scenario, outcome).deviations == ()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda it: it.name)
+def test_every_intended_difference_is_still_one(scenario: Scenario, sqlite: Database) -> None:
+    if not scenario.differs:
+        return
+    with played_system(sqlite) as system:
+        outcome = Player(Server(url=system.url), system, scenario).play()
+    assert judged(scenario, outcome).intended

@@ -1,0 +1,77 @@
+"""In what the outcome of a live scenario differs from the one on a real control plane.
+
+Not compared is the tail about preemption, which does not exist here, and which of two reasons to wait a claim was
+told first: that is a matter of who looks first.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from volsched.drills.live_scenario import Outcome, Scenario
+
+PREEMPTION = re.compile(r"\s*preemption: .*$", re.DOTALL)
+ABSENT = "(absent)"
+WAITS = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    path: str
+    expected: Any
+    got: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    scenario: Scenario
+    deviations: tuple[Deviation, ...]
+    intended: tuple[Deviation, ...]
+    """Those that the scenario gives a reason for."""
+
+
+def judged(scenario: Scenario, outcome: Outcome) -> Verdict:
+    reasons = [f"snaps.{it.snap}.{it.path}" for it in scenario.differs]
+    deviations = [Deviation(*found) for found in differences(scenario.real, outcome.as_json())]
+    intended = [it for it in deviations if any(_within(it.path, path) for path in reasons)]
+    return Verdict(scenario, tuple(it for it in deviations if it not in intended), tuple(intended))
+
+
+def _within(path: str, whole: str) -> bool:
+    return path == whole or path.startswith(f"{whole}.")
+
+
+def differences(expected: Any, got: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(where, expected, got), of two outcomes as `Outcome.as_json` gives them."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        for key in sorted({*expected, *got}):
+            at = f"{path}.{key}" if path else key
+            if key == "events":
+                yield from _event_differences(expected.get(key, ()), got.get(key, ()), at)
+            else:
+                yield from differences(expected.get(key, ABSENT), got.get(key, ABSENT), at)
+    elif _told(expected) != _told(got):
+        yield path, expected, got
+
+
+def _event_differences(
+    expected: Iterable[Sequence[str]], got: Iterable[Sequence[str]], path: str
+) -> Iterator[tuple[str, Any, Any]]:
+    wanted, had = {_compared(it) for it in expected}, {_compared(it) for it in got}
+    for event in sorted(wanted - had):
+        yield path, list(event), ABSENT
+    for event in sorted(had - wanted):
+        yield path, ABSENT, list(event)
+
+
+def _compared(event: Sequence[str]) -> tuple[str, ...]:
+    kind, name, severity, reason, message = event
+    if reason in WAITS:
+        return kind, name, severity, " or ".join(sorted(WAITS)), ""
+    return kind, name, severity, reason, _told(message)
+
+
+def _told(value: Any) -> Any:
+    """What is null is not there."""
+    return PREEMPTION.sub("", value) if isinstance(value, str) else ABSENT if value is None else value
