@@ -47,6 +47,7 @@ drills: $(READY)  ## the long drills: SIM=1..10000 simulated runs, SEEDS=1..250 
 	$(BIN)/volsched drill run sim --seeds $(or $(SIM),1..10000) --keep drill-failures
 	VOLSCHED_DRILL_SEEDS=$(or $(SEEDS),1..250) $(BIN)/python -m pytest -n auto tests/drills
 	$(BIN)/python -m tests.stack.random_kills --minutes $(or $(KILLS),5)
+	VOLSCHED_LIVE_ALL=1 $(BIN)/python -m pytest tests/live/test_scenarios_on_the_stack.py
 
 rolling: $(READY)  ## every service of a stack restarted under load: what was lost, what was doubled
 	$(BIN)/python -m tests.stack.rolling

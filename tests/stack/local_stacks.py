@@ -1,17 +1,25 @@
 """A stack from the wheels, for one test: not durable, and in a directory that PostgreSQL's user can get at."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from volsched.stack.handle import Stack
 from volsched.stack.local import free_port, prepare
+from volsched.stack.services import write_definition
 
 
 @contextmanager
-def local_stack(directory: Path, **scale: int) -> Iterator[Stack]:
+def local_stack(directory: Path, *, controller: Sequence[str] = (), **scale: int) -> Iterator[Stack]:
+    """`controller`: words that its command gets besides."""
     passable(directory.parent)
-    prepare(directory, api_port=free_port(), scale=scale, durable=False)
+    definition = prepare(directory, api_port=free_port(), scale=scale, durable=False)
+    changed = tuple(
+        replace(it, command=(*it.command, *controller)) if it.name == "controller" else it
+        for it in definition.services
+    )
+    write_definition(directory / "stack.json", replace(definition, services=changed))
     stack = Stack(directory)
     stack.launch()
     try:

@@ -43,6 +43,14 @@ def conform(
         Path | None,
         typer.Option(metavar="DIR", help="With --live: write what this server makes of it, as the outcome."),
     ] = None,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="With --live on a server: look as soon as all is as expected, after SECONDS at the latest.",
+        ),
+    ] = None,
 ) -> None:
     """Run golden vectors under profile `parity`: of the volume binder, or of the PV controller.
 
@@ -60,10 +68,10 @@ def conform(
         # The other vectors need no server.
         from volsched.cli.conform_live import conform_live
 
-        conform_live(files, show=show, record=record)
+        conform_live(files, show=show, record=record, patience=patience)
         return
-    if record is not None:
-        fail(Exit.USAGE, "--record is for scenarios; give --live too")
+    if record is not None or patience is not None:
+        fail(Exit.USAGE, "--record and --patience are for scenarios; give --live too")
     for file in files:
         _conform(file, show)
 

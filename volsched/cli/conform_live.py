@@ -42,7 +42,7 @@ class RealPace:
         return True
 
 
-def conform_live(paths: list[Path], *, show: int, record: Path | None) -> None:
+def conform_live(paths: list[Path], *, show: int, record: Path | None, patience: float | None) -> None:
     files = scenario_files(paths)
     if not files:
         fail(
@@ -62,7 +62,7 @@ def conform_live(paths: list[Path], *, show: int, record: Path | None) -> None:
     verdicts = []
     for scenario in track(scenarios, "Playing", console=stderr, disable=not stderr.is_terminal):
         try:
-            outcome = _play(scenario, server)
+            outcome = _play(scenario, server, patience)
         except UnplayableError as error:
             fail(Exit.FAILURE, f"{scenario.name}: {error}")
         if record is not None:
@@ -80,9 +80,9 @@ def conform_live(paths: list[Path], *, show: int, record: Path | None) -> None:
         raise typer.Exit(Exit.FAILURE)
 
 
-def _play(scenario: Scenario, server: Server | None) -> Outcome:
+def _play(scenario: Scenario, server: Server | None, patience: float | None) -> Outcome:
     if server is not None:
-        return Player(server, RealPace(), scenario).play()
+        return Player(server, RealPace(), scenario, patience).play()
     try:
         # Only this needs what the extra brings.
         from volsched.drills.live_system import played_system

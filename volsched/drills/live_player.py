@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from volsched.drills.live_scenario import NAMESPACE, Outcome, Scenario, Step
 from volsched.drills.live_snapshot import snapshot
+from volsched.drills.live_verdict import differences
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -73,6 +74,9 @@ class Player:
     api: Api
     pace: Pace
     scenario: Scenario
+    patience: float | None = None
+    """With it, a look is taken as soon as it shows what is expected, and after so many seconds at the latest: for
+    servers whose time really passes. Without, it is taken when the scenario says."""
     _outcome: Outcome = field(default_factory=Outcome)
 
     def play(self) -> Outcome:
@@ -106,8 +110,15 @@ class Player:
             case ("sleep", seconds):
                 self.pace.rest(seconds)
             case ("snap", label, seconds):
-                self.pace.rest(self.scenario.hold_seconds if seconds is None else seconds)
+                self._wait_for(label, self.scenario.hold_seconds if seconds is None else seconds)
                 self._outcome.snaps[label] = self._snapshot()
+
+    def _wait_for(self, label: str, seconds: float) -> None:
+        if self.patience is None:
+            self.pace.rest(seconds)
+        else:
+            expected = (self.scenario.real or {}).get("snaps", {}).get(label)
+            self.pace.until(lambda: not any(differences(expected, self._snapshot())), self.patience)
 
     def _apply(self, manifest: Mapping[str, Any]) -> None:
         code, told = self._create(manifest)

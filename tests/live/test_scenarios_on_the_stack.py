@@ -1,0 +1,27 @@
+"""A sample of the scenarios on PostgreSQL, Redis and Celery, each service a process; the rest in `make drills`."""
+
+import os
+from pathlib import Path
+
+from tests.stack.local_stacks import local_stack
+from volsched.cli.conform_live import RealPace
+from volsched.cli.remote.server import Server
+from volsched.drills.live_player import Player
+from volsched.drills.live_scenario import read_scenario, scenario_files
+from volsched.drills.live_verdict import judged
+
+SAMPLE = ("static-two-claims", "reclaim-retain-immediate", "ext-mixed", "sts-parallel", "limit-wffc-static")
+PATIENCE_SECONDS = 60.0
+
+
+def test_they_end_as_on_a_real_control_plane(tmp_path: Path) -> None:
+    whole = "VOLSCHED_LIVE_ALL" in os.environ
+    scenarios = [read_scenario(file) for file in scenario_files([Path(__file__).parent / "scenarios"])]
+    sample = [it for it in scenarios if whole or it.name.partition("-")[2] in SAMPLE]
+    assert whole or len(sample) == len(SAMPLE)
+    with local_stack(tmp_path / "stack", controller=("--without", "node-agent")) as stack:
+        server = Server(url=stack.urls["api"])
+        verdicts = [
+            judged(scenario, Player(server, RealPace(), scenario, PATIENCE_SECONDS).play()) for scenario in sample
+        ]
+    assert {it.scenario.name: it.deviations for it in verdicts if it.deviations} == {}
