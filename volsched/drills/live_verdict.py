@@ -1,11 +1,11 @@
 """In what the outcome of a live scenario differs from the one on a real control plane.
 
-Not compared is the tail about preemption, which does not exist here, and which of two reasons to wait a claim was
-told first: that is a matter of who looks first.
+Not compared is the tail about preemption, which does not exist here, and what a matter of who looks first decides:
+which of two reasons to wait a claim was told, and whether it was told to wait at all where it is bound by now.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,17 +48,24 @@ def differences(expected: Any, got: Any, path: str = "") -> Iterator[tuple[str, 
         for key in sorted({*expected, *got}):
             at = f"{path}.{key}" if path else key
             if key == "events":
-                yield from _event_differences(expected.get(key, ()), got.get(key, ()), at)
+                bound = {name for look in (expected, got) for name in _bound_claims(look)}
+                yield from _event_differences(expected.get(key, ()), got.get(key, ()), at, bound)
             else:
                 yield from differences(expected.get(key, ABSENT), got.get(key, ABSENT), at)
     elif _told(expected) != _told(got):
         yield path, expected, got
 
 
+def _bound_claims(look: Mapping[str, Any]) -> Iterator[str]:
+    return (name for name, claim in look.get("pvcs", {}).items() if claim["phase"] == "Bound")
+
+
 def _event_differences(
-    expected: Iterable[Sequence[str]], got: Iterable[Sequence[str]], path: str
+    expected: Iterable[Sequence[str]], got: Iterable[Sequence[str]], path: str, bound: Container[str]
 ) -> Iterator[tuple[str, Any, Any]]:
-    wanted, had = {_compared(it) for it in expected}, {_compared(it) for it in got}
+    wanted, had = (
+        {_compared(it) for it in events if not (it[3] in WAITS and it[1] in bound)} for events in (expected, got)
+    )
     for event in sorted(wanted - had):
         yield path, list(event), ABSENT
     for event in sorted(had - wanted):
