@@ -1,7 +1,8 @@
 """In what the outcome of a live scenario differs from the one on a real control plane.
 
-Not compared is the tail about preemption, which does not exist here, and what a matter of who looks first decides:
-which of two reasons to wait a claim was told, and whether it was told to wait at all where it is bound by now.
+Not compared is the tail about preemption, which does not exist here, and what depends on who looks first: which of
+two reasons to wait a claim was told, and whether it was told to wait at all where it is bound by now. Of a refusal
+the first line is compared.
 """
 
 import re
@@ -47,13 +48,20 @@ def differences(expected: Any, got: Any, path: str = "") -> Iterator[tuple[str, 
     if isinstance(expected, dict) and isinstance(got, dict):
         for key in sorted({*expected, *got}):
             at = f"{path}.{key}" if path else key
-            if key == "events":
+            if key == "refused":
+                yield from differences(_first_lines(expected[key]), _first_lines(got[key]), at)
+            elif key == "events":
                 bound = {name for look in (expected, got) for name in _bound_claims(look)}
                 yield from _event_differences(expected.get(key, ()), got.get(key, ()), at, bound)
             else:
                 yield from differences(expected.get(key, ABSENT), got.get(key, ABSENT), at)
     elif _told(expected) != _told(got):
         yield path, expected, got
+
+
+def _first_lines(refusals: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    """What follows in a refusal is a difference of two objects as its program prints it."""
+    return {f"{number}": [*rest, message.partition("\n")[0]] for number, (*rest, message) in enumerate(refusals)}
 
 
 def _bound_claims(look: Mapping[str, Any]) -> Iterator[str]:
