@@ -13,6 +13,7 @@ from volsched.core.attempts import RUNNERS_UP
 from volsched.core.binding.requesting import freed
 from volsched.core.claims import claim_uses
 from volsched.core.cycle import VOLUME_BINDING, Attempt, Verdict, attempt
+from volsched.core.failures import NO_DEMERITS, Demerits
 from volsched.core.plugins.plugin import Plugin, Prepared
 from volsched.core.plugins.registry import Enabled
 from volsched.core.profile import PARITY, VOLSCHED, Profile
@@ -22,10 +23,11 @@ from volsched.core.status import Code, Status
 from volsched.core.volumes import bind_volume
 from volsched.index import Index
 from volsched.model.kinds import Object
-from volsched.model.meta import BIND_COMPLETED
+from volsched.model.meta import BIND_COMPLETED, HOSTNAME, TOPOLOGY_LABELS, ZONE
 from volsched.model.workloads import Pod
 
 seeds = st.integers(0, 2**48)
+KEYS = (TOPOLOGY_LABELS, (ZONE,), (HOSTNAME,), (ZONE, HOSTNAME))
 # A smaller seed is no simpler stream: a failing one is reported as it is.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
@@ -39,6 +41,17 @@ def outcome(made: Attempt) -> object:
     return made.status, chosen.node, chosen.score, scores, chosen.status, answer.bindings, answer.provisions
 
 
+def drawn_demerits(stream: Stream, snapshot: Snapshot) -> Demerits:
+    """Of every third decision: nodes where the pod failed, and domains that refuse a class of its."""
+    random = stream.random
+    if random.random() > 0.35:
+        return NO_DEMERITS
+    nodes = {name: random.randint(1, 3) for name in random.sample(NODES, random.randint(0, 4))}
+    somewhere = [it for it in snapshot.nodes.values() if random.random() < 0.2]
+    domains = {tuple((key, it.labels.get(key)) for key in random.choice(KEYS)) for it in somewhere[:2]}
+    return Demerits(nodes, frozenset(domains))
+
+
 def decisions_agree(seed: int, profile: Profile, *, turns: int) -> None:
     # Every other stream is decided by one of several schedulers, which begins with ties at another name.
     share = Share(seed // 2 % 4, 4) if seed % 2 else ALL
@@ -49,8 +62,9 @@ def decisions_agree(seed: int, profile: Profile, *, turns: int) -> None:
     for turn in range(turns):
         wanting = stream.ask(turn)
         avoid = stream.random.sample(NODES, 2) if stream.random.random() < 0.1 else ()
-        made = index.decide(wanting, avoid=avoid)
-        wanted = attempt(stream.world.snapshot, wanting, profile=terse, avoid=avoid, share=share)
+        against = drawn_demerits(stream, index.snapshot)
+        made = index.decide(wanting, avoid=avoid, demerits=against)
+        wanted = attempt(stream.world.snapshot, wanting, profile=terse, avoid=avoid, demerits=against, share=share)
         assert outcome(made) == outcome(wanted), f"seed {seed}, turn {turn}"
         assert made.runners_up[:RUNNERS_UP] == wanted.runners_up[:RUNNERS_UP], f"seed {seed}, turn {turn}"
         if stream.random.random() < 0.5:

@@ -71,6 +71,10 @@ class Profile:
     """Check the volumes of claims that became bound during the cycle once more when reserving."""
     int64_sizes: bool
     """Sizes beyond an int64 read as 0 bytes."""
+    ties_by_pod: bool
+    """Nodes that are equally good take turns, beginning elsewhere for every pod, instead of by name for all."""
+    remembers_failures: bool
+    """Where a binding of the pod failed ranks last for a while."""
     explains: bool
     """Collect, for every rejection, the rule, what was wanted and what was found."""
     translate: Callable[[Volume, CSINode | None], Volume] | None
@@ -103,6 +107,8 @@ PARITY = Profile(
     checks_rollback=False,
     rechecks_bound_claims=False,
     int64_sizes=True,
+    ties_by_pod=False,
+    remembers_failures=False,
     explains=False,
     translate=translate,
     scoring=ScoringPolicy.UPSTREAM,
@@ -119,6 +125,8 @@ VOLSCHED = Profile(
     checks_rollback=True,
     rechecks_bound_claims=True,
     int64_sizes=False,
+    ties_by_pod=True,
+    remembers_failures=True,
     explains=True,
     translate=None,
     scoring=ScoringPolicy.SEED,

@@ -202,7 +202,7 @@ def _compare(found: Comparison, picture: Picture, event: Event, pod: str, record
         # It was deleted between the decision and its record.
         return
     avoid = nodes_to_avoid(pod, states, since=rfc3339(event.at - AVOID_SECONDS * SECOND))
-    again = _choice(index.decide(asked, avoid=avoid))
+    again = _choice(index.decide(asked, avoid=avoid, demerits=picture.demerits(asked, event.at)))
     found.requests.append(Compared(position=event.position, pod=pod, recorded=recorded, again=again))
     found.recorded.add(recorded, index.snapshot)
     found.again.add(again, index.snapshot)

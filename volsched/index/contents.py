@@ -6,7 +6,6 @@ from typing import Any
 
 from volsched.core.attach import TERMINATED, attach_id
 from volsched.core.profile import Profile
-from volsched.core.queue.shares import ALL, Share
 from volsched.core.snapshot import FIELD_OF, Snapshot
 from volsched.index.crowd import Crowd, weight_of
 from volsched.index.domains import Domains
@@ -32,7 +31,6 @@ from volsched.model.workloads import Node, Pod
 @dataclass(slots=True)
 class Contents:
     profile: Profile
-    share: Share = ALL
     whole: Snapshot = field(default_factory=Snapshot)
     """All objects. Its mappings are changed in place: it is always the present."""
     quiet: Snapshot = field(init=False)
@@ -53,7 +51,7 @@ class Contents:
         self.whole = Snapshot(**mappings, reserved=self._reserved)
         volumes: Lookup[Volume] = Lookup(self.whole.stored_volumes)
         self.quiet = replace(self.whole, stored_volumes=volumes, pods={}, attachments={}, capacities={})
-        self.nodes = Nodes(self.share)
+        self.nodes = Nodes()
         self.domains = Domains(self.nodes)
         self.storage = Storage(self.whole, self.domains, self.profile.enforce_match_fields)
         self.relations = Relations(self.whole)

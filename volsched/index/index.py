@@ -13,7 +13,9 @@ from volsched.core.cycle import (
     Refusal,
     attempt,
     refused_pod,
+    ties_of,
 )
+from volsched.core.failures import NO_DEMERITS, Demerits
 from volsched.core.filtering import prefilter
 from volsched.core.migration import CSI_ZONE_KEYS
 from volsched.core.profile import VOLSCHED, Profile
@@ -47,7 +49,7 @@ class Index:
         self.profile = profile
         self._share = share
         self._terse = terse(profile)
-        self._held = Contents(profile, share)
+        self._held = Contents(profile)
         for value in objects:
             self.put(value)
         self.settle()
@@ -89,12 +91,15 @@ class Index:
             for value in reversed(before):
                 self.put(value)
 
-    def decide(self, pod: Pod, *, avoid: Collection[str] = frozenset()) -> Attempt:
+    def decide(
+        self, pod: Pod, *, avoid: Collection[str] = frozenset(), demerits: Demerits = NO_DEMERITS
+    ) -> Attempt:
         """The attempt with the chosen node's verdict only, or with why the pod can go nowhere.
 
-        `avoid` are nodes that turned the pod away a short while ago.
+        `avoid` are nodes that turned the pod away a short while ago, `demerits` count against nodes before all
+        scores do.
         """
-        return self._without(pod, lambda: self._decide(pod, avoid))
+        return self._without(pod, lambda: self._decide(pod, avoid, demerits))
 
     def feasible(self, pod: Pod) -> int:
         """How many nodes would do. That is more than a decision needs to know, and takes longer to find."""
@@ -112,18 +117,20 @@ class Index:
             self._held.lay(placed)
 
     def _count(self, pod: Pod) -> int:
-        asked = self._ask(pod, ())
+        asked = self._ask(pod, (), NO_DEMERITS)
         if isinstance(asked, Attempt):
             return len(asked.fitting)
         question, standing = asked
         return fitting_nodes(Judge(self._held, self._terse, question), standing).bit_count()
 
-    def _decide(self, pod: Pod, avoid: Collection[str]) -> Attempt:
-        asked = self._ask(pod, avoid)
+    def _decide(self, pod: Pod, avoid: Collection[str], demerits: Demerits) -> Attempt:
+        asked = self._ask(pod, avoid, demerits)
         if isinstance(asked, Attempt):
             return asked
         question, standing = asked
-        search = Search(Judge(self._held, self._terse, question), standing)
+        nodes = self._held.nodes
+        turns = nodes.turns(self._share.first_of(len(nodes), ties_of(pod, self.profile)))
+        search = Search(Judge(self._held, self._terse, question), standing, turns)
         search.run()
         if search.failed is not None:
             return Attempt(status=search.failed[1], claims=question.claims)
@@ -131,16 +138,18 @@ class Index:
             return search.answer()
         return search.refusal()
 
-    def _ask(self, pod: Pod, avoid: Collection[str]) -> Attempt | tuple[Question, Standing]:
+    def _ask(self, pod: Pod, avoid: Collection[str], demerits: Demerits) -> Attempt | tuple[Question, Standing]:
         """What is to be found out about the nodes, or the attempt where there is nothing to find out."""
-        found, whole = self._prepare(pod, avoid), self._held.whole
+        found, whole = self._prepare(pod, avoid, demerits), self._held.whole
         if isinstance(found, PodRefused):
             return refused_pod(found.refusal, found.claims, len(whole.nodes))
         if found is None:
-            return attempt(whole, pod, profile=self._terse, avoid=avoid, share=self._share)
+            return attempt(whole, pod, profile=self._terse, avoid=avoid, demerits=demerits, share=self._share)
         return found
 
-    def _prepare(self, pod: Pod, avoid: Collection[str]) -> PodRefused | tuple[Question, Standing] | None:
+    def _prepare(
+        self, pod: Pod, avoid: Collection[str], demerits: Demerits = NO_DEMERITS
+    ) -> PodRefused | tuple[Question, Standing] | None:
         """PreFilter; None where the nodes have to be walked one by one."""
         held, whole = self._held, self._held.whole
         before, refusal = look(held, self.profile.before_volumes, pod)
@@ -158,7 +167,7 @@ class Index:
         after, refusal = look(held, self.profile.after_volumes, pod)
         if refusal is not None:
             return PodRefused(refusal, claims)
-        standing = stand(held, before, after, avoid)
+        standing = stand(held, before, after, avoid, demerits)
         if standing.failed or self._is_translated(claims.bound):
             return None
         return ask(held, pod, claims, rules), standing

@@ -8,6 +8,7 @@ from typing import Any
 
 from volsched.core.claims import claim_uses, is_delay_binding, is_fully_bound
 from volsched.core.cycle import Verdict
+from volsched.core.failures import NO_DEMERITS, Demerits
 from volsched.core.rejections import Miss, Rule
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError, Code
@@ -33,15 +34,17 @@ def explain_pod(
     *,
     only: str | None = None,
     avoid: frozenset[str] = frozenset(),
+    demerits: Demerits = NO_DEMERITS,
     binding: str | None = None,
 ) -> dict[str, Any]:
     """The decision for the pod as it would be made now, and what would help where there is no node for it.
 
     A pod that has a node is looked at as if it had none. `only` asks about one node, whatever others would say;
-    `avoid` are nodes that turned the pod away a short while ago, `binding` is the one that is under way for it.
+    `avoid` are nodes that turned the pod away a short while ago, `demerits` count against those where its bindings
+    failed, `binding` is the one that is under way for it.
     """
     wanting = replace(pod, node_name="")
-    around = Surroundings(index.snapshot, wanting, index.profile, avoid)
+    around = Surroundings(index.snapshot, wanting, index.profile, avoid, demerits)
     found = survey(index, wanting, around, only=only)
     remedies = [] if found.fits else find_remedies(index, around, found, only=only)
     told = {

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from volsched.core.failures import NO_DEMERITS
 from volsched.core.profile import Profile
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.snapshot import FIELD_OF
@@ -68,6 +69,7 @@ def explained(seen: Sight, key: str, *, node: str | None, now: int) -> dict[str,
         wanted,
         only=_node(seen, node),
         avoid=nodes_to_avoid(wanted.key, states, since=rfc3339(now - AVOID_SECONDS * SECOND)),
+        demerits=NO_DEMERITS if seen.picture is None else seen.picture.demerits(wanted, now),
         binding=None if seen.picture is None else seen.picture.planned.get(wanted.key),
     )
     return {"past": _past(seen, wanted)} | told

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from volsched.core.binding.judging import Failed, Wait, judge_leg, judge_pod
-from volsched.core.binding.phases import ALL_GUARDS, SETTLED, Guards, LegPhase, Phase
+from volsched.core.binding.phases import ALL_GUARDS, SETTLED, STILL_PROVISIONING, Guards, LegPhase, Phase
 from volsched.core.binding.planning import claim_patch, pod_patch, volume_patch
 from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome, open_binding
 from volsched.core.binding.seen import (
@@ -50,7 +50,6 @@ CLAIM_GONE = "its claim is gone and may have held data; the volume is reclaimed 
 USED_PHASES = ("Bound", "Released", "Failed")
 """Phases of a volume that its claim may have been bound to, which is all that is known once the claim is gone."""
 NOT_OURS = "it does not carry this binding's stamp: somebody else has written it since"
-STILL_PROVISIONING = "undecided: a provisioner may still be working on it; its volume goes to this claim"
 CANNOT_UNBIND = "half bound, and this cluster does not let go of a claim's volume; delete the claim to free it"
 
 
@@ -197,10 +196,10 @@ def _release_dynamic(binding: str, leg: LegState, states: States, guards: Guards
     if claim_is_bound(held):
         return _retained(_why_bound_is_kept(held, guards))
     if _stamp(claim) != binding and (guards.stamp or SELECTED_NODE not in annotations(held)):
-        return LegOutcome(phase=LegPhase.RELEASED)
-    if spec(held).get("volumeName") or any(
-        key in annotations(held) for key in (STORAGE_PROVISIONER, BETA_STORAGE_PROVISIONER)
-    ):
+        return LegOutcome(phase=LegPhase.RELEASED, reason=leg.reason if leg.state == LegPhase.RELEASING else None)
+    ordered = any(key in annotations(held) for key in (STORAGE_PROVISIONER, BETA_STORAGE_PROVISIONER))
+    # A provisioner that gives the node back has refused for good: whoever is not sure keeps it.
+    if spec(held).get("volumeName") or (ordered and SELECTED_NODE in annotations(held)):
         return _retained(STILL_PROVISIONING)
     return _claim_write(leg, claim, {"metadata": {"annotations": {SELECTED_NODE: None, BINDING_STAMP: None}}})
 

@@ -11,12 +11,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from volsched.core.binding.judging import DEADLINE_EXCEEDED, Bound, Failed, judge_leg, judge_pod
-from volsched.core.binding.judging_reserved import LEASE_EXPIRED, judge_reserved
-from volsched.core.binding.phases import ALL_GUARDS, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
-from volsched.core.binding.seen import binding_stream, living, manifest_of, node_stream, pod_stream, spec
+from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST, judge_reserved
+from volsched.core.binding.phases import ALL_GUARDS, REFUSED, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
+from volsched.core.binding.seen import (
+    annotations,
+    binding_stream,
+    claim_is_bound,
+    living,
+    manifest_of,
+    node_stream,
+    pod_stream,
+    spec,
+    uid,
+)
 from volsched.core.decision import NOTHING, Decision, NewEffect, States
 from volsched.core.fold import BindingState, LegState, State
 from volsched.events.envelope import NewEvent
+from volsched.model.meta import BINDING_STAMP, SELECTED_NODE
 
 PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"
 """Kinds of effects; each has the queue of its name."""
@@ -198,7 +209,7 @@ def _hold(binding: str, state: BindingState, states: States) -> Decision:
         return let_go(binding, state, refused, states)
     lost = judge_reserved(state, states)
     if lost is not None:
-        return let_go(binding, state, f"the reservation was lost: {lost.why}", states)
+        return let_go(binding, state, f"{RESERVATION_LOST}: {lost.why}", states)
     if not spec(manifest_of(states, pod_stream(state)) or {}).get("nodeName"):
         return NOTHING
     lease = state.plan.get("deadline")
@@ -249,7 +260,8 @@ def _compensate(binding: str, state: BindingState, states: States, guards: Guard
         if leg.state in (LegPhase.WRITTEN, LegPhase.BOUND):
             if state.plan.get("on_failure") == "retain":
                 return record_retained(binding, index, RETAIN_ASKED)
-            return _releasing(binding, index, leg, guards)
+            refused = _is_refused(binding, leg, states)
+            return _releasing(binding, index, leg._replace(reason=REFUSED) if refused else leg, guards)
         if leg.state == LegPhase.ASSUMED and not guards.lanes:
             return _releasing(binding, index, leg, guards)
     if any(leg.state not in SETTLED for leg in state.legs):
@@ -259,6 +271,15 @@ def _compensate(binding: str, state: BindingState, states: States, guards: Guard
     if pod is not None and pod.assumed is not None and pod.assumed.binding == binding:
         freed.append(_free(pod_stream(state), "PodFreed", binding, state.reason))
     return Decision(events=(*freed, moved(binding, Phase.ROLLED_BACK, reason=state.reason)))
+
+
+def _is_refused(binding: str, leg: LegState, states: States) -> bool:
+    """The claim carries what this leg wrote but for the node: a provisioner that made nothing takes that off."""
+    claim = manifest_of(states, f"claim/{leg.claim}")
+    if not leg.dynamic or claim is None or uid(claim) != leg.claim_uid or claim_is_bound(claim):
+        return False
+    marks = annotations(claim)
+    return marks.get(BINDING_STAMP) == binding and SELECTED_NODE not in marks and not spec(claim).get("volumeName")
 
 
 def record_retained(binding: str, index: int, reason: str) -> Decision:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from volsched.core.configuration import Configuration
+from volsched.core.failures import Demerits, demerits
 from volsched.core.fold import BindingState, ObjectState
 from volsched.core.queue.changes import Change, aspects_of
 from volsched.core.snapshot import FIELD_OF
@@ -19,6 +20,7 @@ from volsched.events.patch import merged
 from volsched.events.streams import BINDING, KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.index import Index
 from volsched.model.kinds import Object
+from volsched.model.workloads import Pod
 from volsched.store.database import Database
 
 NOUNS = frozenset(
@@ -117,6 +119,11 @@ class Picture:
         if self.changes is not None:
             known = self.index.snapshot.capacities
             self.changes += [Change(known[key], known[key], let_go=True) for key in capacities if key in known]
+
+    def demerits(self, pod: Pod, now: int) -> Demerits:
+        """What counts against nodes in a decision about the pod, for where its bindings failed."""
+        index = self.index
+        return demerits(self.world.failures, index.snapshot, pod, profile=index.profile, now=now)
 
     def node_changed_at(self, name: str) -> int:
         """The position at which something about the node last changed that decisions look at; 0: not known.

@@ -193,7 +193,8 @@ class Reserver:
         if node is not None:
             return attempt(index.snapshot, pod, profile=index.profile, only={node})
         since = rfc3339(now - AVOID_SECONDS * SECOND)
-        return index.decide(pod, avoid=nodes_to_avoid(pod.key, self.picture.world.states, since=since))
+        avoid = nodes_to_avoid(pod.key, self.picture.world.states, since=since)
+        return index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
 
     def _command(self, planned: Planned, asked: Asked, actor: str) -> Command:
         command = plan_command(planned, actor=actor, decider=decider(actor))

@@ -149,7 +149,7 @@ class Scheduler:
         )
         snapshot = index.snapshot
         try:
-            found = index.decide(pod, avoid=avoid)
+            found = index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
         except Exception as error:
             # Most likely of a plugin that others have written. It concerns this pod; the others go on.
             found = Attempt(status=Status(Code.ERROR, (f"deciding failed: {error!r}",)), claims=PodClaims())

@@ -92,10 +92,17 @@ class Desk:
         return Sifted(frozenset(fitting), failed, unresolvable)
 
     def scores(self, pod: Pod, names: tuple[str, ...], now: int) -> dict[str, int]:
-        """By node, 0..100, for its volumes: all else is scored by kube-scheduler itself."""
+        """By node, 0..100, for its volumes: all else is scored by kube-scheduler itself.
+
+        Nothing for those where bindings of the pod failed: more cannot be said against them in this protocol.
+        """
         called = self._call(pod, names, now)
         _raise_errors(called)
-        return {name: it.scores.get(VOLUME_BINDING, 0) for name, it in called.verdicts.items()}
+        demerits, nodes = self.picture.demerits(pod, now), self.picture.index.snapshot.nodes
+        return {
+            name: 0 if demerits and demerits.of(nodes[name]) else it.scores.get(VOLUME_BINDING, 0)
+            for name, it in called.verdicts.items()
+        }
 
     def preemptible(self, asked: Preemption, now: int) -> dict[str, Victims]:
         """The nodes on which it may help the pod that others go."""
