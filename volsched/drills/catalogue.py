@@ -45,6 +45,12 @@ SCENARIOS: Mapping[str, Scenario] = {
             where=("local",),
             chances={"storage": 0.15},
         ),
+        Scenario(
+            name="sim-refusals",
+            about="like sim, and there is always a node that every rule accepts and a provisioner refuses",
+            where=("local",),
+            chances={"misfit": 1, "storage": 0.1},
+        ),
     )
 }
 BESIDE: Mapping[str, str] = {

@@ -51,6 +51,8 @@ class Temper:
     wait: float = 0.1
     slow: float = 0.1
     """Of a provisioner's turn, that it passes and nothing is done."""
+    misfit: float = 0.3
+    """That there is a node without a zone: every rule accepts it, and the provisioner inside refuses it."""
     length: int = 48
     where: tuple[Where, ...] = ("local", "foreign")
 
@@ -72,8 +74,21 @@ def generate(seed: int, *, temper: Temper | None = None) -> Schedule:
     rng = Random(f"volsched/{seed}")
     own = temper or rng.choice(TEMPERS)
     where = rng.choice(own.where)
-    choices = [*_cluster(rng, where), *_course(rng, where, own)]
+    choices = [*_cluster(rng, where), *_misfit(seed, where, own), *_course(rng, where, own)]
     return Schedule(where, tuple(choices), seed)
+
+
+def _misfit(seed: int, where: Where, temper: Temper) -> Iterator[Choice]:
+    """With a pod that it may keep. Drawn apart: the cluster of a seed is else the same with it and without.
+
+    Ties are settled by name, so its own comes before, among or after those of the others.
+    """
+    rng = Random(f"volsched/{seed}/misfit")
+    if where == "local" and rng.random() < temper.misfit:
+        yield Choice("create", "misfit", {"name": rng.choice(("n0", "n1-misfit", "n2-misfit", "n4"))})
+        yield Choice("create", "claim", {"name": "c9a", "size": "1", "class": "inside"})
+        name, seconds = f"p9{rng.randrange(100)}", str(rng.choice((3, 20, 600)))
+        yield Choice("create", "pod", {"name": name, "claims": "c9a", "seconds": seconds})
 
 
 def _cluster(rng: Random, where: Where) -> Iterator[Choice]:

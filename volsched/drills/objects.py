@@ -25,6 +25,9 @@ def made(choice: Choice) -> list[tuple[str, Manifest]]:
         case "node":
             # With its drivers: to a provisioner a node without them is none, and it would refuse it for ever.
             return [("Node", _node(name, given.get("zone", "z1"))), ("CSINode", _csi_node(name))]
+        case "misfit":
+            # To the one outside a place of its own: it would neither make anything nor give the node back.
+            return [("Node", _node(name, "")), ("CSINode", _csi_node(name, HOSTNAME))]
         case "volume":
             return [("PersistentVolume", local_volume(name, given.get("size", "5"), given.get("node", "n1")))]
         case "claim":
@@ -35,12 +38,12 @@ def made(choice: Choice) -> list[tuple[str, Manifest]]:
 
 
 def _node(name: str, zone: str) -> Manifest:
-    labels = {HOSTNAME: name, ZONE: zone}
+    labels = {HOSTNAME: name} | ({ZONE: zone} if zone else {})
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
 
 
-def _csi_node(name: str) -> Manifest:
-    spec = {"drivers": [{"name": OUTSIDE, "nodeID": name, "topologyKeys": [ZONE]}]}
+def _csi_node(name: str, key: str = ZONE) -> Manifest:
+    spec = {"drivers": [{"name": OUTSIDE, "nodeID": name, "topologyKeys": [key]}]}
     return {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}, "spec": spec}
 
 

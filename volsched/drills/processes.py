@@ -5,13 +5,15 @@ gives them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from volsched.cluster.port import Cluster
 from volsched.core.binding.phases import Guards
 from volsched.core.binding.saga import advance
+from volsched.core.configuration import DEFAULT, Configuration
+from volsched.core.profile import VOLSCHED
 from volsched.drills.objects import OUTSIDE
 from volsched.drills.schedule import Choice
 from volsched.engine.executor import QUEUES, Executor
@@ -29,6 +31,7 @@ from volsched.store.reactions import Reaction
 
 MAX_ATTEMPTS = 50
 """Before an effect is parked: a line that is bad on purpose is no reason to give work up."""
+FORGETFUL = Configuration(replace(VOLSCHED, remembers_failures=False))
 
 
 @dataclass(slots=True)
@@ -166,6 +169,7 @@ class Surroundings:
             provisioners=[Simulated(self.inside)],
             node_agent=role is Role.CONTROLLER,
             roles={role},
+            configuration=DEFAULT if self.guards.memory else FORGETFUL,
         )
         return Deciding(system)
 
