@@ -173,11 +173,11 @@ class Nodes:
         """Ties begin with the name at this place."""
         return Turns(self, place)
 
-    def first(self, mask: int) -> Node:
-        """That with the smallest name."""
+    def first(self, mask: int, place: int = 0) -> Node:
+        """That with the smallest name. `place`: there is none before it."""
         if not self._out_of_order:
             return self.at((mask & -mask).bit_length() - 1)
-        return next(self.by_name(mask))
+        return next(self.by_name(mask, place))
 
     def named_from(self, place: int) -> int:
         """The nodes from the name at this place on."""
@@ -194,7 +194,7 @@ class Nodes:
     def name_at(self, place: int) -> str:
         return self._names[place]
 
-    def by_name(self, mask: int) -> Iterator[Node]:
+    def by_name(self, mask: int, place: int = 0) -> Iterator[Node]:
         """The nodes in name order. Few bits are looked at one by one, many are met early among all names."""
         if not self._out_of_order:
             yield from map(self.at, positions(mask))
@@ -204,7 +204,8 @@ class Nodes:
             return
         # One byte per position, and a walk without Python's own loop: names may have to be passed by the thousand.
         there = format(mask, f"0{len(self._at)}b")[::-1].encode().translate(_BITS)
-        yield from map(self.at, compress(self._in_order, map(there.__getitem__, self._in_order)))
+        order = self._in_order[place:] if place else self._in_order
+        yield from map(self.at, compress(order, map(there.__getitem__, order)))
 
 
 @dataclass(slots=True)
@@ -220,12 +221,13 @@ class Turns:
             self._ahead = self.nodes.named_from(self.place)
 
     def first(self, mask: int) -> Node:
-        return self.nodes.first(mask & self._ahead or mask)
+        ahead = mask & self._ahead
+        return self.nodes.first(ahead, self.place) if ahead else self.nodes.first(mask)
 
     def in_turn(self, mask: int) -> Iterator[Node]:
         if not self.place:
             return self.nodes.by_name(mask)
-        return chain(self.nodes.by_name(mask & self._ahead), self.nodes.by_name(mask & ~self._ahead))
+        return chain(self.nodes.by_name(mask & self._ahead, self.place), self.nodes.by_name(mask & ~self._ahead))
 
     def turn_of(self, name: str) -> tuple[bool, str]:
         """The smaller goes first where two are equally good."""
