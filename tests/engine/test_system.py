@@ -98,7 +98,7 @@ def test_a_failed_provisioning_frees_the_pod_for_another_node(database: Database
     stepped.until(lambda: len(stepped.bindings()) == 2)
     first, second = stepped.bindings()
     assert first.state == "rolled-back"
-    assert 'provisioning failed for PVC "default/data"' in first.reason
+    assert 'provisioning failed for PVC "data"' in first.reason
     assert second.open
 
 

@@ -12,6 +12,8 @@ RUNNERS_UP = 3
 PLANNED = "planned"
 UNSCHEDULABLE = "unschedulable"
 ERROR = "error"
+FAILED = "failed"
+"""It was planned, and the binding failed (`core.binding.failures`)."""
 
 
 def attempt_made(pod: Pod, found: Attempt, id_: str, decided_at: int, decider: str) -> NewEvent:

@@ -150,6 +150,7 @@ csi_nodes = _view("csi_nodes")
 capacities = _view("capacities", _maybe_text("class_name"), _maybe_big("capacity_bytes"))
 attachments = _view("attachments", _maybe_text("node"), _maybe_text("attacher"), _maybe_text("volume"))
 notices = _view("notices", _maybe_text("about"), _maybe_text("type"), _maybe_text("reason"))
+Index("ix_notices_about", notices.c.about)
 stateful_sets = _view("stateful_sets")
 
 bindings = Table(

@@ -42,6 +42,8 @@ from volsched.model.meta import (
 )
 from volsched.model.updates import BOUND
 
+NOT_FOUND = "not found"
+CHANGED = "was changed by somebody else since the plan: Conflict"
 CLEAN = "Clean"
 DIRTY = "Dirty"
 KEPT = "bound and clean: kept for the next plan, which is pinned to it"
@@ -98,9 +100,9 @@ def _forward(
     if state.state == Phase.COMPENSATING:
         return _voided(state.reason or "the binding failed before this leg was written")
     if written is None or written.manifest is None:
-        return _voided(f"{_named(kind, leg)} not found")
+        return _voided(f"{_named(kind, leg)} {NOT_FOUND}")
     if guards.precondition and version(written) != leg.rv:
-        return _voided(f"{_named(kind, leg)} was changed by somebody else since the plan: Conflict")
+        return _voided(f"{_named(kind, leg)} {CHANGED}")
     stamp = {"metadata": {"annotations": {BINDING_STAMP: binding}}}
     if kind == ANNOTATE:
         patch = _joined(claim_patch(state.plan["node"]), stamp)
@@ -218,12 +220,13 @@ def _bind_pod(state: BindingState, states: States) -> Write | Outcome | None:
         return PodOutcome(bound=True)
     if found:
         return PodOutcome(bound=False, reason=f'pod "{state.plan["pod"]}" was bound to node "{found}" meanwhile')
-    for leg in state.legs:
+    for index, leg in enumerate(state.legs):
         verdict = judge_leg(state, leg, states)
         if isinstance(verdict, Failed):
-            return PodOutcome(bound=False, reason=f"binding volumes: {verdict.why}")
+            return PodOutcome(bound=False, reason=f"binding volumes: {verdict.why}", leg=index)
         if isinstance(verdict, Wait):
-            return PodOutcome(bound=False, reason=f'binding volumes: PVC "{leg.claim}" is not bound any more')
+            reason = f'binding volumes: PVC "{leg.claim}" is not bound any more'
+            return PodOutcome(bound=False, reason=reason, leg=index)
     patch, conditions = pod_patch(node), placed_conditions(pod.manifest)
     if conditions is not None:
         patch["status"] = {"conditions": conditions}

@@ -159,12 +159,13 @@ def _call(request: Provision, claim: Held[Claim], held: Held[StorageClass]) -> S
     try:
         made: Manifest = yield request
     except PluginError as error:
+        # Told first: the pod's binding fails as soon as the choice is given back, and keeps what was said.
+        yield from _fail(claim, provisioning_failed(held.value.name, str(error)))
         if isinstance(error, UnfinishedError):
             # The storage may still appear on the chosen node, so the pod must not be sent elsewhere.
             pass
         else:
             yield from _reschedule(claim)
-        yield from _fail(claim, provisioning_failed(held.value.name, str(error)))
         raise
     return made
 
