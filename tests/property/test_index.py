@@ -17,6 +17,7 @@ from volsched.core.plugins.plugin import Plugin, Prepared
 from volsched.core.plugins.registry import Enabled
 from volsched.core.profile import PARITY, VOLSCHED, Profile
 from volsched.core.queue.shares import ALL, Share
+from volsched.core.rejections import Rule
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.core.status import Code, Status
 from volsched.core.volumes import bind_volume
@@ -69,6 +70,27 @@ def test_the_index_decides_as_the_rules_do_after_every_event(seed: int) -> None:
 @settings(max_examples=600, deadline=None, phases=PHASES)
 def test_the_index_decides_as_the_rules_do_in_parity(seed: int) -> None:
     decisions_agree(seed, PARITY, turns=6)
+
+
+@given(seeds)
+@settings(max_examples=400, deadline=None, phases=PHASES)
+def test_the_reasons_that_are_kept_are_those_of_the_rules(seed: int) -> None:
+    index = Index(profile=VOLSCHED)
+    stream = Stream(seed, index)
+    for turn in range(6):
+        wanting = stream.ask(turn)
+        refusal = index.decide(wanting)
+        for status, verdict in index.in_full(wanting, refusal).items():
+            assert verdict.node in refusal.examples[status]
+            (judged,) = attempt(stream.world.snapshot, wanting, profile=VOLSCHED, only={verdict.node}).verdicts
+            assert verdict.status == judged.status == status
+            for mine, rules in zip(verdict.status.rejections, judged.status.rejections, strict=True):
+                assert (mine.claim, mine.reason, mine.failures) == (rules.claim, rules.reason, rules.failures)
+                reached = [it for it in rules.misses if Rule.NODE_AFFINITY not in {f.rule for f in it.failures}]
+                if reached and rules.misses[0] in reached:
+                    assert mine.misses[0] == rules.misses[0], f"seed {seed}, turn {turn}"
+        for _ in range(stream.random.randint(0, 4)):
+            stream.step()
 
 
 @dataclass(frozen=True)

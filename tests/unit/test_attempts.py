@@ -9,9 +9,11 @@ from volsched.core.attempts import attempt_made, message_of, rejectors_of
 from volsched.core.claims import PodClaims
 from volsched.core.cycle import Attempt, RunnerUp, Verdict, attempt
 from volsched.core.profile import VOLSCHED
+from volsched.core.rejections import Failure, Miss, Rejection, Rule
 from volsched.core.scheduled import placed_conditions, reason_of, refused_conditions
 from volsched.core.snapshot import snapshot_of
 from volsched.core.status import NO_VOLUME_TO_BIND, SUCCESS, TOO_MANY_VOLUMES, Code, Status
+from volsched.events.envelope import canonical
 
 LATER = "2026-01-02T00:00:00Z"
 EARLIER = "2026-01-01T00:00:00Z"
@@ -34,10 +36,50 @@ def test_reasons_are_kept_by_node_set_with_some_of_the_nodes() -> None:
     found = attempt(snapshot_of([storage_class(), claim(), *nodes]), pod("data"), profile=VOLSCHED)
     data = kept(found)
     assert data["outcome"] == "unschedulable"
-    assert data["detail"]["reasons"] == [
-        {"reason": NO_VOLUME_TO_BIND, "nodes": 9, "some": ["n0", "n1", "n2", "n3", "n4"]}
-    ]
+    (reason,) = data["detail"]["reasons"]
+    assert (reason["reason"], reason["nodes"]) == (NO_VOLUME_TO_BIND, 9)
+    assert reason["some"] == ["n0", "n1", "n2", "n3", "n4"]
     assert (data["decided_at"], data["decider"]) == (7, "me")
+
+
+def test_a_reason_is_kept_claim_by_claim_with_the_nearest_volume_of_the_nearest_node() -> None:
+    objects = [storage_class(), claim("data", "8Gi"), node("n1"), node("n2"), local_volume("pv", "5Gi", "n2")]
+    found = attempt(snapshot_of(objects), pod("data"), profile=VOLSCHED)
+    (reason,) = kept(found)["detail"]["reasons"]
+    maker = {
+        "rule": "provisioner",
+        "wanted": "a class that provisions volumes",
+        "got": 'class "fast" has provisioner kubernetes.io/no-provisioner',
+    }
+    too_small = {"rule": "capacity", "wanted": "at least 8Gi", "got": "5Gi"}
+    assert reason["claims"] == [
+        {"claim": "db/data", "node": "n2", "failures": [maker], "volume": "pv", "rules": [too_small]}
+    ]
+
+
+def test_what_is_kept_of_a_refusal_is_bounded_whatever_is_said() -> None:
+    said = tuple(Failure(Rule.SELECTOR, "w" * 500, "g" * 500) for _ in range(9))
+    misses = (Miss("pv", said), Miss("other", said))
+    refused = {}
+    for number in range(9):
+        reason = f"reason {number}"
+        rejections = tuple(
+            Rejection(reason=reason, claim=f"db/c{i}", failures=said, misses=misses) for i in range(9)
+        )
+        refused[Status(Code.UNSCHEDULABLE, (reason,), rejections)] = 1_000 + number
+    found = Attempt(
+        status=Status(Code.UNSCHEDULABLE, ("all",)),
+        claims=PodClaims(),
+        refused=refused,
+        in_full={status: Verdict("n1", status) for status in refused},
+    )
+    data = kept(found)["detail"]["reasons"]
+    assert len(data) == 9
+    assert [len(it.get("claims", ())) for it in data] == [3, 3, 3, 0, 0, 0, 0, 0, 0]
+    (first, *_) = data[0]["claims"]
+    assert (len(first["failures"]), len(first["rules"]), first["volume"]) == (3, 3, "pv")
+    assert first["rules"][0]["wanted"] == "w" * 119 + "…"
+    assert len(canonical(data)) < 17_000
 
 
 def test_a_reason_of_two_refusals_is_counted_for_both_and_the_commonest_comes_first() -> None:

@@ -71,6 +71,8 @@ class Attempt:
     """Where no node was found: how many nodes each refusal stands for."""
     examples: Mapping[Status, tuple[str, ...]] = field(default_factory=dict)
     """The first few of those nodes, by name."""
+    in_full: Mapping[Status, Verdict] = field(default_factory=dict)
+    """Of refusals for volumes' sake, one of those nodes with all that is to be said about the claims."""
 
     @property
     def fitting(self) -> tuple[Verdict, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import TypeVar
@@ -11,6 +12,7 @@ from volsched.core.cycle import (
     VOLUME_ZONE,
     Attempt,
     Refusal,
+    Verdict,
     attempt,
     refused_pod,
 )
@@ -19,12 +21,13 @@ from volsched.core.migration import CSI_ZONE_KEYS
 from volsched.core.profile import VOLSCHED, Profile
 from volsched.core.queue.shares import ALL, Share
 from volsched.core.snapshot import FIELD_OF, Snapshot
-from volsched.core.status import SUCCESS
+from volsched.core.status import SUCCESS, Status
 from volsched.core.zones import ZoneRule, volume_zone_prefilter
 from volsched.index.contents import Contents
 from volsched.index.counting import fitting_nodes
 from volsched.index.judging import Judge, terse
 from volsched.index.question import Question, ask
+from volsched.index.refusals import nearest_refusals
 from volsched.index.roll_call import PodRefused, RollCall, call
 from volsched.index.search import Search
 from volsched.index.standing import Standing, look, stand
@@ -96,6 +99,12 @@ class Index:
         """
         return self._without(pod, lambda: self._decide(pod, avoid))
 
+    def in_full(
+        self, pod: Pod, refusal: Attempt, *, avoid: Collection[str] = frozenset()
+    ) -> dict[Status, Verdict]:
+        """Of every way in which volumes keep the pod off nodes, the nearest of the named ones with its reasons."""
+        return self._without(pod, lambda: self._in_full(pod, refusal, avoid))
+
     def feasible(self, pod: Pod) -> int:
         """How many nodes would do. That is more than a decision needs to know, and takes longer to find."""
         return self._without(pod, lambda: self._count(pod))
@@ -130,6 +139,14 @@ class Index:
         if search.best is not None:
             return search.answer()
         return search.refusal()
+
+    def _in_full(self, pod: Pod, refusal: Attempt, avoid: Collection[str]) -> dict[Status, Verdict]:
+        asked = self._prepare(pod, avoid) if refusal.examples else None
+        if asked is None or isinstance(asked, PodRefused):
+            return {}
+        question, standing = asked
+        profile = replace(self.profile, explains=True)
+        return nearest_refusals(Judge(self._held, profile, question), standing, refusal)
 
     def _ask(self, pod: Pod, avoid: Collection[str]) -> Attempt | tuple[Question, Standing]:
         """What is to be found out about the nodes, or the attempt where there is nothing to find out."""

@@ -70,6 +70,10 @@ class Shelf:
                 self.shared[domain] = Shared()
             self.shared[domain].put(row)
 
+    def names(self) -> Iterable[str]:
+        """Of all volumes on it, in no order that matters."""
+        return self._placed
+
     def take(self, name: str) -> None:
         placed = self._placed.pop(name, None)
         if placed is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from volsched.core.claims import claim_uses, is_delay_binding, is_fully_bound
 from volsched.core.cycle import Verdict
-from volsched.core.rejections import Miss, Rule
+from volsched.core.rejections import distance
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError, Code
 from volsched.index import Index
@@ -18,7 +18,6 @@ from volsched.insight.remedies import Remedy, find_remedies
 from volsched.insight.survey import PER_REASON, Refusing, survey
 from volsched.model.workloads import Pod
 
-FAR = 10
 SET_BY_HAND = (
     "its node was set by hand (spec.nodeName), so that no scheduler looks at it: claims that wait for their first "
     "consumer stay Pending"
@@ -129,17 +128,7 @@ def _group(group: Refusing) -> dict[str, Any]:
 
 
 def _distance(verdict: Verdict) -> tuple[int, int, str]:
-    """How far a node is from taking the pod: claims that are not served, then rules that the nearest volumes fail.
-
-    A volume of another node is no near miss, however well it would fit.
-    """
-    rejections = verdict.status.rejections
-    nearest = (min(map(_rules, it.misses), default=FAR) for it in rejections)
-    return len(rejections), sum(nearest), verdict.node
-
-
-def _rules(miss: Miss) -> int:
-    return sum(FAR if it.rule is Rule.NODE_AFFINITY else 1 for it in miss.failures)
+    return *distance(verdict.status.rejections), verdict.node
 
 
 def _remedy(remedy: Remedy) -> dict[str, Any]:

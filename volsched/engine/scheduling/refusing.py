@@ -11,11 +11,13 @@ from volsched.core.cycle import Attempt
 from volsched.core.decision import Decision, States
 from volsched.core.notices import notice_event, notice_stream
 from volsched.core.scheduled import FAILED_SCHEDULING, reason_of, refused_conditions
-from volsched.engine.clock import rfc3339
+from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.asking import COMPONENT
 from volsched.events.envelope import NewEvent
 from volsched.model.workloads import Pod
 from volsched.store.commands import Command
+
+LOOK_AGAIN = 300 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,13 @@ class Told:
     uid: str
     attempt: str
     said: str
+    claims: str = ""
+    """What was stored claim by claim."""
+    looked_at: int = 0
+
+    def is_due(self, now: int) -> bool:
+        """Whether to look again at what stands behind the same answer, which costs more than the answer."""
+        return now - self.looked_at >= LOOK_AGAIN
 
 
 def telling_again(told: Told, *, actor: str, decided_at: int) -> Command:

@@ -216,6 +216,7 @@ class Reserver:
         if last is not None and same and from_json(last.detail).get("message") == said:
             self.append(telling_again(Told(pod.meta.uid, last.id, said), actor=actor, decided_at=decided_at))
             return Refused(str(last.id), said)
+        found = replace(found, in_full=self.picture.index.in_full(pod, found))
         made = attempt_made(pod, found, self.new_id(), decided_at, who)
         self.append(Command(actor=actor, streams=(made.stream,), decide=lambda _: Decision(events=(made,))))
         return Refused(made.stream.partition("/")[2], said)

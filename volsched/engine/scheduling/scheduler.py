@@ -7,11 +7,11 @@ in the queue for what could help them (`core.queue`).
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from volsched.core.attach import TERMINATED
-from volsched.core.attempts import message_of, rejectors_of
+from volsched.core.attempts import claims_kept, message_of, rejectors_of
 from volsched.core.binding.planning import PlanConflictError
 from volsched.core.claims import PodClaims
 from volsched.core.cycle import Attempt
@@ -177,10 +177,14 @@ class Scheduler:
         index = self.picture.index
         wanted = claims_worth_asking(index, pod, said, avoid=avoid)
         asked = ask_back(self.picture.world, pod, wanted, actor=self.owner, now=now) if wanted else []
-        if before is not None and before.said == said:
-            again = telling_again(before, actor=self.owner, decided_at=decided_at)
-            return _Refused(pod, found, before, True, [again, *asked])
-        told = Told(pod.meta.uid, self.new_id(), said)
+        if before is not None and before.said == said and not before.is_due(now):
+            return _Refused(pod, found, before, True, [self._again(before, decided_at), *asked])
+        found = replace(found, in_full=index.in_full(pod, found, avoid=avoid))
+        claims = claims_kept(found)
+        if before is not None and (before.said, before.claims) == (said, claims):
+            known = replace(before, looked_at=now)
+            return _Refused(pod, found, known, True, [self._again(before, decided_at), *asked])
+        told = Told(pod.meta.uid, self.new_id(), said, claims, now)
         telling = telling_pod(
             pod,
             found,
@@ -192,6 +196,9 @@ class Scheduler:
             keeps=bool(avoid),
         )
         return _Refused(pod, found, told, False, [telling, *asked])
+
+    def _again(self, told: Told, decided_at: int) -> Command:
+        return telling_again(told, actor=self.owner, decided_at=decided_at)
 
     def _tell(self, refused: Sequence[_Refused], now: int) -> frozenset[str]:
         """Write what the pods are told; those that could not be told."""
