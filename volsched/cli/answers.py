@@ -124,10 +124,10 @@ def _text(value: Any) -> str:
 
 def _thing(value: Mapping[str, Any]) -> str:
     """What stands in lists of items: a leg, a runner-up, a reason; else its fields."""
-    if "claim" in value:
+    if "state" in value:
         return f"{value['claim']} → {value['volume'] or 'a new volume'} ({value['state']})"
-    if "reason" in value:
-        some = f" ({', '.join(value['some'])}…)" if value.get("some") else ""
+    if "some" in value:
+        some = f" ({', '.join(value['some'])}…)" if value["some"] else ""
         return f"{value['nodes']} nodes{some}: {value['reason']}"
     if "score" in value:
         return f"{value['node']} ({value['score']})"

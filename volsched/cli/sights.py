@@ -41,7 +41,13 @@ def sight(db: str | None, files: list[str] | None, *, profile: Profile) -> Itera
 
 
 def explained_by(
-    server: "Server", key: str, files: list[str] | None, *, node: str | None, profile: str
+    server: "Server",
+    key: str,
+    files: list[str] | None,
+    *,
+    node: str | None,
+    profile: str,
+    as_of: str | None = None,
 ) -> dict[str, Any]:
     """By a server; manifests are laid over what it has."""
     namespace, _, name = key.rpartition("/")
@@ -50,7 +56,7 @@ def explained_by(
         body |= {} if node is None else {"node": node}
         told: dict[str, Any] = server.ask("POST", own("explain"), body=body, unasked=Exit.USAGE)
     else:
-        query = {"node": node, "profile": profile}
+        query = {"node": node, "profile": profile, "asOf": as_of}
         told = server.get(own("explain", name, namespace=namespace), query, unasked=Exit.USAGE)
     return told
 

@@ -100,8 +100,8 @@ def _of_own() -> Iterator[Served]:
         row = "bindings/steps" if names[1:] == ["steps"] else resource
         place = BASE + re.sub(r"{.+?}", "other", path)
         yield Served(operation.method, place, f"{GROUP} {row}", verbs[operation.method])
-        if resource == "describe":
-            yield Served(operation.method, f"{place}?asOf=1", f"{GROUP} describe/asOf", verbs[operation.method])
+        if resource in ("describe", "explain") and operation.method == "GET":
+            yield Served(operation.method, f"{place}?asOf=1", f"{GROUP} {resource}/asOf", verbs[operation.method])
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ OPEN = frozenset({"/healthz", "/livez", "/readyz"})
 
 OURS = "volsched.io"
 STORAGE = "storage.k8s.io"
-DESCRIBE, AS_OF = "describe", "asOf"
+DESCRIBE, EXPLAIN, AS_OF = "describe", "explain", "asOf"
 """The one resource that is shown as it is, or with this in the query as it was: then it is history."""
 
 
@@ -102,7 +102,8 @@ TABLE: tuple[Row, ...] = (
     _row(OURS, "attempts/*", viewer=READ, operator=READ),
     _row(OURS, f"{DESCRIBE}/*", viewer=READ, operator=READ),
     _row(OURS, f"{DESCRIBE}/{AS_OF}", auditor=READ, recorded=True),
-    _row(OURS, "explain/*", viewer=("create", *READ), operator=("create", *READ)),
+    _row(OURS, f"{EXPLAIN}/*", viewer=("create", *READ), operator=("create", *READ)),
+    _row(OURS, f"{EXPLAIN}/{AS_OF}", auditor=READ, recorded=True),
     _row(OURS, "simulate/*", viewer=("create", *READ), operator=("create", *READ)),
     _row(OURS, "reservations/*", viewer=READ, operator=ALL),
     _row(OURS, "effects/*", viewer=READ, operator=ALL),

@@ -8,7 +8,7 @@ import orjson
 
 from volsched.core.profile import PROFILES
 from volsched.insight.moments import window_of
-from volsched.insight.sights import explained, named_object, sight_of, simulated
+from volsched.insight.sights import explained, explained_as_of, named_object, sight_of, simulated
 from volsched.insight.simulate import Scenario
 from volsched.insight.verified import verified
 from volsched.model.kinds import Object
@@ -29,8 +29,10 @@ MOST_EXPORTED = 50_000
 
 def explain_stored(context: Context, asked: Asked) -> Answer:
     profile = PROFILES[asked.query["profile"]]
+    key, as_of = f"{asked.namespace}/{asked.path['name']}", asked.text("asOf")
+    if as_of is not None:
+        return Answer(explained_as_of(context.services.database, key, as_of=as_of, now=asked.now))
     seen = sight_of(context.services.database, (), profile=profile)
-    key = f"{asked.namespace}/{asked.path['name']}"
     return Answer(explained(seen, key, node=asked.text("node"), now=asked.now))
 
 
