@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from volsched.core.attempts import FAILED, RUNNERS_UP
+from volsched.core.attempts import RUNNERS_UP
 from volsched.core.cycle import EXAMPLES
 from volsched.core.fold import AttemptState
 from volsched.core.notices import DEFAULT_NAMESPACE
@@ -71,7 +71,7 @@ def verdict(item: Item, node: str) -> str:
     """What the attempt says of a node. It keeps the reasons by set of nodes and names a few of each."""
     if node == item["node"]:
         chosen = f"{node} was chosen with score {item['score']}"
-        return chosen if item["outcome"] != FAILED else f"{chosen}, and its binding failed: {item['message']}"
+        return f"{chosen}, and its binding failed: {item['message']}" if item.get("failure") else chosen
     for other in item["runnersUp"]:
         if other["node"] == node:
             return f"{node} would have done, with score {other['score']} against {item['score']} of {item['node']}"
