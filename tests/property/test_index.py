@@ -111,9 +111,7 @@ def test_an_index_that_remembers_decides_as_one_that_was_just_built(seed: int, p
     stream = Stream(seed, index)
     for turn in range(8):
         wanting = stream.ask(turn)
-        fresh = Index(stream.world.objects.values(), profile=profile)
-        for key, size in stream.world.reserved.items():
-            fresh.reserve(key, size)
+        fresh = stream.world.lay_over(Index(stream.world.objects.values(), profile=profile))
         made = index.decide(wanting)
         assert outcome(made) == outcome(fresh.decide(wanting)) == outcome(index.decide(wanting))
         stream.assume(wanting, made, profile)
@@ -158,7 +156,7 @@ def test_what_if_claims_were_free_again_is_answered_as_by_the_rules(seed: int) -
             made = index.decide(wanting)
         supposing: dict[tuple[type[Object], str], Object] = {(type(it), it.meta.key): it for it in changed}
         objects = {**stream.world.objects, **supposing}
-        supposed = replace(snapshot_of(objects.values()), reserved=whole.reserved)
+        supposed = replace(snapshot_of(objects.values()), reserved=whole.reserved, promised=whole.promised)
         wanted = attempt(supposed, wanting, profile=replace(VOLSCHED, explains=False))
         assert outcome(made) == outcome(wanted), f"seed {seed}, turn {turn}"
         assert outcome(index.decide(wanting)) == before

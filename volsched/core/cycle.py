@@ -94,6 +94,7 @@ def attempt(
     `avoid` are nodes that turned the pod away a short while ago. `only` looks at these nodes alone, though what
     they are compared with, and who runs on the others, remains as it is.
     """
+    snapshot = profile.view(snapshot)
     before, refusal = prepare(profile.before_volumes, snapshot, pod)
     claims = PodClaims()
     rules: tuple[ZoneRule, ...] = ()

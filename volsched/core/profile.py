@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from volsched.core.migration import translate
 from volsched.core.plugins.registry import AFTER_VOLUMES, BEFORE_VOLUMES, Enabled
+from volsched.core.snapshot import Snapshot
 from volsched.model.quantity import Quantity
 from volsched.model.storage import CSINode, Volume
 
@@ -69,6 +70,10 @@ class Profile:
     """A claim that is being rolled back holds its pod up."""
     rechecks_bound_claims: bool
     """Check the volumes of claims that became bound during the cycle once more when reserving."""
+    counts_in_flight: bool
+    """A claim that a volume was given to counts as bound to it, for every pod, before the claim itself says so."""
+    takes_unseen: bool
+    """A free volume that no PV controller has looked at yet counts as Available, which it will be."""
     int64_sizes: bool
     """Sizes beyond an int64 read as 0 bytes."""
     explains: bool
@@ -88,6 +93,12 @@ class Profile:
         if problem is not None:
             raise ValueError(f"scoring shape of profile {self.name}: {problem}")
 
+    def view(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with what is in flight seen as this profile counts it."""
+        if self.counts_in_flight:
+            return snapshot if snapshot.naming is not None else snapshot.with_naming()
+        return snapshot.as_written()
+
     def bytes_of(self, quantity: Quantity) -> int:
         return quantity.int64_value() if self.int64_sizes else quantity.value()
 
@@ -102,6 +113,8 @@ PARITY = Profile(
     enforce_match_fields=False,
     checks_rollback=False,
     rechecks_bound_claims=False,
+    counts_in_flight=False,
+    takes_unseen=False,
     int64_sizes=True,
     explains=False,
     translate=translate,
@@ -118,6 +131,8 @@ VOLSCHED = Profile(
     enforce_match_fields=False,
     checks_rollback=True,
     rechecks_bound_claims=True,
+    counts_in_flight=True,
+    takes_unseen=True,
     int64_sizes=False,
     explains=True,
     translate=None,

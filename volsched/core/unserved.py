@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from volsched.core.attach import attach_id
 from volsched.core.claims import selected_node
+from volsched.core.disks import attach_id
 from volsched.core.matching import matching_volumes, nearest_misses
 from volsched.core.places import Place, Plan
 from volsched.core.provisioning import check_provisions
@@ -38,7 +38,7 @@ def _with_misses(place: Place, rejection: Rejection, plan: Plan, slots: Mapping[
     if claim is None:
         return rejection
     snapshot = place.snapshot
-    volumes = [snapshot.assumed_volumes.effective(stored) for _, stored in sorted(snapshot.stored_volumes.items())]
+    volumes = [volume for name in sorted(snapshot.stored_volumes) if (volume := snapshot.volume(name)) is not None]
     search = place.search(claim, taken=[volume for _, volume in plan if volume is not None], slots=slots)
     failures = rejection.failures
     if matching_volumes(search, place.candidates[claim.class_name]).pinned:

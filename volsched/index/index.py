@@ -62,6 +62,10 @@ class Index:
         """`size` bytes of the capacity object, in all, are promised to bindings in flight."""
         self._held.reserve(capacity, size)
 
+    def promise(self, claim_uid: str, capacity: str | None) -> None:
+        """Part of that is for this claim, which need not be asked for room again; None: no longer."""
+        self._held.promise(claim_uid, capacity)
+
     def settle(self) -> None:
         """Do now what would otherwise be left to a decision: worth it after many objects were put."""
         self._held.usage.settle()

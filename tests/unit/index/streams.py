@@ -32,6 +32,7 @@ from volsched.core.cycle import Attempt
 from volsched.core.profile import Profile
 from volsched.core.reserving import assume_pod_volumes
 from volsched.core.snapshot import Snapshot, snapshot_of
+from volsched.index import Index
 from volsched.model.kinds import Object
 from volsched.model.meta import HOSTNAME, ZONE
 from volsched.model.storage import Claim, StorageCapacity, Volume
@@ -68,10 +69,21 @@ class World:
 
     objects: dict[Key, Object] = field(default_factory=dict)
     reserved: dict[str, int] = field(default_factory=dict)
+    promised: dict[str, str] = field(default_factory=dict)
 
     @property
     def snapshot(self) -> Snapshot:
-        return replace(snapshot_of(self.objects.values()), reserved=dict(self.reserved))
+        return replace(
+            snapshot_of(self.objects.values()), reserved=dict(self.reserved), promised=dict(self.promised)
+        )
+
+    def lay_over(self, index: Index) -> Index:
+        """What is reserved and promised, told to an index of the objects."""
+        for key, size in self.reserved.items():
+            index.reserve(key, size)
+        for claim_uid, key in self.promised.items():
+            index.promise(claim_uid, key)
+        return index
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [value for (kept, _), value in sorted(self.objects.items(), key=_by_key) if kept is kind]
@@ -128,8 +140,16 @@ class Stream:
         for listener in self.listeners:
             listener.reserve(key, size)
 
-    def assume(self, wanting: Pod, made: Attempt, profile: Profile) -> None:
-        """Lay the decision over the objects, as the engine's picture does, and put the pod on its node."""
+    def promise(self, claim_uid: str, key: str) -> None:
+        self.world.promised[claim_uid] = key
+        for listener in self.listeners:
+            listener.promise(claim_uid, key)
+
+    def assume(self, wanting: Pod, made: Attempt, profile: Profile, *, placed: bool | None = None) -> None:
+        """Lay the decision over the objects, as the engine's picture does, and put the pod on its node.
+
+        `placed`: whether the pod is put there; None: mostly.
+        """
         if made.chosen is None:
             return
         snapshot = self.world.snapshot
@@ -140,10 +160,11 @@ class Stream:
         for selected in held.claims:
             self.put(selected)
         for provision in made.chosen.answer.provisions:
-            if provision.capacity is not None:
+            if provision.capacity is not None and provision.claim.meta.uid not in self.world.promised:
                 key = provision.capacity.key
                 self.reserve(key, self.world.reserved.get(key, 0) + provision.claim.size.value())
-        if self.random.random() < 0.7:
+                self.promise(provision.claim.meta.uid, key)
+        if self.random.random() < 0.7 if placed is None else placed:
             self.put(replace(wanting, node_name=made.chosen.node))
 
     def step(self) -> None:

@@ -107,7 +107,8 @@ def bind_event(choice: Choice, states: States, *, reason: str) -> NewEvent:
 
 
 def _claim_to_bind(snapshot: Snapshot, key: str) -> Claim:
-    claim = snapshot.claim(key)
+    # As it is stored: one that a volume was given to is told apart from one that is bound.
+    claim = snapshot.stored_claims.get(key)
     if claim is None:
         raise NoSuchObjectError(f'claim "{key}" does not exist; see volsched get pvc -A')
     if is_fully_bound(claim):

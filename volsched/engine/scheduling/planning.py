@@ -1,6 +1,5 @@
 """From a decision to a plan (the legs of a binding, with the versions they were decided on) and its command."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
@@ -14,6 +13,7 @@ from volsched.core.cycle import Attempt
 from volsched.core.decision import Decision, States
 from volsched.core.fold import ObjectState
 from volsched.core.plugins.spread import DO_NOT_SCHEDULE, constraints_of
+from volsched.core.promised_room import Room
 from volsched.core.reserving import Reservation
 from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.picture import Picture
@@ -35,13 +35,13 @@ class Planned:
     attempt: Attempt
 
     @property
-    def reserved(self) -> Counter[str]:
-        """Bytes of capacity objects that the plan asks for."""
-        asked: Counter[str] = Counter()
-        for leg in self.plan.legs:
-            if leg.capacity is not None and leg.bytes is not None:
-                asked[leg.capacity] += leg.bytes
-        return asked
+    def reserved(self) -> dict[str, Room]:
+        """Room that the plan asks for, by the uid of the claim that it is for."""
+        return {
+            leg.claim_uid: Room(leg.capacity, leg.bytes)
+            for leg in self.plan.legs
+            if leg.capacity is not None and leg.bytes is not None
+        }
 
 
 def plan_for(
@@ -107,7 +107,8 @@ def counts_on_others(pod: Pod) -> bool:
 
 def _legs(found: Attempt, reservation: Reservation, picture: Picture) -> Iterator[PlannedLeg]:
     assert found.chosen is not None
-    for claim in found.claims.bound:
+    in_flight = {assumed.claim.key for assumed in reservation.volumes}
+    for claim in (claim for claim in found.claims.bound if claim.key not in in_flight):
         yield PlannedLeg(claim=claim.key, claim_uid=claim.meta.uid, volume=claim.volume_name, rv="", bound=True)
     for assumed in reservation.volumes:
         yield PlannedLeg(

@@ -19,6 +19,7 @@ from volsched.core.binding.seen import binding_stream, living, pod_stream
 from volsched.core.configuration import DEFAULT, Configuration
 from volsched.core.cycle import Attempt, attempt
 from volsched.core.decision import Decision, States
+from volsched.core.filtering import not_ready
 from volsched.core.fold import BindingState
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.reserving import assume_pod_volumes
@@ -170,6 +171,9 @@ class Reserver:
         found = self._decide(pod, asked.node, now)
         if found.chosen is None:
             return found
+        waits = not_ready(found.chosen.answer)
+        if waits is not None:
+            return Attempt(status=Status(Code.ERROR, (waits,)), claims=found.claims)
         index = self.picture.index
         node = index.snapshot.nodes[found.chosen.node]
         try:

@@ -14,6 +14,7 @@ from volsched.core.binding.planning import PlanConflictError
 from volsched.core.binding.seen import living, spec
 from volsched.core.configuration import Configuration
 from volsched.core.cycle import VOLUME_BINDING, Attempt
+from volsched.core.filtering import not_ready
 from volsched.core.fold import BindingState
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.reserving import assume_pod_volumes
@@ -204,6 +205,9 @@ class Desk:
         status = called.status if verdict is None else verdict.status
         if verdict is None or not status.passed:
             raise BindError(f'pod "{asked.pod}" cannot go to node "{node.name}": {_told(status)}')
+        waits = not_ready(verdict.answer)
+        if waits is not None:
+            raise BindError(f'pod "{asked.pod}" cannot go to node "{node.name}" yet: {waits}')
         try:
             _, reserved = assume_pod_volumes(index.snapshot, pod, node, verdict.answer, profile=index.profile)
         except AttemptError as error:
