@@ -45,6 +45,12 @@ SCENARIOS: Mapping[str, Scenario] = {
             where=("local",),
             chances={"storage": 0.15},
         ),
+        Scenario(
+            name="sim-attached",
+            about="like sim, and a node attaches one disk, whatever is in flight",
+            where=("local",),
+            chances={"attached": 1.0, "others": 0.03},
+        ),
     )
 }
 BESIDE: Mapping[str, str] = {

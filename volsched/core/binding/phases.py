@@ -53,6 +53,8 @@ class Guards:
     """A claim that may hold data is never unbound."""
     stamp: bool = True
     """What does not carry the binding's stamp is not undone: it is somebody else's by now."""
+    in_flight: bool = True
+    """What was decided counts for the next decision as if it were bound."""
 
 
 ALL_GUARDS = Guards()
