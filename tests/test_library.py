@@ -150,6 +150,14 @@ def test_the_custom_scheduler_finds_scores_assumes_and_binds() -> None:
     ]
 
 
+def test_the_custom_scheduler_says_of_manifests_what_the_system_makes_of_them() -> None:
+    """Volumes that people write have no phase, and no controller is here to give them one."""
+    script = [sys.executable, "docs/examples/custom_scheduler.py", "docs/examples/local-database.yaml"]
+    ran = subprocess.run(script, capture_output=True, text=True, check=True, cwd=ROOT)
+    placed = [line for line in ran.stdout.splitlines() if not line.startswith(" ")]
+    assert placed == ["shop/db-0 → node-a", "shop/db-1 → nowhere"]
+
+
 def test_the_custom_scheduler_gives_no_volume_twice(tmp_path: Path) -> None:
     disks = [volume(f"disk-{it}", "5Gi", f"node-{it}") for it in range(2)]
     pods = [(claim(f"data-{it}", "1Gi"), pod(f"db-{it}", f"data-{it}")) for it in range(3)]
