@@ -26,7 +26,10 @@ def stateful_set(name: str = "db", replicas: int = 3, *, templates: int = 1, **s
             "replicas": replicas,
             "serviceName": name,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main"}]}},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "main", "image": "app"}]},
+            },
             "volumeClaimTemplates": [
                 {"metadata": {"name": f"data{i or ''}"}, "spec": claim("x", "1Gi")["spec"]}
                 for i in range(templates)

@@ -28,7 +28,7 @@ def a_set(replicas: int = 3, *, going: bool = False, start: int = 0, **spec: Any
             "template": {
                 "metadata": {"labels": {"app": "db"}, "annotations": {"a": "b"}, "name": "ignored"},
                 "spec": {
-                    "containers": [{"name": "main"}],
+                    "containers": [{"name": "main", "image": "app"}],
                     "volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}],
                 },
             },
@@ -148,7 +148,7 @@ def test_a_pod_as_it_is_made() -> None:
             ],
         },
         "spec": {
-            "containers": [{"name": "main"}],
+            "containers": [{"name": "main", "image": "app"}],
             "hostname": "db-0",
             "subdomain": "svc",
             "volumes": [
