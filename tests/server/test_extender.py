@@ -132,7 +132,10 @@ def test_what_eviction_can_mend_is_told_apart(api: Served, cached: bool) -> None
     big = foreign("big")
     big["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
     (victim,) = api.create(big | {"metadata": {"name": "victim", "namespace": "default"}})
-    api.http.post("/api/v1/namespaces/default/pods/victim/binding", json={"target": {"name": "n1"}})
+    api.http.post(
+        "/api/v1/namespaces/default/pods/victim/binding",
+        json={"metadata": {"name": "victim"}, "target": {"name": "n1"}},
+    )
     (wanting,) = api.create(big)
     scheduler = Scheduler([config(api, cached=cached)])
     found = scheduler.filter(wanting, nodes(api))

@@ -40,7 +40,8 @@ def test_a_namespace_is_created(api: Served) -> None:
     answer = api.http.post(NAMESPACES, headers=PROTOBUF, content=sent)
     assert answer.status_code == 201, answer.text
     made = api.http.get(f"{NAMESPACES}/shop").json()
-    assert made["metadata"]["labels"] == {"team": "shop", "tier": ""}
+    given = {"team": "shop", "tier": ""}
+    assert made["metadata"]["labels"] == {**given, "kubernetes.io/metadata.name": made["metadata"]["name"]}
     assert api.http.post(NAMESPACES, headers=PROTOBUF, content=sent).status_code == 409
 
 
@@ -78,7 +79,7 @@ def test_a_pod_is_bound(api: Served) -> None:
             'kind "Node" are not read in protobuf; send application/json',
         ),
         (NAMESPACES, message("Node", b""), 415, "application/json"),
-        ("/api/v1/nodes", message("Namespace", field(1, field(1, "n"))), 400, "do not match"),
+        ("/api/v1/nodes", message("Namespace", field(1, field(1, "n"))), 400, "cannot be handled as a Node"),
         (NAMESPACES, b"", 400, "not a message"),
         (NAMESPACES, b"k8s", 400, "not a message"),
         (NAMESPACES, message("Namespace", b"\x0a\xff"), 400, "not a message"),

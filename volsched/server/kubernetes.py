@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
+from volsched.core.admission import NAMESPACE
 from volsched.server import discovery
 from volsched.server.answers import Answer
 from volsched.server.changing import Body, bind, create, delete, delete_collection, patch, update
@@ -16,7 +17,8 @@ from volsched.server.negotiation import wanted_form
 from volsched.server.paths import Group, GroupVersion, Place, Root, Target, parse_path
 from volsched.server.queries import is_watch
 from volsched.server.receiving import receive_body
-from volsched.server.resources import BINDING
+from volsched.server.resources import BINDING, SCALE
+from volsched.server.scale import get_scale, patch_scale, update_scale
 from volsched.server.services import Services
 from volsched.server.statuses import UNSERVED, ApiError, error_of, store_error
 from volsched.server.watch_response import Watch, send_refusal, send_watch
@@ -33,6 +35,8 @@ WRITERS: dict[tuple[str, str], Serve] = {
     ("PUT", "status"): update,
     ("PATCH", "status"): patch,
     ("POST", BINDING): bind,
+    ("PUT", SCALE): update_scale,
+    ("PATCH", SCALE): patch_scale,
 }
 """(method, what it is about) → what serves it. Reading is served apart: it may end in a watch."""
 VERBS = {
@@ -41,6 +45,7 @@ VERBS = {
     ("PUT", "object"): "update",
     ("PUT", "status"): "update",
     ("POST", BINDING): "create",
+    ("PUT", SCALE): "update",
 }
 
 
@@ -79,8 +84,9 @@ class Kubernetes:
             await answer.response()(scope, receive, send)
 
     def _failed(self, error: Exception, place: Place | None, request: Request) -> Answer:
-        told = error_of(error, place) if isinstance(place, Target) else store_error(error)
-        if told.code == 500:
+        deletion = request.method == "DELETE"
+        told = error_of(error, place, deletion=deletion) if isinstance(place, Target) else store_error(error)
+        if told.code == 500 and not isinstance(error, ApiError):
             _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return Answer(told.status, told.code)
 
@@ -98,9 +104,12 @@ class Kubernetes:
             return await list_objects(self._services, place, query, wanted)
         if request.method in ("GET", "HEAD") and about in ("object", "status"):
             return await get_object(self._services, place, query, wanted)
+        if request.method in ("GET", "HEAD") and about == SCALE:
+            return await get_scale(self._services, place, query)
         serve = WRITERS.get((request.method, about))
         in_namespace = place.namespace is not None or not place.resource.namespaced
-        if serve is None or (serve is create and not in_namespace):
+        kept = serve is delete_collection and place.resource.kind.name == NAMESPACE
+        if serve is None or kept or (serve is create and not in_namespace):
             raise ApiError(405, "the server does not allow this method on the requested resource")
         limits = self._services.limits
         body = Body(

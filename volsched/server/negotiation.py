@@ -69,7 +69,8 @@ def body_form(content_type: str | None) -> str:
         return media
     raise ApiError(
         415,
-        f'the body of the request was in an unknown format ("{media}"); accepted media types are: {JSON}, {YAML}',
+        "the body of the request was in an unknown format - accepted media types include: "
+        f"{JSON}, {YAML}, {PROTOBUF}",
     )
 
 
@@ -83,6 +84,4 @@ def patch_form(content_type: str | None) -> str:
             "server-side apply is not supported; use kubectl apply without --server-side, or send one of: "
             + ", ".join(PATCHES),
         )
-    raise ApiError(
-        415, f'the patch was in an unknown format ("{media}"); accepted media types are: {", ".join(PATCHES)}'
-    )
+    raise ApiError(415, "415: Unsupported Media Type")

@@ -24,6 +24,7 @@ _WITH_STATUS = frozenset(
 _CATEGORIES = {"Pod": ("all",), "StatefulSet": ("all",)}
 STATUS = "status"
 BINDING = "binding"
+SCALE = "scale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class Resource:
     @property
     def subresources(self) -> tuple[str, ...]:
         found = (STATUS,) if self.kind.name in _WITH_STATUS else ()
-        return (*found, BINDING) if self.kind.name == "Pod" else found
+        own = {"Pod": (BINDING,), "StatefulSet": (SCALE,)}.get(self.kind.name, ())
+        return (*found, *own)
 
     def key(self, namespace: str | None, name: str) -> str:
         return f"{namespace}/{name}" if self.namespaced else name

@@ -91,6 +91,7 @@ TABLE: tuple[Row, ...] = (
     _row("", "events", viewer=READ, operator=ALL, node=TELL, provisioner=(*READ, *TELL)),
     _row("apps", "statefulsets", viewer=READ, operator=ALL),
     _row("apps", "statefulsets/status", viewer=("get",), operator=STATUS),
+    _row("apps", "statefulsets/scale", viewer=("get",), operator=STATUS),
     _row(STORAGE, "storageclasses", viewer=READ, operator=ALL, node=READ, provisioner=READ),
     _row(STORAGE, "csidrivers", viewer=READ, operator=ALL, node=READ, provisioner=READ),
     _row(STORAGE, "csinodes", viewer=READ, operator=ALL, own=STATUS, provisioner=READ),
