@@ -262,6 +262,7 @@ def whole_system(
         owner=uuid4().hex[:SHORT_ID],
         clock=clock,
         new_id=lambda: uuid4().hex[:SHORT_ID],
+        new_uid=lambda: str(uuid4()),
         without={*without, *((Upkeep.ZONAL_UPGRADE,) if settings.disable_zonal_upgrade else ())},
         provisioners=tuple(given),
         node_agent=node_agent,

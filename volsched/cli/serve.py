@@ -16,9 +16,11 @@ import typer
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.people import user
 from volsched.cli.stores import Db, opened
+from volsched.core.admission import SYSTEM_NAMESPACES
 from volsched.core.configuration import Configuration, ConfigurationError
 from volsched.engine.clock import skew_from, system_clock
 from volsched.engine.heartbeat import Heartbeat
+from volsched.engine.namespaces import ensure_namespaces
 from volsched.engine.runner import looping, waking
 from volsched.engine.system import Bell, Role, System
 from volsched.engine.upkeep.choice import Upkeep
@@ -345,6 +347,7 @@ def _serve(database: Database, where: _Where, make: Callable[[], System] | None,
             stack.callback(standing.close)
             loop = looping(standing.step, clock=system_clock, name="volsched-system", failed=failed)
             wake = stack.enter_context(loop).wake
+        ensure_namespaces(database, SYSTEM_NAMESPACES, actor=f"api/{user()}", now=system_clock())
         died = serve(
             database,
             listening,

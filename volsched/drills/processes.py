@@ -171,7 +171,7 @@ class Surroundings:
 
     def _working(self, owner: str) -> Working:
         database = self.database()
-        executor = local_executor(database, owner=owner, clock=self.clock, new_id=self.new_id)
+        executor = local_executor(database, owner=owner, clock=self.clock, new_uid=self.new_id)
         executor.guards, executor.react, executor.max_attempts = self.guards, self.react, MAX_ATTEMPTS
         if self.line is not None:
             executor.cluster = self.line

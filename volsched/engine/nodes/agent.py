@@ -57,7 +57,7 @@ class NodeAgent:
     database: Database
     world: World
     owner: str
-    new_id: Callable[[], str]
+    new_uid: Callable[[], str]
     nodes: Callable[[str], bool] | None = None
     """Which nodes it serves, by name; None: all of them."""
     checks: Sequence[Check] = CHECKS
@@ -164,7 +164,7 @@ class NodeAgent:
             for volume in step.volumes
             if (made := attachment_of(volume, scene.node))
         }
-        uids = {stream: self.new_id() for stream in manifests}
+        uids = {stream: self.new_uid() for stream in manifests}
 
         def decide(states: States) -> Iterator[NewEvent]:
             for stream, manifest in manifests.items():

@@ -30,7 +30,7 @@ def upkeep_parts(
     world: World,
     *,
     owner: str,
-    new_id: Callable[[], str],
+    new_uid: Callable[[], str],
     node_agent: bool,
     without: Collection[Upkeep],
     keep: Keep = DEFAULT_KEEP,
@@ -39,9 +39,9 @@ def upkeep_parts(
     parts: dict[Upkeep, Part] = {
         Upkeep.ZONAL_UPGRADE: ZonalUpgrader(database, world, f"zonal-upgrade/{owner}"),
         Upkeep.STATEFUL_SETS: StatefulSets(
-            database, world, f"stateful-sets/{owner}", new_id, ready=is_running if node_agent else is_placed
+            database, world, f"stateful-sets/{owner}", new_uid, ready=is_running if node_agent else is_placed
         ),
-        Upkeep.EPHEMERAL_CLAIMS: EphemeralClaims(database, world, f"ephemeral-claims/{owner}", new_id),
+        Upkeep.EPHEMERAL_CLAIMS: EphemeralClaims(database, world, f"ephemeral-claims/{owner}", new_uid),
         Upkeep.GARBAGE_COLLECTION: GarbageCollector(database, world, f"garbage-collection/{owner}"),
         Upkeep.STALE_NODES: StaleNodes(database, world, f"stale-nodes/{owner}"),
         Upkeep.EXPIRY: Expiry(database, world, f"expiry/{owner}", keep),
