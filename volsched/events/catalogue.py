@@ -190,6 +190,8 @@ ASSUMABLE = ("volume", "claim", "pod")
 TITLES = {noun: noun.capitalize() for noun in NOUN_OF_KIND.values()} | {
     "csinode": "CSINode",
     "statefulset": "StatefulSet",
+    "disruptionbudget": "DisruptionBudget",
+    "priorityclass": "PriorityClass",
 }
 CATALOGUE = {
     entry.name: entry

@@ -21,7 +21,8 @@ _IF_ABSENT: Mapping[str, tuple[_Fill, ...]] = {
     "StorageClass": ((("reclaimPolicy",), "Delete"), ((BINDING_MODE,), IMMEDIATE)),
     "PersistentVolume": ((("spec", "volumeMode"), FILESYSTEM),),
     "PersistentVolumeClaim": ((("spec", "volumeMode"), FILESYSTEM),),
-    "StatefulSet": ((("spec", "replicas"), 1),),
+    # kube-controller-manager follows the limit without looking whether there is one, and dies of it.
+    "StatefulSet": ((("spec", "replicas"), 1), (("spec", "revisionHistoryLimit"), 10)),
     "CSIDriver": ((("spec", "storageCapacity"), False),),
 }
 # Plain strings of the API, where it cannot tell the empty string from absence.

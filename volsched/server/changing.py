@@ -44,6 +44,7 @@ async def create(services: Services, target: Target, query: Query, body: Body) -
     raw = read_mapping(body.content, body_form(body.content_type))
     manifest = fitted(raw, target, new_suffix=_suffix())
     check_types(target.resource.kind, manifest)
+    manifest = target.resource.as_stored(manifest)
     if manifest["metadata"].get("resourceVersion", "0") not in ("", "0"):
         # Whoever says one means an object that is there.
         raise ApiError(400, "resourceVersion should not be set on objects to be created")
@@ -57,7 +58,7 @@ async def create(services: Services, target: Target, query: Query, body: Body) -
         written = await services.write(write, dry_run=asked.dry_run)
     except Exception as error:
         raise error_of(error, named) from error
-    return Answer(written.manifest, 201, warnings)
+    return Answer(target.resource.as_shown(written.manifest), 201, warnings)
 
 
 async def update(services: Services, target: Target, query: Query, body: Body) -> Answer:
@@ -65,27 +66,29 @@ async def update(services: Services, target: Target, query: Query, body: Body) -
     raw = read_mapping(body.content, body_form(body.content_type))
     manifest = fitted(raw, target)
     check_types(target.resource.kind, manifest)
+    manifest = target.resource.as_stored(manifest)
     warnings = field_warnings(target.resource.kind, raw, asked.validation)
     write = updating(target, manifest, services.who(), status=target.subresource == STATUS)
     written = await services.write(write, dry_run=asked.dry_run)
-    return Answer(written.manifest, 200, warnings)
+    return Answer(target.resource.as_shown(written.manifest), 200, warnings)
 
 
 async def patch(services: Services, target: Target, query: Query, body: Body) -> Answer:
     asked, form = writing(query), patch_form(body.content_type)
     given = read_value(body.content, form, nulls=True)
-    kind = target.resource.kind
+    resource, kind = target.resource, target.resource.kind
     warnings: list[str] = []
 
     def change(manifest: Manifest) -> Manifest:
-        wanted = fitted(patched(manifest, given, form, kind), target)
-        check_types(kind, wanted, manifest)
-        warnings[:] = field_warnings(kind, wanted, asked.validation, manifest)
-        return wanted
+        before = resource.as_shown(manifest)
+        wanted = fitted(patched(before, given, form, kind), target)
+        check_types(kind, wanted, before)
+        warnings[:] = field_warnings(kind, wanted, asked.validation, before)
+        return resource.as_stored(wanted)
 
     write = patching(target, change, services.who(), status=target.subresource == STATUS)
     written = await services.write(write, dry_run=asked.dry_run)
-    return Answer(written.manifest, 200, warnings)
+    return Answer(target.resource.as_shown(written.manifest), 200, warnings)
 
 
 async def delete(services: Services, target: Target, query: Query, body: Body) -> Answer:
@@ -96,7 +99,7 @@ async def delete(services: Services, target: Target, query: Query, body: Body) -
     written = await services.write(write, dry_run=_is_dry(query, options))
     if written.gone and target.resource.kind.name in ANSWERED_WITH_STATUS:
         return Answer(success(target, written.manifest["metadata"].get("uid")))
-    return Answer(written.manifest)
+    return Answer(target.resource.as_shown(written.manifest))
 
 
 async def delete_collection(services: Services, target: Target, query: Query, body: Body) -> Answer:
@@ -115,7 +118,8 @@ async def delete_collection(services: Services, target: Target, query: Query, bo
             # Gone already, or another one by now: it was not for us to delete.
             if told.code not in (404, 409):
                 raise told from error
-    return Answer(object_list(target.resource, deleted, {"resourceVersion": str(found.position)}))
+    shown = map(target.resource.as_shown, deleted)
+    return Answer(object_list(target.resource, shown, {"resourceVersion": str(found.position)}))
 
 
 async def bind(services: Services, target: Target, query: Query, body: Body) -> Answer:

@@ -4,7 +4,7 @@ from importlib.metadata import version
 from typing import Any
 
 from volsched.server.own.discovery import group_entry
-from volsched.server.resources import BINDING, CORE, GROUPS, VERBS, Resource, group_version, resources_of
+from volsched.server.resources import BINDING, CORE, GROUPS, Resource, group_version, resources_of
 
 KUBERNETES_VERSION = ("1", "33")
 """Whose API we follow; clients warn where theirs is far from it."""
@@ -68,7 +68,7 @@ def _entries(resource: Resource) -> list[dict[str, Any]]:
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind.name,
-        "verbs": list(VERBS),
+        "verbs": list(resource.verbs),
     }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)

@@ -42,7 +42,7 @@ def _catalogue() -> tuple[Mapping[str, str], Types]:
 
 
 def type_of(kind: Kind) -> str:
-    return _catalogue()[0][kind.name]
+    return _catalogue()[0][f"{kind.api_version} {kind.name}"]
 
 
 def fields_of(type_: str) -> Mapping[str, str] | None:

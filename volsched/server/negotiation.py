@@ -8,7 +8,7 @@ from volsched.server.statuses import ApiError
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-"""Of a few messages (`protobuf`); answers are never in it."""
+"""Of bodies (`protobuf`); answers are never in it."""
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"

@@ -18,6 +18,7 @@ OPEN = frozenset({"/healthz", "/livez", "/readyz"})
 
 OURS = "volsched.io"
 STORAGE = "storage.k8s.io"
+DEVICES = "resource.k8s.io"
 DESCRIBE, AS_OF = "describe", "asOf"
 """The one resource that is shown as it is, or with this in the query as it was: then it is history."""
 
@@ -89,8 +90,22 @@ TABLE: tuple[Row, ...] = (
     ),
     _row("", "persistentvolumeclaims/status", viewer=("get",), operator=STATUS, own=STATUS, provisioner=STATUS),
     _row("", "events", viewer=READ, operator=ALL, node=TELL, provisioner=(*READ, *TELL)),
+    _row("", "services", viewer=READ, operator=ALL),
+    _row("", "services/status", viewer=("get",), operator=STATUS),
+    _row("", "replicationcontrollers", viewer=READ, operator=READ),
+    _row("events.k8s.io", "events", viewer=READ, operator=ALL, node=TELL, provisioner=(*READ, *TELL)),
     _row("apps", "statefulsets", viewer=READ, operator=ALL),
     _row("apps", "statefulsets/status", viewer=("get",), operator=STATUS),
+    _row("apps", "controllerrevisions", viewer=READ, operator=ALL),
+    _row("apps", "replicasets", viewer=READ, operator=READ),
+    _row("policy", "poddisruptionbudgets", viewer=READ, operator=ALL),
+    _row("policy", "poddisruptionbudgets/status", viewer=("get",), operator=STATUS),
+    _row("scheduling.k8s.io", "priorityclasses", viewer=READ, operator=ALL),
+    _row("coordination.k8s.io", "leases", viewer=READ, operator=ALL),
+    _row(DEVICES, "resourceclaims", viewer=READ, operator=READ),
+    _row(DEVICES, "resourceslices", viewer=READ, operator=READ),
+    _row(DEVICES, "deviceclasses", viewer=READ, operator=READ),
+    _row(DEVICES, "devicetaintrules", viewer=READ, operator=READ),
     _row(STORAGE, "storageclasses", viewer=READ, operator=ALL, node=READ, provisioner=READ),
     _row(STORAGE, "csidrivers", viewer=READ, operator=ALL, node=READ, provisioner=READ),
     _row(STORAGE, "csinodes", viewer=READ, operator=ALL, own=STATUS, provisioner=READ),
