@@ -1,7 +1,8 @@
 """Where the extender's questions are decided: the scheduler's picture of the world, and the rules on it.
 
-Called in one thread at a time. Nothing is remembered of a filter when bind comes: the decision is made again on
-what is there by then, for one node and in less than a millisecond, so that none can be out of date.
+Called in one thread at a time. Of a filter nothing is kept until bind comes but whether the pod that it showed
+is of this API (`strangers`). The decision is made again on what is there by then, for one node and in less than a
+millisecond, so that none can be out of date.
 """
 
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from volsched.events.streams import BINDING
 from volsched.index.roll_call import RollCall
 from volsched.model.workloads import Pod
 from volsched.server.extender.messages import Assignment, Preemption, Sifted, Victims
+from volsched.server.extender.strangers import Strangers
 from volsched.store.commands import Command, ConflictError, RejectedError
 from volsched.store.database import Database
 from volsched.store.log import read_head
@@ -33,6 +35,11 @@ from volsched.store.looking import Now
 
 TRIES = 5
 """How often a plan is made again because somebody else was faster."""
+NO_UID = 'pod "{pod}": PodUID is missing, and a pod of another cluster may have that name; say which pod is meant'
+STRANGER = (
+    'pod "{pod}" lives elsewhere: this API never had it at resourceVersion {version}. Bind acts on pods of this '
+    "API; let kube-scheduler be a client of it (its kubeconfig), or leave bindVerb out"
+)
 UNKNOWN_NODE = 'volsched knows no node "{name}"'
 T = TypeVar("T")
 
@@ -62,9 +69,11 @@ class Desk:
     submit: Callable[[Command], object]
     """Carries a command out, and answers once that is durable; raises what is against it."""
     picture: Picture = field(init=False)
+    strangers: Strangers = field(init=False)
 
     def __post_init__(self) -> None:
         self.picture = Picture.on(self.database, self.configuration)
+        self.strangers = Strangers(self.database)
 
     # --- questions --------------------------------------------------------------------------------------
 
@@ -107,6 +116,7 @@ class Desk:
 
     def _call(self, pod: Pod, names: tuple[str, ...], now: int) -> RollCall:
         self.picture.catch_up(now)
+        self.strangers.meet(pod, self.picture.world.states)
         return self.picture.index.roll_call(pod, names, avoid=self._avoid(pod, now))
 
     def _avoid(self, pod: Pod, now: int) -> frozenset[str]:
@@ -159,8 +169,12 @@ class Desk:
         if held is None or held.manifest is None:
             raise BindError(f'pod "{asked.pod}" not found; bind acts on pods of this API')
         metadata = held.manifest["metadata"]
-        if asked.uid and metadata.get("uid") != asked.uid:
+        if not asked.uid:
+            raise BindError(NO_UID.format(pod=asked.pod))
+        if metadata.get("uid") != asked.uid:
             raise BindError(f'pod "{asked.pod}" has uid {metadata.get("uid")}, not {asked.uid}: it is another pod')
+        if version := self.strangers.version_of(asked.uid):
+            raise BindError(STRANGER.format(pod=asked.pod, version=version))
         node = spec(held.manifest).get("nodeName")
         if node:
             return self._agreed(asked, node, Placed(), "is on")
