@@ -15,7 +15,6 @@ from sqlalchemy.exc import IntegrityError
 from volsched.core.fold import ObjectState
 from volsched.store import tables
 from volsched.store.database import Database
-from volsched.store.listing import AFTER_SLASH
 
 _leases = tables.client_leases
 
@@ -27,11 +26,12 @@ def client_lease(database: Database, key: str) -> ObjectState | None:
 
 
 def client_leases(database: Database, namespace: str | None) -> list[tuple[str, ObjectState]]:
-    asked = select(_leases).order_by(_leases.c.key)
-    if namespace is not None:
-        asked = asked.where(_leases.c.key > f"{namespace}/", _leases.c.key < f"{namespace}{AFTER_SLASH}")
+    """Of one namespace or of all, in the order of keys. There are as many as clients: few enough to look at all."""
     with database.read() as connection:
-        return [(row.key, _state(row.rv, row.manifest)) for row in connection.execute(asked)]
+        rows = connection.execute(select(_leases)).all()
+    within = "" if namespace is None else f"{namespace}/"
+    found = (row for row in rows if row.key.startswith(within))
+    return [(row.key, _state(row.rv, row.manifest)) for row in sorted(found, key=lambda row: row.key)]
 
 
 def make_client_lease(database: Database, key: str, manifest: Mapping[str, Any], *, rv: int) -> bool:
