@@ -26,7 +26,7 @@ def client_lease(database: Database, key: str) -> ObjectState | None:
 
 
 def client_leases(database: Database, namespace: str | None) -> list[tuple[str, ObjectState]]:
-    """Of one namespace or of all, in the order of keys. There are as many as clients: few enough to look at all."""
+    """Of one namespace or of all, in the order of keys. There are as many as clients, so all are looked at."""
     with database.read() as connection:
         rows = connection.execute(select(_leases)).all()
     within = "" if namespace is None else f"{namespace}/"
