@@ -74,6 +74,10 @@ _BODIES: dict[str, dict[str, Any]] = {
     "VolumeAttachment": {
         "spec": {"attacher": "disk.example.com", "nodeName": "n1", "source": {"persistentVolumeName": "pv-1"}}
     },
+    "Service": {"spec": {"clusterIP": "None", "selector": {"app": "db"}, "ports": [{"port": 5432}]}},
+    "ControllerRevision": {"data": {"spec": {"template": {"$patch": "replace"}}}, "revision": 1},
+    "PodDisruptionBudget": {"spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "db"}}}},
+    "PriorityClass": {"value": 1000, "description": "before others"},
 }
 
 

@@ -25,7 +25,10 @@ def bare(kind: str, **fields: Any) -> dict[str, Any]:
         ("PersistentVolume", {"spec": {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"}}),
         ("PersistentVolumeClaim", {"spec": {"volumeMode": "Filesystem"}}),
         ("Pod", {"spec": {"schedulerName": "default-scheduler"}}),
-        ("StatefulSet", {"spec": {"replicas": 1, "podManagementPolicy": "OrderedReady"}}),
+        (
+            "StatefulSet",
+            {"spec": {"replicas": 1, "revisionHistoryLimit": 10, "podManagementPolicy": "OrderedReady"}},
+        ),
         ("CSIDriver", {"spec": {"storageCapacity": False}}),
         ("CSINode", {}),
         ("CSIStorageCapacity", {}),
