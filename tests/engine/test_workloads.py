@@ -311,7 +311,7 @@ def test_a_deleted_ephemeral_claim_is_made_again(sqlite: Database) -> None:
 def test_a_claim_of_that_name_which_the_pod_does_not_own_is_refused(stepped: Stepped) -> None:
     stepped.create(claim("web-a", "1Gi"), ephemeral_pod("web", "a"))
     stepped.settle()
-    said = "PVC default/web-a was not created for pod default/web (pod is not owner)"
+    said = "ephemeral volume a: PVC default/web-a was not created for pod default/web (pod is not owner)"
     assert told(stepped, "FailedBinding") == [said]
     assert stepped.node_of("web") is None
     assert (

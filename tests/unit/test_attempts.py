@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.objects import claim, local_volume, node, pod, storage_class
-from volsched.core.attempts import attempt_made, message_of, rejectors_of
+from volsched.core.attempts import attempt_made, message_of, rejectors_of, told_message
 from volsched.core.claims import PodClaims
 from volsched.core.cycle import Attempt, RunnerUp, Verdict, attempt
 from volsched.core.profile import VOLSCHED
-from volsched.core.scheduled import placed_conditions, reason_of, refused_conditions
+from volsched.core.scheduled import gated_conditions, placed_conditions, reason_of, refused_conditions
 from volsched.core.snapshot import snapshot_of
 from volsched.core.status import NO_VOLUME_TO_BIND, SUCCESS, TOO_MANY_VOLUMES, Code, Status
 
@@ -115,10 +115,26 @@ def test_a_pod_without_a_node_says_so_once(
     assert found == after
 
 
-def test_a_pod_with_a_node_says_so_where_it_said_otherwise() -> None:
-    assert placed_conditions({"status": {}}) is None
-    assert placed_conditions(manifest(READY)) is None
-    assert placed_conditions(manifest(REFUSED, READY)) == [READY, {"type": "PodScheduled", "status": "True"}]
+def test_a_pod_with_a_node_says_so_and_since_when() -> None:
+    placed = {"type": "PodScheduled", "status": "True", "lastTransitionTime": LATER}
+    assert placed_conditions({"status": {}}, LATER) == [placed]
+    assert placed_conditions(manifest(REFUSED, READY), LATER) == [READY, placed]
+    assert placed_conditions(manifest(placed), "2036-01-01T00:00:00Z") == [placed]
+
+
+def test_a_pod_with_gates_says_what_it_waits_for() -> None:
+    assert gated_conditions({"spec": {}}, LATER) is None
+    (condition,) = gated_conditions({"spec": {"schedulingGates": [{"name": "g"}]}}, LATER) or []
+    assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
+    assert condition["message"] == "Scheduling is blocked due to non-empty scheduling gates"
+
+
+def test_only_a_refusal_before_any_node_was_looked_at_has_the_tail_of_the_reference() -> None:
+    no = Status(Code.UNRESOLVABLE, ("no",))
+    before = Attempt(status=no, claims=PodClaims(), rejectors=frozenset({"VolumeBinding"}))
+    after = Attempt(status=no, claims=PodClaims(), rejectors=frozenset({"VolumeBinding"}), refused={no: 1})
+    nowhere = Attempt(status=no, claims=PodClaims())
+    assert [told_message(it) for it in (before, after, nowhere)] == ["no not found", "no", "no"]
 
 
 @pytest.mark.parametrize("code", [Code.UNSCHEDULABLE, Code.UNRESOLVABLE, Code.ERROR])

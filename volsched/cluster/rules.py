@@ -19,6 +19,7 @@ from volsched.core.objects import (
     StaleError,
 )
 from volsched.core.rejected import NODE_REJECTED, REJECTED_NODES
+from volsched.core.scheduled import placing_patch
 from volsched.events.envelope import NewEvent
 from volsched.events.streams import stream_of
 from volsched.model.kinds import KINDS
@@ -41,11 +42,11 @@ def key_of(kind: str, manifest: Manifest) -> str:
     return f"{metadata(manifest).get('namespace') or 'default'}/{name}" if KINDS[kind].namespaced else name
 
 
-def bind_pod(state: State | None, key: str, *, uid: str, node: str) -> NewEvent:
+def bind_pod(state: State | None, key: str, *, uid: str, node: str, now: str) -> NewEvent:
     pod = _found(state, key, uid)
     if spec(pod).get("nodeName"):
         raise StaleError(f'Pod "{key}" is assigned to node "{spec(pod)["nodeName"]}" already')
-    return _changed(key, {"spec": {"nodeName": node}})
+    return _changed(key, placing_patch(pod, node, now))
 
 
 def unassign_pod(state: State | None, key: str, *, uid: str, reason: str, now: str) -> NewEvent:

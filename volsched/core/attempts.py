@@ -12,6 +12,9 @@ RUNNERS_UP = 3
 PLANNED = "planned"
 UNSCHEDULABLE = "unschedulable"
 ERROR = "error"
+PREFILTER_TAIL = " not found"
+"""What the reference adds where a PreFilter refused the pod: its search for something to free asks for what a
+later PreFilter would have kept, and tells that there is none."""
 
 
 def attempt_made(pod: Pod, found: Attempt, id_: str, decided_at: int, decider: str) -> NewEvent:
@@ -35,6 +38,12 @@ def attempt_made(pod: Pod, found: Attempt, id_: str, decided_at: int, decider: s
 def message_of(found: Attempt) -> str:
     """Why the pod can go nowhere, in one line; empty where it can."""
     return "; ".join(found.status.reasons)
+
+
+def told_message(found: Attempt) -> str:
+    """The same as the pod is told it, word for word as by the reference."""
+    before_nodes = bool(found.rejectors) and not found.refused
+    return message_of(found) + (PREFILTER_TAIL if before_nodes else "")
 
 
 def rejectors_of(found: Attempt) -> frozenset[str]:

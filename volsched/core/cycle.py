@@ -30,6 +30,7 @@ VOLUME_BINDING = "VolumeBinding"
 VOLUME_ZONE = "VolumeZone"
 EXAMPLES = 5
 """Nodes that are named for each refusal; the others are counted."""
+NO_NODES = Status(Code.UNRESOLVABLE, ("no nodes available to schedule pods",))
 TURNED_AWAY = Status(Code.UNSCHEDULABLE, (PREVIOUSLY_REJECTED,))
 
 
@@ -94,6 +95,8 @@ def attempt(
     `avoid` are nodes that turned the pod away a short while ago. `only` looks at these nodes alone, though what
     they are compared with, and who runs on the others, remains as it is.
     """
+    if not snapshot.nodes:
+        return without_nodes()
     before, refusal = prepare(profile.before_volumes, snapshot, pod)
     claims = PodClaims()
     rules: tuple[ZoneRule, ...] = ()
@@ -193,6 +196,11 @@ def _prepare_volumes(
         return claims, (), Refusal(VOLUME_BINDING, status)
     status, rules = volume_zone_prefilter(snapshot, pod)
     return claims, rules, None if status.passed else Refusal(VOLUME_ZONE, status)
+
+
+def without_nodes() -> Attempt:
+    """There are no nodes at all: nothing is asked of the pod, and anything that happens may help it."""
+    return Attempt(status=NO_NODES, claims=PodClaims())
 
 
 def refused_pod(refusal: Refusal, claims: PodClaims, nodes: int) -> Attempt:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from volsched.core.fold import ObjectState, State
+from volsched.core.scheduled import gated_conditions
 from volsched.events.catalogue import TITLES
 from volsched.events.envelope import NewEvent
 from volsched.events.patch import difference
@@ -71,6 +72,8 @@ def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, n
     created.pop("status", None)
     if kind.name in HAS_PHASE:
         created["status"] = {"phase": "Pending"}
+    if kind.name == "Pod" and (conditions := gated_conditions(created, now)) is not None:
+        created["status"]["conditions"] = conditions
     return _event(kind, name, "Created", {"patch": created})
 
 

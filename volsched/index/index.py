@@ -13,6 +13,7 @@ from volsched.core.cycle import (
     Refusal,
     attempt,
     refused_pod,
+    without_nodes,
 )
 from volsched.core.filtering import prefilter
 from volsched.core.migration import CSI_ZONE_KEYS
@@ -133,7 +134,10 @@ class Index:
 
     def _ask(self, pod: Pod, avoid: Collection[str]) -> Attempt | tuple[Question, Standing]:
         """What is to be found out about the nodes, or the attempt where there is nothing to find out."""
-        found, whole = self._prepare(pod, avoid), self._held.whole
+        whole = self._held.whole
+        if not whole.nodes:
+            return without_nodes()
+        found = self._prepare(pod, avoid)
         if isinstance(found, PodRefused):
             return refused_pod(found.refusal, found.claims, len(whole.nodes))
         if found is None:

@@ -10,8 +10,8 @@ from volsched.core.binding.phases import Phase
 from volsched.core.binding.seen import is_being_deleted, spec, status, uid
 from volsched.core.claims import claim_uses
 from volsched.core.fold import BindingState, ObjectState, State
+from volsched.core.scheduled import COMPONENT as SCHEDULER
 from volsched.engine.clock import rfc3339
-from volsched.engine.scheduling.asking import COMPONENT as SCHEDULER
 from volsched.engine.scheduling.picture import read_object
 from volsched.events.kind_names import Named
 from volsched.events.streams import BINDING

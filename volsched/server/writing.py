@@ -184,6 +184,6 @@ def binding(target: Target, node: str, who: Who, *, uid: str | None) -> Write:
     def decide(state: State | None) -> Decided:
         manifest = state.manifest if isinstance(state, ObjectState) else None
         own = metadata(manifest or {}).get("uid", "")
-        return bind_pod(state, key, uid=uid or own, node=node), ()
+        return bind_pod(state, key, uid=uid or own, node=node, now=who.now), ()
 
     return Write(target, who, decide)

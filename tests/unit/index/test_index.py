@@ -55,7 +55,7 @@ def test_a_pod_without_claims_goes_to_the_first_node() -> None:
 
 def test_without_nodes_nothing_is_available() -> None:
     made = Index([storage_class(), claim("data")]).decide(pod("data"))
-    assert (made.status.code, made.status.reasons) == (Code.UNRESOLVABLE, ("0/0 nodes are available.",))
+    assert (made.status.code, made.status.reasons) == (Code.UNRESOLVABLE, ("no nodes available to schedule pods",))
 
 
 def test_a_missing_claim_is_told_in_the_words_of_the_rules() -> None:

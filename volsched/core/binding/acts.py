@@ -11,7 +11,7 @@ from typing import Any
 
 from volsched.core.binding.judging import Failed, Wait, judge_leg, judge_pod
 from volsched.core.binding.phases import ALL_GUARDS, SETTLED, Guards, LegPhase, Phase
-from volsched.core.binding.planning import claim_patch, pod_patch, volume_patch
+from volsched.core.binding.planning import claim_patch, volume_patch
 from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome, open_binding
 from volsched.core.binding.seen import (
     Manifest,
@@ -31,7 +31,7 @@ from volsched.core.binding.seen import (
 from volsched.core.binding.strays import ENDED_WITHOUT, UNDO
 from volsched.core.decision import States
 from volsched.core.fold import BindingState, LegState, ObjectState
-from volsched.core.scheduled import placed_conditions
+from volsched.core.scheduled import placing_patch
 from volsched.model.meta import (
     BETA_STORAGE_PROVISIONER,
     BINDING_STAMP,
@@ -69,16 +69,26 @@ Outcome = LegOutcome | PodOutcome
 
 
 def next_step(
-    kind: str, binding: str, index: int, states: States, *, guards: Guards = ALL_GUARDS, can_unbind: bool = True
+    kind: str,
+    binding: str,
+    index: int,
+    states: States,
+    *,
+    now: str,
+    guards: Guards = ALL_GUARDS,
+    can_unbind: bool = True,
 ) -> Write | Outcome | None:
-    """The next write for an effect of this kind, or its outcome; None where the effect has become void."""
+    """The next write for an effect of this kind, or its outcome; None where the effect has become void.
+
+    `now` is an RFC 3339 time.
+    """
     if kind == UNDO:
         return _undo(binding, index, states, guards, can_unbind)
     state = open_binding(binding, states)
     if state is None:
         return None
     if kind == BIND_POD:
-        return _bind_pod(state, states)
+        return _bind_pod(state, states, now)
     leg = state.legs[index]
     if kind in (PREBIND, ANNOTATE):
         return _forward(kind, binding, state, leg, states, guards)
@@ -205,7 +215,7 @@ def _release_dynamic(binding: str, leg: LegState, states: States, guards: Guards
     return _claim_write(leg, claim, {"metadata": {"annotations": {SELECTED_NODE: None, BINDING_STAMP: None}}})
 
 
-def _bind_pod(state: BindingState, states: States) -> Write | Outcome | None:
+def _bind_pod(state: BindingState, states: States, now: str) -> Write | Outcome | None:
     if state.state != Phase.COMMITTING:
         return None
     node = state.plan["node"]
@@ -224,9 +234,7 @@ def _bind_pod(state: BindingState, states: States) -> Write | Outcome | None:
             return PodOutcome(bound=False, reason=f"binding volumes: {verdict.why}")
         if isinstance(verdict, Wait):
             return PodOutcome(bound=False, reason=f'binding volumes: PVC "{leg.claim}" is not bound any more')
-    patch, conditions = pod_patch(node), placed_conditions(pod.manifest)
-    if conditions is not None:
-        patch["status"] = {"conditions": conditions}
+    patch = placing_patch(pod.manifest, node, now)
     return Write(kind="Pod", key=state.plan["pod"], patch=patch, version=version(pod))
 
 

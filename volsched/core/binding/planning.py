@@ -18,12 +18,14 @@ from volsched.core.binding.seen import (
     is_being_deleted,
     living,
     manifest_of,
+    origin_version,
     spec,
     uid,
     version,
 )
 from volsched.core.decision import Decision, States
 from volsched.core.fold import BindingState, ObjectState, evolve
+from volsched.core.scheduled import nomination
 from volsched.core.volumes import YES
 from volsched.events.envelope import NewEvent
 from volsched.model.meta import BOUND_BY_CONTROLLER, ROLLBACK, SELECTED_NODE
@@ -97,6 +99,13 @@ def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) 
     pod = living(states, f"pod/{request.pod}")
     if pod is not None:
         assumptions.append(_assumed(request.binding, f"pod/{request.pod}", pod, pod_patch(request.node)))
+        if _is_nominated(request) and origin_version(pod) is None:
+            patch = nomination(request.node)
+            assumptions.append(
+                NewEvent(
+                    stream=f"pod/{request.pod}", type="PodChanged", data={"patch": patch}, binding=request.binding
+                )
+            )
     stream, data = binding_stream(request.binding), _payload(request)
     planned = NewEvent(stream=stream, type="BindingPlanned", data=data, binding=request.binding)
     state = evolve(None, type_="BindingPlanned", version=1, position=0, at=0, data=data)
@@ -108,6 +117,11 @@ def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) 
     move = moved(request.binding, Phase.COMMITTING)
     committing = state._replace(state=Phase.COMMITTING)
     return Decision(events=(planned, *assumptions, move), effects=effects_of(request.binding, committing))
+
+
+def _is_nominated(request: Plan) -> bool:
+    """Volumes are to be bound first: until then the pod says where it will be. A reservation promises nothing."""
+    return not request.reserved and any(not leg.bound for leg in request.legs)
 
 
 def pod_patch(node: str) -> dict[str, Any]:

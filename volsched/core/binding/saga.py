@@ -13,9 +13,19 @@ from typing import Any
 from volsched.core.binding.judging import DEADLINE_EXCEEDED, Bound, Failed, judge_leg, judge_pod
 from volsched.core.binding.judging_reserved import LEASE_EXPIRED, judge_reserved
 from volsched.core.binding.phases import ALL_GUARDS, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
-from volsched.core.binding.seen import binding_stream, living, manifest_of, node_stream, pod_stream, spec
+from volsched.core.binding.seen import (
+    binding_stream,
+    living,
+    manifest_of,
+    node_stream,
+    origin_version,
+    pod_stream,
+    spec,
+    status,
+)
 from volsched.core.decision import NOTHING, Decision, NewEffect, States
 from volsched.core.fold import BindingState, LegState, State
+from volsched.core.scheduled import nomination
 from volsched.events.envelope import NewEvent
 
 PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"
@@ -258,6 +268,12 @@ def _compensate(binding: str, state: BindingState, states: States, guards: Guard
     pod = living(states, pod_stream(state))
     if pod is not None and pod.assumed is not None and pod.assumed.binding == binding:
         freed.append(_free(pod_stream(state), "PodFreed", binding, state.reason))
+        if (
+            status(pod.manifest or {}).get("nominatedNodeName") == state.plan["node"]
+            and origin_version(pod) is None
+        ):
+            patch = {"patch": nomination(None)}
+            freed.append(NewEvent(stream=pod_stream(state), type="PodChanged", data=patch, binding=binding))
     return Decision(events=(*freed, moved(binding, Phase.ROLLED_BACK, reason=state.reason)))
 
 
