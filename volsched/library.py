@@ -241,6 +241,7 @@ def whole_system(
     provisioners: Iterable[Provisioner] | None = None,
     config: Path | None = None,
     node_agent: bool = False,
+    other_agents: bool = False,
     without: Collection[Upkeep] = (),
     bell: Bell | None = None,
     roles: Collection[Role] = frozenset(Role),
@@ -248,7 +249,8 @@ def whole_system(
     """Everything that works on a store, in one process, as the settings say; not started yet.
 
     `config` is the scheduler's configuration file, where it is not the settings'. `node_agent` plays the nodes
-    too: volumes are attached and pods run; `without` leaves small controllers out. With a `bell`, workers in other
+    too: volumes are attached and pods run; `other_agents`: the nodes have agents of their own, whose word about
+    pods is waited for. `without` leaves small controllers out. With a `bell`, workers in other
     processes carry the effects out.
     """
     settings = read_settings()
@@ -265,6 +267,7 @@ def whole_system(
         without={*without, *((Upkeep.ZONAL_UPGRADE,) if settings.disable_zonal_upgrade else ())},
         provisioners=tuple(given),
         node_agent=node_agent,
+        other_agents=other_agents,
         configuration=configuration(config),
         share=settings.scheduler_share,
         keep=Keep(

@@ -133,7 +133,7 @@ def test_a_pod_that_has_come_to_its_end_is_replaced(stepped: Stepped, phase: str
     old = uid(stepped, "Pod", "db-0")
     change(stepped, "Pod", "default/db-0", status=True, phase=phase)
     stepped.until(lambda: stepped.node_of("db-0") is not None and uid(stepped, "Pod", "db-0") != old)
-    assert told(stepped, "SuccessfulDelete") == ["delete Pod db-0 in StatefulSet db successful"]
+    assert told(stepped, "SuccessfulDelete") == ["Delete Pod db-0 in StatefulSet db successful"]
 
 
 def test_scaling_down_takes_the_highest_first_and_keeps_the_claims(stepped: Stepped) -> None:
@@ -182,7 +182,9 @@ def test_a_pod_is_not_made_on_a_claim_that_is_going(stepped: Stepped) -> None:
     stepped.cluster.delete("Pod", "default/db-0")
     stepped.settle()
     assert names(stepped, "Pod") == ["holder"]
-    assert told(stepped, "FailedCreate") == ['pod "db-0" is not made while its claim "data-db-0" is being deleted']
+    assert told(stepped, "FailedCreate") == [
+        "Create Pod db-0 in StatefulSet db failed error: pvc data-db-0 is being deleted"
+    ]
     stepped.cluster.delete("Pod", "default/holder")
     stepped.until(lambda: bool(stepped.node_of("db-0")))
     assert uid(stepped, "PersistentVolumeClaim", "data-db-0") != old

@@ -209,6 +209,7 @@ def _chosen(without: Collection[Optional]) -> dict[str, Any]:
     """What `whole_system` is told of what is left out."""
     return {
         "node_agent": Optional.NODE_AGENT not in without,
+        "other_agents": Optional.NODE_AGENT in without,
         "provisioners": () if Optional.PROVISIONERS in without else None,
         "without": {it for it in Upkeep if it.value in without},
     }

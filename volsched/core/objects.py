@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from volsched.core.fold import ObjectState, State
+from volsched.core.grace import going, grace_seconds, shortened, time_left
 from volsched.core.scheduled import gated_conditions
 from volsched.events.catalogue import TITLES
 from volsched.events.envelope import NewEvent
@@ -26,7 +27,7 @@ PROTECTION = {
 }
 """Finalizers that every object of the kind is born with."""
 HAS_PHASE = ("PersistentVolume", "PersistentVolumeClaim", "Pod")
-KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp")
+KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 """Set by the store alone; an update carries them along unchanged, whatever it says."""
 
 
@@ -98,24 +99,42 @@ def update_object(
         defects = update_problems(kind, old, new, by_volume_controller=by_volume_controller)
         if defects:
             raise InvalidError(f'{kind.name} "{name}"', defects)
-    if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
+    if is_gone(new):
         return _event(kind, name, "Deleted", {"reason": "the last finalizer is gone"})
     patch = difference(old, new)
     return _event(kind, name, "Changed", {"patch": patch}) if patch else None
 
 
 def delete_object(
-    state: State | None, kind: Kind, name: str, *, now: str, uid: str | None = None, rv: str | None = None
+    state: State | None,
+    kind: Kind,
+    name: str,
+    *,
+    now: str,
+    uid: str | None = None,
+    rv: str | None = None,
+    grace: int | None = 0,
 ) -> NewEvent | None:
-    """With finalizers the object only learns that it is to go; it goes when the last of them does."""
+    """With finalizers the object only learns that it is to go; it goes when the last of them does.
+
+    `grace` are the seconds that a pod has to end; None: as many as it says itself (`core.grace`).
+    """
     stored = _found(state, kind, name)
     _check_preconditions(stored, kind, name, uid=uid, rv=rv)
-    metadata = (stored.manifest or {})["metadata"]
-    if not metadata.get("finalizers"):
+    old = stored.manifest or {}
+    if "deletionTimestamp" in old["metadata"]:
+        patch = shortened(old, grace, now) if time_left(old) else None
+    else:
+        patch = going(now, grace_seconds(old, grace) if kind.name == "Pod" else 0)
+    if is_gone({**old, "metadata": {**old["metadata"], **(patch or {})}}):
         return _event(kind, name, "Deleted", {})
-    if "deletionTimestamp" in metadata:
-        return None
-    return _event(kind, name, "Changed", {"patch": {"metadata": {"deletionTimestamp": now}}})
+    return None if patch is None else _event(kind, name, "Changed", {"patch": {"metadata": patch}})
+
+
+def is_gone(manifest: Manifest) -> bool:
+    """It is to go, and nobody has to be waited for any more."""
+    metadata = manifest["metadata"]
+    return "deletionTimestamp" in metadata and not metadata.get("finalizers") and not time_left(manifest)
 
 
 def _checked(kind: Kind, raw: Manifest) -> dict[str, Any]:

@@ -147,6 +147,7 @@ def embedded(
     bell: Bell | None = None,
     provisioners: Sequence[Provisioner] = (),
     node_agent: bool = False,
+    other_agents: bool = False,
     without: Collection[Upkeep] = (),
     configuration: Configuration = DEFAULT,
     share: Share = ALL,
@@ -156,12 +157,19 @@ def embedded(
     """A system on objects that live in the database's own log; given a bell, without hands of its own.
 
     `without` names the small controllers that are left out; `share` says which of several schedulers this is.
+    `other_agents`: the nodes have agents of their own, which run pods and end them in place of ours.
     """
     world = World(database)
     hold = configuration.capacity_hold_seconds * SECOND
     picture = Picture(world, Index(profile=configuration.profile, share=share), hold)
     parts: list[Part] = upkeep_parts(
-        database, world, owner=owner, new_id=new_id, node_agent=node_agent, without=without, keep=keep
+        database,
+        world,
+        owner=owner,
+        new_id=new_id,
+        agents=node_agent or other_agents,
+        without=without,
+        keep=keep,
     )
     disabled = Upkeep.ZONAL_UPGRADE in without
     if node_agent:

@@ -92,7 +92,8 @@ async def delete(services: Services, target: Target, query: Query, body: Body) -
     options = _options(query, body)
     conditions = options.get("preconditions", {})
     uid, version = conditions.get("uid"), conditions.get("resourceVersion")
-    write = deleting(target, services.who(), uid=uid, version=version)
+    grace = _grace(options, query)
+    write = deleting(target, services.who(), uid=uid, version=version, grace=grace)
     written = await services.write(write, dry_run=_is_dry(query, options))
     if written.gone and target.resource.kind.name in ANSWERED_WITH_STATUS:
         return Answer(success(target, written.manifest["metadata"].get("uid")))
@@ -107,7 +108,7 @@ async def delete_collection(services: Services, target: Target, query: Query, bo
     for item in found.items:
         metadata = item.manifest["metadata"]
         one = replace(target, namespace=metadata.get("namespace"), name=metadata["name"])
-        write = deleting(one, services.who(), uid=metadata.get("uid"))
+        write = deleting(one, services.who(), uid=metadata.get("uid"), grace=_grace(options, query))
         try:
             deleted.append((await services.write(write, dry_run=_is_dry(query, options))).manifest)
         except Exception as error:
@@ -144,7 +145,7 @@ def _options(query: Query, body: Body) -> Mapping[str, Any]:
     conditions = options.get("preconditions", {})
     if not isinstance(conditions, dict) or not all(isinstance(it, str) for it in conditions.values()):
         raise ApiError(400, "preconditions: uid and resourceVersion are strings")
-    _check_grace(options.get("gracePeriodSeconds"), query.get("gracePeriodSeconds"))
+    _grace(options, query)
     policy = options.get("propagationPolicy") or query.get("propagationPolicy") or "Background"
     orphans = options.get("orphanDependents") or query.get("orphanDependents", "false") not in ("", "0", "false")
     if policy != "Background" or orphans:
@@ -154,11 +155,13 @@ def _options(query: Query, body: Body) -> Mapping[str, Any]:
     return options
 
 
-def _check_grace(given: Any, in_query: str | None) -> None:
-    """Pods go at once here, whatever is said; but who cannot say it may not have meant to delete."""
+def _grace(options: Mapping[str, Any], query: Query) -> int | None:
+    """The seconds that a pod is given to end; None: as many as it asks for itself."""
+    given, in_query = options.get("gracePeriodSeconds"), query.get("gracePeriodSeconds")
     readable = in_query is None or in_query.removeprefix("-").isdecimal()
     if not readable or (given is not None and type(given) is not int):
         raise ApiError(400, "gracePeriodSeconds must be a whole number")
+    return given if given is not None or in_query is None else int(in_query)
 
 
 def _is_dry(query: Query, options: Mapping[str, Any]) -> bool:

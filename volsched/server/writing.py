@@ -170,10 +170,14 @@ def patching(target: Target, change: Callable[[Manifest], Manifest], who: Who, *
     return Write(target, who, decide)
 
 
-def deleting(target: Target, who: Who, *, uid: str | None = None, version: str | None = None) -> Write:
+def deleting(
+    target: Target, who: Who, *, uid: str | None = None, version: str | None = None, grace: int | None = None
+) -> Write:
     kind, key = target.resource.kind, target.key
     return Write(
-        target, who, lambda state: (delete_object(state, kind, key, now=who.now, uid=uid, rv=version), ())
+        target,
+        who,
+        lambda state: (delete_object(state, kind, key, now=who.now, uid=uid, rv=version, grace=grace), ()),
     )
 
 

@@ -20,6 +20,7 @@ from volsched.core.node.lifecycle import (
     Finish,
     Idle,
     Reject,
+    Remove,
     Scene,
     ShutDown,
     Start,
@@ -122,6 +123,8 @@ class NodeAgent:
                 yield self._reject(pod, step.message, seen, now)
             case Attach():
                 yield self._attach(scene, step, seen, now)
+            case Remove():
+                yield self._remove(pod, seen, now)
             case _:
                 guard = None
                 if isinstance(step, Admit):
@@ -156,6 +159,14 @@ class NodeAgent:
             )  # fmt: skip
 
         return if_still_so(seen, decide, actor=self.owner, besides=(place,))
+
+    def _remove(self, pod: Pod, seen: dict[str, int], now: int) -> Command:
+        def decide(states: States) -> Iterator[NewEvent]:
+            gone = delete_object(states.get(f"pod/{pod.key}"), KINDS["Pod"], pod.key, now=rfc3339(now))
+            if gone is not None:
+                yield gone
+
+        return if_still_so(seen, decide, actor=self.owner)
 
     def _attach(self, scene: Scene, step: Attach, seen: dict[str, int], now: int) -> Command:
         assert scene.node is not None
