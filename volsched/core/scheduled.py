@@ -71,9 +71,12 @@ def scheduled_event(plan: Mapping[str, Any], stream: str, *, binding: str, now: 
     """The Kubernetes event that tells which node the pod of a plan got."""
     return notice_event(
         None, stream, kind="Pod", key=plan["pod"], uid=plan["pod_uid"], type_="Normal", reason=SCHEDULED,
-        message=f"Successfully assigned {plan['pod']} to {plan['node']}", component=COMPONENT, now=now,
-        binding=binding,
+        message=scheduled_message(plan), component=COMPONENT, now=now, binding=binding,
     )  # fmt: skip
+
+
+def scheduled_message(plan: Mapping[str, Any]) -> str:
+    return f"Successfully assigned {plan['pod']} to {plan['node']}"
 
 
 def scheduled_stream(pod: str, binding: str) -> str:

@@ -251,7 +251,7 @@ def _recorded(effect: Claimed, outcome: Outcome | None, states: States, now: int
         return recorded
     (stream,) = _told_in(effect)
     told = scheduled_event(state.plan, stream, binding=binding, now=rfc3339(now))
-    return replace(recorded, events=(*recorded.events, told))
+    return replace(recorded, events=(told, *recorded.events))
 
 
 def _changed(stream: str, step: Write, binding: str | None) -> NewEvent:
