@@ -215,7 +215,7 @@ class Controller:
                 self._queue[CLAIM, use.key] = None
 
     def _await_pod(self, pod: Pod) -> None:
-        """Claims that wait for their first consumer are told of it with the next resync, if it still waits then."""
+        """Claims that wait for a consumer are told of it with the next resync, if it still waits then."""
         for use in claim_uses(pod):
             claim = self._caches.claim(use.key)
             if claim is not None and claim.value.volume_name == "":
