@@ -20,6 +20,7 @@ from volsched.core.controller.reasons import (
     cleaned_up,
     cleanup_failed,
     made_too_small,
+    made_without_attributes,
     no_data_source,
     no_mount_options,
     no_plugin_named,
@@ -57,7 +58,7 @@ from volsched.model.meta import (
     SELECTED_NODE,
     STORAGE_PROVISIONER,
 )
-from volsched.model.storage import Claim, StorageClass
+from volsched.model.storage import Claim, StorageClass, Volume
 
 SAVE_TRIES = 5
 SAVE_PAUSE_SECONDS = 10
@@ -131,10 +132,9 @@ def _make(claim: Held[Claim], held: Held[StorageClass], plugin: Plugin, *, rules
         node = yield from _node_of(claim)
         made = yield from _call(Provision(plugin.name, name, claim.manifest, held.manifest, node), claim, held)
         volume = _finished(made, name, claim.value, held.value, plugin)
-        size = held_volume(volume).value.size
-        if size < claim.value.size:
+        why = _unfit(held_volume(volume).value, claim.value, rules)
+        if why is not None:
             # Bound it could never be, and its name would keep a better one from being made.
-            why = made_too_small(str(size), str(claim.value.size))
             failure = yield from _failure(claim, provisioning_failed(held.value.name, why))
             yield from _clean_up(volume, claim, plugin)
             raise failure
@@ -190,6 +190,9 @@ def _finished(
         "claimRef": claim_reference(claim),
         "storageClassName": claim.class_name,
     }
+    if claim.attributes_class and "csi" in spec:
+        # No other volume can have one: it is left without, and refused as one that does not fit.
+        spec.setdefault("volumeAttributesClassName", claim.attributes_class)
     metadata = {**(made.get("metadata") or {}), "name": name}
     if spec["persistentVolumeReclaimPolicy"] == DELETE:
         # Nobody may remove the object before its storage is deleted.
@@ -198,6 +201,16 @@ def _finished(
         pass
     volume = {"apiVersion": "v1", "kind": VOLUME, "metadata": metadata, "spec": spec, "status": {"phase": BOUND}}
     return with_annotations(volume, add={BOUND_BY_CONTROLLER: YES, PROVISIONED_BY: plugin.name})
+
+
+def _unfit(volume: Volume, claim: Claim, rules: ControllerRules) -> str | None:
+    """Why the volume would never be bound to the claim that it was made for."""
+    if volume.size < claim.size:
+        return made_too_small(str(volume.size), str(claim.size))
+    differs = (volume.attributes_class or "") != (claim.attributes_class or "")
+    if differs and rules.refuses_other_attributes:
+        return made_without_attributes(claim.attributes_class or "", volume.attributes_class or "")
+    return None
 
 
 def _save(volume: Manifest, claim: Held[Claim], plugin: Plugin) -> Steps[None]:

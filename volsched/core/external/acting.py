@@ -66,7 +66,8 @@ def made_volume(
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
     if mount_options:
         spec["mountOptions"] = list(mount_options)
-    if claim.attributes_class is not None:
+    if claim.attributes_class:
+        # An empty one means none, which a volume says by leaving the field out.
         spec["volumeAttributesClassName"] = claim.attributes_class
     metadata = {
         "name": provisioned_name(claim),
