@@ -7,6 +7,8 @@ import pytest
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched import faults
 from volsched.cluster.port import RefusedError
+from volsched.core.configuration import Configuration
+from volsched.core.profile import PARITY, VOLSCHED, Profile
 from volsched.engine.clock import SECOND
 from volsched.engine.runner import run_until_idle
 from volsched.model.meta import BINDING_STAMP, SELECTED_NODE
@@ -40,6 +42,10 @@ def annotations(stepped: Stepped, name: str) -> dict[str, Any]:
     return dict(found["metadata"].get("annotations", {}))
 
 
+def volumes(stepped: Stepped) -> list[str]:
+    return [it["metadata"]["name"] for it in stepped.cluster.list("PersistentVolume").objects]
+
+
 def ended_well(stepped: Stepped) -> None:
     assert all(not row.open for row in stepped.bindings())
     assert verify(stepped.database).ok
@@ -51,6 +57,43 @@ def test_three_claims_are_bound_together(database: Database) -> None:
     stepped.create(*(claim(f"data-{i}", "4Gi") for i in range(3)), pod("db", "data-0", "data-1", "data-2"))
     stepped.until(lambda: stepped.node_of("db") == "node-0")
     assert {stepped.volume_of(f"data-{i}") for i in range(3)} == {"disk-0", "disk-1", "disk-2"}
+    ended_well(stepped)
+
+
+@pytest.mark.parametrize("profile", [PARITY, VOLSCHED], ids=lambda it: it.name)
+@pytest.mark.parametrize("disks", [2, 1, 0])
+def test_a_claim_that_two_volumes_of_a_pod_mount_is_bound_once(
+    database: Database, profile: Profile, disks: int
+) -> None:
+    """`parity` decides each of the two: by two disks, a disk and a new volume, or one new volume asked for twice."""
+    free = [volume(f"disk-{i}", "5Gi", "node-0", "made") for i in range(disks)]
+    stepped = Stepped(database, [MADE, node("node-0"), *free], configuration=Configuration(profile))
+    stepped.settle()
+    stepped.create(claim("data", "5Gi", "made"), pod("db", "data", "data"))
+    if not disks:
+        stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+        provision(stepped, "data", "node-0")
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    assert stepped.volume_of("data") == ("disk-0" if disks else next(iter(volumes(stepped))))
+    assert [len(stepped.legs(it.id)) for it in stepped.bindings()] == [1]
+    # What was decided for the second volume is not held: the next claim gets it.
+    stepped.create(claim("more", "5Gi", "made"), pod("web", "more"))
+    if disks > 1:
+        stepped.until(lambda: stepped.volume_of("more") == "disk-1")
+    else:
+        stepped.until(lambda: SELECTED_NODE in annotations(stepped, "more"))
+    assert verify(stepped.database).ok
+
+
+def test_in_parity_a_pod_with_a_bound_claim_in_two_volumes_gets_a_node(database: Database) -> None:
+    stepped = Stepped(
+        database,
+        [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi"), pod("first", "data")],
+        configuration=Configuration(PARITY),
+    )
+    stepped.until(lambda: stepped.node_of("first") == "node-0", steps=1_000)
+    stepped.create(pod("second", "data", "data"))
+    stepped.until(lambda: stepped.node_of("second") == "node-0")
     ended_well(stepped)
 
 

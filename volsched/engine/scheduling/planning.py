@@ -14,7 +14,7 @@ from volsched.core.cycle import Attempt
 from volsched.core.decision import Decision, States
 from volsched.core.fold import ObjectState
 from volsched.core.plugins.spread import DO_NOT_SCHEDULE, constraints_of
-from volsched.core.reserving import Reservation
+from volsched.core.reserving import AssumedVolume, Reservation
 from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.picture import Picture
 from volsched.model.storage import READ_WRITE_ONCE_POD
@@ -56,6 +56,7 @@ def plan_for(
 ) -> Planned:
     """The plan of a decision. The picture shows it from here on, so that the next pod sees what is taken."""
     assert found.chosen is not None
+    reservation = _once_per_claim(reservation)
     request = Plan(
         binding=binding,
         pod=pod.key,
@@ -105,9 +106,21 @@ def counts_on_others(pod: Pod) -> bool:
     return bool(pod.pod_affinity.required or constraints_of(pod, DO_NOT_SCHEDULE))
 
 
+def _once_per_claim(reservation: Reservation) -> Reservation:
+    """A claim is bound once, however many of the pod's volumes mount it and were decided one by one (`parity`).
+
+    The reference writes all that was decided; the PV controller then completes one of them and frees the others.
+    """
+    volumes: dict[str, AssumedVolume] = {}
+    for assumed in reservation.volumes:
+        volumes.setdefault(assumed.claim.key, assumed)
+    claims = {claim.key: claim for claim in reservation.claims if claim.key not in volumes}
+    return replace(reservation, volumes=tuple(volumes.values()), claims=tuple(claims.values()))
+
+
 def _legs(found: Attempt, reservation: Reservation, picture: Picture) -> Iterator[PlannedLeg]:
     assert found.chosen is not None
-    for claim in found.claims.bound:
+    for claim in {claim.key: claim for claim in found.claims.bound}.values():
         yield PlannedLeg(claim=claim.key, claim_uid=claim.meta.uid, volume=claim.volume_name, rv="", bound=True)
     for assumed in reservation.volumes:
         yield PlannedLeg(
@@ -117,8 +130,9 @@ def _legs(found: Attempt, reservation: Reservation, picture: Picture) -> Iterato
             rv=_version(picture, f"volume/{assumed.volume.name}"),
             joins=picture.owners.get(assumed.claim.key),
         )
-    for provision in () if reservation.all_bound else found.chosen.answer.provisions:
-        claim = provision.claim
+    provisions = {provision.claim.key: provision for provision in found.chosen.answer.provisions}
+    for claim in reservation.claims:
+        provision = provisions[claim.key]
         capacity = None if provision.capacity is None else provision.capacity.key
         yield PlannedLeg(
             claim=claim.key,
