@@ -1,5 +1,6 @@
 """The whole system in one process: from manifests to bound pods, and what happens when something goes wrong."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from volsched.core.configuration import Configuration
 from volsched.core.profile import PARITY, VOLSCHED, Profile
 from volsched.engine.clock import SECOND
 from volsched.engine.runner import run_until_idle
-from volsched.model.meta import BINDING_STAMP, SELECTED_NODE
+from volsched.model.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
 from volsched.store.database import Database
 from volsched.store.verify import verify
 
@@ -65,7 +66,7 @@ def test_three_claims_are_bound_together(database: Database) -> None:
 def test_a_claim_that_two_volumes_of_a_pod_mount_is_bound_once(
     database: Database, profile: Profile, disks: int
 ) -> None:
-    """`parity` decides each of the two: by two disks, a disk and a new volume, or one new volume asked for twice."""
+    """`parity` decides each of the two: by two disks, a disk and a new volume, or one new volume twice."""
     free = [volume(f"disk-{i}", "5Gi", "node-0", "made") for i in range(disks)]
     stepped = Stepped(database, [MADE, node("node-0"), *free], configuration=Configuration(profile))
     stepped.settle()
@@ -114,6 +115,50 @@ def test_a_volume_is_provisioned_where_the_pod_will_run(database: Database) -> N
     (binding,) = stepped.bindings()
     assert stepped.legs(binding.id)[0].volume == stepped.volume_of("data")
     ended_well(stepped)
+
+
+def bound_out_of_reach(database: Database, **parts: Any) -> Stepped:
+    """An external provisioner made the volume on the other node, and the claim is bound to it."""
+    picky = pod("db", "data")
+    picky["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-0"}
+    stepped = Stepped(
+        database, [MADE, node("node-0"), node("node-1"), claim("data", "5Gi", "made"), picky], **parts
+    )
+    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+    provision(stepped, "data", "node-1")
+    stepped.settle()
+    return stepped
+
+
+def phase_of_volume(stepped: Stepped) -> str:
+    (made,) = stepped.cluster.list("PersistentVolume").objects
+    return str(made["status"]["phase"])
+
+
+def test_a_bound_volume_of_a_foreign_provisioner_is_kept_although_its_pod_cannot_reach_it(
+    database: Database,
+) -> None:
+    stepped = bound_out_of_reach(database)
+    assert (phase_of_volume(stepped), stepped.volume_of("data")) == ("Bound", volumes(stepped)[0])
+    assert stepped.node_of("db") is None
+    assert "RollbackRequested" not in {it["reason"] for it in stepped.cluster.list("Event").objects}
+    # A person may ask for it all the same; the provisioner then finds the volume released, and deletes it.
+    held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    held["metadata"] = {**held["metadata"], "annotations": {**annotations(stepped, "data"), ROLLBACK: "yes"}}
+    stepped.cluster.update("PersistentVolumeClaim", held)
+    stepped.until(lambda: phase_of_volume(stepped) == "Released")
+    assert stepped.volume_of("data") is None
+    assert verify(stepped.database).ok
+
+
+def test_a_bound_volume_of_a_foreign_provisioner_is_released_where_the_configuration_says_so(
+    database: Database,
+) -> None:
+    asks = replace(VOLSCHED, releases_foreign_volumes=True)
+    stepped = bound_out_of_reach(database, configuration=Configuration(asks))
+    stepped.until(lambda: phase_of_volume(stepped) == "Released", steps=1_000)
+    assert stepped.volume_of("data") is None
+    assert "RollbackRequested" in {it["reason"] for it in stepped.cluster.list("Event").objects}
 
 
 def test_a_provisioner_that_answers_after_the_timeout_still_serves_the_pod(database: Database) -> None:

@@ -39,11 +39,11 @@ def outcome(made: Attempt) -> object:
     return made.status, chosen.node, chosen.score, scores, chosen.status, answer.bindings, answer.provisions
 
 
-def decisions_agree(seed: int, profile: Profile, *, turns: int) -> None:
+def decisions_agree(seed: int, profile: Profile, *, turns: int, match_fields: bool = False) -> None:
     # Every other stream is decided by one of several schedulers, which begins with ties at another name.
     share = Share(seed // 2 % 4, 4) if seed % 2 else ALL
     index = Index(profile=profile, share=share)
-    stream = Stream(seed, index)
+    stream = Stream(seed, index, match_fields=match_fields)
     # Explanations look at every volume for every refusal, and decide nothing.
     terse = replace(profile, explains=False)
     for turn in range(turns):
@@ -69,6 +69,21 @@ def test_the_index_decides_as_the_rules_do_after_every_event(seed: int) -> None:
 @settings(max_examples=600, deadline=None, phases=PHASES)
 def test_the_index_decides_as_the_rules_do_in_parity(seed: int) -> None:
     decisions_agree(seed, PARITY, turns=6)
+
+
+@given(seeds, st.sampled_from([VOLSCHED, PARITY]))
+@settings(max_examples=300, deadline=None, phases=PHASES)
+def test_the_index_serves_the_largest_claim_first_as_the_rules_do(seed: int, base: Profile) -> None:
+    decisions_agree(seed, replace(base, largest_claim_first=True), turns=6)
+
+
+@given(seeds, st.sampled_from([VOLSCHED, PARITY]), st.booleans(), st.booleans())
+@settings(max_examples=400, deadline=None, phases=PHASES)
+def test_the_index_enforces_or_ignores_the_match_fields_of_volumes_as_the_rules_do(
+    seed: int, base: Profile, enforced: bool, descending: bool
+) -> None:
+    profile = replace(base, enforce_match_fields=enforced, largest_claim_first=descending)
+    decisions_agree(seed, profile, turns=6, match_fields=True)
 
 
 @dataclass(frozen=True)

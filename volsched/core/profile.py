@@ -67,6 +67,8 @@ class Profile:
     """Evaluate matchFields of a volume's node affinity against the node's name."""
     checks_rollback: bool
     """A claim that is being rolled back holds its pod up."""
+    releases_foreign_volumes: bool
+    """Ask claims back whose volumes somebody else's provisioner made and would delete, to bind them elsewhere."""
     rechecks_bound_claims: bool
     """Check the volumes of claims that became bound during the cycle once more when reserving."""
     int64_sizes: bool
@@ -101,6 +103,7 @@ PARITY = Profile(
     attach_limits=False,
     enforce_match_fields=False,
     checks_rollback=False,
+    releases_foreign_volumes=False,
     rechecks_bound_claims=False,
     int64_sizes=True,
     explains=False,
@@ -117,6 +120,7 @@ VOLSCHED = Profile(
     attach_limits=True,
     enforce_match_fields=False,
     checks_rollback=True,
+    releases_foreign_volumes=False,
     rechecks_bound_claims=True,
     int64_sizes=False,
     explains=True,

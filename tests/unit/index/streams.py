@@ -34,7 +34,8 @@ from volsched.core.reserving import assume_pod_volumes
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.model.kinds import Object
 from volsched.model.meta import HOSTNAME, ZONE
-from volsched.model.storage import Claim, StorageCapacity, Volume
+from volsched.model.selectors import NodeSelector, NodeTerm, Requirement
+from volsched.model.storage import Claim, StorageCapacity, Volume, VolumeNodeAffinity
 from volsched.model.workloads import Pod
 
 NODES = tuple(f"n{i}" for i in range(6))
@@ -84,8 +85,10 @@ def _by_key(entry: tuple[Key, Object]) -> tuple[str, str]:
 class Stream:
     """Changes the world event by event and tells `listeners`, which follow as an index does."""
 
-    def __init__(self, seed: int, *listeners: Any) -> None:
+    def __init__(self, seed: int, *listeners: Any, match_fields: bool = False) -> None:
+        """With `match_fields`, half of the volumes name nodes too; all else is as without."""
         self.random = Random(seed)
+        self._fields = Random(seed) if match_fields else None
         self.flavour = FLAVOURS[seed % len(FLAVOURS)]
         # How much pods ask besides volumes: in many streams nothing, in some so much that hardly a node will do.
         self.demands = self.random.choice([0.0, 0.0, 0.15, 0.5])
@@ -231,6 +234,16 @@ class Stream:
         return storage_class(name, mode=mode, provisioner=provisioner, topologies=zones)
 
     def _volume(self, name: str, **kw: Any) -> Volume:
+        made, random = self._placed_volume(name, **kw), self._fields
+        if random is None or random.random() < 0.5:
+            return made
+        field = Requirement("metadata.name", random.choice(["In", "NotIn"]), (random.choice(NODES),))
+        required = None if made.node_affinity is None else made.node_affinity.required
+        terms = (NodeTerm(),) if required is None else required.node_selector_terms
+        named = NodeSelector(tuple(replace(term, match_fields=(field,)) for term in terms))
+        return replace(made, node_affinity=VolumeNodeAffinity(required=named))
+
+    def _placed_volume(self, name: str, **kw: Any) -> Volume:
         random = self.random
         kw.setdefault("cls", random.choices(CLASSES, [6, 2, 1] if self.flavour == "crowded" else [1, 0, 0])[0])
         kw.setdefault("phase", random.choices(["Available", "Released", "Pending"], [12, 1, 1])[0])

@@ -41,7 +41,13 @@ def claims_worth_asking(
         with index.supposing(freed):
             return index.decide(pod, avoid=avoid).chosen is not None
 
-    return claims_to_ask_back(replace(index.snapshot, pods=users), pod, refusal, finds_node=finds_node)
+    return claims_to_ask_back(
+        replace(index.snapshot, pods=users),
+        pod,
+        refusal,
+        foreign=index.profile.releases_foreign_volumes,
+        finds_node=finds_node,
+    )
 
 
 def ask_back(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: int) -> list[Command]:
