@@ -18,11 +18,13 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
+from volsched.core.binding.phases import Phase
 from volsched.core.objects import ObjectError
 from volsched.engine.clock import SECOND, Clock, system_clock
 from volsched.engine.provisioners.built_in import built_in
 from volsched.engine.provisioners.protocol import Provisioner
 from volsched.engine.runner import run_until_idle
+from volsched.engine.scheduling.reserving import cancelling
 from volsched.engine.submitting import Submitter, Target, Verb
 from volsched.engine.system import Bell, Role, System, embedded
 from volsched.engine.upkeep.choice import Upkeep
@@ -36,9 +38,11 @@ from volsched.model.manifests import load_manifests
 from volsched.settings import Settings, configuration, database_url, read_settings
 from volsched.store.audit_log import window
 from volsched.store.database import Database
+from volsched.store.decided import bindings_page
 from volsched.store.log import read_head
 from volsched.store.looking import Now
 from volsched.store.opening import migrate_store, open_store
+from volsched.store.transaction import execute
 
 DEFAULT_NAMESPACE = "default"
 SHORT_ID = 12
@@ -182,6 +186,26 @@ class Engine:
         finally:
             # The controller's lease: while this program does other things, another may lead.
             self._system.close()
+
+    def delete_pod_bindings(self, pod: str, *, reason: str | None = None) -> bool:
+        """Drop what was decided for a pod (`namespace/name`) and is not carried out yet: its reservation, with the
+        volumes and the room that it holds. False: there was nothing to drop.
+
+        For schedulers that give a pod up. It never fails: a pod that nobody knows has nothing, and a binding that
+        is being written goes on, because undoing it is not forgetting it (delete the pod for that).
+        """
+        key = _named("pod", pod)[1]
+        with self._database.read() as connection:
+            held = bindings_page(connection, pod=key, state=Phase.RESERVED, limit=1)
+        if not held:
+            return False
+        ((binding, _),) = held
+        why = reason or "the pod's bindings were deleted"
+        command = cancelling(self._database, binding, reason=why, actor=self._actor)
+        (outcome,) = execute(self._database, [command], now=self._clock())
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome.events > 0
 
     def explain(self, pod: str, *, node: str | None = None) -> dict[str, Any]:
         """Why a pod (`namespace/name`) can or cannot be placed now, what would help, and its last attempt.

@@ -126,7 +126,7 @@ class Reserver:
         self._say(binding, actor, lambda states: holding.renew(binding, states, now=now, until=until))
 
     def cancel(self, binding: str, *, reason: str, actor: str) -> None:
-        self._say(binding, actor, lambda states: holding.cancel(binding, states, reason=reason))
+        self.append(cancelling(self.database, binding, reason=reason, actor=actor))
 
     def _say(self, binding: str, actor: str, decide: Callable[[States], Decision]) -> None:
         self.append(_command_about(self.database, binding, actor, decide))
@@ -232,6 +232,11 @@ def confirming(database: Database, binding: str, *, actor: str, now: int, timeou
         return holding.confirm(binding, states, now=now, deadline=now + seconds * SECOND)
 
     return _command_about(database, binding, actor, decide)
+
+
+def cancelling(database: Database, binding: str, *, reason: str, actor: str) -> Command:
+    """What gives a reservation up. Nothing happens where it is confirmed already, or has ended."""
+    return _command_about(database, binding, actor, lambda states: holding.cancel(binding, states, reason=reason))
 
 
 def _command_about(database: Database, binding: str, actor: str, decide: Callable[[States], Decision]) -> Command:
