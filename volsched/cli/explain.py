@@ -5,12 +5,11 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from volsched.cli.console import Exit, Output, OutputOption, print_json, stdout
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.naming import NamespaceOption, key_of, kind_of
 from volsched.cli.remote.choice import chosen_server
-from volsched.cli.sights import OptionalFiles, answered, explained_by, sight
+from volsched.cli.sights import ConfigOption, OptionalFiles, answered, deciding_profile, explained_by, sight
 from volsched.cli.stores import Db
-from volsched.core.profile import PROFILES
 from volsched.engine.clock import system_clock
 from volsched.insight.sights import explained
 
@@ -43,7 +42,10 @@ def pod(
     filename: OptionalFiles = None,
     db: Db = None,
     node: Annotated[str | None, typer.Option(help="Look at this node only.")] = None,
-    profile: Annotated[Literal["volsched", "parity"], typer.Option(help="How to decide.")] = "volsched",
+    profile: Annotated[
+        Literal["volsched", "parity"] | None, typer.Option(help="How to decide, where not as configured.")
+    ] = None,
+    config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Say what was decided about a pod, decide it again as of now, and name the smallest changes that would help.
@@ -56,9 +58,11 @@ def pod(
     key = key_of(kind_of("pod"), name, namespace)
     server = chosen_server(db)
     if server is not None:
+        if config is not None:
+            fail(Exit.USAGE, "a server decides under its own configuration; leave --config out, or give --profile")
         told = explained_by(server, key, filename, node=node, profile=profile)
     else:
-        with sight(db, filename, profile=PROFILES[profile]) as seen:
+        with sight(db, filename, profile=deciding_profile(profile, config)) as seen:
             told = answered(lambda: explained(seen, key, node=node, now=system_clock()))
     if output is Output.json:
         print_json(told)

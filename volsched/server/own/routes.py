@@ -42,7 +42,9 @@ EFFECT_LIST = (
 VALIDATION = Param(
     name="fieldValidation", about="Unknown fields are refused, whatever is said.", choices=tuple(FieldValidation)
 )
-PROFILE = Param(name="profile", about="How to decide.", default="volsched", choices=("volsched", "parity"))
+PROFILE = Param(
+    name="profile", about="How to decide; else as the server is configured.", choices=("volsched", "parity")
+)
 
 
 def _get(path: str, about: str, serve: object, answer: str, *query: Param, **more: object) -> Operation:
