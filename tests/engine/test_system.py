@@ -8,11 +8,12 @@ import pytest
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched import faults
 from volsched.cluster.port import RefusedError
+from volsched.core.binding.saga import ANNOTATE
 from volsched.core.configuration import Configuration
 from volsched.core.profile import PARITY, VOLSCHED, Profile
 from volsched.engine.clock import SECOND
 from volsched.engine.runner import run_until_idle
-from volsched.model.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
+from volsched.model.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
 from volsched.store.database import Database
 from volsched.store.verify import verify
 
@@ -115,6 +116,49 @@ def test_a_volume_is_provisioned_where_the_pod_will_run(database: Database) -> N
     (binding,) = stepped.bindings()
     assert stepped.legs(binding.id)[0].volume == stepped.volume_of("data")
     ended_well(stepped)
+
+
+@pytest.mark.parametrize("key", ALPHA_SELECTED_NODES)
+def test_a_node_that_was_selected_under_an_alpha_name_is_where_the_volume_is_made(
+    database: Database, key: str
+) -> None:
+    """By a scheduler of old, or one that keeps to the first design. Taken back, all names of it go."""
+    wanted = claim("data", "5Gi", "made")
+    wanted["metadata"]["annotations"] = {key: "node-1"}
+    stepped = Stepped(database, [MADE, node("node-0"), node("node-1"), wanted])
+    stepped.settle()
+    # The controller orders the volume without waiting for a pod, as with the stable name.
+    assert annotations(stepped, "data")["volume.kubernetes.io/storage-provisioner"] == "disks.example.com"
+    stepped.create(pod("db", "data"))
+    stepped.until(lambda: annotations(stepped, "data").get(SELECTED_NODE) == "node-1")
+    provision(stepped, "data", "node-1")
+    stepped.until(lambda: stepped.node_of("db") == "node-1")
+    ended_well(stepped)
+
+
+def test_on_request_the_selected_node_is_written_under_its_alpha_names_too(database: Database) -> None:
+    writes = Configuration(replace(VOLSCHED, writes_alpha_annotations=True))
+    stepped = Stepped(
+        database, [MADE, node("node-0"), claim("data", "5Gi", "made"), pod("db", "data")], configuration=writes
+    )
+    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+    assert {annotations(stepped, "data")[key] for key in SELECTED_NODE_KEYS} == {"node-0"}
+    provision(stepped, "data", "node-0")
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    ended_well(stepped)
+
+
+def test_a_selection_that_is_taken_back_goes_under_all_its_names(database: Database) -> None:
+    """The deadline passes before a provisioner was asked for anything."""
+    writes = Configuration(replace(VOLSCHED, writes_alpha_annotations=True))
+    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made")], configuration=writes)
+    stepped.create(pod("db", "data"))
+    stepped.plan_and_write()
+    stepped.system.executor.step(ANNOTATE, stepped.now)
+    assert set(SELECTED_NODE_KEYS) <= annotations(stepped, "data").keys()
+    stepped.cluster.delete("Pod", "default/db")
+    stepped.until(lambda: not set(SELECTED_NODE_KEYS) & annotations(stepped, "data").keys())
+    assert verify(stepped.database).ok
 
 
 def bound_out_of_reach(database: Database, **parts: Any) -> Stepped:

@@ -39,11 +39,11 @@ def outcome(made: Attempt) -> object:
     return made.status, chosen.node, chosen.score, scores, chosen.status, answer.bindings, answer.provisions
 
 
-def decisions_agree(seed: int, profile: Profile, *, turns: int, match_fields: bool = False) -> None:
+def decisions_agree(seed: int, profile: Profile, *, turns: int, rare: bool = False) -> None:
     # Every other stream is decided by one of several schedulers, which begins with ties at another name.
     share = Share(seed // 2 % 4, 4) if seed % 2 else ALL
     index = Index(profile=profile, share=share)
-    stream = Stream(seed, index, match_fields=match_fields)
+    stream = Stream(seed, index, rare=rare)
     # Explanations look at every volume for every refusal, and decide nothing.
     terse = replace(profile, explains=False)
     for turn in range(turns):
@@ -77,13 +77,15 @@ def test_the_index_serves_the_largest_claim_first_as_the_rules_do(seed: int, bas
     decisions_agree(seed, replace(base, largest_claim_first=True), turns=6)
 
 
-@given(seeds, st.sampled_from([VOLSCHED, PARITY]), st.booleans(), st.booleans())
+@given(seeds, st.sampled_from([VOLSCHED, PARITY]), st.booleans(), st.booleans(), st.booleans())
 @settings(max_examples=400, deadline=None, phases=PHASES)
-def test_the_index_enforces_or_ignores_the_match_fields_of_volumes_as_the_rules_do(
-    seed: int, base: Profile, enforced: bool, descending: bool
+def test_the_index_heeds_match_fields_and_alpha_names_as_the_rules_do(
+    seed: int, base: Profile, enforced: bool, alpha: bool, descending: bool
 ) -> None:
-    profile = replace(base, enforce_match_fields=enforced, largest_claim_first=descending)
-    decisions_agree(seed, profile, turns=6, match_fields=True)
+    profile = replace(
+        base, enforce_match_fields=enforced, reads_alpha_annotations=alpha, largest_claim_first=descending
+    )
+    decisions_agree(seed, profile, turns=6, rare=True)
 
 
 @dataclass(frozen=True)

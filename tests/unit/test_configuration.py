@@ -79,6 +79,8 @@ def test_scoring_time_outs_and_the_weight_of_volumes() -> None:
         ({"claimOrder": "smallest-first"}, "largest_claim_first", False),
         ({"pvMatchFields": "enforce"}, "enforce_match_fields", True),
         ({"pvMatchFields": "ignore"}, "enforce_match_fields", False),
+        ({"alphaAnnotations": "read"}, "reads_alpha_annotations", True),
+        ({"alphaAnnotations": "ignore"}, "reads_alpha_annotations", False),
         ({"releaseForeignVolumes": True}, "releases_foreign_volumes", True),
         ({"releaseForeignVolumes": False}, "releases_foreign_volumes", False),
     ],
@@ -87,6 +89,12 @@ def test_rules_of_volumes_are_chosen_one_by_one(base: str, said: dict[str, Any],
     found, unchanged = profile_of(base=base, **said), profile_of(base=base)
     assert getattr(found, field) is value
     assert replace(found, **{field: getattr(unchanged, field)}) == unchanged
+
+
+def test_alpha_names_that_are_written_are_read_too() -> None:
+    found = profile_of(base="parity", alphaAnnotations="write")
+    assert (found.reads_alpha_annotations, found.writes_alpha_annotations) == (True, True)
+    assert not VOLSCHED.writes_alpha_annotations
 
 
 def test_the_order_of_claims_decides_who_gets_the_volume_that_both_could_have() -> None:

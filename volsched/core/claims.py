@@ -6,7 +6,13 @@ from typing import NamedTuple
 
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError
-from volsched.model.meta import BIND_COMPLETED, DEFAULT_CLASS_KEYS, SELECTED_NODE
+from volsched.model.meta import (
+    ALPHA_SELECTED_NODES,
+    BIND_COMPLETED,
+    DEFAULT_CLASS_KEYS,
+    SELECTED_NODE,
+    SELECTED_NODE_KEYS,
+)
 from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
 from volsched.model.workloads import Pod
 
@@ -136,6 +142,14 @@ def classify_claims(
     return PodClaims(bound=tuple(bound), delayed=tuple(delayed), immediate=tuple(immediate), candidates=candidates)
 
 
-def selected_node(claim: Claim) -> str | None:
-    """Presence counts: an empty value still commits the claim (to no node)."""
-    return claim.meta.annotations.get(SELECTED_NODE)
+def selected_node(claim: Claim, *, alpha: bool) -> str | None:
+    """Presence counts: an empty value still commits the claim (to no node). `alpha`: by its old names too."""
+    annotations = claim.meta.annotations
+    if not alpha or SELECTED_NODE in annotations:
+        return annotations.get(SELECTED_NODE)
+    return next((annotations[key] for key in ALPHA_SELECTED_NODES if key in annotations), None)
+
+
+def selection(node: str, *, alpha: bool) -> dict[str, str]:
+    """The annotations that commit a claim to a node."""
+    return dict.fromkeys(SELECTED_NODE_KEYS if alpha else (SELECTED_NODE,), node)

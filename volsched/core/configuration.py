@@ -56,6 +56,7 @@ class ProfileSettings(BaseModel):
     base: Literal["volsched", "parity"] = "volsched"
     claim_order: Literal["smallest-first", "largest-first"] | None = None
     pv_match_fields: Literal["ignore", "enforce"] | None = None
+    alpha_annotations: Literal["ignore", "read", "write"] | None = None
     release_foreign_volumes: bool | None = None
     scoring: ScoringSettings | None = None
     plugins: dict[str, PluginSettings] = Field(default_factory=dict)
@@ -162,10 +163,13 @@ def _profile(
 def _with_volume_rules(base: Profile, given: ProfileSettings) -> Profile:
     """What is not said is as in the base."""
     order, fields, foreign = given.claim_order, given.pv_match_fields, given.release_foreign_volumes
+    alpha = given.alpha_annotations
     return replace(
         base,
         largest_claim_first=base.largest_claim_first if order is None else order == "largest-first",
         enforce_match_fields=base.enforce_match_fields if fields is None else fields == "enforce",
+        reads_alpha_annotations=base.reads_alpha_annotations if alpha is None else alpha != "ignore",
+        writes_alpha_annotations=base.writes_alpha_annotations if alpha is None else alpha == "write",
         releases_foreign_volumes=base.releases_foreign_volumes if foreign is None else foreign,
     )
 

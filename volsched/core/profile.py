@@ -65,6 +65,10 @@ class Profile:
     """Decide within the node's attach limits instead of leaving them to another filter."""
     enforce_match_fields: bool
     """Evaluate matchFields of a volume's node affinity against the node's name."""
+    reads_alpha_annotations: bool
+    """A claim's selected node counts under its alpha names too."""
+    writes_alpha_annotations: bool
+    """It is written under them as well, for provisioners that read nothing else."""
     checks_rollback: bool
     """A claim that is being rolled back holds its pod up."""
     releases_foreign_volumes: bool
@@ -102,6 +106,8 @@ PARITY = Profile(
     joint_capacity=False,
     attach_limits=False,
     enforce_match_fields=False,
+    reads_alpha_annotations=False,
+    writes_alpha_annotations=False,
     checks_rollback=False,
     releases_foreign_volumes=False,
     rechecks_bound_claims=False,
@@ -119,6 +125,8 @@ VOLSCHED = Profile(
     joint_capacity=True,
     attach_limits=True,
     enforce_match_fields=False,
+    reads_alpha_annotations=True,
+    writes_alpha_annotations=False,
     checks_rollback=True,
     releases_foreign_volumes=False,
     rechecks_bound_claims=True,

@@ -6,13 +6,12 @@ Everything is computed before anything is answered, so a failure leaves no trace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from volsched.core.claims import claim_uses, is_fully_bound
+from volsched.core.claims import claim_uses, is_fully_bound, selection
 from volsched.core.filtering import NodeAnswer, check_bound_claims
 from volsched.core.profile import Profile
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError
 from volsched.core.volumes import bind_volume
-from volsched.model.meta import SELECTED_NODE
 from volsched.model.storage import Claim, Volume
 from volsched.model.workloads import Node, Pod
 
@@ -54,7 +53,7 @@ def assume_pod_volumes(
         volumes.append(AssumedVolume(bound, binding.claim, changed))
     selected, assumed_claims = [], snapshot.assumed_claims
     for provision in decision.provisions:
-        claim = _with_selected_node(provision.claim, node)
+        claim = _with_selected_node(provision.claim, node, alpha=profile.writes_alpha_annotations)
         assumed_claims = assumed_claims.assume(claim, stored=snapshot.stored_claims.get(claim.key))
         selected.append(claim)
     assumed = replace(snapshot, assumed_volumes=assumed_volumes, assumed_claims=assumed_claims)
@@ -78,6 +77,6 @@ def _recheck(snapshot: Snapshot, claims: Sequence[Claim], node: Node, profile: P
         raise AttemptError(f'claim "{misplaced.claim}" was bound meanwhile: {misplaced.reason}')
 
 
-def _with_selected_node(claim: Claim, node: Node) -> Claim:
-    annotations = {**claim.meta.annotations, SELECTED_NODE: node.name}
+def _with_selected_node(claim: Claim, node: Node, *, alpha: bool) -> Claim:
+    annotations = {**claim.meta.annotations, **selection(node.name, alpha=alpha)}
     return replace(claim, meta=replace(claim.meta, annotations=annotations))

@@ -14,7 +14,7 @@ from volsched.core.controller.provisioning import provisioned_name
 from volsched.core.controller.view import held_claim
 from volsched.core.fold import ObjectState, State
 from volsched.core.lives import Life
-from volsched.model.meta import ROLLBACK, SELECTED_NODE
+from volsched.model.meta import ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
 
 GONE_SECONDS = 60
 REMOVED = "SelectedNodeRemoved"
@@ -29,10 +29,15 @@ def is_promised(claim: State | None) -> bool:
 
 def promised_node(claim: Manifest) -> str | None:
     """The node that the claim's volume is to be made for; None where nothing is open about it."""
-    node = annotations(claim).get(SELECTED_NODE)
+    node = annotations(claim).get(promise_key(claim))
     if node is None or spec(claim).get("volumeName") or is_being_deleted(claim) or ROLLBACK in annotations(claim):
         return None
     return str(node)
+
+
+def promise_key(claim: Manifest) -> str:
+    """The annotation that counts, the stable one or one of old."""
+    return next((key for key in SELECTED_NODE_KEYS if key in annotations(claim)), SELECTED_NODE)
 
 
 def gone_since(nodes: Iterable[Life], *, promised: int, promised_at: int) -> int | None:
@@ -59,7 +64,7 @@ def volume_name(claim: Manifest) -> str:
 
 
 def without_promise(claim: Manifest) -> dict[str, Any]:
-    return with_annotations(claim, drop=(SELECTED_NODE,))
+    return with_annotations(claim, drop=SELECTED_NODE_KEYS)
 
 
 def removed(node: str) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from volsched.core.attach import attach_id
-from volsched.core.claims import selected_node
 from volsched.core.matching import matching_volumes, nearest_misses
 from volsched.core.places import Place, Plan
 from volsched.core.provisioning import check_provisions
@@ -14,8 +13,8 @@ from volsched.model.storage import Claim
 from volsched.model.workloads import Node
 
 
-def committed_elsewhere(claim: Claim, node: Node) -> Rejection:
-    failure = Failure(Rule.SELECTED_NODE, f"node {selected_node(claim) or 'none'}", f"node {node.name}")
+def committed_elsewhere(claim: Claim, selected: str | None, node: Node) -> Rejection:
+    failure = Failure(Rule.SELECTED_NODE, f"node {selected or 'none'}", f"node {node.name}")
     return Rejection(reason=NO_VOLUME_TO_BIND, claim=claim.key, failures=(failure,))
 
 

@@ -157,7 +157,8 @@ class Executor:
     def _called(self, effect: Claimed) -> Command:
         """Writes as calls; answers the command that records what came of them."""
         with self.database.read() as connection:
-            states, _ = load_states(self.database, connection, [binding_stream(effect.binding or "")])
+            wanted = [binding_stream(effect.binding or ""), *effect.data["streams"]]
+            states, _ = load_states(self.database, connection, wanted)
         seen: dict[str, State] = dict(states)
         self._look(effect, seen)
         outcome = self._drive(effect, seen, lambda step: self._call(effect, step, seen))
@@ -211,7 +212,9 @@ class Executor:
             if found is None:
                 seen.pop(stream, None)
             else:
-                seen[stream] = _seen(found)
+                held = seen.get(stream)
+                # What was assumed is known to our log alone; everything else is as the cluster has it.
+                seen[stream] = _seen(found)._replace(assumed=getattr(held, "assumed", None))
 
     def _command(self, effect: Claimed, decide: Callable[[States], Decision]) -> Command:
         done = EffectDone(key=effect.key, fence=effect.fence, outcome="done")

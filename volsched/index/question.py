@@ -196,7 +196,7 @@ def _bound_masks(held: Contents, bound: Iterable[Claim]) -> Iterator[int]:
 
 def _selected_masks(held: Contents, claims: PodClaims) -> Iterator[int]:
     for claim in claims.delayed:
-        name = selected_node(claim)
+        name = selected_node(claim, alpha=held.profile.reads_alpha_annotations)
         if name is not None:
             yield held.nodes.mask_of(name)
 

@@ -33,7 +33,7 @@ from volsched.core.profile import Profile
 from volsched.core.reserving import assume_pod_volumes
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.model.kinds import Object
-from volsched.model.meta import HOSTNAME, ZONE
+from volsched.model.meta import ALPHA_SELECTED_NODES, HOSTNAME, ZONE
 from volsched.model.selectors import NodeSelector, NodeTerm, Requirement
 from volsched.model.storage import Claim, StorageCapacity, Volume, VolumeNodeAffinity
 from volsched.model.workloads import Pod
@@ -85,10 +85,11 @@ def _by_key(entry: tuple[Key, Object]) -> tuple[str, str]:
 class Stream:
     """Changes the world event by event and tells `listeners`, which follow as an index does."""
 
-    def __init__(self, seed: int, *listeners: Any, match_fields: bool = False) -> None:
-        """With `match_fields`, half of the volumes name nodes too; all else is as without."""
+    def __init__(self, seed: int, *listeners: Any, rare: bool = False) -> None:
+        """With `rare`, half of the volumes name nodes too, and claims their node under old names; all else is as
+        without."""
         self.random = Random(seed)
-        self._fields = Random(seed) if match_fields else None
+        self._rare = Random(seed) if rare else None
         self.flavour = FLAVOURS[seed % len(FLAVOURS)]
         # How much pods ask besides volumes: in many streams nothing, in some so much that hardly a node will do.
         self.demands = self.random.choice([0.0, 0.0, 0.15, 0.5])
@@ -234,7 +235,7 @@ class Stream:
         return storage_class(name, mode=mode, provisioner=provisioner, topologies=zones)
 
     def _volume(self, name: str, **kw: Any) -> Volume:
-        made, random = self._placed_volume(name, **kw), self._fields
+        made, random = self._placed_volume(name, **kw), self._rare
         if random is None or random.random() < 0.5:
             return made
         field = Requirement("metadata.name", random.choice(["In", "NotIn"]), (random.choice(NODES),))
@@ -284,6 +285,9 @@ class Stream:
             kw["selected"] = random.choice([*NODES, ""])
         if random.random() < 0.03:
             kw["annotations"] = {"pv.kubernetes.io/rollback": "yes"}
+        if self._rare is not None and self._rare.random() < 0.1 and "bound_to" not in kw:
+            old = self._rare.choice(ALPHA_SELECTED_NODES)
+            kw["annotations"] = {**kw.get("annotations", {}), old: self._rare.choice([*NODES, ""])}
         kw["deleted"] = random.random() < 0.02
         cls = random.choices([*CLASSES, "gone", None], [30, 12, 6, 1, 1])[0]
         size = random.choices([self._size(), None], [20, 1])[0]

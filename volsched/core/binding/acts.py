@@ -33,6 +33,7 @@ from volsched.core.decision import States
 from volsched.core.fold import BindingState, LegState, ObjectState
 from volsched.core.scheduled import placed_conditions
 from volsched.model.meta import (
+    ALPHA_SELECTED_NODES,
     BETA_STORAGE_PROVISIONER,
     BINDING_STAMP,
     BOUND_BY_CONTROLLER,
@@ -103,10 +104,16 @@ def _forward(
         return _voided(f"{_named(kind, leg)} was changed by somebody else since the plan: Conflict")
     stamp = {"metadata": {"annotations": {BINDING_STAMP: binding}}}
     if kind == ANNOTATE:
-        patch = _joined(claim_patch(state.plan["node"]), stamp)
+        patch = _joined(_assumed_patch(written, binding) or claim_patch(state.plan["node"], alpha=False), stamp)
         return Write(kind="PersistentVolumeClaim", key=leg.claim, patch=patch, version=version(written))
     patch = _joined(volume_patch(written.manifest, leg.claim, leg.claim_uid), stamp)
     return Write(kind="PersistentVolume", key=leg.volume or "", patch=patch, version=version(written))
+
+
+def _assumed_patch(claim: ObjectState, binding: str) -> dict[str, Any] | None:
+    """What the plan laid over the claim is what is written: it says under which names the node is selected."""
+    assumed = claim.assumed
+    return dict(assumed.patch) if assumed is not None and assumed.binding == binding else None
 
 
 def _undo(binding: str, index: int, states: States, guards: Guards, can_unbind: bool) -> Write | Outcome | None:
@@ -152,7 +159,7 @@ def _release_static(
             if ROLLBACK not in annotations(held):
                 return _claim_write(leg, claim, {"metadata": {"annotations": {ROLLBACK: binding}}})
             if spec(held).get("volumeName"):
-                dropped = {"metadata": {"annotations": dict.fromkeys((BOUND_BY_CONTROLLER, SELECTED_NODE))}}
+                dropped = {"metadata": {"annotations": dict.fromkeys((BOUND_BY_CONTROLLER, *_selections(held)))}}
                 return _claim_write(leg, claim, {"spec": {"volumeName": None}, **dropped})
     return Write(
         kind="PersistentVolume", key=leg.volume or "", patch=unbind_patch(volume.manifest), version=version(volume)
@@ -202,7 +209,13 @@ def _release_dynamic(binding: str, leg: LegState, states: States, guards: Guards
         key in annotations(held) for key in (STORAGE_PROVISIONER, BETA_STORAGE_PROVISIONER)
     ):
         return _retained(STILL_PROVISIONING)
-    return _claim_write(leg, claim, {"metadata": {"annotations": {SELECTED_NODE: None, BINDING_STAMP: None}}})
+    dropped = dict.fromkeys((*_selections(held), BINDING_STAMP))
+    return _claim_write(leg, claim, {"metadata": {"annotations": dropped}})
+
+
+def _selections(claim: Manifest) -> tuple[str, ...]:
+    """All that commits the claim to a node: the stable name, and those of old where they are."""
+    return (SELECTED_NODE, *(key for key in ALPHA_SELECTED_NODES if key in annotations(claim)))
 
 
 def _bind_pod(state: BindingState, states: States) -> Write | Outcome | None:

@@ -22,11 +22,12 @@ from volsched.core.binding.seen import (
     uid,
     version,
 )
+from volsched.core.claims import selection
 from volsched.core.decision import Decision, States
 from volsched.core.fold import BindingState, ObjectState, evolve
 from volsched.core.volumes import YES
 from volsched.events.envelope import NewEvent
-from volsched.model.meta import BOUND_BY_CONTROLLER, ROLLBACK, SELECTED_NODE
+from volsched.model.meta import BOUND_BY_CONTROLLER, ROLLBACK
 
 Manifest = Mapping[str, Any]
 
@@ -66,6 +67,8 @@ class Plan:
     """The pod keeps others away, on its node and in its domain."""
     reserved: bool = False
     """Only held, until it is confirmed: the deadline is the end of its lease, and nothing is queued."""
+    alpha_annotations: bool = False
+    """The node is written on claims under the alpha names too."""
     exclusive: frozenset[str] = frozenset()
     """Bound claims of which one pod at a time may make use."""
 
@@ -127,8 +130,8 @@ def volume_patch(volume: Manifest, claim: str, claim_uid: str) -> dict[str, Any]
     return patch
 
 
-def claim_patch(node: str) -> dict[str, Any]:
-    return {"metadata": {"annotations": {SELECTED_NODE: node}}}
+def claim_patch(node: str, *, alpha: bool) -> dict[str, Any]:
+    return {"metadata": {"annotations": selection(node, alpha=alpha)}}
 
 
 def _check_pod(request: Plan, states: States) -> None:
@@ -169,7 +172,7 @@ def _assumptions(request: Plan, leg: PlannedLeg, states: States) -> Iterator[New
     if written is None or written.manifest is None or version(written) != leg.rv:
         raise PlanConflictError(f"{stream} is not at version {leg.rv} any more")
     patch = (
-        claim_patch(request.node)
+        claim_patch(request.node, alpha=request.alpha_annotations)
         if leg.volume is None
         else volume_patch(written.manifest, leg.claim, leg.claim_uid)
     )

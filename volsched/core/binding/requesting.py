@@ -18,7 +18,7 @@ from volsched.model.meta import (
     BOUND_BY_CONTROLLER,
     PROVISIONED_BY,
     PV_CONTROLLER_FINALIZER,
-    SELECTED_NODE,
+    SELECTED_NODE_KEYS,
 )
 from volsched.model.storage import AVAILABLE, Claim, Volume
 from volsched.model.workloads import Pod
@@ -97,7 +97,7 @@ def freed(snapshot: Snapshot, claims: Sequence[Claim]) -> list[Claim | Volume]:
 
 def unbound(claim: Claim) -> Claim:
     """As it was before it was bound."""
-    dropped = (BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE)
+    dropped = (BIND_COMPLETED, BOUND_BY_CONTROLLER, *SELECTED_NODE_KEYS)
     annotations = {key: value for key, value in claim.meta.annotations.items() if key not in dropped}
     return replace(claim, volume_name="", phase="Pending", meta=replace(claim.meta, annotations=annotations))
 

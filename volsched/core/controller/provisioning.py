@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from volsched.core.claims import selected_node
 from volsched.core.controller.binding import claim_reference
 from volsched.core.controller.edits import with_annotations
 from volsched.core.controller.phases import BOUND
@@ -56,6 +57,7 @@ from volsched.model.meta import (
     PROVISIONED_BY,
     PV_CONTROLLER_FINALIZER,
     SELECTED_NODE,
+    SELECTED_NODE_KEYS,
     STORAGE_PROVISIONER,
 )
 from volsched.model.storage import Claim, StorageClass, Volume
@@ -129,8 +131,9 @@ def _make(claim: Held[Claim], held: Held[StorageClass], plugin: Plugin, *, rules
         # Refused before storage is made that could never be mounted as the class says.
         raise (yield from _failure(claim, no_mount_options(held.value.name, options)))
     else:
-        node = yield from _node_of(claim)
-        made = yield from _call(Provision(plugin.name, name, claim.manifest, held.manifest, node), claim, held)
+        node = yield from _node_of(claim, rules)
+        request = Provision(plugin.name, name, claim.manifest, held.manifest, node)
+        made = yield from _call(request, claim, held, rules)
         volume = _finished(made, name, claim.value, held.value, plugin)
         why = _unfit(held_volume(volume).value, claim.value, rules)
         if why is not None:
@@ -141,9 +144,9 @@ def _make(claim: Held[Claim], held: Held[StorageClass], plugin: Plugin, *, rules
         yield from _save(volume, claim, plugin)
 
 
-def _node_of(claim: Held[Claim]) -> Steps[Manifest | None]:
+def _node_of(claim: Held[Claim], rules: ControllerRules) -> Steps[Manifest | None]:
     node: Manifest | None = None
-    selected = claim.meta.annotations.get(SELECTED_NODE)
+    selected = selected_node(claim.value, alpha=rules.alpha_annotations)
     if selected is not None:
         node = yield LiveGet("Node", selected)
         if node is None:
@@ -155,7 +158,9 @@ def _node_of(claim: Held[Claim]) -> Steps[Manifest | None]:
     return node
 
 
-def _call(request: Provision, claim: Held[Claim], held: Held[StorageClass]) -> Steps[Manifest]:
+def _call(
+    request: Provision, claim: Held[Claim], held: Held[StorageClass], rules: ControllerRules
+) -> Steps[Manifest]:
     try:
         made: Manifest = yield request
     except PluginError as error:
@@ -163,17 +168,18 @@ def _call(request: Provision, claim: Held[Claim], held: Held[StorageClass]) -> S
             # The storage may still appear on the chosen node, so the pod must not be sent elsewhere.
             pass
         else:
-            yield from _reschedule(claim)
+            yield from _reschedule(claim, rules)
         yield from _fail(claim, provisioning_failed(held.value.name, str(error)))
         raise
     return made
 
 
-def _reschedule(claim: Held[Claim]) -> Steps[None]:
+def _reschedule(claim: Held[Claim], rules: ControllerRules) -> Steps[None]:
     """Give the choice of a node back. Where that cannot be written, the next try fails as well and does it."""
-    if SELECTED_NODE in claim.meta.annotations:
+    keys = SELECTED_NODE_KEYS if rules.alpha_annotations else (SELECTED_NODE,)
+    if any(key in claim.meta.annotations for key in keys):
         with suppress(ObjectError):
-            yield from save_claim(with_annotations(claim.manifest, drop=(SELECTED_NODE,)))
+            yield from save_claim(with_annotations(claim.manifest, drop=keys))
     else:
         # No pod chose, none is to choose again.
         pass

@@ -15,18 +15,12 @@ from volsched.model.meta import (
     MIGRATED_TO,
     PROVISIONED_BY,
     ROLLBACK,
-    SELECTED_NODE,
+    SELECTED_NODE_KEYS,
 )
 from volsched.model.quantity import NANO, Family, Quantity
 from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
 
 Manifest = Mapping[str, Any]
-SELECTED_NODE_KEYS = (
-    SELECTED_NODE,
-    "volume.alpha.kubernetes.io/selected-node",
-    "volume.alpha.kubernetes.io/selectedNode",
-)
-"""The first that is there counts; only the first is ever written."""
 
 
 def selected_node(claim: Claim) -> str:

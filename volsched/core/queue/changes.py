@@ -11,7 +11,7 @@ from typing import Any
 
 from volsched.core.attach import TERMINATED
 from volsched.model.kinds import Object
-from volsched.model.meta import MIGRATED_PLUGINS, SELECTED_NODE
+from volsched.model.meta import MIGRATED_PLUGINS, SELECTED_NODE_KEYS
 from volsched.model.quantity import Quantity
 from volsched.model.storage import (
     Claim,
@@ -145,7 +145,7 @@ def _claim(old: Claim | None, new: Claim | None) -> set[Aspect]:
         return {Aspect.CLAIM_ADDED} if old is None else set()
     if _is_written(old, new):
         return {Aspect.CLAIM_CHANGED}
-    return {Aspect.CLAIM_CHANGED} if _loses(SELECTED_NODE, old, new) else set()
+    return {Aspect.CLAIM_CHANGED} if any(_loses(key, old, new) for key in SELECTED_NODE_KEYS) else set()
 
 
 def _volume(old: Volume | None, new: Volume | None) -> set[Aspect]:

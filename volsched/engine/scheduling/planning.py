@@ -67,6 +67,7 @@ def plan_for(
         deadline=now + bind_seconds(pod, timeout_seconds) * SECOND,
         on_failure=_on_failure(pod),
         minds=bool(pod.pod_affinity.required or pod.pod_anti_affinity.required or pod.spread),
+        alpha_annotations=picture.index.profile.writes_alpha_annotations,
         repels=bool(pod.pod_anti_affinity.required),
         exclusive=frozenset(it.key for it in found.claims.bound if READ_WRITE_ONCE_POD in it.access_modes),
     )

@@ -17,6 +17,7 @@ from volsched.core.stale_nodes import (
     gone_since,
     is_made_for,
     is_promised,
+    promise_key,
     promised_node,
     removed,
     volume_name,
@@ -26,7 +27,6 @@ from volsched.engine.changes import all_of, key_of, telling, updating
 from volsched.engine.clock import SECOND
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
-from volsched.model.meta import SELECTED_NODE
 from volsched.store.base import read_base
 from volsched.store.commands import Command, ConflictError
 from volsched.store.database import Database
@@ -117,8 +117,9 @@ class StaleNodes:
         return found
 
     def _gone_since(self, stream: str) -> int | None:
+        key = promise_key(manifest_of(self.world.states, stream) or {})
         with self.database.read() as connection:
-            written = last_written(connection, stream, "metadata", "annotations", SELECTED_NODE)
+            written = last_written(connection, stream, "metadata", "annotations", key)
             base = read_base(connection)
             promised, at = (base.position, base.at) if written is None else (written.position, written.at)
             return gone_since(lives(connection, self._promised[stream]), promised=promised, promised_at=at)
