@@ -148,6 +148,29 @@ def test_on_request_the_selected_node_is_written_under_its_alpha_names_too(datab
     ended_well(stepped)
 
 
+def test_a_provisioner_that_takes_the_stable_name_off_gives_the_node_back(database: Database) -> None:
+    """Those of today know no other name, and leave the alpha ones that we have written beside it."""
+    writes = Configuration(replace(VOLSCHED, writes_alpha_annotations=True))
+    stepped = Stepped(
+        database,
+        [MADE, node("node-0"), node("node-1"), claim("data", "5Gi", "made"), pod("db", "data")],
+        configuration=writes,
+    )
+    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+    refusing, other = ("node-0", "node-1")
+    if annotations(stepped, "data")[SELECTED_NODE] != refusing:
+        refusing, other = other, refusing
+    held = dict(stepped.cluster.get("Node", refusing) or {})
+    stepped.cluster.update("Node", {**held, "spec": {"unschedulable": True}})
+    held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    marks = {key: value for key, value in annotations(stepped, "data").items() if key != SELECTED_NODE}
+    stepped.cluster.update(
+        "PersistentVolumeClaim", {**held, "metadata": {**held["metadata"], "annotations": marks}}
+    )
+    stepped.until(lambda: annotations(stepped, "data").get(SELECTED_NODE) == other, steps=1_000)
+    assert {annotations(stepped, "data")[key] for key in SELECTED_NODE_KEYS} == {other}
+
+
 def test_a_selection_that_is_taken_back_goes_under_all_its_names(database: Database) -> None:
     """The deadline passes before a provisioner was asked for anything."""
     writes = Configuration(replace(VOLSCHED, writes_alpha_annotations=True))

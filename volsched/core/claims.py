@@ -9,6 +9,7 @@ from volsched.core.status import AttemptError
 from volsched.model.meta import (
     ALPHA_SELECTED_NODES,
     BIND_COMPLETED,
+    BINDING_STAMP,
     DEFAULT_CLASS_KEYS,
     SELECTED_NODE,
     SELECTED_NODE_KEYS,
@@ -144,10 +145,19 @@ def classify_claims(
 
 def selected_node(claim: Claim, *, alpha: bool) -> str | None:
     """Presence counts: an empty value still commits the claim (to no node). `alpha`: by its old names too."""
-    annotations = claim.meta.annotations
-    if not alpha or SELECTED_NODE in annotations:
-        return annotations.get(SELECTED_NODE)
-    return next((annotations[key] for key in ALPHA_SELECTED_NODES if key in annotations), None)
+    key = selection_key(claim.meta.annotations) if alpha else SELECTED_NODE
+    return claim.meta.annotations.get(key)
+
+
+def selection_key(annotations: Mapping[str, str]) -> str:
+    """The annotation that says for which node a volume is to be made: the stable one, or one of old.
+
+    Once we have written to the claim the stable one alone counts: provisioners that give a node back take off that
+    one, and know nothing of the others.
+    """
+    if SELECTED_NODE in annotations or BINDING_STAMP in annotations:
+        return SELECTED_NODE
+    return next((key for key in ALPHA_SELECTED_NODES if key in annotations), SELECTED_NODE)
 
 
 def selection(node: str, *, alpha: bool) -> dict[str, str]:

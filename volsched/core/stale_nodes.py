@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from volsched.core.binding.seen import Manifest, annotations, claim_of, is_being_deleted, metadata, spec, uid
+from volsched.core.claims import selection_key
 from volsched.core.controller.edits import with_annotations
 from volsched.core.controller.provisioning import provisioned_name
 from volsched.core.controller.view import held_claim
 from volsched.core.fold import ObjectState, State
 from volsched.core.lives import Life
-from volsched.model.meta import ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
+from volsched.model.meta import ROLLBACK, SELECTED_NODE_KEYS
 
 GONE_SECONDS = 60
 REMOVED = "SelectedNodeRemoved"
@@ -29,15 +30,10 @@ def is_promised(claim: State | None) -> bool:
 
 def promised_node(claim: Manifest) -> str | None:
     """The node that the claim's volume is to be made for; None where nothing is open about it."""
-    node = annotations(claim).get(promise_key(claim))
+    node = annotations(claim).get(selection_key(annotations(claim)))
     if node is None or spec(claim).get("volumeName") or is_being_deleted(claim) or ROLLBACK in annotations(claim):
         return None
     return str(node)
-
-
-def promise_key(claim: Manifest) -> str:
-    """The annotation that counts, the stable one or one of old."""
-    return next((key for key in SELECTED_NODE_KEYS if key in annotations(claim)), SELECTED_NODE)
 
 
 def gone_since(nodes: Iterable[Life], *, promised: int, promised_at: int) -> int | None:

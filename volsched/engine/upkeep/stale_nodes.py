@@ -7,7 +7,8 @@ long a node has been gone, and whether the one of that name is the one that was 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.core.binding.seen import living, manifest_of, uid
+from volsched.core.binding.seen import annotations, living, manifest_of, uid
+from volsched.core.claims import selection_key
 from volsched.core.fold import BindingState, ObjectState
 from volsched.core.objects import StaleError
 from volsched.core.releasing import claim_stream
@@ -17,7 +18,6 @@ from volsched.core.stale_nodes import (
     gone_since,
     is_made_for,
     is_promised,
-    promise_key,
     promised_node,
     removed,
     volume_name,
@@ -117,7 +117,7 @@ class StaleNodes:
         return found
 
     def _gone_since(self, stream: str) -> int | None:
-        key = promise_key(manifest_of(self.world.states, stream) or {})
+        key = selection_key(annotations(manifest_of(self.world.states, stream) or {}))
         with self.database.read() as connection:
             written = last_written(connection, stream, "metadata", "annotations", key)
             base = read_base(connection)
