@@ -12,7 +12,7 @@ UPGRADE ?= --upgrade
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench drills soak rolling image wheel lock clean
+.PHONY: help setup demo test lint bench drills soak rolling image wheel lock digests clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -70,6 +70,9 @@ lock: $(READY)  ## write the locks anew (newest versions that pyproject.toml all
 
 wheel: $(READY)  ## build the wheel, with its bill of materials, into dist
 	$(BIN)/python -m hatchling build --target wheel
+
+digests: $(READY)  ## write the images' digests beside their tags, where a registry answers (REGISTRY=URL, else Docker's)
+	$(BIN)/python -m tools.digests $(if $(REGISTRY),--registry $(REGISTRY))
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
