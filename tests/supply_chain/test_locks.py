@@ -2,7 +2,9 @@
 
 import re
 import subprocess
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,36 @@ def test_a_line_that_is_no_pin_is_refused_with_its_number(tmp_path: Path) -> Non
     broken.write_text(f"rich==15.0.0 \\\n    --hash=sha256:{'0' * 64}\nhttps://example.org/rich.whl\n")
     with pytest.raises(LockError, match=r"broken\.lock, line 3: .*make lock"):
         read_lock(broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "modules"),
+    [
+        ("base", ["volsched.cli.app", "volsched.library", "volsched.engine.system", "volsched.store.migrations"]),
+        ("image", ["workers.app", "volsched.server.app", "volsched.stack.health", "volsched.cli.stack"]),
+    ],
+)
+def test_what_the_program_imports_is_in_its_lock(name: str, modules: list[str]) -> None:
+    """Everything is installed here, so what is not in the lock is hidden: packages need more than they say."""
+    known = set(pins(PARTS[name])) | {PROJECT["project"]["name"]}
+    hidden = [
+        module
+        for module, makers in packages_distributions().items()
+        if not known.intersection(map(canonicalize_name, makers))
+    ]
+    program = HIDING + "".join(f"import {it}\n" for it in modules)
+    ran = subprocess.run([sys.executable, "-c", program, *hidden], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+HIDING = """
+import sys
+
+class Hidden:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1:]:
+            raise ModuleNotFoundError(f"{name} is not in the lock", name=name)
+
+sys.meta_path.insert(0, Hidden)
+"""
