@@ -2,14 +2,17 @@
 FROM python:3.11.13-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE requirements.lock ./
+COPY pyproject.toml README.md LICENSE hatch_build.py ./
+COPY locks locks
 COPY alembic alembic
 COPY volsched volsched
 COPY workers workers
-RUN python -m pip wheel --quiet --no-deps --wheel-dir /dist .
+# What builds is locked as well as what runs. Wheels only: there is no compiler here, and none is wanted.
+RUN python -m pip install --quiet --only-binary :all: --require-hashes --requirement locks/build.lock
+RUN python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /dist .
 RUN python -m venv /opt/volsched
-# Wheels only: there is no compiler here, and none is wanted.
-RUN /opt/volsched/bin/python -m pip install --quiet --only-binary :all: --constraint requirements.lock "$(echo /dist/volsched-*.whl)[stack,server]"
+RUN /opt/volsched/bin/python -m pip install --quiet --only-binary :all: --require-hashes --requirement locks/image.lock
+RUN /opt/volsched/bin/python -m pip install --quiet --no-deps /dist/volsched-*.whl
 RUN /opt/volsched/bin/python -m pip uninstall --quiet --yes pip setuptools
 
 FROM python:3.11.13-slim-bookworm

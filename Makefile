@@ -3,11 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Hashes of every platform's files, and no address: where packages come from is the machine's affair.
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet --no-header \
+	--no-emit-index-url --no-emit-find-links
+UPGRADE ?= --upgrade
 # Many tests wait for processes that they started, so more of them run at once than there are cores.
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench drills soak rolling image lock clean
+.PHONY: help setup demo test lint bench drills soak rolling image wheel lock digests clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -16,7 +21,8 @@ setup: $(READY)  ## make .venv with the locked versions
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
+	$(PIP) --require-hashes --requirement requirements.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: $(READY)  ## what volsched does, in a few seconds: placing, explaining, a crash, a rollback, the proof
@@ -55,10 +61,19 @@ rolling: $(READY)  ## every service of a stack restarted under load: what was lo
 image: $(READY)  ## the Dockerfile's own install commands in a clean directory, without Docker
 	$(BIN)/python -m tests.stack.image_steps
 
-lock: $(READY)  ## write requirements.lock anew (newest versions that pyproject.toml allows)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --upgrade --quiet \
-		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --output-file requirements.lock
+lock: $(READY)  ## write the locks anew (newest versions that pyproject.toml allows; UPGRADE= keeps those of now)
+	$(PIP) uv
+	$(COMPILE) pyproject.toml --all-extras --group build --no-annotate $(UPGRADE) --output-file requirements.lock
+	$(COMPILE) pyproject.toml --no-annotate --constraint requirements.lock --output-file locks/base.lock
+	$(COMPILE) pyproject.toml --extra stack --extra server --annotation-style line --constraint requirements.lock \
+		--output-file locks/image.lock
+	$(COMPILE) --group build --no-annotate --constraint requirements.lock --output-file locks/build.lock
+
+wheel: $(READY)  ## build the wheel, with its bill of materials, into dist
+	$(BIN)/python -m hatchling build --target wheel
+
+digests: $(READY)  ## write the images' digests beside their tags, where a registry answers (REGISTRY=URL, else Docker's)
+	$(BIN)/python -m tools.digests $(if $(REGISTRY),--registry $(REGISTRY))
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

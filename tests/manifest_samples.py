@@ -41,7 +41,9 @@ _BODIES: dict[str, dict[str, Any]] = {
             "topologySpreadConstraints": [
                 {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
             ],
-            "containers": [{"name": "main", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}],
+            "containers": [
+                {"name": "main", "image": "app", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}
+            ],
             "volumes": [
                 {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
                 {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": _CLAIM_SPEC}}},
@@ -53,7 +55,10 @@ _BODIES: dict[str, dict[str, Any]] = {
         "spec": {
             "replicas": 2,
             "selector": {"matchLabels": {"app": "db"}},
-            "template": {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "main"}]}},
+            "template": {
+                "metadata": {"labels": {"app": "db"}},
+                "spec": {"containers": [{"name": "main", "image": "app"}]},
+            },
             "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": _CLAIM_SPEC}],
         }
     },
@@ -64,7 +69,16 @@ _BODIES: dict[str, dict[str, Any]] = {
     },
     "CSIDriver": {"spec": {"storageCapacity": True}},
     "CSINode": {
-        "spec": {"drivers": [{"name": "disk.example.com", "topologyKeys": ["zone"], "allocatable": {"count": 3}}]}
+        "spec": {
+            "drivers": [
+                {
+                    "name": "disk.example.com",
+                    "nodeID": "n1",
+                    "topologyKeys": ["zone"],
+                    "allocatable": {"count": 3},
+                }
+            ]
+        }
     },
     "CSIStorageCapacity": {
         "storageClassName": "fast",
@@ -74,6 +88,10 @@ _BODIES: dict[str, dict[str, Any]] = {
     "VolumeAttachment": {
         "spec": {"attacher": "disk.example.com", "nodeName": "n1", "source": {"persistentVolumeName": "pv-1"}}
     },
+    "Service": {"spec": {"clusterIP": "None", "selector": {"app": "db"}, "ports": [{"port": 5432}]}},
+    "ControllerRevision": {"data": {"spec": {"template": {"$patch": "replace"}}}, "revision": 1},
+    "PodDisruptionBudget": {"spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "db"}}}},
+    "PriorityClass": {"value": 1000, "description": "before others"},
 }
 
 

@@ -3,8 +3,10 @@
 Objects are made from manifests by the same reader that the product uses; nothing is defaulted or validated.
 """
 
+from dataclasses import replace
 from typing import Any
 
+from volsched.core.profile import VOLSCHED
 from volsched.model.kinds import KINDS, Manifest
 from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, HOSTNAME, SELECTED_NODE, ZONE
 from volsched.model.storage import Claim, CSIDriver, CSINode, StorageCapacity, StorageClass, Volume
@@ -13,6 +15,8 @@ from volsched.model.workloads import Node, Pod
 RWO = "ReadWriteOnce"
 ROX = "ReadOnlyMany"
 RWX = "ReadWriteMany"
+BY_NAME = replace(VOLSCHED, ties_by_pod=False)
+"""Among equally good nodes the smallest name: for tests in which ties happen that they are not about."""
 
 
 def read(kind: str, manifest: Manifest) -> Any:

@@ -171,7 +171,7 @@ def embedded(directory: Path) -> Iterator[Soak]:
 
 @contextmanager
 def stack(directory: Path) -> Iterator[Soak]:
-    """All processes, on PostgreSQL and Redis from their wheels."""
+    """All processes, on PostgreSQL and Redis."""
     with ExitStack() as opened:
         server = opened.enter_context(started_postgres(directory / "data"))
         broker = Redis(directory)

@@ -77,6 +77,29 @@ def test_a_pod_that_waits_is_explained_and_placed_when_there_is_room(engine: Eng
     assert engine.explain("default/db")["node"] == "node-0"
 
 
+def test_what_was_decided_for_a_pod_and_not_carried_out_is_dropped(engine: Engine, store: str) -> None:
+    engine.apply([LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    assert engine.run_until_idle(timeout=20)
+    engine.apply([pod("db", "data")])
+    assert not engine.delete_pod_bindings("db")
+    made = subprocess.run(
+        [sys.executable, "-m", "volsched", "reservations", "create", "default/db", "--db", store],
+        capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    (held,) = engine.objects("bindings")
+    assert held["status"]["state"] == "reserved"
+    assert engine.delete_pod_bindings("default/db", reason="given up")
+    (ended,) = engine.objects("bindings")
+    assert (ended["status"]["state"], ended["status"]["reason"]) == ("rolled-back", "given up")
+    assert not engine.delete_pod_bindings("default/db")
+    assert not engine.delete_pod_bindings("nobody/knows")
+    # Free again, for whoever comes next.
+    assert engine.run_until_idle(timeout=20)
+    assert (engine.get("pod", "db") or {})["spec"]["nodeName"] == "node-0"
+    assert not engine.delete_pod_bindings("db")
+
+
 def test_manifests_may_be_text_bytes_one_or_many(engine: Engine) -> None:
     assert [it.done for it in engine.apply(node("a"))] == ["created"]
     assert [it.done for it in engine.apply(yaml.safe_dump_all([node("a"), node("b")]))] == ["unchanged", "created"]
@@ -148,6 +171,14 @@ def test_the_custom_scheduler_finds_scores_assumes_and_binds() -> None:
         "  PersistentVolume disk-a1-0: claimRef shop/data-db-0",
         "  PersistentVolumeClaim shop/backup-db-0: selected-node annotation",
     ]
+
+
+def test_the_custom_scheduler_says_of_manifests_what_the_system_makes_of_them() -> None:
+    """Volumes that people write have no phase, and no controller is here to give them one."""
+    script = [sys.executable, "docs/examples/custom_scheduler.py", "docs/examples/local-database.yaml"]
+    ran = subprocess.run(script, capture_output=True, text=True, check=True, cwd=ROOT)
+    placed = [line for line in ran.stdout.splitlines() if not line.startswith(" ")]
+    assert placed == ["shop/db-0 → node-a", "shop/db-1 → nowhere"]
 
 
 def test_the_custom_scheduler_gives_no_volume_twice(tmp_path: Path) -> None:

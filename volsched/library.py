@@ -18,11 +18,13 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
+from volsched.core.binding.phases import Phase
 from volsched.core.objects import ObjectError
 from volsched.engine.clock import SECOND, Clock, system_clock
 from volsched.engine.provisioners.built_in import built_in
 from volsched.engine.provisioners.protocol import Provisioner
 from volsched.engine.runner import run_until_idle
+from volsched.engine.scheduling.reserving import cancelling
 from volsched.engine.submitting import Submitter, Target, Verb
 from volsched.engine.system import Bell, Role, System, embedded
 from volsched.engine.upkeep.choice import Upkeep
@@ -36,9 +38,11 @@ from volsched.model.manifests import load_manifests
 from volsched.settings import Settings, configuration, database_url, read_settings
 from volsched.store.audit_log import window
 from volsched.store.database import Database
+from volsched.store.decided import bindings_page
 from volsched.store.log import read_head
 from volsched.store.looking import Now
 from volsched.store.opening import migrate_store, open_store
+from volsched.store.transaction import execute
 
 DEFAULT_NAMESPACE = "default"
 SHORT_ID = 12
@@ -183,6 +187,26 @@ class Engine:
             # The controller's lease: while this program does other things, another may lead.
             self._system.close()
 
+    def delete_pod_bindings(self, pod: str, *, reason: str | None = None) -> bool:
+        """Drop what was decided for a pod (`namespace/name`) and is not carried out yet: its reservation, with the
+        volumes and the room that it holds. False: there was nothing to drop.
+
+        For schedulers that give a pod up. It never fails: a pod that nobody knows has nothing, and a binding that
+        is being written goes on, because undoing it is not forgetting it (delete the pod for that).
+        """
+        key = _named("pod", pod)[1]
+        with self._database.read() as connection:
+            held = bindings_page(connection, pod=key, state=Phase.RESERVED, limit=1)
+        if not held:
+            return False
+        ((binding, _),) = held
+        why = reason or "the pod's bindings were deleted"
+        command = cancelling(self._database, binding, reason=why, actor=self._actor)
+        (outcome,) = execute(self._database, [command], now=self._clock())
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome.events > 0
+
     def explain(self, pod: str, *, node: str | None = None) -> dict[str, Any]:
         """Why a pod (`namespace/name`) can or cannot be placed now, what would help, and its last attempt.
 
@@ -241,6 +265,7 @@ def whole_system(
     provisioners: Iterable[Provisioner] | None = None,
     config: Path | None = None,
     node_agent: bool = False,
+    other_agents: bool = False,
     without: Collection[Upkeep] = (),
     bell: Bell | None = None,
     roles: Collection[Role] = frozenset(Role),
@@ -248,7 +273,8 @@ def whole_system(
     """Everything that works on a store, in one process, as the settings say; not started yet.
 
     `config` is the scheduler's configuration file, where it is not the settings'. `node_agent` plays the nodes
-    too: volumes are attached and pods run; `without` leaves small controllers out. With a `bell`, workers in other
+    too: volumes are attached and pods run; `other_agents`: the nodes have agents of their own, whose word about
+    pods is waited for. `without` leaves small controllers out. With a `bell`, workers in other
     processes carry the effects out.
     """
     settings = read_settings()
@@ -262,9 +288,11 @@ def whole_system(
         owner=uuid4().hex[:SHORT_ID],
         clock=clock,
         new_id=lambda: uuid4().hex[:SHORT_ID],
+        new_uid=lambda: str(uuid4()),
         without={*without, *((Upkeep.ZONAL_UPGRADE,) if settings.disable_zonal_upgrade else ())},
         provisioners=tuple(given),
         node_agent=node_agent,
+        other_agents=other_agents,
         configuration=configuration(config),
         share=settings.scheduler_share,
         keep=Keep(

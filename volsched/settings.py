@@ -53,6 +53,12 @@ def data_directory() -> Path:
     return (given if given.is_absolute() else Path.home() / ".local" / "share") / "volsched"
 
 
+def cache_directory() -> Path:
+    """Where they keep what can be had again, by the same rules."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".cache") / "volsched"
+
+
 def default_url() -> str:
     return f"sqlite:///{data_directory() / 'volsched.db'}"
 

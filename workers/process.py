@@ -74,7 +74,7 @@ def _made() -> Hands:
             database,
             owner=owner,
             clock=system_clock,
-            new_id=new_id,
+            new_uid=lambda: str(uuid4()),
             lease=int(settings.lease_seconds * SECOND),
         ),
         sweep=Sweep(database, f"sweep/{owner}"),

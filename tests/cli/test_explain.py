@@ -32,6 +32,31 @@ def test_parity_gives_the_references_answer(run: Run) -> None:
     assert "0/4 nodes are available" in ran.out
 
 
+@pytest.mark.parametrize("by", ["--config", "VOLSCHED_CONFIG"])
+def test_it_decides_as_the_configuration_says(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """A disk that names its node by matchFields is any node's, unless they are enforced."""
+    disk = volume("disk", "5Gi", "node-0")
+    named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-9"]}]}
+    disk["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [named]}}
+    disk["status"] = {"phase": "Available"}
+    objects, config = tmp_path / "objects.yaml", tmp_path / "config.yaml"
+    objects.write_text(yaml.safe_dump_all([LOCAL, node("node-0"), disk, claim("data", "4Gi"), pod("db", "data")]))
+    config.write_text("profile: strict\nprofiles: [{name: strict, pvMatchFields: enforce}]\n")
+    assert run("explain", "pod", "db", "-f", str(objects)).code == 0
+    if by == "--config":
+        ran = run("explain", "pod", "db", "-f", str(objects), "--config", str(config))
+    else:
+        monkeypatch.setenv("VOLSCHED_CONFIG", str(config))
+        ran = run("explain", "pod", "db", "-f", str(objects))
+    assert ran.code == 4
+    assert "profile strict" in ran.out
+    assert "disk: node-affinity: wanted reachable from node-0, got metadata.name In [node-9]" in ran.out
+    both = run("explain", "pod", "db", "-f", str(objects), "--config", str(config), "--profile", "parity")
+    assert both.code == 2
+
+
 def test_a_pod_that_fits_nowhere_shows_rule_wanted_and_got(run: Run) -> None:
     ran = run("explain", "pod", "shop/analytics-0", "-f", str(EXAMPLE))
     assert ran.code == 4

@@ -234,7 +234,7 @@ def test_switched_off_neither_apply_nor_schedule_converts(
 
 
 def test_schedule_runs_a_set_to_its_end(run: Run, db: str, tmp_path: Path) -> None:
-    template = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "main"}]}}
+    template = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "main", "image": "app"}]}}
     stateful = {
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
         "spec": {

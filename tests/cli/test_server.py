@@ -158,6 +158,14 @@ audit cause 12
 audit cause 99999
 audit cause --binding none
 audit why none
+audit why shop/waiting
+audit why shop/waiting --as-of {then}
+audit why waiting -n shop --node node-1 -o json
+audit why shop/nobody
+explain pod db --as-of {then}
+explain pod shop/waiting --as-of {last} -o json
+explain pod shop/waiting --as-of 1
+explain pod shop/waiting --as-of soon
 audit rollbacks
 audit in-flight --as-of {then}
 audit in-flight --older-than soon

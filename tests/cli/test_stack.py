@@ -1,4 +1,4 @@
-"""`volsched stack`: a real stack from the wheels, as a person starts, watches and ends it."""
+"""`volsched stack`: a real stack of this machine, as a person starts, watches and ends it."""
 
 import json
 import os

@@ -41,5 +41,5 @@ def pod(name: str = "app", *claims: str, namespace: str = "db") -> dict[str, Any
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"containers": [{"name": "main"}], "volumes": volumes},
+        "spec": {"containers": [{"name": "main", "image": "app"}], "volumes": volumes},
     }

@@ -69,6 +69,8 @@ def test_a_schedule_without_its_objects_does_nothing_and_breaks_nothing(slate: S
         ("precondition", "sim-crowd", 6),
         ("dirty", "sim-slow", 28),
         ("stamp", "sim-crowd", 19),
+        ("memory", "sim-refusals", 25),
+        ("in_flight", "sim-attached", 3),
     ],
 )
 def test_without_a_guard_the_simulation_finds_it_out(

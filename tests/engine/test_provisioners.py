@@ -143,6 +143,7 @@ def on_path(path: object, name: str = "pvc-1") -> dict[str, Any]:
     [
         (asking("../out"), "cannot be the name"),
         (asking(".made"), "cannot be the name"),
+        (asking(volumeAttributesClassName="gold"), "remove volumeAttributesClassName from the claim"),
         (asking(host=None), "lacks the label kubernetes.io/hostname"),
         (asking(volumeMode="Block"), "file systems only"),
         (asking(selector={}), "claim Selector is not supported"),

@@ -48,6 +48,16 @@ def test_a_volume_is_made_where_the_pod_will_run_and_goes_with_its_claim(databas
     nothing_is_left(cluster, kit)
 
 
+@pytest.mark.parametrize("mode", ["WaitForFirstConsumer", "Immediate"])
+@pytest.mark.parametrize("wanted", ["gold", ""])
+def test_the_claims_attributes_class_is_passed_on(database: Database, kit: Kit, mode: str, wanted: str) -> None:
+    claim = asked(volumeAttributesClassName=wanted)
+    cluster = kit.cluster(database, kit.made(mode=mode), claim, using())
+    placed(cluster)
+    assert cluster.volume()["spec"].get("volumeAttributesClassName", "") == wanted
+    assert cluster.claim()["status"].get("currentVolumeAttributesClassName", "") == wanted
+
+
 def test_an_immediate_claim_needs_no_pod_and_replicas_are_spread(database: Database, kit: Kit) -> None:
     claims = [asked(f"data-web-{index}") for index in range(3)]
     cluster = kit.cluster(database, kit.made(mode="Immediate"), *claims, zones="abc")

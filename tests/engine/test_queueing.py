@@ -12,6 +12,7 @@ from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.scheduler import Scheduler
 from volsched.store import tables
 from volsched.store.database import Database
+from volsched.store.log import read_stream
 from volsched.store.verify import verify
 
 NO_VOLUME = "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
@@ -71,16 +72,27 @@ def test_a_pod_that_got_its_node_later_says_that_it_is_scheduled(database: Datab
     stepped = waiting_pod(database)
     stepped.create(volume("disk", "5Gi", "node-0"))
     stepped.until(lambda: stepped.node_of("db") == "node-0")
-    assert condition(stepped) == {"type": "PodScheduled", "status": "True"}
+    assert is_scheduled(condition(stepped))
     assert stepped.system.scheduler.waiting() == {}
+
+
+def is_scheduled(said: dict[str, Any] | None) -> bool:
+    return (
+        said is not None and said.keys() == {"type", "status", "lastTransitionTime"} and said["status"] == "True"
+    )
 
 
 def test_a_pod_that_is_placed_at_once_is_written_once(database: Database) -> None:
     stepped = Stepped(database, [LOCAL, node("node-0"), pod("web")])
     stepped.settle()
     assert stepped.node_of("web") == "node-0"
-    assert condition(stepped, "web") is None
-    assert stepped.cluster.list("Event").objects == ()
+    assert is_scheduled(condition(stepped, "web"))
+    with database.read() as connection:
+        written = [it.type for it in read_stream(connection, "pod/default/web")]
+    assert written == ["PodCreated", "PodAssumed", "PodChanged"]
+    (event,) = stepped.cluster.list("Event").objects
+    assert (event["type"], event["reason"]) == ("Normal", "Scheduled")
+    assert event["message"] == "Successfully assigned default/web to node-0"
     assert [attempt.outcome for attempt in attempts(stepped, "web")] == ["planned"]
 
 

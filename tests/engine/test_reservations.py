@@ -69,6 +69,11 @@ class Scene(Stepped):
             found = reservation(connection, id_)
         return found.state, [leg.state for leg in found.legs]
 
+    def look_on(self) -> None:
+        """The PV controller alone goes on."""
+        self.system.catch_up(self.now)
+        self.system.controller.step(self.now)
+
     def wait_out_leases(self) -> None:
         self.settle()
         self.now += 60 * SECOND
@@ -297,3 +302,15 @@ def test_what_could_not_be_written_is_not_held_in_memory_either(local: Scene) ->
     with pytest.raises(OverloadedError):
         local.reserve()
     assert local.reserve() == "r-2"
+
+
+def test_nothing_is_reserved_of_a_volume_that_no_controller_has_looked_at(sqlite: Database) -> None:
+    """It is about to be written, and what is held would not be what it was."""
+    theirs = {"spec": pod("later", "more")["spec"] | {"schedulerName": "theirs"}}
+    scene = Scene(sqlite, claim("more", "30Gi"), pod("later", "more") | theirs)
+    scene.create(volume("late", "30Gi", "n1"))
+    refused = scene.reserve("later")
+    assert isinstance(refused, Refused)
+    assert refused.message == 'no PV controller has looked at persistentvolume "late" yet; try again'
+    scene.look_on()
+    assert isinstance(scene.reserve("later"), str)

@@ -152,8 +152,8 @@ def test_two_of_three_claims_match_and_the_third_is_provisioned(sqlite: Database
 
 @pytest.mark.parametrize(
     ("first", "second", "chosen"),
-    [("5Gi", "5Gi", "node-0"), ("5Gi", "9Gi", "node-0"), ("9Gi", "5Gi", "node-1")],
-    ids=["equal: by name", "scoring leaves the order", "scoring changes the order"],
+    [("5Gi", "5Gi", "node-1"), ("5Gi", "9Gi", "node-0"), ("9Gi", "5Gi", "node-1")],
+    ids=["equal: where the ties of pod app begin", "scoring leaves the order", "scoring changes the order"],
 )
 def test_scoring_leaves_or_changes_node_order(sqlite: Database, first: str, second: str, chosen: str) -> None:
     volumes = [volume("a", first, "node-0"), volume("b", second, "node-1")]

@@ -26,7 +26,10 @@ def stateful_set(name: str = "db", replicas: int = 3, *, templates: int = 1, **s
             "replicas": replicas,
             "serviceName": name,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main"}]}},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "main", "image": "app"}]},
+            },
             "volumeClaimTemplates": [
                 {"metadata": {"name": f"data{i or ''}"}, "spec": claim("x", "1Gi")["spec"]}
                 for i in range(templates)
@@ -133,7 +136,7 @@ def test_a_pod_that_has_come_to_its_end_is_replaced(stepped: Stepped, phase: str
     old = uid(stepped, "Pod", "db-0")
     change(stepped, "Pod", "default/db-0", status=True, phase=phase)
     stepped.until(lambda: stepped.node_of("db-0") is not None and uid(stepped, "Pod", "db-0") != old)
-    assert told(stepped, "SuccessfulDelete") == ["delete Pod db-0 in StatefulSet db successful"]
+    assert told(stepped, "SuccessfulDelete") == ["Delete Pod db-0 in StatefulSet db successful"]
 
 
 def test_scaling_down_takes_the_highest_first_and_keeps_the_claims(stepped: Stepped) -> None:
@@ -182,7 +185,9 @@ def test_a_pod_is_not_made_on_a_claim_that_is_going(stepped: Stepped) -> None:
     stepped.cluster.delete("Pod", "default/db-0")
     stepped.settle()
     assert names(stepped, "Pod") == ["holder"]
-    assert told(stepped, "FailedCreate") == ['pod "db-0" is not made while its claim "data-db-0" is being deleted']
+    assert told(stepped, "FailedCreate") == [
+        "Create Pod db-0 in StatefulSet db failed error: pvc data-db-0 is being deleted"
+    ]
     stepped.cluster.delete("Pod", "default/holder")
     stepped.until(lambda: bool(stepped.node_of("db-0")))
     assert uid(stepped, "PersistentVolumeClaim", "data-db-0") != old
@@ -311,7 +316,7 @@ def test_a_deleted_ephemeral_claim_is_made_again(sqlite: Database) -> None:
 def test_a_claim_of_that_name_which_the_pod_does_not_own_is_refused(stepped: Stepped) -> None:
     stepped.create(claim("web-a", "1Gi"), ephemeral_pod("web", "a"))
     stepped.settle()
-    said = "PVC default/web-a was not created for pod default/web (pod is not owner)"
+    said = "ephemeral volume a: PVC default/web-a was not created for pod default/web (pod is not owner)"
     assert told(stepped, "FailedBinding") == [said]
     assert stepped.node_of("web") is None
     assert (

@@ -8,8 +8,9 @@ from itertools import product
 from hypothesis import given, settings
 
 from tests.property.clusters import Cluster, clusters
-from volsched.core.attach import attach_budget, attach_id
+from volsched.core.attach import attach_budget
 from volsched.core.claims import classify_claims, selected_node
+from volsched.core.disks import attach_id
 from volsched.core.filtering import find_pod_volumes
 from volsched.core.matching import Search, find_matching_volume, matching_volumes
 from volsched.core.profile import PARITY, VOLSCHED

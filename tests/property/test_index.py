@@ -13,19 +13,22 @@ from volsched.core.attempts import RUNNERS_UP
 from volsched.core.binding.requesting import freed
 from volsched.core.claims import claim_uses
 from volsched.core.cycle import VOLUME_BINDING, Attempt, Verdict, attempt
+from volsched.core.failures import NO_DEMERITS, Demerits
 from volsched.core.plugins.plugin import Plugin, Prepared
 from volsched.core.plugins.registry import Enabled
 from volsched.core.profile import PARITY, VOLSCHED, Profile
 from volsched.core.queue.shares import ALL, Share
+from volsched.core.rejections import Rule
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.core.status import Code, Status
 from volsched.core.volumes import bind_volume
 from volsched.index import Index
 from volsched.model.kinds import Object
-from volsched.model.meta import BIND_COMPLETED
+from volsched.model.meta import BIND_COMPLETED, HOSTNAME, TOPOLOGY_LABELS, ZONE
 from volsched.model.workloads import Pod
 
 seeds = st.integers(0, 2**48)
+KEYS = (TOPOLOGY_LABELS, (ZONE,), (HOSTNAME,), (ZONE, HOSTNAME))
 # A smaller seed is no simpler stream: a failing one is reported as it is.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
@@ -39,18 +42,30 @@ def outcome(made: Attempt) -> object:
     return made.status, chosen.node, chosen.score, scores, chosen.status, answer.bindings, answer.provisions
 
 
-def decisions_agree(seed: int, profile: Profile, *, turns: int) -> None:
+def drawn_demerits(stream: Stream, snapshot: Snapshot) -> Demerits:
+    """Of every third decision: nodes where the pod failed, and domains that refuse a class of its."""
+    random = stream.random
+    if random.random() > 0.35:
+        return NO_DEMERITS
+    nodes = {name: random.randint(1, 3) for name in random.sample(NODES, random.randint(0, 4))}
+    somewhere = [it for it in snapshot.nodes.values() if random.random() < 0.2]
+    domains = {tuple((key, it.labels.get(key)) for key in random.choice(KEYS)) for it in somewhere[:2]}
+    return Demerits(nodes, frozenset(domains))
+
+
+def decisions_agree(seed: int, profile: Profile, *, turns: int, rare: bool = False) -> None:
     # Every other stream is decided by one of several schedulers, which begins with ties at another name.
     share = Share(seed // 2 % 4, 4) if seed % 2 else ALL
     index = Index(profile=profile, share=share)
-    stream = Stream(seed, index)
+    stream = Stream(seed, index, rare=rare)
     # Explanations look at every volume for every refusal, and decide nothing.
     terse = replace(profile, explains=False)
     for turn in range(turns):
         wanting = stream.ask(turn)
         avoid = stream.random.sample(NODES, 2) if stream.random.random() < 0.1 else ()
-        made = index.decide(wanting, avoid=avoid)
-        wanted = attempt(stream.world.snapshot, wanting, profile=terse, avoid=avoid, share=share)
+        against = drawn_demerits(stream, index.snapshot)
+        made = index.decide(wanting, avoid=avoid, demerits=against)
+        wanted = attempt(stream.world.snapshot, wanting, profile=terse, avoid=avoid, demerits=against, share=share)
         assert outcome(made) == outcome(wanted), f"seed {seed}, turn {turn}"
         assert made.runners_up[:RUNNERS_UP] == wanted.runners_up[:RUNNERS_UP], f"seed {seed}, turn {turn}"
         if stream.random.random() < 0.5:
@@ -69,6 +84,44 @@ def test_the_index_decides_as_the_rules_do_after_every_event(seed: int) -> None:
 @settings(max_examples=600, deadline=None, phases=PHASES)
 def test_the_index_decides_as_the_rules_do_in_parity(seed: int) -> None:
     decisions_agree(seed, PARITY, turns=6)
+
+
+@given(seeds, st.sampled_from([VOLSCHED, PARITY]))
+@settings(max_examples=300, deadline=None, phases=PHASES)
+def test_the_index_serves_the_largest_claim_first_as_the_rules_do(seed: int, base: Profile) -> None:
+    decisions_agree(seed, replace(base, largest_claim_first=True), turns=6)
+
+
+@given(seeds, st.sampled_from([VOLSCHED, PARITY]), st.booleans(), st.booleans(), st.booleans())
+@settings(max_examples=400, deadline=None, phases=PHASES)
+def test_the_index_heeds_match_fields_and_alpha_names_as_the_rules_do(
+    seed: int, base: Profile, enforced: bool, alpha: bool, descending: bool
+) -> None:
+    profile = replace(
+        base, enforce_match_fields=enforced, reads_alpha_annotations=alpha, largest_claim_first=descending
+    )
+    decisions_agree(seed, profile, turns=6, rare=True)
+
+
+@given(seeds)
+@settings(max_examples=400, deadline=None, phases=PHASES)
+def test_the_reasons_that_are_kept_are_those_of_the_rules(seed: int) -> None:
+    index = Index(profile=VOLSCHED)
+    stream = Stream(seed, index)
+    for turn in range(6):
+        wanting = stream.ask(turn)
+        refusal = index.decide(wanting)
+        for status, verdict in index.in_full(wanting, refusal).items():
+            assert verdict.node in refusal.examples[status]
+            (judged,) = attempt(stream.world.snapshot, wanting, profile=VOLSCHED, only={verdict.node}).verdicts
+            assert verdict.status == judged.status == status
+            for mine, rules in zip(verdict.status.rejections, judged.status.rejections, strict=True):
+                assert (mine.claim, mine.reason, mine.failures) == (rules.claim, rules.reason, rules.failures)
+                reached = [it for it in rules.misses if Rule.NODE_AFFINITY not in {f.rule for f in it.failures}]
+                if reached and rules.misses[0] in reached:
+                    assert mine.misses[0] == rules.misses[0], f"seed {seed}, turn {turn}"
+        for _ in range(stream.random.randint(0, 4)):
+            stream.step()
 
 
 @dataclass(frozen=True)
@@ -111,9 +164,7 @@ def test_an_index_that_remembers_decides_as_one_that_was_just_built(seed: int, p
     stream = Stream(seed, index)
     for turn in range(8):
         wanting = stream.ask(turn)
-        fresh = Index(stream.world.objects.values(), profile=profile)
-        for key, size in stream.world.reserved.items():
-            fresh.reserve(key, size)
+        fresh = stream.world.lay_over(Index(stream.world.objects.values(), profile=profile))
         made = index.decide(wanting)
         assert outcome(made) == outcome(fresh.decide(wanting)) == outcome(index.decide(wanting))
         stream.assume(wanting, made, profile)
@@ -158,7 +209,7 @@ def test_what_if_claims_were_free_again_is_answered_as_by_the_rules(seed: int) -
             made = index.decide(wanting)
         supposing: dict[tuple[type[Object], str], Object] = {(type(it), it.meta.key): it for it in changed}
         objects = {**stream.world.objects, **supposing}
-        supposed = replace(snapshot_of(objects.values()), reserved=whole.reserved)
+        supposed = replace(snapshot_of(objects.values()), reserved=whole.reserved, promised=whole.promised)
         wanted = attempt(supposed, wanting, profile=replace(VOLSCHED, explains=False))
         assert outcome(made) == outcome(wanted), f"seed {seed}, turn {turn}"
         assert outcome(index.decide(wanting)) == before

@@ -48,6 +48,9 @@ class Watching:
         if capacity is not None and size < before:
             self.changes.append(Change(capacity, capacity, let_go=True))
 
+    def promise(self, claim_uid: str, key: str) -> None:
+        """Whose the room is that is reserved: what is reserved was told before."""
+
 
 def is_woken(rejectors: frozenset[str], change: Change, pod: Pod, snapshot: Snapshot) -> bool:
     aspects = aspects_of(change)

@@ -12,14 +12,16 @@ from typing import Any
 import orjson
 from kubernetes.client import models
 
-from volsched.model.kinds import KINDS
+from volsched.server.resources import RESOURCES, Kept
 
-MODEL_OF_KIND = {"Event": "CoreV1Event"}
+MODEL_OF_KIND = {"v1 Event": "CoreV1Event", "events.k8s.io/v1 Event": "EventsV1Event"}
 _PLAIN = {"str": "string", "int": "int", "float": "number", "bool": "bool", "object": "any", "datetime": "string"}
 
 
 def field_types() -> dict[str, Any]:
-    kinds = {name: MODEL_OF_KIND.get(name, f"V1{name}") for name in KINDS}
+    served = [it.kind for it in RESOURCES if it.kept is not Kept.NOT]
+    named = {f"{it.api_version} {it.name}": f"V1{it.name}" for it in served}
+    kinds = {name: MODEL_OF_KIND.get(name, model) for name, model in named.items()}
     types: dict[str, dict[str, str]] = {}
     waiting = list(kinds.values())
     while waiting:

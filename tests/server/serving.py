@@ -43,11 +43,18 @@ class Served:
     def create(self, *manifests: dict[str, Any]) -> list[dict[str, Any]]:
         """Straight over HTTP; each must be accepted."""
         made = []
+        for namespace in {it["metadata"].get("namespace") for it in manifests} - {None, "default"}:
+            self.namespace(namespace)
         for manifest in manifests:
             answer = self.http.post(collection(manifest), json=manifest)
             assert answer.status_code == 201, answer.text
             made.append(answer.json())
         return made
+
+    def namespace(self, name: str) -> None:
+        """There, whoever made it."""
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        assert self.http.post("/api/v1/namespaces", json=body).status_code in (201, 409)
 
 
 PLURALS = {

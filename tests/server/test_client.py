@@ -127,7 +127,7 @@ def test_a_pod_is_bound_once(api: Served) -> None:
 def test_another_pod_of_that_name_is_not_bound(api: Served) -> None:
     api.create(pod("p"))
     body = {"metadata": {"name": "p", "uid": "of-another"}, "target": {"kind": "Node", "name": "n1"}}
-    assert api.http.post("/api/v1/namespaces/default/pods/p/binding", json=body).status_code == 404
+    assert api.http.post("/api/v1/namespaces/default/pods/p/binding", json=body).status_code == 409
 
 
 def test_finalizers_keep_an_object_until_the_last_is_gone(api: Served) -> None:

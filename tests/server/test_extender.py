@@ -132,7 +132,10 @@ def test_what_eviction_can_mend_is_told_apart(api: Served, cached: bool) -> None
     big = foreign("big")
     big["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
     (victim,) = api.create(big | {"metadata": {"name": "victim", "namespace": "default"}})
-    api.http.post("/api/v1/namespaces/default/pods/victim/binding", json={"target": {"name": "n1"}})
+    api.http.post(
+        "/api/v1/namespaces/default/pods/victim/binding",
+        json={"metadata": {"name": "victim"}, "target": {"name": "n1"}},
+    )
     (wanting,) = api.create(big)
     scheduler = Scheduler([config(api, cached=cached)])
     found = scheduler.filter(wanting, nodes(api))
@@ -205,6 +208,30 @@ def test_bind_says_why_it_cannot(whole: Served) -> None:
         scheduler.bind(second, "n2")
 
 
+def test_a_pod_that_lives_elsewhere_is_never_said_to_be_bound(whole: Served) -> None:
+    """A dump of a cluster that was imported keeps its uids; the scheduler of that cluster has other versions."""
+    (wanting,) = whole.create(foreign("p", "data"))
+    path = "/api/v1/namespaces/default/pods/p"
+    scheduler, nodes = Scheduler([config(whole)]), whole.http.get("/api/v1/nodes").json()["items"]
+    elsewhere = wanting | {"metadata": wanting["metadata"] | {"resourceVersion": "884213"}}
+    assert [name_of(it) for it in scheduler.filter(elsewhere, nodes).nodes]
+    with pytest.raises(ExtenderError, match="lives elsewhere: this API never had it at resourceVersion 884213"):
+        scheduler.bind(elsewhere, "n2")
+    nameless = wanting | {"metadata": wanting["metadata"] | {"uid": ""}}
+    with pytest.raises(ExtenderError, match="PodUID is missing"):
+        scheduler.bind(nameless, "n2")
+    assert whole.http.get(path).json()["spec"].get("nodeName") is None
+    # One that has not heard yet of our pod's last change still means ours.
+    merge = {"content-type": "application/merge-patch+json"}
+    whole.http.patch(path, headers=merge, json={"metadata": {"labels": {"a": "b"}}})
+    scheduler.filter(wanting, nodes)
+    scheduler.bind(wanting, "n2")
+    assert whole.http.get(path).json()["spec"]["nodeName"] == "n2"
+    scheduler.filter(elsewhere, nodes)
+    with pytest.raises(ExtenderError, match="lives elsewhere"):
+        scheduler.bind(elsewhere, "n2")
+
+
 def test_a_binding_that_is_rolled_back_is_told_with_its_reason(whole: Served) -> None:
     slow = LOCAL | {"metadata": {"name": "slow"}, "provisioner": "example.com/nobody"}
     whole.create(slow, claim("late", "5Gi", "slow"))
@@ -251,14 +278,15 @@ def test_a_binding_that_fails_is_told_to_who_waits_for_it(api: Served) -> None:
 
 
 def test_a_client_that_goes_away_does_not_make_others_wait_for_the_log_to_be_read_anew(api: Served) -> None:
-    api.create(LOCAL, node("n1"), volume("v", "5Gi", "n1"), claim("data", "5Gi"), foreign("p", "data"))
+    *_, made = api.create(LOCAL, node("n1"), volume("v", "5Gi", "n1"), claim("data", "5Gi"), foreign("p", "data"))
     make_available(api, "v")
     httpx.get(f"{api.url}/extender/healthz")
     (extender,) = (it.endpoint for it in api.server._api.app.routes if isinstance(it, Route) and "verb" in it.path)
     assert isinstance(extender, Extender)
     desk = extender._desk
+    asked = {"PodName": "p", "PodUID": made["metadata"]["uid"], "Node": "n1"}
     with httpx.Client(base_url=api.url) as impatient, pytest.raises(httpx.ReadTimeout):
-        impatient.post("/extender/bind", json={"PodName": "p", "Node": "n1"}, timeout=0.5)
+        impatient.post("/extender/bind", json=asked, timeout=0.5)
     given_up = 'volsched_http_requests_total{code="503",resource="extender",verb="bind"}'
     wait_until(lambda: given_up in api.http.get("/metrics").text)
     assert desk is not None
@@ -318,7 +346,8 @@ def test_what_could_not_be_written_is_not_taken_for_planned(sqlite: Database) ->
         raise OverloadedError("too many writes are waiting")
 
     desk = Desk(sqlite, DEFAULT, lambda: next(ids), refuse)
-    asked = Assignment("default/p", "", "n1")
+    uid = (world.cluster.get("Pod", "default/p") or {})["metadata"]["uid"]
+    asked = Assignment("default/p", uid, "n1")
     with pytest.raises(OverloadedError):
         desk.bind(asked, actor="api/test", now=world.now)
     assert desk.picture.index.snapshot.pods["default/p"].node_name == ""

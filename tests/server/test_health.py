@@ -77,7 +77,10 @@ def test_a_row_carries_as_much_of_its_object_as_is_asked_for(api: Served) -> Non
 def test_the_api_describes_itself(shared: Served) -> None:
     assert shared.http.get("/version").json()["major"] == "1"
     groups = [it["name"] for it in shared.http.get("/apis").json()["groups"]]
-    assert groups == ["apps", "storage.k8s.io", "volsched.io"]
+    assert groups == [
+        "apps", "storage.k8s.io", "policy", "scheduling.k8s.io", "events.k8s.io", "coordination.k8s.io",
+        "resource.k8s.io", "volsched.io",
+    ]  # fmt: skip
     for place in shared.http.get("/openapi/v3").json()["paths"].values():
         assert shared.http.get(place["serverRelativeURL"]).json()["openapi"].startswith("3.0.")
     assert shared.http.get("/openapi/v3/apis/nowhere/v1").status_code == 404

@@ -15,7 +15,7 @@ from volsched.server.known_fields import files, unknown_fields
 from volsched.server.negotiation import Form, wanted_form
 from volsched.server.paths import Group, GroupVersion, Root, Target, parse_path
 from volsched.server.queries import read_token, token
-from volsched.server.resources import RESOURCES, resource_at
+from volsched.server.resources import RESOURCES, Kept, resource_at
 from volsched.server.statuses import ApiError
 
 
@@ -153,6 +153,9 @@ def test_everything_served_is_discovered_and_described() -> None:
         assert listed is not None
         (entry,) = [it for it in listed["resources"] if it["name"] == resource.plural]
         assert (entry["kind"], entry["namespaced"]) == (resource.kind.name, resource.namespaced)
+        if resource.kept is Kept.NOT:
+            assert entry["verbs"] == ["get", "list", "watch"]
+            continue
         place = f"apis/{resource.group}/v1" if resource.group else "api/v1"
         document = openapi.document(place)
         assert document is not None

@@ -12,10 +12,11 @@ from typing import Any
 import yaml
 
 from volsched.stack.local import free_port
+from volsched.stack.redis_server import find_redis
 from volsched.stack.secret_files import make_compose_secrets
 from volsched.stack.services import Definition, Health, Service, write_definition
 from volsched.stack.states import Wanted, want
-from volsched.stack.wheels import commands_directory, make_cluster, server_directories, system_user
+from volsched.stack.wheels import commands_directory, make_cluster, postgres_programs, system_user
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
@@ -98,14 +99,14 @@ class Local:
             if file.suffix not in (".crt", ".key"):
                 file.write_text(self.here(file.read_text()))
         services = started_by_default()
-        postgres, redis = server_directories()
+        postgres, redis = postgres_programs(), find_redis()
         given = services["postgres"]["environment"]
         password = Path(self.here(given["POSTGRES_PASSWORD_FILE"])).read_text()
         assert (given["POSTGRES_USER"], given["POSTGRES_DB"]) == ("volsched", "volsched")
         make_cluster(postgres, self.directory / "postgres", password)
         definition = Definition(
             services=tuple(self.service(name, it) for name, it in services.items()),
-            path=(str(commands_directory()), str(postgres), str(redis)),
+            path=(str(commands_directory()), str(postgres), str(redis.directory)),
             urls={"api": f"https://localhost:{self.ports['8700']}"},
         )
         write_definition(self.directory / "stack.json", definition)

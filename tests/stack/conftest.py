@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.stack.processes import REDIS_SERVER, Redis
+from tests.stack.processes import Redis
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Redis]:
-    if REDIS_SERVER is None:
-        pytest.skip("there is no redis-server, neither from its wheel nor installed")
     server = Redis(tmp_path)
     server.start()
     yield server

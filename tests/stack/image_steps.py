@@ -25,6 +25,9 @@ def built(directory: Path) -> Path:
     """The directory of commands that the image would have; raises what fails."""
     source, places = directory / "src", {"/dist": directory / "dist", "/opt/volsched": directory / "opt"}
     source.mkdir()
+    # In the place of the base image's Python, into which the build stage installs what builds.
+    base = directory / "base"
+    subprocess.run([sys.executable, "-m", "venv", base], check=True)
     for word, argument in instructions(ROOT / "Dockerfile"):
         if word == "COPY" and not argument.startswith("--from"):
             *what, _ = argument.split()
@@ -34,7 +37,7 @@ def built(directory: Path) -> Path:
         elif (word == "RUN" and "-m pip" in argument) or "-m venv" in argument:
             command = re.sub("|".join(places), lambda found: str(places[found[0]]), argument)
             print("+", command, flush=True)
-            path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+            path = f"{base / 'bin'}:/usr/bin:/bin"
             subprocess.run(["sh", "-ec", command], cwd=source, check=True, env={**_environment(), "PATH": path})
     return places["/opt/volsched"] / "bin"
 

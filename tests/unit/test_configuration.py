@@ -1,17 +1,19 @@
 """The configuration file: what it changes, and what it says about mistakes."""
 
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from tests.objects import node, pod
+from tests.objects import affinity, claim, local_volume, needs, node, pod, storage_class, volume
 from volsched.core.configuration import Configuration, ConfigurationError, configure
 from volsched.core.cycle import attempt
 from volsched.core.profile import PACK, PARITY, VOLSCHED, Profile, ScoringPolicy
 from volsched.core.queue.entry import SECOND, Waits
 from volsched.core.snapshot import snapshot_of
+from volsched.index import Index
 from volsched.settings import configuration
 
 ALL = {
@@ -69,9 +71,72 @@ def test_scoring_time_outs_and_the_weight_of_volumes() -> None:
     assert (made.capacity_hold_seconds, made.bind_timeout_seconds) == (7, 600)
 
 
+@pytest.mark.parametrize("base", ["volsched", "parity"])
+@pytest.mark.parametrize(
+    ("said", "field", "value"),
+    [
+        ({"claimOrder": "largest-first"}, "largest_claim_first", True),
+        ({"claimOrder": "smallest-first"}, "largest_claim_first", False),
+        ({"pvMatchFields": "enforce"}, "enforce_match_fields", True),
+        ({"pvMatchFields": "ignore"}, "enforce_match_fields", False),
+        ({"alphaAnnotations": "read"}, "reads_alpha_annotations", True),
+        ({"alphaAnnotations": "ignore"}, "reads_alpha_annotations", False),
+        ({"releaseForeignVolumes": True}, "releases_foreign_volumes", True),
+        ({"releaseForeignVolumes": False}, "releases_foreign_volumes", False),
+    ],
+)
+def test_rules_of_volumes_are_chosen_one_by_one(base: str, said: dict[str, Any], field: str, value: bool) -> None:
+    found, unchanged = profile_of(base=base, **said), profile_of(base=base)
+    assert getattr(found, field) is value
+    assert replace(found, **{field: getattr(unchanged, field)}) == unchanged
+
+
+def test_alpha_names_that_are_written_are_read_too() -> None:
+    found = profile_of(base="parity", alphaAnnotations="write")
+    assert (found.reads_alpha_annotations, found.writes_alpha_annotations) == (True, True)
+    assert not VOLSCHED.writes_alpha_annotations
+
+
+def test_the_order_of_claims_decides_who_gets_the_volume_that_both_could_have() -> None:
+    """By the table of the design: smallest first, the larger claim is left without; largest first, both fit."""
+    ssd = {"matchLabels": {"disk": "ssd"}}
+    objects = [
+        storage_class(provisioner="kubernetes.io/no-provisioner"), node("n1"),
+        local_volume("p1", "2Gi", "n1", labels={"disk": "ssd"}), local_volume("p2", "3Gi", "n1"),
+        claim("a", "1Gi"), claim("b", "2Gi", selector=ssd),
+    ]  # fmt: skip
+    wanting = pod("a", "b")
+    for order, expected in (("smallest-first", None), ("largest-first", {"a": "p2", "b": "p1"})):
+        profile = profile_of(base="parity", claimOrder=order)
+        for made in (
+            attempt(snapshot_of([*objects, wanting]), wanting, profile=profile),
+            Index([*objects, wanting], profile=profile).decide(wanting),
+        ):
+            got = made.chosen and {it.claim.name: it.volume.name for it in made.chosen.answer.bindings}
+            assert got == expected
+
+
+def test_match_fields_of_a_volume_are_enforced_on_request() -> None:
+    named = affinity({"matchFields": [needs("metadata.name", "In", "n2")]})
+    objects = [storage_class(), node("n1"), node("n2"), volume("disk", "2Gi", nodeAffinity=named)]
+    wanting, data = pod("data"), claim("data", "1Gi")
+    for said, fits in (("ignore", {"n1", "n2"}), ("enforce", {"n2"})):
+        profile = profile_of(pvMatchFields=said)
+        made = attempt(snapshot_of([*objects, data, wanting]), wanting, profile=profile)
+        assert {it.node for it in made.verdicts if it.status.passed} == fits
+        assert Index([*objects, data, wanting], profile=profile).decide(wanting).chosen is not None
+    bound = claim("data", "1Gi", bound_to="disk")
+    made = attempt(snapshot_of([*objects, bound, wanting]), wanting, profile=profile)
+    assert {it.node for it in made.verdicts if it.status.passed} == {"n2"}
+
+
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
+        (
+            {"profiles": [{"name": "mine", "claimOrder": "ascending"}]},
+            "profiles[0].claimOrder: must be 'smallest-first' or 'largest-first', not 'ascending'",
+        ),
         ([], "the document must be a mapping of fields"),
         ({"profile": "mine"}, 'profile: there is no profile "mine"; name one of: parity, volsched'),
         ({"plugins": {}}, "plugins: there is no such field; known here are profile, profiles, timeouts"),

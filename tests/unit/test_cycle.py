@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.objects import (
+    BY_NAME,
     claim,
     csi_node,
     dynamic_class,
@@ -40,7 +41,7 @@ def test_the_closest_fit_wins_and_the_others_are_runners_up() -> None:
 
 def test_seed_scoring_changes_the_order_of_nodes_only_where_volumes_differ() -> None:
     same = snapshot_of([node("n2"), node("n1"), dynamic_class(), claim("x", cls="dyn")])
-    chosen = attempt(same, pod("x"), profile=VOLSCHED).chosen
+    chosen = attempt(same, pod("x"), profile=BY_NAME).chosen
     assert chosen is not None
     assert chosen.node == "n1"
 

@@ -24,20 +24,45 @@ def bare(kind: str, **fields: Any) -> dict[str, Any]:
         ("StorageClass", {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}),
         ("PersistentVolume", {"spec": {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"}}),
         ("PersistentVolumeClaim", {"spec": {"volumeMode": "Filesystem"}}),
-        ("Pod", {"spec": {"schedulerName": "default-scheduler"}}),
-        ("StatefulSet", {"spec": {"replicas": 1, "podManagementPolicy": "OrderedReady"}}),
+        (
+            "Pod",
+            {
+                "spec": {
+                    "schedulerName": "default-scheduler",
+                    "restartPolicy": "Always",
+                    "dnsPolicy": "ClusterFirst",
+                    "terminationGracePeriodSeconds": 30,
+                }
+            },
+        ),
+        (
+            "StatefulSet",
+            {
+                "spec": {
+                    "replicas": 1,
+                    "podManagementPolicy": "OrderedReady",
+                    "revisionHistoryLimit": 10,
+                    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+                    "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+                }
+            },
+        ),
         ("CSIDriver", {"spec": {"storageCapacity": False}}),
         ("CSINode", {}),
         ("CSIStorageCapacity", {}),
         ("VolumeAttachment", {}),
         ("Node", {}),
-        ("Namespace", {}),
         ("Event", {}),
     ],
 )
 def test_each_kind_gets_these_defaults_and_no_others(kind: str, added: dict[str, Any]) -> None:
     namespace = {"namespace": "default"} if KINDS[kind].namespaced else {}
     assert defaulted(bare(kind)) == bare(kind, **added) | {"metadata": {"name": "one", **namespace}}
+
+
+def test_a_namespace_is_labelled_with_its_name() -> None:
+    labels = {"kubernetes.io/metadata.name": "one"}
+    assert defaulted(bare("Namespace")) == bare("Namespace") | {"metadata": {"name": "one", "labels": labels}}
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def asked(manifest: Manifest, *claims: Claim) -> tuple[list[str], list[str]]:
     return [it["metadata"]["name"] for it in found.claims], list(found.refusals)
 
 
-REFUSED = ["PVC shop/web-a was not created for pod shop/web (pod is not owner)"]
+REFUSED = ["ephemeral volume a: PVC shop/web-a was not created for pod shop/web (pod is not owner)"]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_an_immutable_field_is_refused_with_its_name() -> None:
     state = created()
     raw = claim()
     raw["spec"]["accessModes"] = ["ReadOnlyMany"]
-    with pytest.raises(InvalidError, match=r"spec\.accessModes") as caught:
+    with pytest.raises(InvalidError, match=r"spec: Forbidden: spec is immutable(.|\n)*AccessModes") as caught:
         update_object(state, CLAIM, raw)
     assert caught.value.code == 422
 
@@ -130,6 +130,93 @@ def test_finalizers_hold_a_deleted_object_until_the_last_is_gone() -> None:
     assert last is not None
     assert last.type == "ClaimDeleted"
     assert after(marked, last, position=9).manifest is None
+
+
+POD = KINDS["Pod"]
+
+
+def pod(*, node: str = "n1", phase: str = "Running", **metadata: Any) -> ObjectState:
+    spec = {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 40}
+    raw = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "db", **metadata},
+        "spec": spec,
+    }
+    state = after(None, create_object(None, POD, raw, uid="u1", now=NOW), position=7)
+    placed = {"spec": {"nodeName": node or None}, "status": {"phase": phase}}
+    changed = NewEvent(stream="pod/db/p", type="PodChanged", data={"patch": placed})
+    return after(state, changed, position=8)
+
+
+def going(state: ObjectState, *, now: str = NOW, grace: int | None = None) -> tuple[str, int] | str | None:
+    """What the pod says of its end after it was deleted, or that it is gone; None: nothing has changed."""
+    event = delete_object(state, POD, "db/p", now=now, grace=grace)
+    if event is None:
+        return None
+    if event.type == "PodDeleted":
+        return "gone"
+    metadata = stored(after(state, event, position=9))["metadata"]
+    return metadata["deletionTimestamp"], metadata["deletionGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize(
+    ("state", "grace", "expected"),
+    [
+        (pod(), None, ("2026-11-16T12:00:40Z", 40)),
+        (pod(), 5, ("2026-11-16T12:00:05Z", 5)),
+        (pod(), -1, ("2026-11-16T12:00:01Z", 1)),
+        (pod(), 0, "gone"),
+        (pod(node=""), None, "gone"),
+        (pod(phase="Succeeded"), None, "gone"),
+        (pod(phase="Failed"), 5, "gone"),
+        (pod(finalizers=["a/b"]), 0, (NOW, 0)),
+        (pod(node="", finalizers=["a/b"]), None, (NOW, 0)),
+    ],
+    ids=["its own", "asked", "negative", "none", "no node", "succeeded", "failed", "held", "held, no node"],
+)
+def test_a_pod_that_has_a_node_is_given_its_time(
+    state: ObjectState, grace: int | None, expected: tuple[str, int] | str
+) -> None:
+    assert going(state, grace=grace) == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "grace", "expected"),
+    [
+        (NOW, None, None),
+        (NOW, 40, None),
+        (NOW, 50, None),
+        ("2026-11-16T12:00:02Z", 10, ("2026-11-16T12:00:10Z", 10)),
+        ("2026-11-16T12:00:30Z", 10, ("2026-11-16T12:00:30Z", 1)),
+        ("2026-11-16T12:00:30Z", 0, "gone"),
+    ],
+)
+def test_the_time_of_a_pod_that_is_going_can_only_be_shortened(
+    now: str, grace: int | None, expected: tuple[str, int] | str | None
+) -> None:
+    state = pod()
+    marked = after(state, delete_object(state, POD, "db/p", now=NOW, grace=None), position=9)
+    assert going(marked, now=now, grace=grace) == expected
+
+
+def test_a_pod_that_is_going_can_still_be_written_and_keeps_its_time() -> None:
+    state = pod()
+    marked = after(state, delete_object(state, POD, "db/p", now=NOW, grace=None), position=9)
+    manifest = stored(marked)
+    labelled = {**manifest, "metadata": {**manifest["metadata"], "labels": {"a": "b"}}}
+    del labelled["metadata"]["deletionGracePeriodSeconds"]
+    event = update_object(marked, POD, labelled)
+    assert event is not None
+    assert (event.type, event.data["patch"]) == ("PodChanged", {"metadata": {"labels": {"a": "b"}}})
+
+
+def test_a_pod_with_gates_is_born_saying_so() -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}], "schedulingGates": [{"name": "a/b"}]}
+    raw = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "db"}, "spec": spec}
+    state = after(None, create_object(None, POD, raw, uid="u1", now=NOW), position=7)
+    (condition,) = stored(state)["status"]["conditions"]
+    assert (condition["type"], condition["reason"]) == ("PodScheduled", "SchedulingGated")
 
 
 def test_without_finalizers_an_object_goes_at_once_and_only_the_one_that_was_meant() -> None:

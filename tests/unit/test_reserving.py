@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.objects import claim, dynamic_class, in_zone, node, on_zone, pod, ref_to, storage_class, volume
+from tests.objects import BY_NAME, claim, dynamic_class, in_zone, node, on_zone, pod, ref_to, storage_class, volume
 from volsched.core.cycle import attempt
 from volsched.core.overlay import Overlay
 from volsched.core.profile import PARITY, VOLSCHED, Profile
@@ -96,7 +96,7 @@ def test_the_same_claim_finds_its_reserved_volume_again() -> None:
 
 
 def test_a_provisioned_claim_commits_the_next_pod_that_shares_it() -> None:
-    after, reservation = reserve(world(claim("x", cls="dyn")), "x")
+    after, reservation = reserve(world(claim("x", cls="dyn")), "x", profile=BY_NAME)
     assert reservation.claims[0].meta.annotations == {SELECTED_NODE: "n1"}
     second = attempt(after, pod("x", name="next"), profile=VOLSCHED)
     assert [verdict.node for verdict in second.verdicts if verdict.status.passed] == ["n1"]

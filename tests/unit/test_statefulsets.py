@@ -28,7 +28,7 @@ def a_set(replicas: int = 3, *, going: bool = False, start: int = 0, **spec: Any
             "template": {
                 "metadata": {"labels": {"app": "db"}, "annotations": {"a": "b"}, "name": "ignored"},
                 "spec": {
-                    "containers": [{"name": "main"}],
+                    "containers": [{"name": "main", "image": "app"}],
                     "volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}],
                 },
             },
@@ -148,7 +148,7 @@ def test_a_pod_as_it_is_made() -> None:
             ],
         },
         "spec": {
-            "containers": [{"name": "main"}],
+            "containers": [{"name": "main", "image": "app"}],
             "hostname": "db-0",
             "subdomain": "svc",
             "volumes": [
@@ -175,7 +175,7 @@ def test_a_claim_that_is_there_is_used_as_it_is() -> None:
 def test_a_claim_that_is_going_holds_its_pod_up() -> None:
     done = step(a_set(2), data_db_0={"metadata": {"deletionTimestamp": "t"}})
     assert acts(done) == ([], [])
-    assert done.blocked == ['pod "db-0" is not made while its claim "data-db-0" is being deleted']
+    assert done.blocked == ["Create Pod db-0 in StatefulSet db failed error: pvc data-db-0 is being deleted"]
     assert acts(step(a_set(2, **PARALLEL), data_db_0={"metadata": {"deletionTimestamp": "t"}})) == (["db-1"], [])
 
 

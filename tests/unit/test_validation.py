@@ -133,8 +133,6 @@ VOLUME = [
     ("spec/nodeAffinity/required", {}, "spec.nodeAffinity.required.nodeSelectorTerms: is required"),
     ("spec/nodeAffinity/preferred", [], "spec.nodeAffinity.preferred: is not a field of a volume's node affinity"),
     ("spec/volumeAttributesClassName", "", "spec.volumeAttributesClassName: is empty"),
-    ("spec/claimRef/name", REMOVED, "spec.claimRef.name: is required"),
-    ("spec/claimRef/namespace", "", "spec.claimRef.namespace: is required"),
     ("spec/claimRef/namespace", "a.b", 'spec.claimRef.namespace: "a.b" must be 1 to 63'),
 ]
 CLAIM = [
@@ -155,7 +153,6 @@ CLAIM = [
         "spec.selector.matchExpressions[0]: values",
     ),
     ("spec/volumeMode", "block", '"block" is not one of Filesystem, Block'),
-    ("spec/volumeName", "PV", 'spec.volumeName: "PV" must be'),
     ("spec/storageClassName", "-", 'spec.storageClassName: "-" must be'),
 ]
 CLASS = [
@@ -206,7 +203,6 @@ CAPACITY = [
     ("storageClassName", REMOVED, "storageClassName: is required; write the name of a StorageClass"),
     ("nodeTopology/matchLabels", {"a b": "x"}, "the key must be a name"),
     ("capacity", "-1", 'capacity: "-1" must not be negative'),
-    ("maximumVolumeSize", "-1", 'maximumVolumeSize: "-1" must not be negative'),
 ]
 ATTACHMENT = [
     ("spec/attacher", REMOVED, "spec.attacher: is required"),

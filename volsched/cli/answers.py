@@ -16,6 +16,7 @@ from volsched.cli.stores import now_us, opened
 from volsched.insight import moments
 from volsched.insight.answers import Answer, Item, TokenError, UnknownError
 from volsched.insight.moments import MomentError
+from volsched.model.visible import plain_cell
 from volsched.store.audit_log import Window
 from volsched.store.database import Database
 
@@ -96,7 +97,9 @@ def print_item(item: Item, form: AnswerForm) -> None:
 def _print_csv(items: Sequence[Item], columns: Sequence[str]) -> None:
     writer = csv.writer(stdout.file, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(["" if item.get(it) is None else _text(item.get(it)) for it in columns] for item in items)
+    writer.writerows(
+        ["" if item.get(it) is None else plain_cell(_text(item.get(it))) for it in columns] for item in items
+    )
     stdout.file.flush()
 
 
@@ -124,10 +127,10 @@ def _text(value: Any) -> str:
 
 def _thing(value: Mapping[str, Any]) -> str:
     """What stands in lists of items: a leg, a runner-up, a reason; else its fields."""
-    if "claim" in value:
+    if "state" in value:
         return f"{value['claim']} → {value['volume'] or 'a new volume'} ({value['state']})"
-    if "reason" in value:
-        some = f" ({', '.join(value['some'])}…)" if value.get("some") else ""
+    if "some" in value:
+        some = f" ({', '.join(value['some'])}…)" if value["some"] else ""
         return f"{value['nodes']} nodes{some}: {value['reason']}"
     if "score" in value:
         return f"{value['node']} ({value['score']})"

@@ -3,14 +3,17 @@
 from typing import Annotated
 
 import typer
+from sqlalchemy import Connection
 
 from volsched.cli.answers import AnswerForm, FormOption, answer_of, asking, print_answer, print_item, window_of
 from volsched.cli.durations import duration
 from volsched.cli.naming import NamespaceOption, key_of, kind_of, refuse_unknown
+from volsched.cli.printing import write
 from volsched.cli.questions import (
     PAGE,
     AfterOption,
     Asked,
+    AsOfOption,
     LimitOption,
     Question,
     SinceOption,
@@ -22,7 +25,8 @@ from volsched.cli.remote.paths import own
 from volsched.cli.stores import Db
 from volsched.engine.clock import system_clock
 from volsched.insight import attempts, decisions, latency
-from volsched.insight.answers import Answer
+from volsched.insight.answers import Answer, Item, UnknownError
+from volsched.insight.reason_lines import claim_lines, failure_lines
 
 ATTEMPTS_EXAMPLES = """**Examples**
 
@@ -31,6 +35,10 @@ ATTEMPTS_EXAMPLES = """**Examples**
 `volsched audit attempts db-0 -n shop --since 1h -o json`
 """
 WHY_EXAMPLES = """**Examples**
+
+`volsched audit why shop/db-0` is what was decided about the pod last, claim by claim, and what failed after
+
+`volsched audit why shop/db-0 --as-of 2025-11-16T22:00:00Z` is what was decided about it up to then
 
 `volsched audit why 402688c93939` is why its node was taken, with the scores, or why there was none
 
@@ -87,19 +95,48 @@ def attempts_of(
 
 
 def why(
-    attempt: Annotated[str, typer.Argument(metavar="ATTEMPT", help="As `audit attempts` or a binding names it.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="POD|ATTEMPT", help="A pod, or an attempt as `audit attempts` names it."),
+    ],
+    namespace: NamespaceOption = None,
     node: Annotated[str | None, typer.Option("--node", help="And why, or why not, this node.")] = None,
+    as_of: AsOfOption = None,
     output: FormOption = AnswerForm.table,
     db: Db = None,
 ) -> None:
-    """Why this node and not another: what was stored of an attempt when it was made."""
-    server = chosen_server(db)
+    """Why this node and not another, or why none: what was stored of an attempt, of a pod's the last."""
+    key, server = key_of(kind_of("pod"), name, namespace), chosen_server(db)
+    pod_only = as_of is not None or namespace is not None or "/" in name
+    within, _, bare = key.rpartition("/")
     if server is not None:
-        item = server.get(own("audit", "why", attempt), {"node": node})
+        path = own("audit", "why", bare, namespace=within) if pod_only else own("audit", "why", name)
+        item = server.get(path, {"node": node} | ({"asOf": as_of} if pod_only else {}))
     else:
         with asking(db) as (_, connection):
-            item = attempts.why(connection, attempt, node=node)
-    print_item(item, output)
+            if pod_only:
+                item = _why_pod(connection, key, as_of, node)
+            else:
+                item = attempts.why_named(connection, name, node=node)
+    _print_why(item, output)
+
+
+def _why_pod(connection: Connection, key: str, as_of: str | None, node: str | None) -> Item:
+    item = attempts.why_pod(connection, key, position=window_of(connection, None, None, as_of).last, node=node)
+    if item is None:
+        refuse_unknown(connection, kind_of("pod"), key)
+        raise UnknownError(attempts.NOTHING_TRIED.format(pod=key))
+    return item
+
+
+def _print_why(item: Item, output: AnswerForm) -> None:
+    """For people the claims and the failures stand below, a line each."""
+    if output is not AnswerForm.table:
+        print_item(item, output)
+        return
+    print_item({name: it for name, it in item.items() if name not in ("failure", "failing")}, output)
+    for line in (*claim_lines(item["reasons"]), *failure_lines(item)):
+        write(line)
 
 
 def on_node(name: Annotated[str, typer.Argument(metavar="NODE", help="The node.")]) -> Question:

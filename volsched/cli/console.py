@@ -7,8 +7,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.highlighter import JSONHighlighter
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
+
+from volsched.model.visible import visible
 
 
 class Exit(IntEnum):
@@ -30,8 +34,17 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of th
 
 WIDE = 400
 """A pipe or a file has no edge at which a table would have to be wrapped."""
-stdout = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
-stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class VisibleConsole(Console):
+    """Styles what it prints, and sends nothing else that a terminal would obey."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
+
+
+stdout = VisibleConsole(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
+stderr = VisibleConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 def table_of(*headers: str, padding: tuple[int, int, int, int] = (0, 1, 0, 1)) -> Table:
@@ -49,5 +62,6 @@ def fail(code: Exit, *messages: str) -> NoReturn:
     raise typer.Exit(code)
 
 
-def print_json(told: dict[str, Any]) -> None:
-    stdout.print_json(json.dumps(told))
+def print_json(told: Any) -> None:
+    """In colours, where a terminal has them."""
+    stdout.print(JSONHighlighter()(visible(json.dumps(told, indent=2, ensure_ascii=False))), soft_wrap=True)

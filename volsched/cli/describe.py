@@ -51,7 +51,7 @@ def describe(
 ) -> None:
     """Show an object, its bindings with their legs, the attempts to place it, and its Kubernetes events.
 
-    For a pod, the line "Scheduled" is read from its binding: no event is written for it.
+    For a pod, the line "Scheduled" is read from its binding where the event of it has expired.
     """
     if output not in FORMS:
         fail(Exit.USAGE, f"describe has no form {output.value}; use -o table, json or yaml, or volsched get")

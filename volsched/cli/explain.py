@@ -5,14 +5,16 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from volsched.cli.console import Exit, Output, OutputOption, print_json, stdout
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.looking import AsOfOption, check_as_of
 from volsched.cli.naming import NamespaceOption, key_of, kind_of
 from volsched.cli.remote.choice import chosen_server
-from volsched.cli.sights import OptionalFiles, answered, explained_by, sight
-from volsched.cli.stores import Db
-from volsched.core.profile import PROFILES
+from volsched.cli.sights import ConfigOption, OptionalFiles, answered, deciding_profile, explained_by, sight
+from volsched.cli.stores import Db, opened
+from volsched.core.attempts import FAILED, PLANNED
 from volsched.engine.clock import system_clock
-from volsched.insight.sights import explained
+from volsched.insight.reason_lines import claim_lines, failing_lines
+from volsched.insight.sights import explained, explained_as_of
 
 EXAMPLES = """**Examples**
 
@@ -21,6 +23,8 @@ EXAMPLES = """**Examples**
 `volsched explain pod shop/db-0 -f pod.yaml --db store.db` a pod that is not there yet
 
 `kubectl get nodes,pv,pvc,sc,pods -A -o yaml | volsched explain pod shop/db-0 -f -` on a dump, without a store
+
+`volsched explain pod shop/db-0 --as-of 2025-11-16T22:00:00Z` what was decided about it up to then
 
 `volsched explain pod shop/db-0 -f cluster.yaml --node node-7 -o json`
 """
@@ -43,7 +47,11 @@ def pod(
     filename: OptionalFiles = None,
     db: Db = None,
     node: Annotated[str | None, typer.Option(help="Look at this node only.")] = None,
-    profile: Annotated[Literal["volsched", "parity"], typer.Option(help="How to decide.")] = "volsched",
+    profile: Annotated[
+        Literal["volsched", "parity"] | None, typer.Option(help="How to decide, where not as configured.")
+    ] = None,
+    config: ConfigOption = None,
+    as_of: AsOfOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Say what was decided about a pod, decide it again as of now, and name the smallest changes that would help.
@@ -51,17 +59,30 @@ def pod(
     Nodes that refuse the pod for the same reasons stand together; of claims the nearest volumes are shown with the
     rule, what was wanted and what was found. Every change was tried: with it, the pod finds a node.
 
+    A pod whose bindings keep failing fits nowhere, whatever the rules say: the failures are told, and what helps.
+    `--as-of` tells what was stored up to then, and decides nothing.
+
     Exit 0 if a node fits, 4 if none does, 3 if the pod or node is not there.
     """
     key = key_of(kind_of("pod"), name, namespace)
+    if as_of is not None and (filename or node is not None):
+        fail(Exit.USAGE, "--as-of tells what was stored; it goes with neither -f nor --node")
+    check_as_of(as_of)
     server = chosen_server(db)
     if server is not None:
-        told = explained_by(server, key, filename, node=node, profile=profile)
+        if config is not None:
+            fail(Exit.USAGE, "a server decides under its own configuration; leave --config out, or give --profile")
+        told = explained_by(server, key, filename, node=node, profile=profile, as_of=as_of)
+    elif as_of is not None:
+        with opened(db) as database:
+            told = answered(lambda: explained_as_of(database, key, as_of=as_of, now=system_clock()))
     else:
-        with sight(db, filename, profile=PROFILES[profile]) as seen:
+        with sight(db, filename, profile=deciding_profile(profile, config)) as seen:
             told = answered(lambda: explained(seen, key, node=node, now=system_clock()))
     if output is Output.json:
         print_json(told)
+    elif as_of is not None:
+        _print_as_of(told)
     else:
         _print(told)
     if not told["fits"] or "stuck" in told:
@@ -81,8 +102,12 @@ def _print(told: dict[str, Any]) -> None:
     if told["past"] is not None:
         _print_past(told["past"])
     if told["binding"] is not None:
-        _line(0, f"binding {told['binding']} is under way for it; what follows is decided with what that holds")
-    _print_now(told)
+        held = "" if told["failing"] is not None else "; what follows is decided with what that holds"
+        _line(0, f"binding {told['binding']} is under way for it{held}")
+    if told["failing"] is not None:
+        _print_failing(told["failing"])
+    if told["failing"] is None or told["refused"]:
+        _print_now(told)
     for group in told["refused"]:
         # Where some node fits, it is enough to know that others do not.
         _print_group(group, details=0 if told["fits"] else NODES_SHOWN)
@@ -93,16 +118,45 @@ def _print(told: dict[str, Any]) -> None:
     _print_remedies(told)
 
 
+def _print_as_of(told: dict[str, Any]) -> None:
+    when = f" ({told['asOf']['at']})" if told["asOf"]["at"] else ""
+    placed = f", on node {told['node']}" if told["node"] else ""
+    _line(0, f"pod {told['pod']}{placed}, as of position {told['asOf']['position']}{when}")
+    if told["past"] is None:
+        _line(0, "nothing was decided about it up to then")
+        return
+    _print_past(told["past"])
+    for reason in told["past"]["reasons"]:
+        some = f" ({', '.join(reason['some'])})" if reason["some"] else ""
+        _line(1, f"{reason['nodes']} nodes{some}: {reason['reason']}")
+        for line in claim_lines([reason]):
+            _line(2, line)
+    if told["failing"] is not None:
+        _print_failing(told["failing"])
+
+
+def _print_failing(failing: dict[str, Any]) -> None:
+    for line in failing_lines(failing):
+        _line(0, line)
+    if failing.get("untried"):
+        _line(1, f"not tried yet, though the rules would take them: {', '.join(failing['untried'])}")
+    if failing.get("remedies"):
+        _line(0, "any one of these may help:")
+    for number, remedy in enumerate(failing.get("remedies", ()), start=1):
+        _line(1, f"{number}. {remedy}")
+
+
 def _print_past(past: dict[str, Any]) -> None:
     when = f"attempt {past['attempt']} of {past['at']}, on the log up to position {past['decidedAt']}"
     _line(0, f"decided then: {when}, by {past['decider']}")
     if past["times"] > 1:
         _line(1, f"the same answer {past['times']} times since {past['since']}")
-    if past["outcome"] != "planned":
+    if past["outcome"] not in (PLANNED, FAILED):
         _line(1, past["message"])
         return
     scores = ", ".join(f"{name} {score}" for name, score in past["scores"].items())
-    _line(1, f"chose {past['node']} with score {past['score']}" + (f" ({scores})" if scores else ""))
+    failed = ", and its binding failed" if past["outcome"] == FAILED else ""
+    _line(1, f"chose {past['node']} with score {past['score']}" + (f" ({scores})" if scores else "") + failed)
     if past["runnersUp"]:
         _line(1, f"next best: {_scored(past['runnersUp'])}")
     binding = past["binding"]
@@ -120,7 +174,8 @@ def _print_now(told: dict[str, Any]) -> None:
         _line(1, f"{bound['claim']} is bound to {bound['volume']}")
     chosen = told["chosen"]
     if chosen is None:
-        _line(0, told["message"])
+        if told["failing"] is None or told["remedies"]:
+            _line(0, told["message"])
         return
     _line(0, f"fits on {chosen['node']} (score {chosen['score']})")
     for binding in chosen["bindings"]:
@@ -157,7 +212,7 @@ def _print_group(group: dict[str, Any], *, details: int) -> None:
 
 
 def _print_remedies(told: dict[str, Any]) -> None:
-    if told["fits"]:
+    if told["fits"] or (told["failing"] is not None and not told["remedies"]):
         return
     if not told["remedies"]:
         _line(0, "no small change was found that would make it fit")

@@ -13,14 +13,15 @@ from volsched.cli.naming import NamespaceOption, named_targets
 from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, bar, opened
-from volsched.core.objects import AlreadyExistsError, NotFoundError, StaleError
+from volsched.core.objects import AlreadyExistsError, ForbiddenError, NotFoundError, StaleError
 from volsched.core.zonal_upgrade import ZonalReport
 from volsched.engine.clock import system_clock
+from volsched.engine.namespaces import ensure_namespaces, named_namespaces, namespace_manifest
 from volsched.engine.submitting import Submitter, Target, Verb
 from volsched.events.kind_names import kind_called
 from volsched.insight.adoption import adoption_warnings
 from volsched.insight.near_names import not_found
-from volsched.model.manifests import Loaded
+from volsched.model.manifests import Loaded, dump_manifests, load_manifests
 from volsched.model.problems import ManifestError
 from volsched.settings import Settings
 from volsched.store.commands import ConflictError
@@ -126,6 +127,8 @@ def import_dump(files: Files, reason: Reason = None, db: Db = None) -> None:
     because = checked_reason(reason)
     with bar("Reading", None):
         loaded = load_files(files)
+        missing = named_namespaces(loaded)
+        loaded = [*load_manifests(_namespaces(missing), source="the namespaces of the input"), *loaded]
     with opened(db) as database:
         submitter = _submitter(database, "import", because)
         try:
@@ -135,10 +138,15 @@ def import_dump(files: Files, reason: Reason = None, db: Db = None) -> None:
             fail(Exit.FAILURE, *(str(problem) for problem in error.problems))
     if isinstance(outcome, Exception):
         fail(Exit.FAILURE, f"nothing was imported: {outcome}")
+    _say_made(missing)
     for warning in adoption_warnings(loaded):
         stderr.print(f"[yellow]warning:[/] {escape(warning)}")
     counts = Counter(entry.kind.name for entry in loaded)
     stdout.print(f"imported {', '.join(f'{count} {kind}' for kind, count in sorted(counts.items()))}")
+
+
+def _namespaces(names: Sequence[str]) -> bytes:
+    return dump_manifests(namespace_manifest(name) for name in names).encode()
 
 
 def _submit(files: list[str], verb: Verb, reason: str | None, db: str | None) -> None:
@@ -154,7 +162,16 @@ def _submit(files: list[str], verb: Verb, reason: str | None, db: str | None) ->
     if not report.empty:
         stderr.print(str(report))
     if refused:
-        fail(_code([outcome for _, outcome in refused]), *(f"{it.place}: {outcome}" for it, outcome in refused))
+        fail(
+            _code([outcome for _, outcome in refused]),
+            *(f"{it.place}: {_told(it, outcome)}" for it, outcome in refused),
+        )
+
+
+def _told(entry: Loaded, refusal: Exception) -> str:
+    """What admission says names no object: to a server, the path of the request does."""
+    subject = f'{entry.kind.name} "{entry.key}" is forbidden: ' if isinstance(refusal, ForbiddenError) else ""
+    return f"{subject}{refusal}"
 
 
 def _submitted(
@@ -163,13 +180,21 @@ def _submitted(
     """What became of each, in order: by a store, or by a server."""
     server = chosen_server(db)
     if server is not None:
-        from volsched.cli.remote.changing import submitted
+        from volsched.cli.remote.changing import made_namespaces, submitted
 
+        _say_made(made_namespaces(server, named_namespaces(loaded), reason=reason))
         yield from submitted(server, loaded, verb, reason=reason)
         return
     with opened(db) as database:
+        names = named_namespaces(loaded)
+        _say_made(ensure_namespaces(database, names, actor=actor(verb.value), now=system_clock()))
         for entry, outcome in _submitter(database, verb.value, reason).submit(loaded, verb, report=report):
             yield entry, outcome if isinstance(outcome, Exception) else outcome.result["applied"]
+
+
+def _say_made(namespaces: Sequence[str]) -> None:
+    for name in namespaces:
+        stderr.print(escape(f"note: namespace {name} was not there, and is made for what the input has in it"))
 
 
 def _deleted(

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 from rich.cells import cell_len
 
-from volsched.cli.console import stdout
+from volsched.cli.console import print_json, stdout
 from volsched.events.kind_names import Named
 from volsched.insight.cells import Column, Item
 from volsched.insight.columns import columns_of
 from volsched.insight.shown import as_manifest
+from volsched.model.visible import plain_cell, visible
 
 GAP = 3
 
@@ -32,8 +33,8 @@ FormOption = Annotated[Form, typer.Option("--output", "-o", help="Form of the an
 
 
 def write(text: str) -> None:
-    """As it is: nothing is wrapped, coloured or held back."""
-    print(text, file=stdout.file, flush=True)
+    """As it is: nothing is wrapped, coloured or held back. What is not printable is shown, not sent."""
+    print(visible(text), file=stdout.file, flush=True)
 
 
 def print_documents(form: Form, document: Any, before: int = 0) -> None:
@@ -46,7 +47,7 @@ def print_documents(form: Form, document: Any, before: int = 0) -> None:
             write("---")
         write(dump_manifests([document]).removeprefix("---\n").rstrip("\n"))
     elif stdout.is_terminal:
-        stdout.print_json(json.dumps(document))
+        print_json(document)
     else:
         write(json.dumps(document, indent=2, ensure_ascii=False))
 
@@ -123,7 +124,7 @@ class Sheet:
         if self._lines is None:
             self._lines = Lines(self._headers())
             writer.writerow(self._lines.headers)
-        writer.writerows(self._row(item) for item in items)
+        writer.writerows(map(plain_cell, self._row(item)) for item in items)
         stdout.file.flush()
 
     def _columns(self) -> list[Column]:

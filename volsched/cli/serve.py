@@ -16,9 +16,11 @@ import typer
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.people import user
 from volsched.cli.stores import Db, opened
+from volsched.core.admission import SYSTEM_NAMESPACES
 from volsched.core.configuration import Configuration, ConfigurationError
 from volsched.engine.clock import skew_from, system_clock
 from volsched.engine.heartbeat import Heartbeat
+from volsched.engine.namespaces import ensure_namespaces
 from volsched.engine.runner import looping, waking
 from volsched.engine.system import Bell, Role, System
 from volsched.engine.upkeep.choice import Upkeep
@@ -209,6 +211,7 @@ def _chosen(without: Collection[Optional]) -> dict[str, Any]:
     """What `whole_system` is told of what is left out."""
     return {
         "node_agent": Optional.NODE_AGENT not in without,
+        "other_agents": Optional.NODE_AGENT in without,
         "provisioners": () if Optional.PROVISIONERS in without else None,
         "without": {it for it in Upkeep if it.value in without},
     }
@@ -345,6 +348,7 @@ def _serve(database: Database, where: _Where, make: Callable[[], System] | None,
             stack.callback(standing.close)
             loop = looping(standing.step, clock=system_clock, name="volsched-system", failed=failed)
             wake = stack.enter_context(loop).wake
+        ensure_namespaces(database, SYSTEM_NAMESPACES, actor=f"api/{user()}", now=system_clock())
         died = serve(
             database,
             listening,

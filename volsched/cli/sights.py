@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,10 +11,12 @@ from volsched.cli.console import Exit, fail
 from volsched.cli.inputs import load_files
 from volsched.cli.remote.paths import own
 from volsched.cli.stores import opened
-from volsched.core.profile import Profile
+from volsched.core.profile import PROFILES, Profile
 from volsched.events.kind_names import UnknownKindError
 from volsched.insight.answers import UnknownError
 from volsched.insight.sights import QuestionError, Sight, sight_of
+from volsched.model.problems import ConfigurationError
+from volsched.settings import configuration
 
 if TYPE_CHECKING:
     from volsched.cli.remote.server import Server
@@ -29,6 +32,24 @@ OptionalFiles = Annotated[
 ]
 
 
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", help="The scheduler's configuration; else VOLSCHED_CONFIG, else profile volsched as it is."
+    ),
+]
+
+
+def deciding_profile(name: str | None, config: Path | None) -> Profile:
+    """The profile of that name, else the one that the configuration schedules with."""
+    if name is not None and config is not None:
+        fail(Exit.USAGE, "--profile and --config both say how to decide; give one of them")
+    try:
+        return PROFILES[name] if name is not None else configuration(config).profile
+    except ConfigurationError as error:
+        fail(Exit.USAGE, *error.problems)
+
+
 @contextmanager
 def sight(db: str | None, files: list[str] | None, *, profile: Profile) -> Iterator[Sight]:
     """Manifests alone, unless a store is named as well; without manifests the store."""
@@ -41,16 +62,23 @@ def sight(db: str | None, files: list[str] | None, *, profile: Profile) -> Itera
 
 
 def explained_by(
-    server: "Server", key: str, files: list[str] | None, *, node: str | None, profile: str
+    server: "Server",
+    key: str,
+    files: list[str] | None,
+    *,
+    node: str | None,
+    profile: str | None,
+    as_of: str | None = None,
 ) -> dict[str, Any]:
-    """By a server; manifests are laid over what it has."""
+    """By a server, under its own configuration unless a profile is named; manifests are laid over what it has."""
     namespace, _, name = key.rpartition("/")
     if files:
-        body = {"pod": key, "profile": profile, "manifests": [it.manifest for it in load_files(files)]}
+        body: dict[str, Any] = {"pod": key, "manifests": [it.manifest for it in load_files(files)]}
         body |= {} if node is None else {"node": node}
+        body |= {} if profile is None else {"profile": profile}
         told: dict[str, Any] = server.ask("POST", own("explain"), body=body, unasked=Exit.USAGE)
     else:
-        query = {"node": node, "profile": profile}
+        query = {"node": node, "profile": profile, "asOf": as_of}
         told = server.get(own("explain", name, namespace=namespace), query, unasked=Exit.USAGE)
     return told
 

@@ -9,9 +9,8 @@ from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, s
 from volsched.cli.inputs import load_files
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import own
-from volsched.cli.sights import OptionalFiles, answered, sight
+from volsched.cli.sights import ConfigOption, OptionalFiles, answered, deciding_profile, sight
 from volsched.cli.stores import Db
-from volsched.core.profile import VOLSCHED
 from volsched.events.kind_names import UnknownKindError
 from volsched.insight.sights import QuestionError, named_object, simulated
 from volsched.insight.simulate import Scenario
@@ -55,6 +54,7 @@ def run_simulation(
     delete: Deleted = None,
     filename: OptionalFiles = None,
     db: Db = None,
+    config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Try a change on a copy in memory: who loses its place, who finds another, whose volumes keep it from that.
@@ -76,6 +76,8 @@ def run_simulation(
         fail(Exit.USAGE, "--add - and -f - both read standard input; put one of them into a file")
     server = chosen_server(db)
     if server is not None:
+        if config is not None:
+            fail(Exit.USAGE, "a server decides under its own configuration; leave --config out")
         if filename:
             fail(
                 Exit.USAGE, "-f is looked at without a server; leave --server out, or give the objects with --add"
@@ -89,7 +91,7 @@ def run_simulation(
         }
         answer = server.ask("POST", own("simulate"), body=body, unasked=Exit.USAGE)
     else:
-        with sight(db, filename, profile=VOLSCHED) as seen:
+        with sight(db, filename, profile=deciding_profile(None, config)) as seen:
             answer = answered(lambda: simulated(seen, scenario))
     if output is Output.json:
         print_json(answer)

@@ -62,6 +62,7 @@ SECRETS_EXAMPLES = """**Examples**
 """
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
 MEBIBYTE = 1024 * 1024
+IMITATION_REMEDY = "install redis-server or valkey-server for a real one"
 CONDITIONS = {Condition.HEALTHY: "green", Condition.DONE: "green", Condition.UNHEALTHY: "red"}
 
 app = typer.Typer(help="Run the whole stack on this machine, without Docker.", no_args_is_help=True)
@@ -87,7 +88,11 @@ def up(
             raise AlreadyRunningError(f"a stack runs in {stack.directory} already; see: volsched stack status")
         scaled = dict(map(_scaled, scale or ()))
         _cleaned(stack.down())
-        check_ports(prepare(stack.directory, api_port=port, scale=scaled))
+        with stderr.status("looking for PostgreSQL and Redis"):
+            definition = prepare(stack.directory, api_port=port, scale=scaled, imitation=True)
+        check_ports(definition)
+        if definition.imitation:
+            stderr.print(f"[yellow]warning:[/] Redis is {escape(definition.redis)}; {IMITATION_REMEDY}")
         if not detach:
             supervise(stack.directory, told=Printer().show, changed=_Progress(stack))
             return
@@ -118,7 +123,15 @@ def status(directory: Dir = None, output: OutputOption = Output.table) -> None:
         fail(Exit.NOT_FOUND, told)
     rows = [_row(it) for it in seen.instances]
     if output is Output.json:
-        print_json({"kind": "List", "apiVersion": "v1", "items": rows, "urls": stack.urls})
+        print_json(
+            {
+                "kind": "List",
+                "apiVersion": "v1",
+                "items": rows,
+                "urls": stack.urls,
+                "redis": stack.definition.redis,
+            }
+        )
     else:
         table = Table(
             "service", "pid", "state", "restarts", "uptime", "memory", "health", box=None, header_style="bold"
@@ -133,6 +146,7 @@ def status(directory: Dir = None, output: OutputOption = Output.table) -> None:
             )  # fmt: skip
         stdout.print(table)
         stdout.print("  ".join(f"{name} {url}" for name, url in stack.urls.items()))
+        stdout.print(f"Redis is {escape(stack.definition.redis)}")
     if not seen.settled:
         raise typer.Exit(Exit.FAILURE)
 

@@ -87,7 +87,8 @@ class ForeignApi:
         )
 
     def bind_pod(self, key: str, *, uid: str, node: str) -> Manifest:
-        return self._write("Pod", key, lambda state: bind_pod(state, key, uid=uid, node=node))
+        now = self.now_text()
+        return self._write("Pod", key, lambda state: bind_pod(state, key, uid=uid, node=node, now=now))
 
     def unassign_pod(self, key: str, *, uid: str, reason: str) -> Manifest:
         if not self.capabilities.can_unassign:

@@ -102,7 +102,8 @@ class LocalCluster:
         )
 
     def bind_pod(self, key: str, *, uid: str, node: str) -> Manifest:
-        self._append(stream_of("Pod", key), lambda state: bind_pod(state, key, uid=uid, node=node))
+        now = self.now_text()
+        self._append(stream_of("Pod", key), lambda state: bind_pod(state, key, uid=uid, node=node, now=now))
         return self._pod(key)
 
     def unassign_pod(self, key: str, *, uid: str, reason: str) -> Manifest:

@@ -19,11 +19,18 @@ from volsched.core.objects import (
     StaleError,
 )
 from volsched.core.rejected import NODE_REJECTED, REJECTED_NODES
+from volsched.core.scheduled import placing_patch
 from volsched.events.envelope import NewEvent
 from volsched.events.streams import stream_of
 from volsched.model.kinds import KINDS
 
 MOST_REJECTED = 16
+
+
+class UnboundError(StaleError):
+    """The pod is not one that can be assigned, or not any more; in Kubernetes' words."""
+
+
 _REFUSALS: dict[type[ObjectError], Refusal] = {
     NotFoundError: Refusal.NOT_FOUND,
     AlreadyExistsError: Refusal.EXISTS,
@@ -33,7 +40,8 @@ _REFUSALS: dict[type[ObjectError], Refusal] = {
 
 
 def refused(error: ObjectError) -> RefusedError:
-    return RefusedError(_REFUSALS[type(error)], str(error))
+    refusal = next((it for kind, it in _REFUSALS.items() if isinstance(error, kind)), Refusal.INVALID)
+    return RefusedError(refusal, str(error))
 
 
 def key_of(kind: str, manifest: Manifest) -> str:
@@ -41,11 +49,16 @@ def key_of(kind: str, manifest: Manifest) -> str:
     return f"{metadata(manifest).get('namespace') or 'default'}/{name}" if KINDS[kind].namespaced else name
 
 
-def bind_pod(state: State | None, key: str, *, uid: str, node: str) -> NewEvent:
+def bind_pod(state: State | None, key: str, *, uid: str, node: str, now: str) -> NewEvent:
     pod = _found(state, key, uid)
+    name = metadata(pod).get("name")
+    if metadata(pod).get("deletionTimestamp"):
+        raise UnboundError(f"pod {name} is being deleted, cannot be assigned to a host")
     if spec(pod).get("nodeName"):
-        raise StaleError(f'Pod "{key}" is assigned to node "{spec(pod)["nodeName"]}" already')
-    return _changed(key, {"spec": {"nodeName": node}})
+        raise UnboundError(f'pod {name} is already assigned to node "{spec(pod)["nodeName"]}"')
+    if spec(pod).get("schedulingGates"):
+        raise UnboundError(f"pod {name} has non-empty .spec.schedulingGates")
+    return _changed(key, placing_patch(pod, node, now))
 
 
 def unassign_pod(state: State | None, key: str, *, uid: str, reason: str, now: str) -> NewEvent:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from volsched.core.attach import attach_id
+from volsched.core.disks import attach_id
 from volsched.model.storage import Volume
 
 # Splits until we give up: a pod with a dozen claims or more of which almost, but not quite, enough can be

@@ -1,16 +1,16 @@
-"""What a volume costs a node: its identity as an attached disk, the node's limits, and what is left of them.
+"""What volumes cost a node: its attach limits, and what is left of them.
 
 A decision that ignores the limits binds a volume on a node that can never attach it, and a binding is for ever.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from volsched.core.claims import claim_uses, is_fully_bound
+from volsched.core.claims import claim_uses, is_fully_bound, selected_node
+from volsched.core.disks import EBS, IN_TREE, AttachId, attach_id, in_tree_id
 from volsched.core.snapshot import Snapshot
-from volsched.model.storage import Claim, Volume, VolumeAttachment, VolumeSource
+from volsched.model.storage import Claim, VolumeAttachment
 from volsched.model.workloads import Node, Pod
 
 CSI_LIMIT_PREFIX = "attachable-volumes-csi-"
@@ -19,48 +19,6 @@ INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/
 NITRO_LIMIT = 25
 # Searched for, not matched from the start: the reference's pattern anchors its first alternative only.
 _NITRO = re.compile(r"^[cmr]5.*|t3|z1d")
-
-
-@dataclass(frozen=True, slots=True)
-class AttachId:
-    """One slot of a node: two volumes with the same driver and handle are the same disk."""
-
-    driver: str
-    handle: str
-
-
-@dataclass(frozen=True, slots=True)
-class InTreePlugin:
-    name: str
-    handle_field: str
-    limit_key: str
-    default_limit: int
-
-
-EBS = InTreePlugin("kubernetes.io/aws-ebs", "volumeID", "attachable-volumes-aws-ebs", 39)
-IN_TREE: Mapping[str, InTreePlugin] = {
-    "awsElasticBlockStore": EBS,
-    "gcePersistentDisk": InTreePlugin("kubernetes.io/gce-pd", "pdName", "attachable-volumes-gce-pd", 16),
-    "azureDisk": InTreePlugin("kubernetes.io/azure-disk", "diskName", "attachable-volumes-azure-disk", 16),
-    "cinder": InTreePlugin("kubernetes.io/cinder", "volumeID", "attachable-volumes-cinder", 256),
-}
-"""The in-tree plugins that attach disks, by the volume source that they serve."""
-
-
-def attach_id(volume: Volume) -> AttachId | None:
-    """The slot that the volume takes on a node; None for a source that is not attached (local, nfs, …)."""
-    source = volume.source
-    if source is not None and source.kind == "csi":
-        return AttachId(source.text("driver"), source.text("volumeHandle"))
-    return in_tree_id(source)
-
-
-def in_tree_id(source: VolumeSource | None) -> AttachId | None:
-    """The slot of an in-tree disk, which a pod may also name inline. An inline `csi` source is never attached."""
-    plugin = IN_TREE.get(source.kind) if source is not None else None
-    if source is None or plugin is None:
-        return None
-    return AttachId(plugin.name, source.text(plugin.handle_field))
 
 
 def attach_limits(snapshot: Snapshot, node: Node, *, max_in_tree: int | None) -> dict[str, int]:
@@ -95,13 +53,17 @@ def attach_budget(snapshot: Snapshot, pod: Pod, node: Node, *, max_in_tree: int 
     """Slots left per limited driver once the pod's bound volumes are attached; negative: they do not fit.
 
     A driver that is over its limit already has no slot left, rather than fewer than none: that must not keep a
-    pod away which adds nothing to it.
+    pod away which adds nothing to it. Nor does a claim add anything whose new volume another pod awaits here: what
+    a decision will take for it is given to it first.
     """
     used = slots_in_use(snapshot, node, besides=pod)
     before = Counter(slot.driver for slot in used)
     own = Counter(slot.driver for slot in set(_bound_slots(snapshot, pod)) - used)
+    shared = Counter(slot.driver for slot in used.intersection(_awaited_slots(snapshot, pod, node)))
     limits = attach_limits(snapshot, node, max_in_tree=max_in_tree)
-    return {driver: max(limit - before[driver], 0) - own[driver] for driver, limit in limits.items()}
+    return {
+        driver: max(limit - before[driver], 0) - own[driver] + shared[driver] for driver, limit in limits.items()
+    }
 
 
 def slots_in_use(snapshot: Snapshot, node: Node, *, besides: Pod) -> set[AttachId]:
@@ -155,6 +117,16 @@ def _bound_slots(snapshot: Snapshot, pod: Pod) -> Iterator[AttachId]:
         slot = None if volume is None else attach_id(volume)
         if slot is not None:
             yield slot
+
+
+def _awaited_slots(snapshot: Snapshot, pod: Pod, node: Node) -> Iterator[AttachId]:
+    """Of claims that are promised a new volume on the node."""
+    for use in claim_uses(pod):
+        claim = snapshot.claim(use.key)
+        if claim is not None and not claim.volume_name and selected_node(claim, alpha=True) == node.name:
+            slot = claim_slot(snapshot, claim)
+            if slot is not None:
+                yield slot
 
 
 def _inline_slots(pod: Pod) -> Iterator[AttachId]:

@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError
-from volsched.model.meta import BIND_COMPLETED, DEFAULT_CLASS_KEYS, SELECTED_NODE
+from volsched.model.meta import (
+    ALPHA_SELECTED_NODES,
+    BIND_COMPLETED,
+    BINDING_STAMP,
+    DEFAULT_CLASS_KEYS,
+    SELECTED_NODE,
+    SELECTED_NODE_KEYS,
+)
 from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
 from volsched.model.workloads import Pod
 
@@ -136,6 +143,23 @@ def classify_claims(
     return PodClaims(bound=tuple(bound), delayed=tuple(delayed), immediate=tuple(immediate), candidates=candidates)
 
 
-def selected_node(claim: Claim) -> str | None:
-    """Presence counts: an empty value still commits the claim (to no node)."""
-    return claim.meta.annotations.get(SELECTED_NODE)
+def selected_node(claim: Claim, *, alpha: bool) -> str | None:
+    """Presence counts: an empty value still commits the claim (to no node). `alpha`: by its old names too."""
+    key = selection_key(claim.meta.annotations) if alpha else SELECTED_NODE
+    return claim.meta.annotations.get(key)
+
+
+def selection_key(annotations: Mapping[str, str]) -> str:
+    """The annotation that says for which node a volume is to be made: the stable one, or one of old.
+
+    Once we have written to the claim the stable one alone counts: provisioners that give a node back take off that
+    one, and know nothing of the others.
+    """
+    if SELECTED_NODE in annotations or BINDING_STAMP in annotations:
+        return SELECTED_NODE
+    return next((key for key in ALPHA_SELECTED_NODES if key in annotations), SELECTED_NODE)
+
+
+def selection(node: str, *, alpha: bool) -> dict[str, str]:
+    """The annotations that commit a claim to a node."""
+    return dict.fromkeys(SELECTED_NODE_KEYS if alpha else (SELECTED_NODE,), node)

@@ -54,6 +54,10 @@ class ProfileSettings(BaseModel):
     model_config = _STRICT
     name: Annotated[str, Field(min_length=1)]
     base: Literal["volsched", "parity"] = "volsched"
+    claim_order: Literal["smallest-first", "largest-first"] | None = None
+    pv_match_fields: Literal["ignore", "enforce"] | None = None
+    alpha_annotations: Literal["ignore", "read", "write"] | None = None
+    release_foreign_volumes: bool | None = None
     scoring: ScoringSettings | None = None
     plugins: dict[str, PluginSettings] = Field(default_factory=dict)
 
@@ -148,11 +152,25 @@ def _profile(
                 chosen[name] = known if wanted.weight is None else Enabled(known.plugin, wanted.weight)
                 places[name] = wanted.place or "after-volumes"
     return replace(
-        scored,
+        _with_volume_rules(scored, given),
         name=given.name,
         before_volumes=tuple(_placed(chosen, places, BEFORE_VOLUMES, "before-volumes")),
         after_volumes=tuple(_placed(chosen, places, AFTER_VOLUMES, "after-volumes")),
         volume_weight=volume_weight,
+    )
+
+
+def _with_volume_rules(base: Profile, given: ProfileSettings) -> Profile:
+    """What is not said is as in the base."""
+    order, fields, foreign = given.claim_order, given.pv_match_fields, given.release_foreign_volumes
+    alpha = given.alpha_annotations
+    return replace(
+        base,
+        largest_claim_first=base.largest_claim_first if order is None else order == "largest-first",
+        enforce_match_fields=base.enforce_match_fields if fields is None else fields == "enforce",
+        reads_alpha_annotations=base.reads_alpha_annotations if alpha is None else alpha != "ignore",
+        writes_alpha_annotations=base.writes_alpha_annotations if alpha is None else alpha == "write",
+        releases_foreign_volumes=base.releases_foreign_volumes if foreign is None else foreign,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from volsched.core.claims import PodClaims
+from volsched.core.failures import NO_DEMERITS, Demerits
 from volsched.core.filtering import NodeAnswer, find_pod_volumes, prefilter
 from volsched.core.plugins.plugin import Prepared
 from volsched.core.plugins.registry import Enabled
@@ -30,6 +31,7 @@ VOLUME_BINDING = "VolumeBinding"
 VOLUME_ZONE = "VolumeZone"
 EXAMPLES = 5
 """Nodes that are named for each refusal; the others are counted."""
+NO_NODES = Status(Code.UNRESOLVABLE, ("no nodes available to schedule pods",))
 TURNED_AWAY = Status(Code.UNSCHEDULABLE, (PREVIOUSLY_REJECTED,))
 
 
@@ -71,11 +73,13 @@ class Attempt:
     """Where no node was found: how many nodes each refusal stands for."""
     examples: Mapping[Status, tuple[str, ...]] = field(default_factory=dict)
     """The first few of those nodes, by name."""
+    in_full: Mapping[Status, Verdict] = field(default_factory=dict)
+    """Of refusals for volumes' sake, one of those nodes with all that is to be said about the claims."""
 
     @property
     def fitting(self) -> tuple[Verdict, ...]:
-        """The verdicts on all nodes that would do, the best first."""
-        return tuple(sorted((verdict for verdict in self.verdicts if verdict.status.passed), key=_best_first))
+        """The verdicts on all nodes that would do."""
+        return tuple(verdict for verdict in self.verdicts if verdict.status.passed)
 
 
 def attempt(
@@ -85,15 +89,20 @@ def attempt(
     profile: Profile,
     avoid: Collection[str] = frozenset(),
     only: Collection[str] | None = None,
+    demerits: Demerits = NO_DEMERITS,
     share: Share = ALL,
 ) -> Attempt:
-    """PreFilter, Filter and Score of every plugin on every node; ties go to the smallest node name.
+    """PreFilter, Filter and Score of every plugin on every node; ties are settled by name, beginning somewhere.
 
-    `share`: of several schedulers, the one whose ties they are; each begins at another name.
+    `demerits`: what counts against nodes before any score does. `share`: of several schedulers, the one whose ties
+    they are.
 
     `avoid` are nodes that turned the pod away a short while ago. `only` looks at these nodes alone, though what
     they are compared with, and who runs on the others, remains as it is.
     """
+    if not snapshot.nodes:
+        return without_nodes()
+    snapshot = profile.view(snapshot)
     before, refusal = prepare(profile.before_volumes, snapshot, pod)
     claims = PodClaims()
     rules: tuple[ZoneRule, ...] = ()
@@ -110,11 +119,11 @@ def attempt(
     failed = next((verdict for verdict in verdicts if verdict.status.code is Code.ERROR), None)
     if failed is not None:
         return Attempt(status=failed.status, claims=claims, verdicts=verdicts)
-    fitting = sorted((verdict for verdict in verdicts if verdict.status.passed), key=_best_first)
-    if share.number and fitting:
-        first = sorted(snapshot.nodes)[share.first_of(len(snapshot.nodes))]
-        fitting.sort(key=lambda it: (-it.score, it.node < first, it.node))
+    fitting = [verdict for verdict in verdicts if verdict.status.passed]
     if fitting:
+        first = sorted(snapshot.nodes)[share.first_of(len(snapshot.nodes), ties_of(pod, profile))]
+        against = {it.node: demerits.of(snapshot.nodes[it.node]) for it in fitting if demerits}
+        fitting.sort(key=lambda it: (against.get(it.node, 0), -it.score, it.node < first, it.node))
         others = tuple(RunnerUp(verdict.node, verdict.score) for verdict in fitting[1:])
         chosen = fitting[0]
         return Attempt(status=SUCCESS, claims=claims, verdicts=verdicts, chosen=chosen, runners_up=others)
@@ -193,6 +202,11 @@ def _prepare_volumes(
         return claims, (), Refusal(VOLUME_BINDING, status)
     status, rules = volume_zone_prefilter(snapshot, pod)
     return claims, rules, None if status.passed else Refusal(VOLUME_ZONE, status)
+
+
+def without_nodes() -> Attempt:
+    """There are no nodes at all: nothing is asked of the pod, and anything that happens may help it."""
+    return Attempt(status=NO_NODES, claims=PodClaims())
 
 
 def refused_pod(refusal: Refusal, claims: PodClaims, nodes: int) -> Attempt:
@@ -314,8 +328,9 @@ def _examples(verdicts: Iterable[Verdict]) -> dict[Status, tuple[str, ...]]:
     return found
 
 
-def _best_first(verdict: Verdict) -> tuple[int, str]:
-    return -verdict.score, verdict.node
+def ties_of(pod: Pod, profile: Profile) -> str:
+    """By what the ties of the pod are settled (`Share.first_of`)."""
+    return pod.key if profile.ties_by_pod else ""
 
 
 def no_node(refused: Mapping[Status, int], nodes: int) -> Status:

@@ -50,11 +50,16 @@ def lacking(pod: Pod, manifest: Manifest, claims: Mapping[str, Claim]) -> Lackin
         if found is None:
             made.append(_claim(name, volume.claim_template, manifest))
         elif not is_owned_by(found, pod):
-            refusals.append(not_owner(found, pod))
+            refusals.append(told_of(volume.name, not_owner(found, pod)))
         else:
             # The pod's own. One that is being deleted is made anew when it is gone.
             pass
     return Lacking(tuple(made), tuple(refusals))
+
+
+def told_of(volume: str, why: str) -> str:
+    """What the pod is told of an ephemeral volume that got no claim."""
+    return f"ephemeral volume {volume}: {why}"
 
 
 def _claim(name: str, template: Manifest, pod: Manifest) -> dict[str, Any]:

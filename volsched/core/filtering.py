@@ -17,6 +17,7 @@ from volsched.core.claims import (
     is_owned_by,
     not_owner,
 )
+from volsched.core.matching import is_unseen
 from volsched.core.profile import Profile
 from volsched.core.provisioning import Provision
 from volsched.core.rejections import Failure, Miss, Rejection, Rule
@@ -75,11 +76,21 @@ class NodeAnswer:
         return Status(code, self.reasons, self.rejections)
 
 
+def not_ready(answer: NodeAnswer) -> str | None:
+    """Why the decision, though it stands, cannot be carried out yet; None: it can be.
+
+    A volume that no PV controller has looked at is about to be written, and a plan would meet that write half way.
+    """
+    name = next((binding.volume.name for binding in answer.bindings if is_unseen(binding.volume)), None)
+    return None if name is None else f'no PV controller has looked at persistentvolume "{name}" yet; try again'
+
+
 def prefilter(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> tuple[Status, PodClaims]:
     """Once per cycle: may the pod go anywhere, and what does each of its claims need."""
     uses = claim_uses(pod)
     if not uses:
         return SKIP, PodClaims()
+    snapshot = profile.view(snapshot)
     for use in uses:
         refusal = _claim_refusal(snapshot, pod, use, profile)
         if refusal is not None:
@@ -119,6 +130,7 @@ def find_pod_volumes(
 
     `limited`: drivers of the pod's volumes, or of the candidates, may have an attach limit; else none is counted.
     """
+    snapshot = profile.view(snapshot)
     try:
         misplaced = check_bound_claims(snapshot, claims.bound, node, profile=profile)
         slots = attach_budget(snapshot, pod, node) if limited and profile.attach_limits else {}

@@ -174,6 +174,15 @@ def _repeat(state: State | None, version: int, _position: int, at: int, data: Da
     return AttemptState(version, state.made, state.first_at, at, data["decided_at"], state.times + 1)
 
 
+def _fail(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
+    """The binding that the attempt led to failed. When it was decided, and how often, stays as it was."""
+    if not isinstance(state, AttemptState):
+        raise FoldError("an attempt fails before it is made")
+    failure = {"at": at} | {name: it for name, it in data.items() if name != "message"}
+    detail = {**state.made["detail"], "message": data["message"], "failure": failure}
+    return state._replace(version=version, made={**state.made, "outcome": "failed", "detail": detail})
+
+
 def _pass(state: State | None, version: int, _position: int, _at: int, _data: Data) -> State:
     return UnknownState(version) if state is None else state._replace(version=version)
 
@@ -202,6 +211,7 @@ _STEP_OF_CHANGE: Mapping[Change, _Step] = {
     Change.MOVE_BINDING: _move_binding,
     Change.MOVE_LEG: _move_leg,
     Change.ATTEMPT: _attempt,
+    Change.FAIL: _fail,
     Change.REPEAT: _repeat,
     Change.NOTE: _pass,
     Change.ISSUE: _pass,

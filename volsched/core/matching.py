@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from volsched.core.attach import attach_id
+from volsched.core.disks import attach_id
 from volsched.core.rejections import Failure, Miss, Rule
 from volsched.core.status import AttemptError
 from volsched.core.volumes import is_bound_to, reaches
 from volsched.core.wording import affinity_text, claimed_by, label_selector_text, labels_text, or_none
+from volsched.model.meta import BIND_COMPLETED
 from volsched.model.selectors import label_selector_matches, label_selector_problem
 from volsched.model.storage import ACCESS_MODES, AVAILABLE, Claim, Volume
 from volsched.model.workloads import Node
 
 NEAREST_MISSES = 3
+NOT_LOOKED_AT = ("", "Pending")
+"""Phases of a volume that no PV controller has looked at yet."""
 
 
 # Not frozen, though nobody changes it: made for every claim, in a third of the time that a frozen one takes.
@@ -36,6 +39,8 @@ class Search:
     full_drivers: Collection[str] = ()
     """Drivers with no attach slot left on the node."""
     enforce_match_fields: bool = False
+    unseen: bool = False
+    """Volumes that no controller has looked at yet will do: they are what it will make of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +152,7 @@ def failed_rules(search: Search, volume: Volume) -> Iterator[Rule]:
     if not prebound:
         if node is None and search.delay_binding:
             yield Rule.LEFT_TO_SCHEDULER
-        if volume.phase != AVAILABLE:
+        if volume.phase != AVAILABLE and not (search.unseen and is_unseen(volume)):
             yield Rule.PHASE
         if claim.selector is not None and not label_selector_matches(claim.selector, meta.labels):
             yield Rule.SELECTOR
@@ -165,6 +170,29 @@ def failed_rules(search: Search, volume: Volume) -> Iterator[Rule]:
             yield Rule.ATTACH_LIMIT
     if not set(claim.access_modes).issubset(volume.access_modes):
         yield Rule.ACCESS_MODES
+
+
+def is_unseen(volume: Volume) -> bool:
+    """No PV controller has looked at it yet. As it names no claim, there is no doubt that it will be Available."""
+    return volume.claim_ref is None and volume.phase in NOT_LOOKED_AT
+
+
+def is_asked_for(volume: Volume, claim: Claim) -> bool:
+    """The claim names the volume, and has only to wait for the PV controller to give it to it. What it names is
+    not searched for, so neither selector nor phase is looked at."""
+    settled = volume.claim_ref is not None or BIND_COMPLETED in claim.meta.annotations
+    if settled or claim.volume_name != volume.name:
+        return False
+    failed = set(failed_rules(Search(claim=claim, node=None, delay_binding=False), volume))
+    return failed <= {Rule.PHASE, Rule.SELECTOR} and set(claim.access_modes) <= set(volume.access_modes)
+
+
+def is_given_to(volume: Volume, claim: Claim) -> bool:
+    """The volume was given to this very claim, which has only to be told: it is in flight."""
+    ref = volume.claim_ref
+    if ref is None or ref.uid != claim.meta.uid or not is_bound_to(volume, claim):
+        return False
+    return next(failed_rules(Search(claim=claim, node=None), volume), None) is None
 
 
 def nearest_misses(search: Search, volumes: Iterable[Volume]) -> tuple[Miss, ...]:

@@ -6,7 +6,7 @@ Only the node affinity matters, and only while a bound claim is checked; the sto
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from volsched.core.attach import IN_TREE
+from volsched.core.disks import IN_TREE
 from volsched.core.status import AttemptError
 from volsched.model.meta import LEGACY_ZONE, MIGRATED_PLUGINS, ZONE, ZONE_SEPARATOR
 from volsched.model.selectors import NodeSelector, NodeTerm, Requirement

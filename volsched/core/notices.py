@@ -9,6 +9,8 @@ from volsched.events.envelope import NewEvent
 from volsched.model.kinds import KINDS
 
 DEFAULT_NAMESPACE = "default"
+SCHEDULER = "volsched-scheduler"
+"""The component that speaks of where pods go."""
 
 
 def notice_stream(kind: str, key: str, uid: str, reason: str, message: str) -> str:

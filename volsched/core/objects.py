@@ -4,17 +4,22 @@ Create, update and delete answer the event to be written, or None where nothing 
 log positions and are compared for equality only; a name that is used again gets a new uid.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from volsched.core.fold import ObjectState, State
+from volsched.core.grace import going, grace_seconds, shortened, time_left
+from volsched.core.scheduled import gated_conditions
 from volsched.events.catalogue import TITLES
 from volsched.events.envelope import NewEvent
 from volsched.events.patch import difference
 from volsched.events.streams import NOUN_OF_KIND, stream_of
+from volsched.model.defaults import with_defaults
 from volsched.model.kinds import Kind
 from volsched.model.manifests import check_manifest
 from volsched.model.problems import Defect
+from volsched.model.strategy.field_errors import FieldError
+from volsched.model.strategy.rules import creation_errors, status_errors, update_errors
 from volsched.model.updates import update_problems
 
 Manifest = Mapping[str, Any]
@@ -24,8 +29,13 @@ PROTECTION = {
     "PersistentVolume": "kubernetes.io/pv-protection",
 }
 """Finalizers that every object of the kind is born with."""
-HAS_PHASE = ("PersistentVolume", "PersistentVolumeClaim", "Pod")
-KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp")
+BORN_IN_PHASE = {
+    "Namespace": "Active",
+    "PersistentVolume": "Pending",
+    "PersistentVolumeClaim": "Pending",
+    "Pod": "Pending",
+}
+KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 """Set by the store alone; an update carries them along unchanged, whatever it says."""
 
 
@@ -49,17 +59,36 @@ class StaleError(ObjectError):
     code = 409
 
 
+class PreconditionError(StaleError):
+    """What a writer said of the object before it acted is not so: `field` is uid or resourceVersion."""
+
+    def __init__(self, what: str, *, field: str, wanted: str, have: str) -> None:
+        super().__init__(what)
+        self.field = field
+        self.wanted = wanted
+        self.have = have
+
+
 class InvalidError(ObjectError):
     code = 422
 
-    def __init__(self, what: str, defects: list[Defect]) -> None:
+    def __init__(self, what: str, defects: Sequence[Defect | FieldError]) -> None:
         super().__init__(f"{what}: " + "; ".join(str(defect) for defect in defects))
         self.defects = defects
 
 
+class ForbiddenError(ObjectError):
+    """The object is sound, but what surrounds it does not allow it; Kubernetes' admission says so."""
+
+    code = 403
+
+
 def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, now: str) -> NewEvent:
     """`now` is an RFC 3339 time. Status is the controllers' business: what the manifest says of it is dropped."""
-    manifest = _checked(kind, raw)
+    manifest, defects = _read(kind, raw)
+    errors = creation_errors(kind, manifest)
+    if errors or defects:
+        raise InvalidError(_called(kind, manifest), errors or defects)
     name = _key(kind, manifest)
     if _living(state) is not None:
         raise AlreadyExistsError(f'{kind.name} "{name}" already exists; use another name, or update it')
@@ -69,57 +98,102 @@ def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, n
         metadata["finalizers"] = [*given, PROTECTION[kind.name]]
     created = {**manifest, "metadata": metadata}
     created.pop("status", None)
-    if kind.name in HAS_PHASE:
-        created["status"] = {"phase": "Pending"}
+    if kind.name in BORN_IN_PHASE:
+        created["status"] = {"phase": BORN_IN_PHASE[kind.name]}
+    if kind.name == "Pod" and (conditions := gated_conditions(created, now)) is not None:
+        created["status"]["conditions"] = conditions
     return _event(kind, name, "Created", {"patch": created})
 
 
 def update_object(
-    state: State | None, kind: Kind, raw: Manifest, *, status: bool = False, by_volume_controller: bool = False
+    state: State | None,
+    kind: Kind,
+    raw: Manifest,
+    *,
+    status: bool = False,
+    by_volume_controller: bool = False,
+    same_uid: bool = True,
 ) -> NewEvent | None:
-    """The whole object as it should be. A main update leaves the status alone, a status update all the rest."""
-    manifest = _checked(kind, raw)
+    """The whole object as it should be. A main update leaves the status alone, a status update all the rest.
+
+    `same_uid`: a uid says which object is meant. Without, it is a field like others, which may not be changed.
+    """
+    manifest, shape_defects = _read(kind, raw)
+    if _called(kind, manifest) == kind.name:
+        raise InvalidError(kind.name, shape_defects)
     name = _key(kind, manifest)
     stored = _found(state, kind, name)
     wanted = manifest["metadata"]
-    _check_preconditions(stored, kind, name, uid=wanted.get("uid"), rv=wanted.get("resourceVersion"))
+    uid = wanted.get("uid") if same_uid else None
+    _check_preconditions(stored, kind, name, uid=uid, rv=wanted.get("resourceVersion"))
     old = stored.manifest or {}
     if status:
         new = {**old, "status": manifest.get("status", {})}
+        _refuse(kind, name, status_errors(kind, old, new) or shape_defects)
     else:
         kept = {field: old["metadata"][field] for field in KEPT_METADATA if field in old["metadata"]}
-        new = {**manifest, "metadata": {**_without_store_fields(manifest), **kept}}
+        given_uid = {"uid": wanted["uid"]} if not same_uid and wanted.get("uid") else {}
+        new = {**manifest, "metadata": {**_without_store_fields(manifest), **kept, **given_uid}}
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
-        defects = update_problems(kind, old, new, by_volume_controller=by_volume_controller)
-        if defects:
-            raise InvalidError(f'{kind.name} "{name}"', defects)
-    if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
+        if not by_volume_controller:
+            # What was made before a default was known has it now, as whoever reads it would say.
+            _refuse(kind, name, update_errors(kind, with_defaults(kind, old), new))
+        _refuse(kind, name, shape_defects)
+        _refuse(kind, name, update_problems(kind, old, new, by_volume_controller=by_volume_controller))
+    if is_gone(new):
         return _event(kind, name, "Deleted", {"reason": "the last finalizer is gone"})
     patch = difference(old, new)
     return _event(kind, name, "Changed", {"patch": patch}) if patch else None
 
 
 def delete_object(
-    state: State | None, kind: Kind, name: str, *, now: str, uid: str | None = None, rv: str | None = None
+    state: State | None,
+    kind: Kind,
+    name: str,
+    *,
+    now: str,
+    uid: str | None = None,
+    rv: str | None = None,
+    grace: int | None = 0,
 ) -> NewEvent | None:
-    """With finalizers the object only learns that it is to go; it goes when the last of them does."""
+    """With finalizers the object only learns that it is to go; it goes when the last of them does.
+
+    `grace` are the seconds that a pod has to end; None: as many as it says itself (`core.grace`).
+    """
     stored = _found(state, kind, name)
     _check_preconditions(stored, kind, name, uid=uid, rv=rv)
-    metadata = (stored.manifest or {})["metadata"]
-    if not metadata.get("finalizers"):
+    old = stored.manifest or {}
+    if "deletionTimestamp" in old["metadata"]:
+        patch = shortened(old, grace, now) if time_left(old) else None
+    else:
+        patch = going(now, grace_seconds(old, grace) if kind.name == "Pod" else 0)
+    if is_gone({**old, "metadata": {**old["metadata"], **(patch or {})}}):
         return _event(kind, name, "Deleted", {})
-    if "deletionTimestamp" in metadata:
-        return None
-    return _event(kind, name, "Changed", {"patch": {"metadata": {"deletionTimestamp": now}}})
+    return None if patch is None else _event(kind, name, "Changed", {"patch": {"metadata": patch}})
 
 
-def _checked(kind: Kind, raw: Manifest) -> dict[str, Any]:
+def is_gone(manifest: Manifest) -> bool:
+    """It is to go, and nobody has to be waited for any more."""
+    metadata = manifest["metadata"]
+    return "deletionTimestamp" in metadata and not metadata.get("finalizers") and not time_left(manifest)
+
+
+def _read(kind: Kind, raw: Manifest) -> tuple[dict[str, Any], list[Defect]]:
     manifest, _, defects = check_manifest(kind, raw)
+    return manifest, defects
+
+
+def _called(kind: Kind, manifest: Manifest) -> str:
+    metadata = manifest.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return f'{kind.name} "{name}"' if name else kind.name
+
+
+def _refuse(kind: Kind, name: str, defects: Sequence[Defect | FieldError]) -> None:
     if defects:
-        raise InvalidError(kind.name, defects)
-    return manifest
+        raise InvalidError(f'{kind.name} "{name}"', defects)
 
 
 def _key(kind: Kind, manifest: Manifest) -> str:
@@ -141,9 +215,11 @@ def _found(state: State | None, kind: Kind, name: str) -> ObjectState:
 def _check_preconditions(stored: ObjectState, kind: Kind, name: str, *, uid: str | None, rv: str | None) -> None:
     have = (stored.manifest or {})["metadata"].get("uid")
     if uid is not None and uid != have:
-        raise StaleError(f'{kind.name} "{name}" has uid {have}, not {uid}: it was deleted and made anew')
+        message = f'{kind.name} "{name}" has uid {have}, not {uid}: it was deleted and made anew'
+        raise PreconditionError(message, field="uid", wanted=uid, have=str(have))
     if rv is not None and rv != str(stored.rv):
-        raise StaleError(f'{kind.name} "{name}" is at version {stored.rv}, not {rv}; read it again and retry')
+        message = f'{kind.name} "{name}" is at version {stored.rv}, not {rv}; read it again and retry'
+        raise PreconditionError(message, field="resourceVersion", wanted=rv, have=str(stored.rv))
 
 
 def _without_store_fields(manifest: Manifest) -> dict[str, Any]:

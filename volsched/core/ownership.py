@@ -13,7 +13,7 @@ from volsched.core.fold import ObjectState, State
 from volsched.events.streams import NOUN_OF_KIND, stream_of
 from volsched.model.kinds import KINDS
 
-COLLECTED = ("Pod", "PersistentVolumeClaim")
+COLLECTED = ("Pod", "PersistentVolumeClaim", "ControllerRevision")
 """Kinds of which an object goes with its controller. Volumes never do: what becomes of data, its policy says."""
 OWNER_UNKNOWN = "OwnerUnknown"
 REFERENCES = "ownerReferences"

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from volsched.core.attach import attach_id
+from volsched.core.disks import attach_id
 from volsched.core.matching import Search
 from volsched.core.profile import Profile
 from volsched.core.snapshot import Snapshot
@@ -34,6 +34,7 @@ class Place:
             taken={volume.name for volume in taken} if taken else (),
             full_drivers={driver for driver, free in slots.items() if free <= 0} if slots else (),
             enforce_match_fields=self.profile.enforce_match_fields,
+            unseen=self.profile.takes_unseen,
         )
 
     def provisioner_of(self, claim: Claim) -> str:

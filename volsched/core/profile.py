@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from volsched.core.migration import translate
 from volsched.core.plugins.registry import AFTER_VOLUMES, BEFORE_VOLUMES, Enabled
+from volsched.core.snapshot import Snapshot
 from volsched.model.quantity import Quantity
 from volsched.model.storage import CSINode, Volume
 
@@ -65,12 +66,26 @@ class Profile:
     """Decide within the node's attach limits instead of leaving them to another filter."""
     enforce_match_fields: bool
     """Evaluate matchFields of a volume's node affinity against the node's name."""
+    reads_alpha_annotations: bool
+    """A claim's selected node counts under its alpha names too."""
+    writes_alpha_annotations: bool
+    """It is written under them as well, for provisioners that read nothing else."""
     checks_rollback: bool
     """A claim that is being rolled back holds its pod up."""
+    releases_foreign_volumes: bool
+    """Ask claims back whose volumes somebody else's provisioner made and would delete, to bind them elsewhere."""
     rechecks_bound_claims: bool
     """Check the volumes of claims that became bound during the cycle once more when reserving."""
+    counts_in_flight: bool
+    """A claim that a volume was given to counts as bound to it, for every pod, before the claim itself says so."""
+    takes_unseen: bool
+    """A free volume that no PV controller has looked at yet counts as Available, which it will be."""
     int64_sizes: bool
     """Sizes beyond an int64 read as 0 bytes."""
+    ties_by_pod: bool
+    """Nodes that are equally good take turns, beginning elsewhere for every pod, instead of by name for all."""
+    remembers_failures: bool
+    """Where a binding of the pod failed ranks last for a while."""
     explains: bool
     """Collect, for every rejection, the rule, what was wanted and what was found."""
     translate: Callable[[Volume, CSINode | None], Volume] | None
@@ -88,6 +103,12 @@ class Profile:
         if problem is not None:
             raise ValueError(f"scoring shape of profile {self.name}: {problem}")
 
+    def view(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with what is in flight seen as this profile counts it."""
+        if self.counts_in_flight:
+            return snapshot if snapshot.naming is not None else snapshot.with_naming()
+        return snapshot.as_written()
+
     def bytes_of(self, quantity: Quantity) -> int:
         return quantity.int64_value() if self.int64_sizes else quantity.value()
 
@@ -100,9 +121,16 @@ PARITY = Profile(
     joint_capacity=False,
     attach_limits=False,
     enforce_match_fields=False,
+    reads_alpha_annotations=False,
+    writes_alpha_annotations=False,
     checks_rollback=False,
+    releases_foreign_volumes=False,
     rechecks_bound_claims=False,
+    counts_in_flight=False,
+    takes_unseen=False,
     int64_sizes=True,
+    ties_by_pod=False,
+    remembers_failures=False,
     explains=False,
     translate=translate,
     scoring=ScoringPolicy.UPSTREAM,
@@ -116,9 +144,16 @@ VOLSCHED = Profile(
     joint_capacity=True,
     attach_limits=True,
     enforce_match_fields=False,
+    reads_alpha_annotations=True,
+    writes_alpha_annotations=False,
     checks_rollback=True,
+    releases_foreign_volumes=False,
     rechecks_bound_claims=True,
+    counts_in_flight=True,
+    takes_unseen=True,
     int64_sizes=False,
+    ties_by_pod=True,
+    remembers_failures=True,
     explains=True,
     translate=None,
     scoring=ScoringPolicy.SEED,

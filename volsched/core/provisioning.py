@@ -61,7 +61,7 @@ def check_provisions(
             return Provisions(rejection=Rejection(reason=reason, claim=claim.key, failures=(failure,)))
         if storage_class.provisioner in left:
             left[storage_class.provisioner] -= 1
-        options.append(_sufficient(snapshot, node, claim, storage_class, profile))
+        options.append(_options(snapshot, node, claim, storage_class, profile))
         together = _place(snapshot, claims[: index + 1], options, profile)
         if together is None:
             taken = _taken(claims, placed)
@@ -93,6 +93,15 @@ def _class_refusal(
     if slots.get(provisioner, 1) <= 0:
         return TOO_MANY_VOLUMES, Failure(Rule.ATTACH_LIMIT, f"a free attach slot of {provisioner}", "none left")
     return None
+
+
+def _options(
+    snapshot: Snapshot, node: Node, claim: Claim, storage_class: StorageClass, profile: Profile
+) -> tuple[StorageCapacity | None, ...]:
+    """What may be asked for room: of a claim that was promised its room already, only what it was promised."""
+    if profile.joint_capacity and claim.meta.uid in snapshot.promised:
+        return (snapshot.capacities.get(snapshot.promised[claim.meta.uid]),)
+    return _sufficient(snapshot, node, claim, storage_class, profile)
 
 
 def _sufficient(
@@ -158,16 +167,18 @@ def _place(
     """One capacity object per claim, the first that works in key order; None if there is no such placement."""
     if not profile.joint_capacity:
         return [mine[0] for mine in options] if all(options) else None
-    room = _Room(snapshot, _own(claims))
+    room = _Room(snapshot, _own(snapshot, claims))
     placed: list[StorageCapacity | None] = []
 
     def place_rest() -> bool:
         if len(placed) == len(claims):
             return True
-        wanted = claims[len(placed)].size.value()
+        # What was promised is part of what is reserved, and maybe no longer published: it is not asked for again.
+        promised = claims[len(placed)].meta.uid in snapshot.promised
+        wanted = 0 if promised else claims[len(placed)].size.value()
         for capacity in options[len(placed)]:
             room.tries += 1
-            left = None if capacity is None else room.left(capacity)
+            left = None if promised or capacity is None else room.left(capacity)
             if room.tries > SEARCH_LIMIT or (left is not None and left < wanted):
                 continue
             key = "" if capacity is None else capacity.key
@@ -182,11 +193,11 @@ def _place(
     return placed if place_rest() else None
 
 
-def _own(claims: Sequence[Claim]) -> dict[str, int]:
+def _own(snapshot: Snapshot, claims: Sequence[Claim]) -> dict[str, int]:
     """Bytes that the claims were promised of each capacity object before any pod came for them."""
     own: dict[str, int] = {}
     for claim in claims:
-        room = promised_room(claim.meta.annotations)
+        room = None if claim.meta.uid in snapshot.promised else promised_room(claim.meta.annotations)
         if room is not None:
             own[room.capacity] = own.get(room.capacity, 0) + room.bytes
     return own

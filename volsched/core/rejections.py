@@ -3,8 +3,11 @@
 The short reasons of `status` are what the reference says; these are what a person needs to act.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+
+FAR = 10
 
 
 class Rule(StrEnum):
@@ -59,3 +62,16 @@ class Rejection:
     failures: tuple[Failure, ...] = ()
     misses: tuple[Miss, ...] = ()
     """The volumes that came nearest, the nearest first."""
+
+
+def distance(rejections: Iterable[Rejection]) -> tuple[int, int]:
+    """How far a node is from taking the pod: claims that are not served, then rules that the nearest volumes fail.
+
+    A volume of another node is no near miss, however well it would fit.
+    """
+    nearest = [min(map(_rules, it.misses), default=FAR) for it in rejections]
+    return len(nearest), sum(nearest)
+
+
+def _rules(miss: Miss) -> int:
+    return sum(FAR if it.rule is Rule.NODE_AFFINITY else 1 for it in miss.failures)

@@ -6,13 +6,12 @@ Everything is computed before anything is answered, so a failure leaves no trace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from volsched.core.claims import claim_uses, is_fully_bound
+from volsched.core.claims import claim_uses, is_fully_bound, selection
 from volsched.core.filtering import NodeAnswer, check_bound_claims
 from volsched.core.profile import Profile
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError
 from volsched.core.volumes import bind_volume
-from volsched.model.meta import SELECTED_NODE
 from volsched.model.storage import Claim, Volume
 from volsched.model.workloads import Node, Pod
 
@@ -41,12 +40,15 @@ def assume_pod_volumes(
     """The snapshot with the decision assumed. Raises AttemptError, and then nothing is assumed."""
     if decision is None:
         return snapshot, Reservation(all_bound=True)
-    claims = [snapshot.claim(use.key) for use in claim_uses(pod)]
+    stored, seen = snapshot.as_written(), profile.view(snapshot)
+    keys = dict.fromkeys(use.key for use in claim_uses(pod))
+    claims = [stored.claim(key) for key in keys]
     if all(claim is not None and is_fully_bound(claim) for claim in claims):
         if profile.rechecks_bound_claims:
             _recheck(snapshot, [claim for claim in claims if claim is not None], node, profile)
         return snapshot, Reservation(all_bound=True)
-    volumes, assumed_volumes = [], snapshot.assumed_volumes
+    volumes = [it for claim in claims if claim is not None and (it := _in_flight(seen, claim)) is not None]
+    assumed_volumes = snapshot.assumed_volumes
     for binding in decision.bindings:
         bound, changed = bind_volume(binding.volume, binding.claim)
         if changed:
@@ -54,10 +56,11 @@ def assume_pod_volumes(
         volumes.append(AssumedVolume(bound, binding.claim, changed))
     selected, assumed_claims = [], snapshot.assumed_claims
     for provision in decision.provisions:
-        claim = _with_selected_node(provision.claim, node)
+        claim = _with_selected_node(provision.claim, node, alpha=profile.writes_alpha_annotations)
         assumed_claims = assumed_claims.assume(claim, stored=snapshot.stored_claims.get(claim.key))
         selected.append(claim)
-    assumed = replace(snapshot, assumed_volumes=assumed_volumes, assumed_claims=assumed_claims)
+    # Which volumes name which claims has changed, and is found out by whoever asks next.
+    assumed = replace(stored, assumed_volumes=assumed_volumes, assumed_claims=assumed_claims)
     return assumed, Reservation(volumes=tuple(volumes), claims=tuple(selected))
 
 
@@ -68,7 +71,16 @@ def revert_assumed_pod_volumes(snapshot: Snapshot, reservation: Reservation) -> 
         volumes = volumes.restore(assumed.volume)
     for claim in reservation.claims:
         claims = claims.restore(claim)
-    return replace(snapshot, assumed_volumes=volumes, assumed_claims=claims)
+    return replace(snapshot.as_written(), assumed_volumes=volumes, assumed_claims=claims)
+
+
+def _in_flight(seen: Snapshot, claim: Claim) -> AssumedVolume | None:
+    """A claim that counts as bound though it is not: there is nothing to write, but something to wait for."""
+    shown = seen.claim(claim.key)
+    volume = None if shown is None or is_fully_bound(claim) else seen.volume(shown.volume_name)
+    if volume is None or shown is None or not is_fully_bound(shown):
+        return None
+    return AssumedVolume(volume, claim, changed=False)
 
 
 def _recheck(snapshot: Snapshot, claims: Sequence[Claim], node: Node, profile: Profile) -> None:
@@ -78,6 +90,6 @@ def _recheck(snapshot: Snapshot, claims: Sequence[Claim], node: Node, profile: P
         raise AttemptError(f'claim "{misplaced.claim}" was bound meanwhile: {misplaced.reason}')
 
 
-def _with_selected_node(claim: Claim, node: Node) -> Claim:
-    annotations = {**claim.meta.annotations, SELECTED_NODE: node.name}
+def _with_selected_node(claim: Claim, node: Node, *, alpha: bool) -> Claim:
+    annotations = {**claim.meta.annotations, **selection(node.name, alpha=alpha)}
     return replace(claim, meta=replace(claim.meta, annotations=annotations))

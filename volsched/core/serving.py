@@ -42,10 +42,12 @@ def serve_claims(
 ) -> Served:
     """Serve the delayed claims. One that carries a selected node is committed: to provisioning, on that node."""
     place = Place(snapshot=snapshot, node=node, profile=profile, candidates=claims.candidates, slots=slots)
-    committed = [claim for claim in claims.delayed if selected_node(claim) is not None]
+    alpha = profile.reads_alpha_annotations
+    committed = [claim for claim in claims.delayed if selected_node(claim, alpha=alpha) is not None]
     for claim in committed:
-        if selected_node(claim) != node.name:
-            return Served(rejections=(committed_elsewhere(claim, node),))
+        selected = selected_node(claim, alpha=alpha)
+        if selected != node.name:
+            return Served(rejections=(committed_elsewhere(claim, selected, node),))
     to_match = in_serving_order(claims.delayed, profile)
     plan = _greedy(place, to_match)
     served = _completed(place, claims.bound, committed, plan)
@@ -58,7 +60,8 @@ def serve_claims(
 
 def in_serving_order(claims: Sequence[Claim], profile: Profile) -> list[Claim]:
     """The claims that look for a volume, as they are served one after the other."""
-    waiting = [claim for claim in claims if selected_node(claim) is None]
+    alpha = profile.reads_alpha_annotations
+    waiting = [claim for claim in claims if selected_node(claim, alpha=alpha) is None]
     waiting.sort(key=lambda claim: claim.size.nano, reverse=profile.largest_claim_first)
     return waiting
 

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from volsched.core.binding.seen import Manifest, annotations, claim_of, is_being_deleted, metadata, spec, uid
+from volsched.core.claims import selection_key
 from volsched.core.controller.edits import with_annotations
 from volsched.core.controller.provisioning import provisioned_name
 from volsched.core.controller.view import held_claim
 from volsched.core.fold import ObjectState, State
 from volsched.core.lives import Life
-from volsched.model.meta import ROLLBACK, SELECTED_NODE
+from volsched.model.meta import ROLLBACK, SELECTED_NODE_KEYS
 
 GONE_SECONDS = 60
 REMOVED = "SelectedNodeRemoved"
@@ -29,7 +30,7 @@ def is_promised(claim: State | None) -> bool:
 
 def promised_node(claim: Manifest) -> str | None:
     """The node that the claim's volume is to be made for; None where nothing is open about it."""
-    node = annotations(claim).get(SELECTED_NODE)
+    node = annotations(claim).get(selection_key(annotations(claim)))
     if node is None or spec(claim).get("volumeName") or is_being_deleted(claim) or ROLLBACK in annotations(claim):
         return None
     return str(node)
@@ -59,7 +60,7 @@ def volume_name(claim: Manifest) -> str:
 
 
 def without_promise(claim: Manifest) -> dict[str, Any]:
-    return with_annotations(claim, drop=(SELECTED_NODE,))
+    return with_annotations(claim, drop=SELECTED_NODE_KEYS)
 
 
 def removed(node: str) -> str:

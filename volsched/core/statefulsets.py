@@ -26,6 +26,18 @@ FAILED_CREATE = "FailedCreate"
 Ready = Callable[[Manifest], bool]
 
 
+def pod_told(verb: str, pod: str, set_: str) -> str:
+    return f"{verb} Pod {pod} in StatefulSet {set_} successful"
+
+
+def claim_told(claim: str, pod: str, set_: str) -> str:
+    return f"Create Claim {claim} Pod {pod} in StatefulSet {set_} success"
+
+
+def not_made(pod: str, set_: str, why: str) -> str:
+    return f"Create Pod {pod} in StatefulSet {set_} failed error: {why}"
+
+
 def is_placed(pod: Manifest) -> bool:
     """Where no node agent runs nobody says more of a pod than its node."""
     return bool(spec(pod).get("nodeName"))
@@ -53,6 +65,7 @@ class Found(Protocol):
 class Replica:
     """A pod to be made, or none where it is there already, and the claims to be made before it."""
 
+    name: str
     pod: dict[str, Any] | None
     claims: tuple[dict[str, Any], ...]
 
@@ -125,7 +138,7 @@ def _fill_one(
         missing = () if is_placed(pod) else _claims_to_make(set_, name, found)
         if missing:
             # Somebody deleted a claim that the pod waits for.
-            step.make.append(Replica(None, missing))
+            step.make.append(Replica(name, None, missing))
         complete = False
     else:
         complete = True
@@ -138,10 +151,10 @@ def _make(set_: StatefulSet, manifest: Manifest, ordinal: int, found: Found, ste
     going = [it for it in names if (claim := found.claim(it)) is not None and is_being_deleted(claim)]
     if going:
         # A pod made now would hold the claim that somebody wants gone, or wait for it in vain.
-        step.blocked.append(f'pod "{name}" is not made while its claim "{going[0]}" is being deleted')
+        step.blocked.append(not_made(name, set_.meta.name, f"pvc {going[0]} is being deleted"))
     else:
         pod = _pod(set_, manifest, ordinal)
-        step.make.append(Replica(pod, _claims_to_make(set_, name, found)))
+        step.make.append(Replica(name, pod, _claims_to_make(set_, name, found)))
 
 
 def _shrink(set_: StatefulSet, found: Found, step: Step, *, most: int) -> None:

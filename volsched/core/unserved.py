@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from volsched.core.attach import attach_id
-from volsched.core.claims import selected_node
+from volsched.core.disks import attach_id
 from volsched.core.matching import matching_volumes, nearest_misses
 from volsched.core.places import Place, Plan
 from volsched.core.provisioning import check_provisions
@@ -14,8 +13,8 @@ from volsched.model.storage import Claim
 from volsched.model.workloads import Node
 
 
-def committed_elsewhere(claim: Claim, node: Node) -> Rejection:
-    failure = Failure(Rule.SELECTED_NODE, f"node {selected_node(claim) or 'none'}", f"node {node.name}")
+def committed_elsewhere(claim: Claim, selected: str | None, node: Node) -> Rejection:
+    failure = Failure(Rule.SELECTED_NODE, f"node {selected or 'none'}", f"node {node.name}")
     return Rejection(reason=NO_VOLUME_TO_BIND, claim=claim.key, failures=(failure,))
 
 
@@ -38,7 +37,7 @@ def _with_misses(place: Place, rejection: Rejection, plan: Plan, slots: Mapping[
     if claim is None:
         return rejection
     snapshot = place.snapshot
-    volumes = [snapshot.assumed_volumes.effective(stored) for _, stored in sorted(snapshot.stored_volumes.items())]
+    volumes = [volume for name in sorted(snapshot.stored_volumes) if (volume := snapshot.volume(name)) is not None]
     search = place.search(claim, taken=[volume for _, volume in plan if volume is not None], slots=slots)
     failures = rejection.failures
     if matching_volumes(search, place.candidates[claim.class_name]).pinned:

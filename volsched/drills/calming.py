@@ -32,14 +32,14 @@ def calm_down(run: "Simulation") -> list[Violation]:
     with lives.aside():
         run.place.write(run.place.others.uncordon)
     lives.born = {who: life for who, life in lives.born.items() if not who.endswith(SECOND_ONES)}
-    found, still = watching.look(lives.commits), 0
+    found, still, since = watching.look(lives.commits), 0, lives.now
     for _ in range(ROUNDS):
         if found or run.found:
             return found
         before = watching.lookout.position
         lives.now += QUIET[still]
         _round(run, everybody=still == len(QUIET) - 1)
-        found = watching.look(lives.commits)
+        found = watching.look(lives.commits) + watching.too_many_plans(since)
         still = 0 if watching.has_moved(before) else still + 1
         if still == len(QUIET):
             due, still = watching.deadline(), 0

@@ -45,6 +45,18 @@ SCENARIOS: Mapping[str, Scenario] = {
             where=("local",),
             chances={"storage": 0.15},
         ),
+        Scenario(
+            name="sim-refusals",
+            about="like sim, and there is always a node that every rule accepts and a provisioner refuses",
+            where=("local",),
+            chances={"misfit": 1, "storage": 0.1},
+        ),
+        Scenario(
+            name="sim-attached",
+            about="like sim, and a node attaches one disk, whatever is in flight",
+            where=("local",),
+            chances={"attached": 1.0, "others": 0.03},
+        ),
     )
 }
 BESIDE: Mapping[str, str] = {

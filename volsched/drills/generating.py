@@ -51,6 +51,10 @@ class Temper:
     wait: float = 0.1
     slow: float = 0.1
     """Of a provisioner's turn, that it passes and nothing is done."""
+    misfit: float = 0.3
+    """That there is a node without a zone: every rule accepts it, and the provisioner inside refuses it."""
+    attached: float = 0.0
+    """Of a cluster, that its volumes are disks of which every node can attach one."""
     length: int = 48
     where: tuple[Where, ...] = ("local", "foreign")
 
@@ -72,11 +76,26 @@ def generate(seed: int, *, temper: Temper | None = None) -> Schedule:
     rng = Random(f"volsched/{seed}")
     own = temper or rng.choice(TEMPERS)
     where = rng.choice(own.where)
-    choices = [*_cluster(rng, where), *_course(rng, where, own)]
+    choices = [*_cluster(rng, where, own.attached), *_misfit(seed, where, own), *_course(rng, where, own)]
     return Schedule(where, tuple(choices), seed)
 
 
-def _cluster(rng: Random, where: Where) -> Iterator[Choice]:
+def _misfit(seed: int, where: Where, temper: Temper) -> Iterator[Choice]:
+    """With a pod that it may keep. Drawn apart: the cluster of a seed is else the same with it and without.
+
+    Ties are settled by name, so its own comes before, among or after those of the others.
+    """
+    rng = Random(f"volsched/{seed}/misfit")
+    if where == "local" and rng.random() < temper.misfit:
+        yield Choice("create", "misfit", {"name": rng.choice(("n0", "n1-misfit", "n2-misfit", "n4"))})
+        yield Choice("create", "claim", {"name": "c9a", "size": "1", "class": "inside"})
+        name, seconds = f"p9{rng.randrange(100)}", str(rng.choice((3, 20, 600)))
+        yield Choice("create", "pod", {"name": name, "claims": "c9a", "seconds": seconds})
+
+
+def _cluster(rng: Random, where: Where, attached: float) -> Iterator[Choice]:
+    limit = {"limit": "1"} if attached and rng.random() < attached else {}
+    disk = {"disk": "1"} if limit else {}
     if where == "foreign" and rng.random() < 0.3:
         yield Choice("plain")
     nodes = [f"n{number}" for number in range(1, rng.randint(2, 3) + 1)]
@@ -88,10 +107,10 @@ def _cluster(rng: Random, where: Where) -> Iterator[Choice]:
         room = {"room": "6"} if name == "inside" and rng.random() < 0.5 else {}
         yield Choice("create", "class", {"name": name, **slow, **room})
     for place, name in enumerate(nodes):
-        yield Choice("create", "node", {"name": name, "zone": f"z{place % 2 + 1}"})
+        yield Choice("create", "node", {"name": name, "zone": f"z{place % 2 + 1}", **limit})
     for number in range(1, rng.randint(2, 5) + 1):
         node, size = rng.choice(nodes), str(rng.randint(2, 6))
-        yield Choice("create", "volume", {"name": f"d{number}", "size": size, "node": node})
+        yield Choice("create", "volume", {"name": f"d{number}", "size": size, "node": node, **disk})
     for number in range(1, rng.randint(2, 3) + 1):
         claims = [f"c{number}{letter}" for letter in "abc"[: rng.choice((1, 1, 2, 2, 3))]]
         for name in claims:

@@ -67,6 +67,7 @@ def played_system(database: Database | None = None) -> Iterator[PlayedSystem]:
         system = embedded(
             store,
             owner="live",
+            other_agents=True,
             clock=lambda: played.now,
             new_id=lambda: f"{next(numbers):08x}-0000-4000-8000-000000000000",
         )

@@ -10,6 +10,8 @@ from volsched.model.meta import HOSTNAME, ZONE
 Manifest = dict[str, Any]
 OUTSIDE = "disks.example.com"
 """A provisioner in a process of its own."""
+DISKS = "attached.example.com"
+"""A driver with a limit: its volumes are made by hand, and attached to nodes."""
 NAMESPACE = "default"
 PROVISIONERS = {"local": "kubernetes.io/no-provisioner", "inside": SIMULATED, "outside": OUTSIDE}
 """Class → who makes its volumes."""
@@ -24,9 +26,14 @@ def made(choice: Choice) -> list[tuple[str, Manifest]]:
             return [("StorageClass", _class(name, given.get("seconds"), given.get("room")))]
         case "node":
             # With its drivers: to a provisioner a node without them is none, and it would refuse it for ever.
-            return [("Node", _node(name, given.get("zone", "z1"))), ("CSINode", _csi_node(name))]
+            drivers = _csi_node(name, given.get("limit"))
+            return [("Node", _node(name, given.get("zone", "z1"))), ("CSINode", drivers)]
+        case "misfit":
+            # To the one outside a place of its own: it would neither make anything nor give the node back.
+            return [("Node", _node(name, "")), ("CSINode", _csi_node(name, None, key=HOSTNAME))]
         case "volume":
-            return [("PersistentVolume", local_volume(name, given.get("size", "5"), given.get("node", "n1")))]
+            made_here = local_volume(name, given.get("size", "5"), given.get("node", "n1"))
+            return [("PersistentVolume", _attachable(made_here) if "disk" in given else made_here)]
         case "claim":
             return [("PersistentVolumeClaim", claim(name, given.get("size", "1"), given.get("class", "local")))]
         case "pod":
@@ -35,13 +42,23 @@ def made(choice: Choice) -> list[tuple[str, Manifest]]:
 
 
 def _node(name: str, zone: str) -> Manifest:
-    labels = {HOSTNAME: name, ZONE: zone}
+    labels = {HOSTNAME: name} | ({ZONE: zone} if zone else {})
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
 
 
-def _csi_node(name: str) -> Manifest:
-    spec = {"drivers": [{"name": OUTSIDE, "nodeID": name, "topologyKeys": [ZONE]}]}
+def _csi_node(name: str, limit: str | None, *, key: str = ZONE) -> Manifest:
+    drivers: list[Manifest] = [{"name": OUTSIDE, "nodeID": name, "topologyKeys": [key]}]
+    if limit is not None:
+        drivers.append({"name": DISKS, "nodeID": name, "topologyKeys": [], "allocatable": {"count": int(limit)}})
+    spec = {"drivers": drivers}
     return {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}, "spec": spec}
+
+
+def _attachable(volume: Manifest) -> Manifest:
+    """The same on a disk that a driver attaches."""
+    spec = {key: value for key, value in volume["spec"].items() if key != "local"}
+    disk = {"driver": DISKS, "volumeHandle": volume["metadata"]["name"]}
+    return {**volume, "spec": {**spec, "csi": disk}}
 
 
 def _class(name: str, seconds: str | None, room: str | None) -> Manifest:

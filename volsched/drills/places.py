@@ -60,7 +60,7 @@ def place_of(
     fate: Callable[[Call], Fate | None],
 ) -> Place:
     if schedule.where == "local":
-        own = local_executor(database, owner="others", clock=clock, new_id=new_id).cluster
+        own = local_executor(database, owner="others", clock=clock, new_uid=new_id).cluster
         assert isinstance(own, LocalCluster)
         return Place(Others(own))
     able = all(choice.verb != PLAIN for choice in schedule.choices)

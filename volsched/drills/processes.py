@@ -5,13 +5,14 @@ gives them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from volsched.cluster.port import Cluster
 from volsched.core.binding.phases import Guards
 from volsched.core.binding.saga import advance
+from volsched.core.configuration import DEFAULT, Configuration
 from volsched.drills.objects import OUTSIDE
 from volsched.drills.schedule import Choice
 from volsched.engine.executor import QUEUES, Executor
@@ -151,6 +152,13 @@ class Surroundings:
     def react(self) -> Reaction:
         return partial(advance, guards=self.guards)
 
+    @property
+    def _configuration(self) -> Configuration:
+        profile = replace(
+            DEFAULT.profile, counts_in_flight=self.guards.in_flight, remembers_failures=self.guards.memory
+        )
+        return DEFAULT if profile == DEFAULT.profile else replace(DEFAULT, profile=profile)
+
     def start(self, name: str, life: int) -> Life:
         """A new process of this name; `life` counts how often there was one before."""
         return _MAKERS[name.partition("-")[0]](self, f"{name}.{life}")
@@ -166,12 +174,13 @@ class Surroundings:
             provisioners=[Simulated(self.inside)],
             node_agent=role is Role.CONTROLLER,
             roles={role},
+            configuration=self._configuration,
         )
         return Deciding(system)
 
     def _working(self, owner: str) -> Working:
         database = self.database()
-        executor = local_executor(database, owner=owner, clock=self.clock, new_id=self.new_id)
+        executor = local_executor(database, owner=owner, clock=self.clock, new_uid=self.new_id)
         executor.guards, executor.react, executor.max_attempts = self.guards, self.react, MAX_ATTEMPTS
         if self.line is not None:
             executor.cluster = self.line

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, select
 
-from volsched.core.attempts import PLANNED, message_of
+from volsched.core.attempts import FAILED, PLANNED, message_of
 from volsched.core.binding.seen import living
 from volsched.core.cycle import Attempt
 from volsched.core.fold import BindingState
@@ -174,7 +174,8 @@ def redecide(database: Database, *, profile: Profile, after: int, until: int) ->
 def _planned_by(connection: Connection) -> frozenset[str]:
     """Bindings that a scheduler's attempt made; others were made by hand, and nobody decided on a node."""
     attempts = tables.attempts
-    return frozenset(connection.execute(select(attempts.c.id).where(attempts.c.outcome == PLANNED)).scalars())
+    asked = select(attempts.c.id).where(attempts.c.outcome.in_((PLANNED, FAILED)))
+    return frozenset(connection.execute(asked).scalars())
 
 
 def _request(event: Event, attempts: frozenset[str]) -> tuple[str, Choice] | None:
@@ -202,7 +203,7 @@ def _compare(found: Comparison, picture: Picture, event: Event, pod: str, record
         # It was deleted between the decision and its record.
         return
     avoid = nodes_to_avoid(pod, states, since=rfc3339(event.at - AVOID_SECONDS * SECOND))
-    again = _choice(index.decide(asked, avoid=avoid))
+    again = _choice(index.decide(asked, avoid=avoid, demerits=picture.demerits(asked, event.at)))
     found.requests.append(Compared(position=event.position, pod=pod, recorded=recorded, again=again))
     found.recorded.add(recorded, index.snapshot)
     found.again.add(again, index.snapshot)

@@ -9,6 +9,7 @@ from volsched.core.binding.phases import SETTLED
 from volsched.core.binding.saga import ANNOTATE, PREBIND
 from volsched.core.binding.seen import binding_stream
 from volsched.core.cycle import attempt
+from volsched.core.failures import Demerits
 from volsched.core.fold import BindingState, State
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.snapshot import Snapshot
@@ -59,8 +60,9 @@ def same_picture(fresh: Picture, live: Picture) -> Iterator[Violation]:
             )
 
 
-_NOT_COMPARED = ("assumed_volumes", "assumed_claims", "reserved")
-"""Overlays compare as identities, and a reservation is let go of in its own time."""
+_NOT_COMPARED = ("assumed_volumes", "assumed_claims", "reserved", "promised", "naming", "asking")
+"""Overlays compare as identities, a reservation is let go of in its own time, and who names whom stands in the
+volumes and claims."""
 
 
 def no_pod_is_lost(picture: Picture, now: int) -> Iterator[Violation]:
@@ -71,14 +73,13 @@ def no_pod_is_lost(picture: Picture, now: int) -> Iterator[Violation]:
     for pod in sorted(index.snapshot.pods.values(), key=lambda it: it.key):
         if not wants_node(pod):
             continue
-        yield from _judged(
-            pod, index, nodes_to_avoid(pod.key, states, since=rfc3339(now - AVOID_SECONDS * SECOND))
-        )
+        avoid = nodes_to_avoid(pod.key, states, since=rfc3339(now - AVOID_SECONDS * SECOND))
+        yield from _judged(pod, index, avoid, picture.demerits(pod, now))
 
 
-def _judged(pod: Pod, index: Index, avoid: frozenset[str]) -> Iterator[Violation]:
-    found = index.decide(pod, avoid=avoid)
-    walked = attempt(index.snapshot, pod, profile=index.profile, avoid=avoid)
+def _judged(pod: Pod, index: Index, avoid: frozenset[str], demerits: Demerits) -> Iterator[Violation]:
+    found = index.decide(pod, avoid=avoid, demerits=demerits)
+    walked = attempt(index.snapshot, pod, profile=index.profile, avoid=avoid, demerits=demerits)
     chosen, choice = (None if it.chosen is None else it.chosen.node for it in (found, walked))
     if chosen != choice:
         yield Violation(9, f"pod/{pod.key} goes to {chosen} by the index and to {choice} by walking all nodes")

@@ -18,6 +18,14 @@ _stream = tables.events.c.stream
 _DEEDS = select(func.count()).where(
     tables.events.c.position > bindparam("since"), ~_stream.like("attempt/%"), ~_stream.like("notice/%")
 )
+_bindings = tables.bindings
+_PLANS = (
+    select(_bindings.c.pod, func.count().label("plans"))
+    .where(_bindings.c.planned_at >= bindparam("since"))
+    .group_by(_bindings.c.pod, _bindings.c.pod_uid)
+)
+MOST_PLANS = 12
+"""Of one pod, once nothing goes wrong any more: it may come to each node, and meet what is still under way."""
 LATE_ABROAD = frozenset({1, 2, 4})
 """Invariants of which our views of a foreign cluster may be wrong until they have caught up; `truth` asks them."""
 
@@ -61,6 +69,16 @@ class Watching:
         """By what is written; that a pod was tried again in vain is no sign of anything."""
         with self.database.read() as connection:
             return bool(connection.execute(_DEEDS, {"since": since}).scalar_one())
+
+    def too_many_plans(self, since: int) -> list[Violation]:
+        """3: what refuses a pod does not keep it from a node that would take it."""
+        with self.database.read() as connection:
+            rows = connection.execute(_PLANS, {"since": since}).all()
+        return [
+            Violation(3, f"pod/{row.pod} was planned {row.plans} times after the last fault")
+            for row in rows
+            if row.plans > MOST_PLANS
+        ]
 
     def deadline(self) -> int | None:
         """Of the binding that is the first to run out of time."""

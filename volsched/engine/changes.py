@@ -37,14 +37,19 @@ def updating(kind: str, seen: ObjectState, manifest: Manifest, *, actor: str, st
     )
 
 
-def deleting(kind: str, seen: ObjectState, *, actor: str, now: int) -> Command:
-    """Delete the object if it is still as it was seen; with finalizers it only learns that it is to go."""
+def deleting(kind: str, seen: ObjectState, *, actor: str, now: int, grace: int | None = 0) -> Command:
+    """Delete the object if it is still as it was seen; with finalizers it only learns that it is to go.
+
+    `grace`: as in `core.objects.delete_object`.
+    """
     key = key_of(seen.manifest or {})
     uid = metadata(seen.manifest or {}).get("uid")
     return _one(
         stream_of(kind, key),
         actor,
-        lambda state: delete_object(state, KINDS[kind], key, now=rfc3339(now), uid=uid, rv=str(seen.rv)),
+        lambda state: delete_object(
+            state, KINDS[kind], key, now=rfc3339(now), uid=uid, rv=str(seen.rv), grace=grace
+        ),
     )
 
 

@@ -25,8 +25,9 @@ from volsched.core.binding.saga import (
 from volsched.core.binding.seen import binding_stream, uid
 from volsched.core.binding.strays import UNDO, landed_since, record_undone
 from volsched.core.decision import NOTHING, Decision, States
-from volsched.core.fold import ObjectState, State
-from volsched.engine.clock import SECOND, Clock
+from volsched.core.fold import BindingState, ObjectState, State
+from volsched.core.scheduled import scheduled_event, scheduled_stream
+from volsched.engine.clock import SECOND, Clock, rfc3339
 from volsched.events.catalogue import TITLES
 from volsched.events.envelope import NewEvent
 from volsched.events.patch import merged
@@ -96,7 +97,7 @@ class Executor:
             return Progress()
         reach("executor.claimed")
         if isinstance(self.cluster, LocalCluster):
-            return self._record(claimed, [self._fused(effect) for effect in claimed], now)
+            return self._record(claimed, [self._fused(effect, now) for effect in claimed], now)
         # One by one: a crash loses the record of one effect, not of the batch.
         return sum((self._carry_out(effect, now) for effect in claimed), start=Progress())
 
@@ -106,7 +107,7 @@ class Executor:
             if not extend(self.database, {effect.key: effect.fence}, until=until):
                 return Progress(deposed=1)
         try:
-            command = self._called(effect)
+            command = self._called(effect, now)
         except Exception as error:
             # Whatever the cluster or the act raised concerns this effect alone, and is kept with it.
             return self._retry(effect, error, now)
@@ -137,7 +138,7 @@ class Executor:
         )
         return Progress(retried=1)
 
-    def _fused(self, effect: Claimed) -> Command:
+    def _fused(self, effect: Claimed, now: int) -> Command:
         """Writes and record as one command."""
 
         def decide(states: States) -> Decision:
@@ -149,21 +150,22 @@ class Executor:
                 events.append(_changed(stream, step, effect.binding))
                 working[stream] = _patched(working[stream], step)
 
-            recorded = _recorded(effect, self._drive(effect, working, write), working)
+            recorded = _recorded(effect, self._drive(effect, working, write, now), working, now)
             return Decision(events=(*events, *recorded.events), effects=recorded.effects)
 
         return self._command(effect, decide)
 
-    def _called(self, effect: Claimed) -> Command:
+    def _called(self, effect: Claimed, now: int) -> Command:
         """Writes as calls; answers the command that records what came of them."""
         with self.database.read() as connection:
-            states, _ = load_states(self.database, connection, [binding_stream(effect.binding or "")])
+            wanted = [binding_stream(effect.binding or ""), *effect.data["streams"]]
+            states, _ = load_states(self.database, connection, wanted)
         seen: dict[str, State] = dict(states)
         self._look(effect, seen)
-        outcome = self._drive(effect, seen, lambda step: self._call(effect, step, seen))
+        outcome = self._drive(effect, seen, lambda step: self._call(effect, step, seen), now)
 
         def decide(states: States) -> Decision:
-            recorded = _recorded(effect, outcome, states)
+            recorded = _recorded(effect, outcome, states, now)
             if effect.kind == BIND_POD:
                 return recorded
             strays = landed_since(effect.binding or "", _leg(effect), recorded, seen, states)
@@ -171,12 +173,18 @@ class Executor:
 
         return self._command(effect, decide)
 
-    def _drive(self, effect: Claimed, states: States, write: Callable[[Write], None]) -> Outcome | None:
+    def _drive(self, effect: Claimed, states: States, write: Callable[[Write], None], now: int) -> Outcome | None:
         """Let the act write until it knows its outcome; None where the effect has become void."""
-        can_unbind = self.cluster.capabilities.can_unbind
+        can_unbind, time = self.cluster.capabilities.can_unbind, rfc3339(now)
         for _ in range(MOST_WRITES):
             step = next_step(
-                effect.kind, effect.binding or "", _leg(effect), states, guards=self.guards, can_unbind=can_unbind
+                effect.kind,
+                effect.binding or "",
+                _leg(effect),
+                states,
+                now=time,
+                guards=self.guards,
+                can_unbind=can_unbind,
             )
             if not isinstance(step, Write):
                 return step
@@ -211,11 +219,13 @@ class Executor:
             if found is None:
                 seen.pop(stream, None)
             else:
-                seen[stream] = _seen(found)
+                held = seen.get(stream)
+                # What was assumed is known to our log alone; everything else is as the cluster has it.
+                seen[stream] = _seen(found)._replace(assumed=getattr(held, "assumed", None))
 
     def _command(self, effect: Claimed, decide: Callable[[States], Decision]) -> Command:
         done = EffectDone(key=effect.key, fence=effect.fence, outcome="done")
-        streams = (binding_stream(effect.binding or ""), *effect.data["streams"])
+        streams = (binding_stream(effect.binding or ""), *effect.data["streams"], *_told_in(effect))
         return Command(actor=self.owner, streams=streams, decide=decide, cause=effect.position, effect=done)
 
 
@@ -223,7 +233,15 @@ def _leg(effect: Claimed) -> int:
     return int(effect.data.get("leg", 0))
 
 
-def _recorded(effect: Claimed, outcome: Outcome | None, states: States) -> Decision:
+def _told_in(effect: Claimed) -> tuple[str, ...]:
+    """Where it is told that the pod got its node, if that is what the effect is about."""
+    if effect.kind != BIND_POD:
+        return ()
+    pods = (stream for stream in effect.data["streams"] if stream.startswith("pod/"))
+    return tuple(scheduled_stream(stream.removeprefix("pod/"), effect.binding or "") for stream in pods)
+
+
+def _recorded(effect: Claimed, outcome: Outcome | None, states: States, now: int) -> Decision:
     binding = effect.binding or ""
     if outcome is None:
         return NOTHING
@@ -231,7 +249,12 @@ def _recorded(effect: Claimed, outcome: Outcome | None, states: States) -> Decis
         return record_undone(binding, _leg(effect), outcome, states)
     if isinstance(outcome, LegOutcome):
         return record_leg(binding, _leg(effect), outcome, states)
-    return record_pod(binding, outcome, states)
+    recorded, state = record_pod(binding, outcome, states), states.get(binding_stream(binding))
+    if not outcome.bound or not recorded.events or not isinstance(state, BindingState):
+        return recorded
+    (stream,) = _told_in(effect)
+    told = scheduled_event(state.plan, stream, binding=binding, now=rfc3339(now))
+    return replace(recorded, events=(told, *recorded.events))
 
 
 def _changed(stream: str, step: Write, binding: str | None) -> NewEvent:

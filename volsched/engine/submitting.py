@@ -4,25 +4,27 @@ Each object is a command of its own, so that one that is refused keeps no other 
 nothing. Who did it and why is kept with the event.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import uuid4
 
+from volsched.core.admission import CLAIM, class_of_claim, priority_streams, refuse_expansion, refuse_priority
 from volsched.core.adopting import adopted, claim_uids, unresolved
 from volsched.core.applying import Applied, apply_object, refuse_unknown_claim
 from volsched.core.decision import Decision, States
-from volsched.core.fold import State
+from volsched.core.fold import ObjectState, State
 from volsched.core.objects import create_object, delete_object
 from volsched.core.zonal import ZonalUpgrade
 from volsched.core.zonal_upgrade import ZonalReport, admission_streams, admit, asks_for_nodes
 from volsched.engine.clock import Clock, rfc3339
 from volsched.events.envelope import Event, NewEvent
 from volsched.events.streams import stream_of
-from volsched.model.kinds import Kind
+from volsched.model.kinds import Kind, Manifest
 from volsched.model.manifests import Loaded
 from volsched.model.problems import ManifestError, Problem
 from volsched.model.workloads import Node
+from volsched.store.batch import load_states
 from volsched.store.commands import Command, Outcome, Seen
 from volsched.store.database import Database
 from volsched.store.errors import StoreError
@@ -63,10 +65,11 @@ class Submitter:
     ) -> Iterator[tuple[Loaded, Outcome]]:
         """What became of each object, in order. `report` counts what the zonal upgrade made of new volumes."""
         nodes = None if verb is Verb.DELETE else self._nodes(loaded)
+        classes = self._classes(loaded) if verb is Verb.APPLY else {}
         for start in range(0, len(loaded), BATCH):
             part = loaded[start : start + BATCH]
             upgrades: dict[str, ZonalUpgrade] = {}
-            commands = [self._command(entry, verb, nodes, upgrades) for entry in part]
+            commands = [self._command(entry, verb, nodes, upgrades, classes) for entry in part]
             outcomes = execute(self.database, commands, now=self.clock())
             for entry, outcome in zip(part, outcomes, strict=True):
                 upgrade = upgrades.get(stream_of(entry.kind.name, entry.key))
@@ -109,15 +112,25 @@ class Submitter:
         return outcome
 
     def _command(
-        self, entry: Loaded, verb: Verb, nodes: Collection[Node] | None, upgrades: dict[str, ZonalUpgrade]
+        self,
+        entry: Loaded,
+        verb: Verb,
+        nodes: Collection[Node] | None,
+        upgrades: dict[str, ZonalUpgrade],
+        classes: Mapping[str, Manifest],
     ) -> Command:
         if verb is Verb.DELETE:
             return self._deleting(entry.kind, entry.key)
         make = _applied if verb is Verb.APPLY else _created
-        return self._writing(entry, make, nodes, upgrades)
+        return self._writing(entry, make, nodes, upgrades, classes)
 
     def _writing(
-        self, entry: Loaded, make: "_Make", nodes: Collection[Node] | None, upgrades: dict[str, ZonalUpgrade]
+        self,
+        entry: Loaded,
+        make: "_Make",
+        nodes: Collection[Node] | None,
+        upgrades: dict[str, ZonalUpgrade],
+        classes: Mapping[str, Manifest],
     ) -> Command:
         """`upgrades` takes what the zonal upgrade made of a new volume, by its stream."""
         stream = stream_of(entry.kind.name, entry.key)
@@ -125,6 +138,10 @@ class Submitter:
 
         def decide(states: States) -> Decision:
             event, applied = make(states.get(stream), entry, uid, now)
+            if applied is Applied.CREATED:
+                refuse_priority(entry.kind.name, entry.manifest, states)
+            elif event is not None and entry.kind.name == CLAIM:
+                refuse_expansion(states.get(stream), event.data.get("patch", {}), classes.get(entry.key))
             result = {"applied": applied.value}
             if event is None:
                 return Decision(result=result)
@@ -137,7 +154,11 @@ class Submitter:
                 upgrades[stream], (event, *notices) = admit(event, nodes, now=now)
             return Decision(events=(self._reasoned(event), *notices), result=result)
 
-        streams = (stream, *admission_streams(entry.kind.name, entry.key, uid))
+        streams = (
+            stream,
+            *admission_streams(entry.kind.name, entry.key, uid),
+            *priority_streams(entry.kind.name, entry.manifest),
+        )
         return Command(actor=self.actor, streams=streams, decide=decide)
 
     def _deleting(self, kind: Kind, key: str) -> Command:
@@ -152,6 +173,25 @@ class Submitter:
 
     def _reasoned(self, event: NewEvent) -> NewEvent:
         return event if self.reason is None else replace(event, data={**event.data, "reason": self.reason})
+
+    def _classes(self, loaded: Sequence[Loaded]) -> Mapping[str, Manifest]:
+        """The classes of the claims that are there already: whether these may grow is said there."""
+        streams = {stream_of(CLAIM, entry.key): entry.key for entry in loaded if entry.kind.name == CLAIM}
+        if not streams:
+            return {}
+        with self.database.read() as connection:
+            claims, _ = load_states(self.database, connection, list(streams))
+            named = {
+                streams[stream]: stream_of("StorageClass", class_of_claim(it.manifest))
+                for stream, it in claims.items()
+                if isinstance(it, ObjectState) and it.manifest
+            }
+            classes, _ = load_states(self.database, connection, list(dict.fromkeys(named.values())))
+        return {
+            key: it.manifest
+            for key, stream in named.items()
+            if isinstance(it := classes.get(stream), ObjectState) and it.manifest
+        }
 
     def _nodes(self, loaded: Sequence[Loaded]) -> list[Node] | None:
         """Those in the store and those of the input, wherever they stand in it; None where none are asked for."""

@@ -13,6 +13,7 @@ from volsched.core.binding.saga import BIND_POD
 from volsched.core.configuration import DEFAULT, Configuration
 from volsched.core.queue.queue import Queue
 from volsched.core.queue.shares import ALL, Share
+from volsched.core.uids import uid_of
 from volsched.engine.clock import SECOND, Clock, rfc3339
 from volsched.engine.executor import BATCH as WORKER_BATCH
 from volsched.engine.executor import LEASE, QUEUES, WRITES, Executor
@@ -144,9 +145,11 @@ def embedded(
     owner: str,
     clock: Clock,
     new_id: Callable[[], str],
+    new_uid: Callable[[], str] | None = None,
     bell: Bell | None = None,
     provisioners: Sequence[Provisioner] = (),
     node_agent: bool = False,
+    other_agents: bool = False,
     without: Collection[Upkeep] = (),
     configuration: Configuration = DEFAULT,
     share: Share = ALL,
@@ -156,16 +159,25 @@ def embedded(
     """A system on objects that live in the database's own log; given a bell, without hands of its own.
 
     `without` names the small controllers that are left out; `share` says which of several schedulers this is.
+    `other_agents`: the nodes have agents of their own, which run pods and end them in place of ours.
+    Without `new_uid`, objects that are made get uids that follow from ids.
     """
+    uid = new_uid or (lambda: uid_of(new_id()))
     world = World(database)
     hold = configuration.capacity_hold_seconds * SECOND
     picture = Picture(world, Index(profile=configuration.profile, share=share), hold)
     parts: list[Part] = upkeep_parts(
-        database, world, owner=owner, new_id=new_id, node_agent=node_agent, without=without, keep=keep
+        database,
+        world,
+        owner=owner,
+        new_uid=uid,
+        agents=node_agent or other_agents,
+        without=without,
+        keep=keep,
     )
     disabled = Upkeep.ZONAL_UPGRADE in without
     if node_agent:
-        parts.append(NodeAgent(database, world, f"node-agent/{owner}", new_id))
+        parts.append(NodeAgent(database, world, f"node-agent/{owner}", uid))
     return System(
         database=database,
         world=world,
@@ -178,9 +190,9 @@ def embedded(
             bind_timeout_seconds=configuration.bind_timeout_seconds,
             queue=Queue(share, configuration.waits),
         ),
-        controller=Controller(database, world, f"controller/{owner}", provisioners=provisioners, new_uid=new_id),
+        controller=Controller(database, world, f"controller/{owner}", provisioners=provisioners, new_uid=uid),
         executor=local_executor(
-            database, owner=owner, clock=clock, new_id=new_id, batch=BATCH, disable_zonal_upgrade=disabled
+            database, owner=owner, clock=clock, new_uid=uid, batch=BATCH, disable_zonal_upgrade=disabled
         ),
         sweep=Sweep(database, f"sweep/{owner}"),
         parts=parts,
@@ -194,7 +206,7 @@ def local_executor(
     *,
     owner: str,
     clock: Clock,
-    new_id: Callable[[], str],
+    new_uid: Callable[[], str],
     lease: int = LEASE,
     batch: int = WORKER_BATCH,
     disable_zonal_upgrade: bool = False,
@@ -210,7 +222,7 @@ def local_executor(
     cluster = LocalCluster(
         database,
         append,
-        new_uid=new_id,
+        new_uid=new_uid,
         now_text=lambda: rfc3339(clock()),
         disable_zonal_upgrade=disable_zonal_upgrade,
     )

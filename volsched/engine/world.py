@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from volsched.core.failures import Failures
 from volsched.core.fold import BindingState, ObjectState, State, versioned
 from volsched.events.envelope import Event
 from volsched.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, noun_and_key
@@ -26,6 +27,8 @@ class World:
     position: int = -1
     """-1: nothing is loaded yet."""
     states: dict[str, State] = field(default_factory=dict)
+    failures: Failures = field(default_factory=Failures)
+    """Bindings that failed a short while ago; they are in `states` no more."""
     _read: dict[str, tuple[int, dict[str, Any], Object]] = field(default_factory=dict)
     """Objects as they were last read: of which version, as a manifest and as a value."""
 
@@ -33,17 +36,21 @@ class World:
         """The streams that changed since the last time, in the order in which they did; all of them at first."""
         with self.database.read() as connection:
             if self.position < 0:
-                loaded = load_world(connection)
-                self.position, self.states = loaded.position, loaded.states
+                self._load(connection)
                 return dict.fromkeys(self.states)
             try:
                 return self._follow(connection)
             except ArchivedError:
                 # What we have not read yet is archived: we slept too long, and begin anew.
                 before = dict.fromkeys(self.states)
-                loaded = load_world(connection)
-                self.position, self.states = loaded.position, loaded.states
+                self._load(connection)
                 return before | dict.fromkeys(self.states)
+
+    def _load(self, connection: Connection) -> None:
+        loaded = load_world(connection)
+        self.position, self.states, self.failures = loaded.position, loaded.states, Failures()
+        for binding, state in loaded.failed:
+            self.failures.note(binding, state)
 
     def _follow(self, connection: Connection) -> dict[str, None]:
         changed: dict[str, None] = {}
@@ -79,6 +86,7 @@ class World:
         if living or (isinstance(state, BindingState) and state.open):
             self.states[stream] = state
         else:
+            self.failures.note(noun_and_key(stream)[1], state)
             self.states.pop(stream, None)
             self._read.pop(stream, None)
 

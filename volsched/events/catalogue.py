@@ -28,6 +28,7 @@ class Change(StrEnum):
     MOVE_LEG = "move-leg"
     ATTEMPT = "attempt"
     REPEAT = "repeat"
+    FAIL = "fail"
     NOTE = "note"
     """Nothing: it says what a person did beside the log."""
     ISSUE = "issue"
@@ -100,6 +101,9 @@ class BindingMove(Payload):
     reason: str | None = None
     deadline: int | None = None
     """The binding's from now on: a lease is renewed, or a reservation is confirmed."""
+    stage: Literal["PreBind", "Bind"] | None = None
+    """Of a move that gives a decision up: in which stage, and which of its legs failed. A reservation has none."""
+    leg: int | None = None
 
 
 class LegMove(Payload):
@@ -124,6 +128,21 @@ class Attempt(Payload):
 
 class Repeat(Payload):
     decided_at: int
+
+
+class AttemptFailure(Payload):
+    """A node was chosen, and the binding came to nothing."""
+
+    message: str
+    """What the pod was told."""
+    stage: str
+    reason: str
+    """The binding's own words."""
+    claim: str | None = None
+    """Of the leg that failed, if it was one of them; its volume, where it was not to be provisioned."""
+    volume: str | None = None
+    words: str | None = None
+    """What the provisioner said of the claim."""
 
 
 class Note(Payload):
@@ -190,6 +209,8 @@ ASSUMABLE = ("volume", "claim", "pod")
 TITLES = {noun: noun.capitalize() for noun in NOUN_OF_KIND.values()} | {
     "csinode": "CSINode",
     "statefulset": "StatefulSet",
+    "disruptionbudget": "DisruptionBudget",
+    "priorityclass": "PriorityClass",
 }
 CATALOGUE = {
     entry.name: entry
@@ -204,6 +225,7 @@ CATALOGUE = {
         EventType("AuditRead", AUDIT, Change.ASK, AuditQuestion),
         EventType("AttemptMade", ATTEMPT, Change.ATTEMPT, Attempt),
         EventType("AttemptRepeated", ATTEMPT, Change.REPEAT, Repeat),
+        EventType("AttemptFailed", ATTEMPT, Change.FAIL, AttemptFailure),
         EventType("EventsRedacted", RETENTION, Change.NOTE, Redaction),
     )
 }

@@ -18,9 +18,16 @@ SHORT = {
     "Pod": ("po",),
     "Event": ("ev",),
     "StatefulSet": ("sts",),
+    "Service": ("svc",),
+    "PodDisruptionBudget": ("pdb",),
+    "PriorityClass": ("pc",),
 }
 """As kubectl has them; the kinds that are missing have none there either."""
-PLURALS = {"StorageClass": "storageclasses", "CSIStorageCapacity": "csistoragecapacities"}
+PLURALS = {
+    "StorageClass": "storageclasses",
+    "CSIStorageCapacity": "csistoragecapacities",
+    "PriorityClass": "priorityclasses",
+}
 OURS = {BINDING: "bindings", ATTEMPT: "attempts"}
 SUGGESTED = 3
 

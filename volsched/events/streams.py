@@ -15,6 +15,10 @@ NOUN_OF_KIND = {
     "VolumeAttachment": "attachment",
     "Event": "notice",
     "StatefulSet": "statefulset",
+    "Service": "service",
+    "ControllerRevision": "revision",
+    "PodDisruptionBudget": "disruptionbudget",
+    "PriorityClass": "priorityclass",
 }
 KIND_OF_NOUN = {noun: KINDS[kind] for kind, noun in NOUN_OF_KIND.items()}
 BINDING = "binding"

@@ -4,16 +4,16 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.core.attach import TERMINATED, attach_id
+from volsched.core.attach import TERMINATED
+from volsched.core.disks import attach_id
 from volsched.core.profile import Profile
-from volsched.core.queue.shares import ALL, Share
 from volsched.core.snapshot import FIELD_OF, Snapshot
 from volsched.index.crowd import Crowd, weight_of
 from volsched.index.domains import Domains
 from volsched.index.loads import Loads
 from volsched.index.lookup import Lookup
 from volsched.index.nodes import Nodes
-from volsched.index.relations import Relations
+from volsched.index.relations import Keys, Relations
 from volsched.index.selections import Selections
 from volsched.index.storage import Storage
 from volsched.index.usage import Usage
@@ -32,7 +32,6 @@ from volsched.model.workloads import Node, Pod
 @dataclass(slots=True)
 class Contents:
     profile: Profile
-    share: Share = ALL
     whole: Snapshot = field(default_factory=Snapshot)
     """All objects. Its mappings are changed in place: it is always the present."""
     quiet: Snapshot = field(init=False)
@@ -47,16 +46,21 @@ class Contents:
     loads: Loads = field(default_factory=Loads)
     storage: Storage = field(init=False)
     _reserved: dict[str, int] = field(default_factory=dict)
+    _promised: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         mappings: dict[str, Any] = {name: {} for name in FIELD_OF.values()}
-        self.whole = Snapshot(**mappings, reserved=self._reserved)
+        naming: Keys = {}
+        asking: Keys = {}
+        if self.profile.counts_in_flight:
+            mappings |= {"naming": naming, "asking": asking}
+        self.whole = Snapshot(**mappings, reserved=self._reserved, promised=self._promised)
         volumes: Lookup[Volume] = Lookup(self.whole.stored_volumes)
         self.quiet = replace(self.whole, stored_volumes=volumes, pods={}, attachments={}, capacities={})
-        self.nodes = Nodes(self.share)
+        self.nodes = Nodes()
         self.domains = Domains(self.nodes)
-        self.storage = Storage(self.whole, self.domains, self.profile.enforce_match_fields)
-        self.relations = Relations(self.whole)
+        self.storage = Storage(self.whole, self.domains, self.profile)
+        self.relations = Relations(self.whole, naming, asking)
         self.selections = Selections(self.domains)
         self.crowd = Crowd(self.whole)
         self.usage = Usage(self.nodes, self.whole, self.relations, in_decision=self.profile.attach_limits)
@@ -85,6 +89,13 @@ class Contents:
         else:
             self._reserved.pop(capacity, None)
         self.storage.touch_capacity(capacity)
+
+    def promise(self, claim_uid: str, capacity: str | None) -> None:
+        """The claim's room is part of what is reserved of this capacity object; None: no longer."""
+        if capacity is None:
+            self._promised.pop(claim_uid, None)
+        elif claim_uid:
+            self._promised[claim_uid] = capacity
 
     def lay(self, pod: Pod) -> None:
         """Count a pod that is on a node there is among those that others meet there."""
@@ -115,6 +126,9 @@ class Contents:
         else:
             held[key] = after
             self._in(before, after)
+        for claim in (before, after):
+            if isinstance(claim, Claim) and claim.volume_name:
+                self.storage.reshelve(claim.volume_name)
 
     def _out(self, value: Any, after: Any) -> None:
         match value:
@@ -137,7 +151,7 @@ class Contents:
                 self.relations.unlink(value)
             case StorageClass():
                 self.storage.take_class(value)
-                if after is None or after.provisioner != value.provisioner:
+                if after is None or _makes_otherwise(value, after):
                     self.usage.touch(self.whole.nodes)
             case StorageCapacity():
                 self.storage.take_capacity(value)
@@ -196,3 +210,12 @@ class Contents:
     def _touch_volume(self, volume: Volume, after: Volume | None) -> None:
         if after is None or attach_id(after) != attach_id(volume):
             self.usage.touch(self.relations.nodes_using_volume(volume.name))
+        for ref in (volume.claim_ref, None if after is None else after.claim_ref):
+            if ref is not None:
+                # In flight: its slot is counted for the claim, which does not name the volume yet.
+                self.usage.touch(self.relations.nodes_using_claim(f"{ref.namespace}/{ref.name}"))
+
+
+def _makes_otherwise(before: StorageClass, after: StorageClass) -> bool:
+    """Whose slots its claims take, or whether those of volumes that were given to them."""
+    return (before.provisioner, before.volume_binding_mode) != (after.provisioner, after.volume_binding_mode)

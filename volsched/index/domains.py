@@ -69,6 +69,13 @@ class Domains:
                 if not self._anchored[label]:
                     del self._anchored[label]
 
+    def around(self, node: Node, position: int) -> list[Domain]:
+        """The domains that the node is in."""
+        known = dict(self._floating)
+        for label in node.labels.items():
+            known |= self._anchored.get(label, {})
+        return [domain for domain in known if domain.mask >> position & 1]
+
     def follow(self, position: int, labels: Iterable[Label]) -> list[Domain]:
         """Ask again about one node whose old and new labels these are; the domains that it entered or left."""
         touched = dict(self._floating)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import TypeVar
@@ -11,20 +12,25 @@ from volsched.core.cycle import (
     VOLUME_ZONE,
     Attempt,
     Refusal,
+    Verdict,
     attempt,
     refused_pod,
+    ties_of,
+    without_nodes,
 )
+from volsched.core.failures import NO_DEMERITS, Demerits
 from volsched.core.filtering import prefilter
 from volsched.core.migration import CSI_ZONE_KEYS
 from volsched.core.profile import VOLSCHED, Profile
 from volsched.core.queue.shares import ALL, Share
 from volsched.core.snapshot import FIELD_OF, Snapshot
-from volsched.core.status import SUCCESS
+from volsched.core.status import SUCCESS, Status
 from volsched.core.zones import ZoneRule, volume_zone_prefilter
 from volsched.index.contents import Contents
 from volsched.index.counting import fitting_nodes
 from volsched.index.judging import Judge, terse
 from volsched.index.question import Question, ask
+from volsched.index.refusals import nearest_refusals
 from volsched.index.roll_call import PodRefused, RollCall, call
 from volsched.index.search import Search
 from volsched.index.standing import Standing, look, stand
@@ -47,7 +53,7 @@ class Index:
         self.profile = profile
         self._share = share
         self._terse = terse(profile)
-        self._held = Contents(profile, share)
+        self._held = Contents(profile)
         for value in objects:
             self.put(value)
         self.settle()
@@ -61,6 +67,10 @@ class Index:
     def reserve(self, capacity: str, size: int) -> None:
         """`size` bytes of the capacity object, in all, are promised to bindings in flight."""
         self._held.reserve(capacity, size)
+
+    def promise(self, claim_uid: str, capacity: str | None) -> None:
+        """Part of that is for this claim, which need not be asked for room again; None: no longer."""
+        self._held.promise(claim_uid, capacity)
 
     def settle(self) -> None:
         """Do now what would otherwise be left to a decision: worth it after many objects were put."""
@@ -89,12 +99,21 @@ class Index:
             for value in reversed(before):
                 self.put(value)
 
-    def decide(self, pod: Pod, *, avoid: Collection[str] = frozenset()) -> Attempt:
+    def decide(
+        self, pod: Pod, *, avoid: Collection[str] = frozenset(), demerits: Demerits = NO_DEMERITS
+    ) -> Attempt:
         """The attempt with the chosen node's verdict only, or with why the pod can go nowhere.
 
-        `avoid` are nodes that turned the pod away a short while ago.
+        `avoid` are nodes that turned the pod away a short while ago, `demerits` count against nodes before all
+        scores do.
         """
-        return self._without(pod, lambda: self._decide(pod, avoid))
+        return self._without(pod, lambda: self._decide(pod, avoid, demerits))
+
+    def in_full(
+        self, pod: Pod, refusal: Attempt, *, avoid: Collection[str] = frozenset()
+    ) -> dict[Status, Verdict]:
+        """Of every way in which volumes keep the pod off nodes, the nearest of the named ones with its reasons."""
+        return self._without(pod, lambda: self._in_full(pod, refusal, avoid))
 
     def feasible(self, pod: Pod) -> int:
         """How many nodes would do. That is more than a decision needs to know, and takes longer to find."""
@@ -112,18 +131,20 @@ class Index:
             self._held.lay(placed)
 
     def _count(self, pod: Pod) -> int:
-        asked = self._ask(pod, ())
+        asked = self._ask(pod, (), NO_DEMERITS)
         if isinstance(asked, Attempt):
             return len(asked.fitting)
         question, standing = asked
         return fitting_nodes(Judge(self._held, self._terse, question), standing).bit_count()
 
-    def _decide(self, pod: Pod, avoid: Collection[str]) -> Attempt:
-        asked = self._ask(pod, avoid)
+    def _decide(self, pod: Pod, avoid: Collection[str], demerits: Demerits) -> Attempt:
+        asked = self._ask(pod, avoid, demerits)
         if isinstance(asked, Attempt):
             return asked
         question, standing = asked
-        search = Search(Judge(self._held, self._terse, question), standing)
+        nodes = self._held.nodes
+        turns = nodes.turns(self._share.first_of(len(nodes), ties_of(pod, self.profile)))
+        search = Search(Judge(self._held, self._terse, question), standing, turns)
         search.run()
         if search.failed is not None:
             return Attempt(status=search.failed[1], claims=question.claims)
@@ -131,16 +152,29 @@ class Index:
             return search.answer()
         return search.refusal()
 
-    def _ask(self, pod: Pod, avoid: Collection[str]) -> Attempt | tuple[Question, Standing]:
+    def _in_full(self, pod: Pod, refusal: Attempt, avoid: Collection[str]) -> dict[Status, Verdict]:
+        asked = self._prepare(pod, avoid, NO_DEMERITS) if refusal.examples else None
+        if asked is None or isinstance(asked, PodRefused):
+            return {}
+        question, standing = asked
+        profile = replace(self.profile, explains=True)
+        return nearest_refusals(Judge(self._held, profile, question), standing, refusal)
+
+    def _ask(self, pod: Pod, avoid: Collection[str], demerits: Demerits) -> Attempt | tuple[Question, Standing]:
         """What is to be found out about the nodes, or the attempt where there is nothing to find out."""
-        found, whole = self._prepare(pod, avoid), self._held.whole
+        whole = self._held.whole
+        if not whole.nodes:
+            return without_nodes()
+        found = self._prepare(pod, avoid, demerits)
         if isinstance(found, PodRefused):
             return refused_pod(found.refusal, found.claims, len(whole.nodes))
         if found is None:
-            return attempt(whole, pod, profile=self._terse, avoid=avoid, share=self._share)
+            return attempt(whole, pod, profile=self._terse, avoid=avoid, demerits=demerits, share=self._share)
         return found
 
-    def _prepare(self, pod: Pod, avoid: Collection[str]) -> PodRefused | tuple[Question, Standing] | None:
+    def _prepare(
+        self, pod: Pod, avoid: Collection[str], demerits: Demerits = NO_DEMERITS
+    ) -> PodRefused | tuple[Question, Standing] | None:
         """PreFilter; None where the nodes have to be walked one by one."""
         held, whole = self._held, self._held.whole
         before, refusal = look(held, self.profile.before_volumes, pod)
@@ -158,7 +192,7 @@ class Index:
         after, refusal = look(held, self.profile.after_volumes, pod)
         if refusal is not None:
             return PodRefused(refusal, claims)
-        standing = stand(held, before, after, avoid)
+        standing = stand(held, before, after, avoid, demerits)
         if standing.failed or self._is_translated(claims.bound):
             return None
         return ask(held, pod, claims, rules), standing

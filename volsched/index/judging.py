@@ -1,5 +1,6 @@
 """Asking the rules about one node, with everything left out that cannot matter there."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from volsched.core.claims import PodClaims
@@ -7,6 +8,7 @@ from volsched.core.cycle import Verdict, volume_verdict
 from volsched.core.profile import Profile
 from volsched.core.snapshot import Snapshot
 from volsched.index.contents import Contents
+from volsched.index.lookup import Chosen
 from volsched.index.question import Question
 from volsched.model.storage import Volume
 from volsched.model.workloads import Node, Pod
@@ -23,8 +25,11 @@ class Judge:
     profile: Profile
     question: Question
 
-    def ask(self, node: Node) -> Verdict:
-        """The rules' word on the node's volumes, from a snapshot of what matters there."""
+    def ask(self, node: Node, *, near: Collection[str] | None = None) -> Verdict:
+        """The rules' word on the node's volumes, from a snapshot of what matters there.
+
+        `near`: volumes that may be named in its reasons, for a profile that explains.
+        """
         question = self.question
         position = self.held.nodes.position_of(node.name)
         claims = PodClaims(
@@ -32,8 +37,11 @@ class Judge:
             delayed=question.claims.delayed,
             candidates=self._candidates(position),
         )
+        seen = self._seen_from(node.name, position)
+        if near is not None:
+            seen = replace(seen, stored_volumes=Chosen(self.held.whole.stored_volumes, near))
         return volume_verdict(
-            self._seen_from(node.name, position),
+            seen,
             question.pod,
             claims,
             question.rules,

@@ -1,6 +1,6 @@
 """A mapping to look things up in that are never walked over: what is walked is chosen by the index."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 V = TypeVar("V")
@@ -25,3 +25,17 @@ class Lookup(Mapping[str, V]):
 
     def __len__(self) -> int:
         return 0
+
+
+class Chosen(Lookup[V]):
+    """The same, but that it lists the chosen keys."""
+
+    def __init__(self, everything: Mapping[str, V], keys: Collection[str]) -> None:
+        super().__init__(everything)
+        self._keys = keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)

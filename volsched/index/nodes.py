@@ -8,7 +8,6 @@ from itertools import chain, compress
 from operator import or_
 from typing import TypeVar
 
-from volsched.core.queue.shares import ALL, Share
 from volsched.model.meta import TOPOLOGY_LABELS
 from volsched.model.workloads import Node, Taint
 
@@ -44,11 +43,9 @@ class Nodes:
     came in name order, as they mostly do, and then the first of a set is its lowest bit.
     """
 
-    share: Share = ALL
-    """Of several schedulers: at which name ties are begun with."""
     everyone: int = 0
-    _ahead: int | None = None
-    """The nodes from that name on; None: not known any more."""
+    _ahead: dict[int, int] = field(default_factory=dict)
+    """Place among the names → the nodes from that name on."""
     _at: list[Node | None] = field(default_factory=list)
     _position: dict[str, int] = field(default_factory=dict)
     _vacant: list[int] = field(default_factory=list)
@@ -75,7 +72,7 @@ class Nodes:
             if position == len(self._at):
                 self._at.append(None)
             self._position[node.name] = position
-            self._ahead = None
+            self._ahead.clear()
             rank = bisect_left(self._names, node.name)
             self._names.insert(rank, node.name)
             self._out_of_order -= self._drops(rank, rank + 1)
@@ -100,7 +97,7 @@ class Nodes:
 
     def drop(self, name: str) -> None:
         position = self._position.pop(name)
-        self._ahead = None
+        self._ahead.clear()
         self._unmark(position)
         self._at[position] = None
         self._vacant.append(position)
@@ -172,32 +169,32 @@ class Nodes:
             return self.carriers((key, value) for value in values)
         return reduce(or_, (domain for domain in domains.values() if domain & mask), 0)
 
-    def first(self, mask: int) -> Node:
-        """The node that a tie goes to: that with the smallest name, for the only scheduler there is."""
-        if self.share.number:
-            mask = mask & self._from_first() or mask
+    def turns(self, place: int) -> "Turns":
+        """Ties begin with the name at this place."""
+        return Turns(self, place)
+
+    def first(self, mask: int, place: int = 0) -> Node:
+        """That with the smallest name. `place`: there is none before it."""
         if not self._out_of_order:
             return self.at((mask & -mask).bit_length() - 1)
-        return next(self.by_name(mask))
+        return next(self.by_name(mask, place))
 
-    def in_turn(self, mask: int) -> Iterator[Node]:
-        """In the order in which ties are settled."""
-        if not self.share.number:
-            return self.by_name(mask)
-        ahead = self._from_first()
-        return chain(self.by_name(mask & ahead), self.by_name(mask & ~ahead))
+    def named_from(self, place: int) -> int:
+        """The nodes from the name at this place on."""
+        if not self._out_of_order:
+            return self.everyone & (-1 << self._in_order[place])
+        found = self._ahead.get(place)
+        if found is None:
+            bits = bytearray(len(self._at) // 8 + 1)
+            for position in self._in_order[place:]:
+                bits[position >> 3] |= 1 << (position & 7)
+            found = self._ahead[place] = int.from_bytes(bits, "little")
+        return found
 
-    def turn_of(self, name: str) -> tuple[bool, str]:
-        """The smaller goes first where two are equally good."""
-        return bool(self.share.number) and name < self._names[self.share.first_of(len(self._names))], name
+    def name_at(self, place: int) -> str:
+        return self._names[place]
 
-    def _from_first(self) -> int:
-        if self._ahead is None:
-            places = self._in_order[self.share.first_of(len(self._in_order)) :]
-            self._ahead = reduce(or_, (1 << position for position in places), 0)
-        return self._ahead
-
-    def by_name(self, mask: int) -> Iterator[Node]:
+    def by_name(self, mask: int, place: int = 0) -> Iterator[Node]:
         """The nodes in name order. Few bits are looked at one by one, many are met early among all names."""
         if not self._out_of_order:
             yield from map(self.at, positions(mask))
@@ -207,7 +204,34 @@ class Nodes:
             return
         # One byte per position, and a walk without Python's own loop: names may have to be passed by the thousand.
         there = format(mask, f"0{len(self._at)}b")[::-1].encode().translate(_BITS)
-        yield from map(self.at, compress(self._in_order, map(there.__getitem__, self._in_order)))
+        order = self._in_order[place:] if place else self._in_order
+        yield from map(self.at, compress(order, map(there.__getitem__, order)))
+
+
+@dataclass(slots=True)
+class Turns:
+    """The order in which ties are settled: by name, beginning at some place, and then from the smallest on."""
+
+    nodes: Nodes
+    place: int
+    _ahead: int = -1
+
+    def __post_init__(self) -> None:
+        if self.place:
+            self._ahead = self.nodes.named_from(self.place)
+
+    def first(self, mask: int) -> Node:
+        ahead = mask & self._ahead
+        return self.nodes.first(ahead, self.place) if ahead else self.nodes.first(mask)
+
+    def in_turn(self, mask: int) -> Iterator[Node]:
+        if not self.place:
+            return self.nodes.by_name(mask)
+        return chain(self.nodes.by_name(mask & self._ahead, self.place), self.nodes.by_name(mask & ~self._ahead))
+
+    def turn_of(self, name: str) -> tuple[bool, str]:
+        """The smaller goes first where two are equally good."""
+        return bool(self.place) and name < self.nodes.name_at(self.place), name
 
 
 def _zone(node: Node) -> tuple[str | None, ...]:

@@ -6,8 +6,9 @@ from functools import reduce
 from itertools import chain
 from operator import and_
 
-from volsched.core.attach import AttachId, attach_id, claim_slot, claimed_slots, in_tree_id
+from volsched.core.attach import claim_slot, claimed_slots
 from volsched.core.claims import PodClaims, selected_node
+from volsched.core.disks import AttachId, attach_id, in_tree_id
 from volsched.core.serving import in_serving_order
 from volsched.core.zones import ZoneRule, volume_zone_filter
 from volsched.index.contents import Contents
@@ -196,7 +197,7 @@ def _bound_masks(held: Contents, bound: Iterable[Claim]) -> Iterator[int]:
 
 def _selected_masks(held: Contents, claims: PodClaims) -> Iterator[int]:
     for claim in claims.delayed:
-        name = selected_node(claim)
+        name = selected_node(claim, alpha=held.profile.reads_alpha_annotations)
         if name is not None:
             yield held.nodes.mask_of(name)
 

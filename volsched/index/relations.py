@@ -19,12 +19,14 @@ class Relations:
     """Maps over the live objects of `whole`; told of every change before and after it."""
 
     whole: Snapshot
+    _naming: Keys = field(default_factory=dict)
+    """Claim → the volumes that name it."""
+    _claims_of: Keys = field(default_factory=dict)
+    """Volume → the claims that name it."""
     _pods_on: Keys = field(default_factory=dict)
     _pods_using: Keys = field(default_factory=dict)
-    _claims_of: Keys = field(default_factory=dict)
     _attached_to: Keys = field(default_factory=dict)
     _attachments_of: Keys = field(default_factory=dict)
-    _naming: Keys = field(default_factory=dict)
     _disks: Keys = field(default_factory=dict)
 
     def link(self, value: Pod | Claim | Volume | VolumeAttachment) -> None:

@@ -18,9 +18,9 @@ from volsched.core.status import Code, Status
 from volsched.index.estimates import bound_of
 from volsched.index.groups import Group, Region, alike_to, digest_of, groups, regions, sizes_of
 from volsched.index.judging import Judge
-from volsched.index.nodes import is_single, positions
+from volsched.index.nodes import Turns, is_single, positions
 from volsched.index.plans import Plan, plan_of
-from volsched.index.standing import Standing
+from volsched.index.standing import Standing, score_of
 
 RUNNERS_UP = 3
 
@@ -29,6 +29,7 @@ RUNNERS_UP = 3
 class Search:
     judge: Judge
     standing: Standing
+    turns: Turns
     best: tuple[int, Verdict] | None = None
     """What it is worth in all, and its verdict as far as volumes go."""
     refused: dict[Status, int] = field(default_factory=dict)
@@ -94,7 +95,7 @@ class Search:
         chosen = found
         if self.standing.scores:
             scores = {**self.standing.scores_of(bit), **found.scores}
-            chosen = Verdict(found.node, found.status, found.answer, total, scores=scores)
+            chosen = Verdict(found.node, found.status, found.answer, score_of(total), scores=scores)
         return Attempt(
             status=found.status,
             claims=self.judge.question.claims,
@@ -108,22 +109,22 @@ class Search:
         found = self._next_best(chosen)
         for bound, mask, group in self._beaten:
             if len(found) == RUNNERS_UP:
-                last = found[-1]
-                if last.score > bound:
+                total, name = found[-1]
+                if total > bound:
                     break
-                if last.score == bound and not self._goes_first(mask, last.node):
+                if total == bound and not self._goes_first(mask, name):
                     continue
             self._look_at(group, mask)
             found = self._next_best(chosen)
-        return tuple(found)
+        return tuple([RunnerUp(name, score_of(total)) for total, name in found])
 
-    def _next_best(self, chosen: int) -> list[RunnerUp]:
+    def _next_best(self, chosen: int) -> list[tuple[int, str]]:
         """The best of those of which something is known, so that hardly anybody is judged for the sake of it."""
-        nodes, found = self.judge.held.nodes, list[RunnerUp]()
+        found: list[tuple[int, str]] = []
         known = self._checked(chosen) if self.judge.question.limited else self._known()
         for total, mask in known:
-            for node in islice(nodes.in_turn(mask & ~chosen), RUNNERS_UP - len(found)):
-                found.append(RunnerUp(node.name, total))
+            for node in islice(self.turns.in_turn(mask & ~chosen), RUNNERS_UP - len(found)):
+                found.append((total, node.name))
             if len(found) == RUNNERS_UP:
                 break
         return found
@@ -156,7 +157,7 @@ class Search:
             total = max(known)
             mask = known[total]
             if doubtful := mask & ~sound:
-                node = nodes.first(doubtful)
+                node = self.turns.first(doubtful)
                 bit = nodes.mask_of(node.name)
                 plan = next(plan for plan in self._plans if plan.region.mask & bit)
                 alike = mask & alike_to(self.judge.question, plan.region, nodes.position_of(node.name))
@@ -180,7 +181,7 @@ class Search:
         for total in sorted(self._steps, reverse=True):
             # Totals only go down, and of one total the first node by name is taken.
             while union := self._proposed(total):
-                verdict = self.judge.ask(nodes.first(union))
+                verdict = self.judge.ask(self.turns.first(union))
                 if self._total(verdict) == total:
                     self._offer(verdict)
                     return
@@ -249,7 +250,7 @@ class Search:
         key = (group.region, digest_of(self.judge.question, group))
         known = self._verdicts.get(key)
         if known is None or known.status.passed:
-            known = self._verdicts[key] = self.judge.ask(self.judge.held.nodes.first(mask or group.mask))
+            known = self._verdicts[key] = self.judge.ask(self.turns.first(mask or group.mask))
             if known.status.passed and group.mask & self.standing.passed:
                 self._fitting.append((known.scores.get(VOLUME_BINDING, 0), group.mask))
                 self._offer(known)
@@ -285,14 +286,13 @@ class Search:
 
     def _goes_first(self, rivals: int, name: str) -> bool:
         """One of the rivals, who are all as good, goes before the node of that name."""
-        nodes = self.judge.held.nodes
-        return nodes.turn_of(nodes.first(rivals).name) < nodes.turn_of(name)
+        return self.turns.turn_of(self.turns.first(rivals).name) < self.turns.turn_of(name)
 
     def _offer(self, verdict: Verdict) -> None:
         total = self._total(verdict)
         if total is None:
             return
-        turn_of = self.judge.held.nodes.turn_of
+        turn_of = self.turns.turn_of
         if self.best is None or (-total, turn_of(verdict.node)) < (-self.best[0], turn_of(self.best[1].node)):
             self.best = total, verdict
 

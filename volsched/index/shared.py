@@ -42,6 +42,14 @@ class Shared:
             del self._pools[row[2]]
         self._few.clear()
 
+    def near(self, size: int, most: int) -> list[Row]:
+        """Of every pool those closest to a size, on either side."""
+        found: list[Row] = []
+        for rows in self._pools.values():
+            place = bisect_left(rows, (size,))
+            found += rows[max(place - most, 0) : place + most]
+        return found
+
     def few(self, shape: Shape) -> Few:
         """Of a domain's volumes no claim needs to look past as many as there are claims: the others take fewer."""
         known = self._few.get(shape)

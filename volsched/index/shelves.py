@@ -9,8 +9,8 @@ from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
-from volsched.core.attach import attach_id
-from volsched.core.matching import Search, failed_rules
+from volsched.core.disks import attach_id
+from volsched.core.matching import Search, failed_rules, is_unseen
 from volsched.index.domains import Domain, selector_key
 from volsched.index.nodes import is_single
 from volsched.index.ranking import Census
@@ -27,9 +27,11 @@ ANY_NODE = Node(meta=Metadata())
 _HUGE = {"storage": Quantity(INT64_MAX * NANO * NANO)}
 
 
-def is_free(volume: Volume) -> bool:
-    """May serve some claim that it does not name."""
-    return volume.claim_ref is None and volume.phase == AVAILABLE and not volume.meta.being_deleted
+def is_free(volume: Volume, *, unseen: bool) -> bool:
+    """May serve some claim that it does not name. `unseen`: so may one that no controller has looked at yet."""
+    if volume.claim_ref is not None or volume.meta.being_deleted:
+        return False
+    return volume.phase == AVAILABLE or (unseen and is_unseen(volume))
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +72,10 @@ class Shelf:
                 self.shared[domain] = Shared()
             self.shared[domain].put(row)
 
+    def names(self) -> Iterable[str]:
+        """Of all volumes on it, in no order that matters."""
+        return self._placed
+
     def take(self, name: str) -> None:
         placed = self._placed.pop(name, None)
         if placed is None:
@@ -102,7 +108,7 @@ class Shelf:
         pool = self._pools.get(key)
         if pool is None:
             pool = self._pools[key] = len(self.samples)
-            self.samples.append(replace(volume, node_affinity=None, capacity=_HUGE))
+            self.samples.append(replace(volume, node_affinity=None, capacity=_HUGE, phase=AVAILABLE))
             self.drivers.append(driver)
         return pool
 

@@ -2,8 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 from volsched.core.cycle import NODE_REJECTED, TURNED_AWAY, Refusal
+from volsched.core.failures import Demerits, Domain
 from volsched.core.plugins.interpod import InterPodAffinity
 from volsched.core.plugins.node_affinity import NodeAffinity
 from volsched.core.plugins.node_name import NodeName
@@ -28,6 +31,7 @@ from volsched.index.finding import (
     walk,
 )
 from volsched.index.neighbourhood import find_neighbourly
+from volsched.index.nodes import Nodes, positions
 from volsched.index.spreading import find_even
 from volsched.model.workloads import Pod
 
@@ -40,6 +44,8 @@ FINDERS: Mapping[type[object], Finder] = {
     PodTopologySpread: find_even,
     InterPodAffinity: find_neighbourly,
 }
+DEMERIT = 1 << 40
+"""What a demerit takes off a total: more than any total, so that it comes before all scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Standing:
     """The nodes whose volumes count."""
     passed: int = 0
     levels: list[tuple[int, int]] = field(default_factory=list)
-    """The nodes that passed, by what they are worth but for volumes, the best first."""
+    """The nodes that passed, by what they are worth but for volumes and less their demerits, the best first."""
     scores: list[tuple[str, Masks]] = field(default_factory=list)
 
     @property
@@ -101,7 +107,14 @@ def look(held: Contents, plugins: Iterable[Enabled], pod: Pod) -> tuple[list[Ask
     return asked, None
 
 
-def stand(held: Contents, before: Iterable[Asked], after: Iterable[Asked], avoid: Collection[str]) -> Standing:
+def score_of(total: int) -> int:
+    """The total without the demerits."""
+    return total % DEMERIT
+
+
+def stand(
+    held: Contents, before: Iterable[Asked], after: Iterable[Asked], avoid: Collection[str], demerits: Demerits
+) -> Standing:
     before, after = list(before), list(after)
     standing = Standing()
     left = held.nodes.everyone
@@ -123,8 +136,32 @@ def stand(held: Contents, before: Iterable[Asked], after: Iterable[Asked], avoid
             standing.scores.append((asked.name, masks))
             if asked.weight:
                 levels = _raised(levels, masks, asked.weight)
+    if demerits:
+        levels = _lowered(levels, held.nodes, demerits)
     standing.levels = sorted(levels.items(), reverse=True)
     return standing
+
+
+def _lowered(levels: Masks, nodes: Nodes, demerits: Demerits) -> Masks:
+    """One node of a refusing domain answers for all, but for those that have failed the pod themselves."""
+    failed = sum(nodes.mask_of(name) for name in demerits.nodes)
+    against: Masks = {}
+    for position in positions(failed):
+        count = demerits.of(nodes.at(position))
+        against[count] = against.get(count, 0) | 1 << position
+    near = reduce(or_, (_nodes_of(nodes, domain) for domain in demerits.domains), 0) & ~failed
+    if near:
+        count = demerits.of(nodes.any(near))
+        against[count] = against.get(count, 0) | near
+    against[0] = nodes.everyone & ~(failed | near)
+    return _raised(levels, against, -DEMERIT)
+
+
+def _nodes_of(nodes: Nodes, domain: Domain) -> int:
+    mask = nodes.everyone
+    for key, value in domain:
+        mask &= ~nodes.labelled(key) if value is None else nodes.carriers([(key, value)])
+    return mask
 
 
 def _refuse(kept: list[Refused], plugin: str, refusals: Refusals, left: int) -> int:

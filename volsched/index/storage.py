@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from volsched.core.profile import Profile
 from volsched.core.snapshot import Snapshot
 from volsched.index.domains import (
     Domain,
@@ -24,7 +25,7 @@ class Storage:
 
     whole: Snapshot
     domains: Domains
-    enforce_match_fields: bool
+    profile: Profile
     shelves: dict[str, Shelf] = field(default_factory=dict)
     rooms: dict[str, Rooms] = field(default_factory=dict)
     reaches: dict[str, Domain] = field(default_factory=dict)
@@ -36,13 +37,20 @@ class Storage:
 
     def put_volume(self, volume: Volume) -> None:
         selector = None if volume.node_affinity is None else volume.node_affinity.required
-        places_of = partial(places_of_selector, selector, self.enforce_match_fields)
+        places_of = partial(places_of_selector, selector, self.profile.enforce_match_fields)
         self.reaches[volume.name] = self.domains.join(("reach", selector), places_of, volume.name)
         self._shelve(volume)
 
     def take_volume(self, volume: Volume) -> None:
         self._unshelve(volume)
         self._leave(self.reaches, volume.name)
+
+    def reshelve(self, name: str) -> None:
+        """A claim asks for the volume by name, or no longer."""
+        volume = self.whole.stored_volumes.get(name)
+        if volume is not None:
+            self._unshelve(volume)
+            self._shelve(volume)
 
     def put_class(self, held: StorageClass) -> None:
         terms = held.allowed_topologies
@@ -98,7 +106,7 @@ class Storage:
                 self._shelve(volume)
 
     def _shelve(self, volume: Volume) -> None:
-        if is_free(volume):
+        if is_free(self.whole.volume(volume.name) or volume, unseen=self.profile.takes_unseen):
             shelf = self.shelves.get(volume.class_name)
             if shelf is None:
                 shelf = self.shelves[volume.class_name] = Shelf(self._label_keys)

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from volsched.core.attach import AttachId, attach_limits, csi_limits, slots_in_use
+from volsched.core.attach import attach_limits, csi_limits, slots_in_use
+from volsched.core.disks import AttachId
 from volsched.core.snapshot import Snapshot
 from volsched.index.nodes import Nodes, clear
 from volsched.index.relations import Relations

@@ -2,14 +2,20 @@
 
 from typing import Any
 
-from pydantic_core import from_json
 from sqlalchemy import Connection, Row
 
 from volsched.core.attempts import RUNNERS_UP
 from volsched.core.cycle import EXAMPLES
+from volsched.core.fold import AttemptState
+from volsched.core.notices import DEFAULT_NAMESPACE
 from volsched.insight.answers import Answer, Item, UnknownError, place_in, place_token, time_text
+from volsched.insight.explain_past import attempts_at, failing
 from volsched.store import audit
 from volsched.store.audit_log import Window
+from volsched.store.log import read_head
+from volsched.store.rows import attempt_state
+
+NOTHING_TRIED = 'nothing was tried for pod "{pod}" up to then'
 
 
 def attempts_of(connection: Connection, pod: str, within: Window, *, after: str | None, limit: int) -> Answer:
@@ -18,7 +24,8 @@ def attempts_of(connection: Connection, pod: str, within: Window, *, after: str 
     more = len(rows) > limit
     rows = rows[:limit]
     return Answer(
-        items=[_item(row) for row in rows], after=place_token(rows[-1].last_at, rows[-1].id) if more else None
+        items=[_item(row.id, _state(row)) for row in rows],
+        after=place_token(rows[-1].last_at, rows[-1].id) if more else None,
     )
 
 
@@ -29,14 +36,42 @@ def why(connection: Connection, attempt: str, *, node: str | None = None) -> Ite
         raise UnknownError(
             f'there is no attempt "{attempt}"; list those of a pod with: volsched audit attempts POD'
         )
-    item = _item(row)
+    item = _item(row.id, _state(row))
+    return item if node is None else item | {"asked": node, "verdict": verdict(item, node)}
+
+
+def why_named(connection: Connection, name: str, *, node: str | None = None) -> Item:
+    """Of the attempt of that name, else of the pod of that name in the namespace that is meant where none is."""
+    if audit.attempt(connection, name) is not None:
+        return why(connection, name, node=node)
+    pod = f"{DEFAULT_NAMESPACE}/{name}"
+    item = why_pod(connection, pod, position=read_head(connection).position, node=node)
+    if item is None:
+        raise UnknownError(
+            f'there is no attempt "{name}", and nothing was tried for pod "{pod}"; '
+            "list attempts with: volsched audit attempts POD"
+        )
+    return item
+
+
+def why_pod(connection: Connection, pod: str, *, position: int, node: str | None = None) -> Item | None:
+    """The same of a pod's last attempt at a position, with the failures if it kept failing; None: it had none.
+
+    Where the name was borne by several pods, of the last of them.
+    """
+    tried = attempts_at(connection, pod, position=position)
+    if not tried:
+        return None
+    mine = [it for it in tried if it.state.made["pod_uid"] == tried[0].state.made["pod_uid"]]
+    item = _item(mine[0].id, mine[0].state) | {"failing": failing(mine)}
     return item if node is None else item | {"asked": node, "verdict": verdict(item, node)}
 
 
 def verdict(item: Item, node: str) -> str:
     """What the attempt says of a node. It keeps the reasons by set of nodes and names a few of each."""
     if node == item["node"]:
-        return f"{node} was chosen with score {item['score']}"
+        chosen = f"{node} was chosen with score {item['score']}"
+        return f"{chosen}, and its binding failed: {item['message']}" if item.get("failure") else chosen
     for other in item["runnersUp"]:
         if other["node"] == node:
             return f"{node} would have done, with score {other['score']} against {item['score']} of {item['node']}"
@@ -55,21 +90,27 @@ def verdict(item: Item, node: str) -> str:
     return f"{node} is not named ({kept}); it is among these: {possible}; {now}"
 
 
-def _item(row: Row[Any]) -> Item:
-    detail = from_json(row.detail)
+def _state(row: Row[Any]) -> AttemptState:
+    return attempt_state(dict(row._mapping))
+
+
+def _item(id_: str, state: AttemptState) -> Item:
+    detail, made = state.made["detail"], state.made
+    failure = detail.get("failure")
     return {
-        "attempt": row.id,
-        "pod": row.pod,
-        "outcome": row.outcome,
-        "node": row.node,
+        "attempt": id_,
+        "pod": made["pod"],
+        "outcome": made["outcome"],
+        "node": made.get("node"),
         "message": detail.get("message") or None,
         "score": detail.get("score"),
         "scores": detail.get("scores"),
         "runnersUp": detail.get("runnersUp", []),
         "reasons": detail.get("reasons", []),
-        "firstAt": time_text(row.first_at),
-        "lastAt": time_text(row.last_at),
-        "count": row.count,
-        "decidedAt": row.decided_at,
-        "decider": row.decider,
+        "failure": None if failure is None else failure | {"at": time_text(failure["at"])},
+        "firstAt": time_text(state.first_at),
+        "lastAt": time_text(state.last_at),
+        "count": state.times,
+        "decidedAt": state.decided_at,
+        "decider": made["decider"],
     }

@@ -19,7 +19,9 @@ CLASS = "bench"
 DRIVER = "csi.example.com"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 APP = {"app": "bench"}
-RUNS = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]}
+RUNS = {
+    "containers": [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]
+}
 ALONE = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": APP}}
 EVENLY = {
     "maxSkew": 1,

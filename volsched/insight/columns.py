@@ -9,6 +9,7 @@ from volsched.core.fold import AttemptState, BindingState
 from volsched.engine.clock import rfc3339
 from volsched.events.streams import ATTEMPT, BINDING
 from volsched.insight.cells import (
+    AGE,
     NAME,
     NONE,
     Column,
@@ -18,11 +19,13 @@ from volsched.insight.cells import (
     shown,
 )
 from volsched.insight.storage_columns import STORAGE_COLUMNS
+from volsched.insight.stored_columns import STORED_COLUMNS
 from volsched.insight.workload_columns import WORKLOAD_COLUMNS
 
 
 def columns_of(noun: str, *, wide: bool) -> list[Column]:
-    return [column for column in COLUMNS[noun] if wide or not column.wide]
+    # What is served but never there has a name and an age, like everything.
+    return [column for column in COLUMNS.get(noun, (NAME, AGE)) if wide or not column.wide]
 
 
 def _of_binding(cell: Callable[[BindingState, int], str]) -> Callable[[Item], str]:
@@ -49,6 +52,7 @@ def _pod_name(pod: object) -> str:
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
     **STORAGE_COLUMNS,
     **WORKLOAD_COLUMNS,
+    **STORED_COLUMNS,
     BINDING: (
         NAME,
         Column("POD", _of_binding(lambda it, _: _pod_name(it.plan["pod"]))),

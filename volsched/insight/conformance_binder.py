@@ -111,7 +111,7 @@ def _node_json(found: NodeAnswer, *, scheduled: bool) -> dict[str, Any]:
             {
                 "pvc": provision.claim.key,
                 "capacityChecked": provision.capacity is not None,
-                **({"nodeName": node} if (node := selected_node(provision.claim)) else {}),
+                **({"nodeName": node} if (node := selected_node(provision.claim, alpha=False)) else {}),
             }
             for provision in found.provisions
         ],

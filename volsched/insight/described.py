@@ -3,15 +3,16 @@
 `describe` prints it; a program takes it as JSON. It is the same now and as of any position.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from volsched.core.binding.phases import Phase
-from volsched.core.binding.seen import is_being_deleted, spec, status, uid
+from volsched.core.binding.seen import is_being_deleted, metadata, spec, status, uid
 from volsched.core.claims import claim_uses
 from volsched.core.fold import BindingState, ObjectState, State
+from volsched.core.scheduled import COMPONENT as SCHEDULER
+from volsched.core.scheduled import SCHEDULED, scheduled_message, scheduled_stream
 from volsched.engine.clock import rfc3339
-from volsched.engine.scheduling.asking import COMPONENT as SCHEDULER
 from volsched.engine.scheduling.picture import read_object
 from volsched.events.kind_names import Named
 from volsched.events.streams import BINDING
@@ -61,7 +62,8 @@ def _about_object(look: Look, named: Named, key: str, state: ObjectState) -> Des
         tried = [it for it in look.attempts_of(key) if it[1].made["pod_uid"] == own]
         told["attempts"] = [attempt_told(id_, it) for id_, it in reversed(tried)]
     notices = [it for it in look.notices_about(f"{named.title}/{key}") if _is_about(it, own)]
-    events = [*map(_event, notices), *(_scheduled(bindings) if named.noun == "pod" else ())]
+    stored = {str(metadata(it).get("name", "")) for it in notices}
+    events = [*map(_event, notices), *(_scheduled(bindings, stored) if named.noun == "pod" else ())]
     told["events"] = sorted(events, key=lambda it: (it["last"], it["reason"]))
     return told
 
@@ -128,17 +130,18 @@ def _event(notice: Manifest) -> dict[str, Any]:
     }
 
 
-def _scheduled(bindings: list[tuple[str, BindingState]]) -> Iterator[dict[str, Any]]:
-    """That a pod was placed is told by its binding alone: no event is written for it."""
-    for _, state in bindings:
-        if state.state == Phase.COMMITTED and state.ended_at is not None:
+def _scheduled(bindings: list[tuple[str, BindingState]], stored: Collection[str]) -> Iterator[dict[str, Any]]:
+    """That a pod was placed its binding tells for ever; the event of it expires."""
+    for id_, state in bindings:
+        told = scheduled_stream(state.plan["pod"], id_).rpartition("/")[2] in stored
+        if state.state == Phase.COMMITTED and state.ended_at is not None and not told:
             at = rfc3339(state.ended_at)
             yield {
                 "type": "Normal",
-                "reason": "Scheduled",
+                "reason": SCHEDULED,
                 "first": at,
                 "last": at,
                 "count": 1,
                 "from": SCHEDULER,
-                "message": f"Successfully assigned {state.plan['pod']} to {state.plan['node']}",
+                "message": scheduled_message(state.plan),
             }

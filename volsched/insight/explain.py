@@ -8,7 +8,8 @@ from typing import Any
 
 from volsched.core.claims import claim_uses, is_delay_binding, is_fully_bound
 from volsched.core.cycle import Verdict
-from volsched.core.rejections import Miss, Rule
+from volsched.core.failures import NO_DEMERITS, Demerits
+from volsched.core.rejections import distance
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError, Code
 from volsched.index import Index
@@ -18,7 +19,6 @@ from volsched.insight.remedies import Remedy, find_remedies
 from volsched.insight.survey import PER_REASON, Refusing, survey
 from volsched.model.workloads import Pod
 
-FAR = 10
 SET_BY_HAND = (
     "its node was set by hand (spec.nodeName), so that no scheduler looks at it: claims that wait for their first "
     "consumer stay Pending"
@@ -33,15 +33,17 @@ def explain_pod(
     *,
     only: str | None = None,
     avoid: frozenset[str] = frozenset(),
+    demerits: Demerits = NO_DEMERITS,
     binding: str | None = None,
 ) -> dict[str, Any]:
     """The decision for the pod as it would be made now, and what would help where there is no node for it.
 
     A pod that has a node is looked at as if it had none. `only` asks about one node, whatever others would say;
-    `avoid` are nodes that turned the pod away a short while ago, `binding` is the one that is under way for it.
+    `avoid` are nodes that turned the pod away a short while ago, `demerits` count against those where its bindings
+    failed, `binding` is the one that is under way for it.
     """
     wanting = replace(pod, node_name="")
-    around = Surroundings(index.snapshot, wanting, index.profile, avoid)
+    around = Surroundings(index.snapshot, wanting, index.profile, avoid, demerits)
     found = survey(index, wanting, around, only=only)
     remedies = [] if found.fits else find_remedies(index, around, found, only=only)
     told = {
@@ -129,17 +131,7 @@ def _group(group: Refusing) -> dict[str, Any]:
 
 
 def _distance(verdict: Verdict) -> tuple[int, int, str]:
-    """How far a node is from taking the pod: claims that are not served, then rules that the nearest volumes fail.
-
-    A volume of another node is no near miss, however well it would fit.
-    """
-    rejections = verdict.status.rejections
-    nearest = (min(map(_rules, it.misses), default=FAR) for it in rejections)
-    return len(rejections), sum(nearest), verdict.node
-
-
-def _rules(miss: Miss) -> int:
-    return sum(FAR if it.rule is Rule.NODE_AFFINITY else 1 for it in miss.failures)
+    return *distance(verdict.status.rejections), verdict.node
 
 
 def _remedy(remedy: Remedy) -> dict[str, Any]:

@@ -1,55 +1,131 @@
 """What was decided about a pod, as it is kept: facts of the past, with their time and position."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import from_json
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
-from volsched.core.attempts import PLANNED
+from volsched.core.attempts import FAILED, PLANNED
+from volsched.core.binding.seen import binding_stream
+from volsched.core.fold import AttemptState, BindingState
 from volsched.engine.clock import rfc3339
-from volsched.model.workloads import Pod
 from volsched.store import tables
+from volsched.store.audit_log import states_as_of
+
+LOOKED_AT = 500
+"""Attempts of a pod, the latest: who fails more often than that is told by these."""
 
 
-def past_of(connection: Connection, pod: Pod) -> dict[str, Any] | None:
-    """The pod's last attempt, and where that found a node, what became of it; None where there was none."""
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """An attempt to place the pod."""
+
+    id: str
+    state: AttemptState
+
+    @property
+    def outcome(self) -> str:
+        return str(self.state.made["outcome"])
+
+    @property
+    def node(self) -> str | None:
+        return self.state.made.get("node")
+
+
+def attempts_at(connection: Connection, pod: str, *, position: int, uid: str | None = None) -> list[Tried]:
+    """The attempts to place this pod as they were at a position, the latest first.
+
+    Without a uid, of all pods that bore the name.
+    """
     attempts = tables.attempts
-    asked = select(attempts).where(attempts.c.pod == pod.key, attempts.c.pod_uid == pod.meta.uid)
-    row = connection.execute(asked.order_by(attempts.c.last_at.desc(), attempts.c.id.desc()).limit(1)).first()
-    if row is None:
+    asked = select(attempts.c.id).where(attempts.c.pod == pod)
+    if uid is not None:
+        asked = asked.where(attempts.c.pod_uid == uid)
+    latest = asked.order_by(attempts.c.first_at.desc(), attempts.c.id.desc()).limit(LOOKED_AT)
+    ids = list(connection.execute(latest).scalars())
+    # From their own events: a row of the view says what they have become since.
+    states = states_as_of(connection, [f"attempt/{it}" for it in ids], position=position)
+    found = [Tried(it, state) for it in ids if isinstance(state := states[f"attempt/{it}"], AttemptState)]
+    return sorted(found, key=lambda it: it.state.last_at, reverse=True)
+
+
+def past_of(connection: Connection, tried: Sequence[Tried], *, position: int) -> dict[str, Any] | None:
+    """The last attempt, and where that found a node, what became of it; None where there was none."""
+    if not tried:
         return None
-    detail = from_json(row.detail)
+    last, made = tried[0], tried[0].state.made
+    detail = made["detail"]
     told: dict[str, Any] = {
-        "attempt": row.id,
-        "outcome": row.outcome,
-        "at": rfc3339(row.last_at),
-        "since": rfc3339(row.first_at),
-        "times": row.count,
-        "decidedAt": row.decided_at,
-        "decider": row.decider,
+        "attempt": last.id,
+        "outcome": last.outcome,
+        "at": rfc3339(last.state.last_at),
+        "since": rfc3339(last.state.first_at),
+        "times": last.state.times,
+        "decidedAt": last.state.decided_at,
+        "decider": made["decider"],
         "message": detail.get("message", ""),
         "reasons": detail.get("reasons", []),
     }
-    if row.outcome == PLANNED:
+    if last.outcome in (PLANNED, FAILED):
         told |= {
-            "node": row.node,
+            "node": last.node,
             "score": detail.get("score"),
             "scores": detail.get("scores", {}),
             "runnersUp": detail.get("runnersUp", []),
-            "binding": _binding(connection, row.id),
+            "binding": _binding(connection, last.id, position),
         }
     return told
 
 
-def _binding(connection: Connection, id_: str) -> dict[str, Any] | None:
-    """A plan and its attempt have one id."""
-    bindings, legs = tables.bindings, tables.binding_legs
-    row: Row[Any] | None = connection.execute(select(bindings).where(bindings.c.id == id_)).first()
-    if row is None:
+def failing(tried: Sequence[Tried]) -> dict[str, Any] | None:
+    """Decisions that came to nothing, by node and what was said; None unless the last that ended is one of them.
+
+    One that is under way has not ended: it is no reason to believe that this time all will go well.
+    """
+    ended = [it for it in tried if it.outcome != PLANNED]
+    if not ended or ended[0].outcome != FAILED:
         return None
-    found = connection.execute(select(legs).where(legs.c.binding == id_).order_by(legs.c.leg))
+    failed = [it for it in ended if it.outcome == FAILED]
+    groups: dict[tuple[Any, ...], list[Tried]] = {}
+    for it in failed:
+        failure = it.state.made["detail"]["failure"]
+        groups.setdefault((it.node, it.state.made["detail"]["message"], failure.get("words")), []).append(it)
     return {
-        "state": row.state,
-        "reason": row.reason,
-        "legs": [{"claim": leg.claim, "volume": leg.volume, "state": leg.state} for leg in found],
+        "times": len(failed),
+        "since": rfc3339(_failed_at(failed[-1])),
+        "last": rfc3339(_failed_at(failed[0])),
+        "nodes": [_group(mine) for mine in groups.values()],
+    }
+
+
+def _group(mine: Sequence[Tried]) -> dict[str, Any]:
+    """The same failure on the same node, the latest first."""
+    detail = mine[0].state.made["detail"]
+    failure = detail["failure"]
+    return {
+        "node": mine[0].node,
+        "times": len(mine),
+        "since": rfc3339(_failed_at(mine[-1])),
+        "last": rfc3339(_failed_at(mine[0])),
+        "binding": mine[0].id,
+        "message": detail["message"],
+        **{name: failure.get(name) for name in ("stage", "reason", "claim", "volume", "words")},
+    }
+
+
+def _failed_at(tried: Tried) -> int:
+    return int(tried.state.made["detail"]["failure"]["at"])
+
+
+def _binding(connection: Connection, id_: str, position: int) -> dict[str, Any] | None:
+    """A plan and its attempt have one id."""
+    stream = binding_stream(id_)
+    state = states_as_of(connection, [stream], position=position)[stream]
+    if not isinstance(state, BindingState):
+        return None
+    return {
+        "state": state.state,
+        "reason": state.reason,
+        "legs": [{"claim": leg.claim, "volume": leg.volume, "state": leg.state} for leg in state.legs],
     }

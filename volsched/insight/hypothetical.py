@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from volsched.core.claims import ClaimUse, claim_uses, default_class, with_default_classes
+from volsched.core.matching import is_unseen
 from volsched.core.profile import Profile
 from volsched.core.snapshot import FIELD_OF, Snapshot, snapshot_of
 from volsched.index import Index
@@ -11,8 +12,6 @@ from volsched.model.kinds import KINDS, Object
 from volsched.model.meta import OwnerReference
 from volsched.model.storage import AVAILABLE, Claim, StorageClass, Volume
 from volsched.model.workloads import Pod
-
-NOT_LOOKED_AT = ("", "Pending")
 
 
 def index_of(objects: Iterable[Object], *, profile: Profile) -> Index:
@@ -41,7 +40,7 @@ def lay_over(index: Index, objects: Iterable[Object]) -> None:
 
 def _taken_up(value: Object) -> Object:
     """A volume as the PV controller makes it, where that is certain: one that names no claim."""
-    if isinstance(value, Volume) and value.claim_ref is None and value.phase in NOT_LOOKED_AT:
+    if isinstance(value, Volume) and is_unseen(value):
         return replace(value, phase=AVAILABLE)
     return value
 

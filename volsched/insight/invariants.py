@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
 
+from volsched.core.attach import TERMINATED
 from volsched.core.binding.acts import CLEAN, DIRTY
 from volsched.core.binding.phases import LegPhase, Phase
 from volsched.core.binding.seen import (
@@ -27,6 +28,7 @@ from volsched.core.claims import claim_uses
 from volsched.core.fold import BindingState, ObjectState, State
 from volsched.core.node.statuses import RUNNING, admitted_by
 from volsched.engine.scheduling.picture import read_object
+from volsched.events.patch import merged
 from volsched.model.meta import BINDING_STAMP
 from volsched.model.quantity import parse_quantity
 from volsched.model.workloads import Pod
@@ -71,6 +73,7 @@ class Lookout:
                 found += _unbound_while_dirty(it.stream, before, after)
                 if it.type == PLANNED:
                     found += _capacity(states, after)
+                    found += _attached(states, after)
             self.position = events[-1].position
         found += _volumes_and_claims(states)
         found += _stamps(states)
@@ -175,16 +178,65 @@ def _capacity(states: dict[str, State], planned: State) -> Iterator[Violation]:
     asked = {leg.capacity for leg in planned.legs if leg.capacity} if isinstance(planned, BindingState) else set()
     if not asked:
         return
-    reserved: dict[str, int] = defaultdict(int)
+    reserved: dict[str, dict[str, int]] = defaultdict(dict)
     made = {(claim_of(manifest) or {}).get("uid") for _, manifest in _objects(states, "volume")}
     for _, state in _bindings(states):
         for leg in state.legs:
             if state.open and leg.open and leg.capacity in asked and leg.claim_uid not in made:
-                reserved[leg.capacity or ""] += leg.bytes or 0
+                # By claim: it gets one volume, however many pods wait for it.
+                reserved[leg.capacity or ""][leg.claim_uid] = leg.bytes or 0
     for key in sorted(asked):
         room = parse_quantity(str((manifest_of(states, f"capacity/{key}") or {}).get("capacity", "0"))).value()
-        if reserved[key] > room:
-            yield Violation(14, f"{reserved[key]} bytes are reserved of capacity/{key}, which has {room}")
+        asked_for = sum(reserved[key].values())
+        if asked_for > room:
+            yield Violation(14, f"{asked_for} bytes are reserved of capacity/{key}, which has {room}")
+
+
+def _attached(states: dict[str, State], planned: State) -> Iterator[Violation]:
+    """8: when a plan is made, no more disks of a driver are on its node, or coming there, than it can attach."""
+    node = planned.plan["node"] if isinstance(planned, BindingState) else ""
+    csi_node = spec(manifest_of(states, f"csinode/{node}") or {})
+    counts = {it["name"]: (it.get("allocatable") or {}).get("count") for it in csi_node.get("drivers") or ()}
+    limits = {driver: count for driver, count in counts.items() if count is not None}
+    if not limits or not isinstance(planned, BindingState):
+        return
+    given = {
+        reference.get("uid"): name
+        for name, manifest in _assumed(states, "volume")
+        if (reference := claim_of(manifest)) is not None
+    }
+    there: set[str] = set()
+    for key, manifest in _assumed(states, "pod"):
+        pod = read_object("pod", manifest, 0)
+        if isinstance(pod, Pod) and pod.node_name == node and key != planned.plan["pod"] and _holds(pod):
+            claims = (manifest_of(states, f"claim/{use.key}") for use in claim_uses(pod))
+            named = (spec(it).get("volumeName") or given.get(uid(it)) for it in claims if it is not None)
+            there |= {str(name) for name in named if name}
+    coming = {leg.volume for leg in planned.legs if leg.volume is not None} - there
+    for driver, limit in sorted(limits.items()):
+        mine, all_of_it = _of_driver(states, driver, coming), _of_driver(states, driver, coming | there)
+        if mine and len(all_of_it) > limit:
+            disks = " and ".join(sorted(all_of_it))
+            yield Violation(8, f"volumes {disks} are coming to node {node}, which attaches {limit} of {driver}")
+
+
+def _assumed(states: dict[str, State], noun: str) -> Iterator[tuple[str, Manifest]]:
+    """Objects as open bindings will make them."""
+    for key, manifest in _objects(states, noun):
+        state = states[f"{noun}/{key}"]
+        overlay = state.assumed if isinstance(state, ObjectState) else None
+        owner = None if overlay is None else states.get(f"binding/{overlay.binding}")
+        in_force = overlay is not None and isinstance(owner, BindingState) and owner.open
+        yield key, merged(manifest, overlay.patch) if overlay is not None and in_force else manifest
+
+
+def _holds(pod: Pod) -> bool:
+    return pod.phase not in TERMINATED
+
+
+def _of_driver(states: dict[str, State], driver: str, volumes: set[str]) -> set[str]:
+    disks = {name: spec(manifest_of(states, f"volume/{name}") or {}).get("csi") or {} for name in volumes}
+    return {name for name, disk in disks.items() if disk.get("driver") == driver}
 
 
 def _ended(states: dict[str, State], now: int) -> Iterator[Violation]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from volsched.core.claims import claim_uses, is_fully_bound
 from volsched.core.cycle import Attempt, attempt
+from volsched.core.failures import NO_DEMERITS, Demerits
 from volsched.core.matching import Search, failed_rules
 from volsched.core.profile import Profile
 from volsched.core.rejections import Rule
@@ -65,6 +66,7 @@ class Surroundings:
     pod: Pod
     profile: Profile
     avoid: frozenset[str] = frozenset()
+    demerits: Demerits = NO_DEMERITS
     _groups: list[list[Volume]] = field(default_factory=list)
     """Volumes that are reached from the same nodes."""
     _anywhere: dict[str, list[Near]] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from volsched.insight.remedies_scene import (
 )
 from volsched.insight.remedies_serving import made_to_serve
 from volsched.insight.remedies_storage import storage_changes
-from volsched.model.meta import SELECTED_NODE
+from volsched.model.meta import SELECTED_NODE_KEYS
 from volsched.model.selectors import label_selector_problem
 from volsched.model.storage import Claim, Volume
 
@@ -96,10 +96,11 @@ def _labels_reaching(scene: Scene, volume: Volume) -> dict[str, str] | None:
 
 
 def _promise_dropped(scene: Scene, claim: Claim) -> Change:
-    promised = selected_node(claim) or ""
-    annotations = {key: text for key, text in claim.meta.annotations.items() if key != SELECTED_NODE}
+    promised = selected_node(claim, alpha=scene.profile.reads_alpha_annotations) or ""
+    annotations = {key: text for key, text in claim.meta.annotations.items() if key not in SELECTED_NODE_KEYS}
+    named = " and ".join(key for key in SELECTED_NODE_KEYS if key in claim.meta.annotations)
     why = "" if promised in scene.snapshot.nodes else ", which does not exist"
-    text = f'remove the annotation {SELECTED_NODE} of claim {claim.key}: it says node "{promised}"{why}'
+    text = f'remove the annotation {named} of claim {claim.key}: it says node "{promised}"{why}'
     touched = (replace(claim, meta=replace(claim.meta, annotations=annotations)),)
     return Change(kind=ChangeKind.SELECTED_NODE, text=text, touched=touched)
 

@@ -4,10 +4,13 @@ Whoever asks gets the same answer: the command line prints it, the API sends it.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from volsched.core.attempts import PLANNED
+from volsched.core.failures import NO_DEMERITS
+from volsched.core.fold import ObjectState, State
 from volsched.core.profile import Profile
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.snapshot import FIELD_OF
@@ -19,14 +22,17 @@ from volsched.events.streams import KIND_OF_NOUN
 from volsched.index import Index
 from volsched.insight.answers import UnknownError
 from volsched.insight.explain import explain_pod
-from volsched.insight.explain_past import past_of
+from volsched.insight.explain_past import attempts_at, failing, past_of
 from volsched.insight.hypothetical import index_of, lay_over
+from volsched.insight.moments import position_of
+from volsched.insight.remedies_failures import failure_remedies
 from volsched.insight.simulate import NoSuchZoneError, NotThereError, Scenario, simulate
 from volsched.insight.simulate_told import told
 from volsched.model.kinds import Object
 from volsched.model.meta import LEGACY_ZONE, ZONE
 from volsched.model.workloads import Pod
 from volsched.store.database import Database
+from volsched.store.log import event, read_head, state_as_of
 
 NEAR_NAMES = 5
 
@@ -63,14 +69,61 @@ def explained(seen: Sight, key: str, *, node: str | None, now: int) -> dict[str,
     """What was decided about a pod, what would be decided now, and what would help; UnknownError without it."""
     wanted = _pod(seen, key)
     states = {} if seen.picture is None else seen.picture.world.states
+    past, failures = _past(seen, wanted)
     told = explain_pod(
         seen.index,
         wanted,
         only=_node(seen, node),
         avoid=nodes_to_avoid(wanted.key, states, since=rfc3339(now - AVOID_SECONDS * SECOND)),
+        demerits=NO_DEMERITS if seen.picture is None else seen.picture.demerits(wanted, now),
         binding=None if seen.picture is None else seen.picture.planned.get(wanted.key),
     )
-    return {"past": _past(seen, wanted)} | told
+    # What is assumed of it counts in the decision; that it has a node, only the pod itself says.
+    if failures is not None and not _placed(states, wanted.key):
+        told |= _without_a_promise(seen, told, failures)
+    else:
+        failures = None
+    return {"past": past, "failing": failures} | told
+
+
+def explained_as_of(database: Database, key: str, *, as_of: str, now: int) -> dict[str, Any]:
+    """What was stored of a pod up to a moment; nothing is decided again. UnknownError where it was not there."""
+    with database.read() as connection:
+        position = position_of(connection, as_of, now=now)
+        state = state_as_of(connection, f"pod/{key}", position=position)
+        manifest = state.manifest if isinstance(state, ObjectState) else None
+        if manifest is None:
+            raise UnknownError(f'pod "{key}" was not there at {as_of} (position {position})')
+        tried = attempts_at(connection, key, uid=manifest["metadata"].get("uid", ""), position=position)
+        past, node = past_of(connection, tried, position=position), manifest["spec"].get("nodeName")
+        last = event(connection, position)
+    return {
+        "pod": key,
+        "asOf": {"position": position, "at": None if last is None else rfc3339(last.at)},
+        "node": node,
+        "fits": bool(node) or (past is not None and past["outcome"] == PLANNED and failing(tried) is None),
+        "past": past,
+        "failing": None if node else failing(tried),
+    }
+
+
+def _without_a_promise(seen: Sight, told: dict[str, Any], failures: dict[str, Any]) -> dict[str, Any]:
+    """The rules would take a node again, and have taken it before: that says nothing of a pod that fails after."""
+    failed = {it["node"] for it in failures["nodes"]}
+    would_do = [told["chosen"], *told["runnersUp"]] if told["chosen"] is not None else []
+    untried = [it["node"] for it in would_do if it["node"] not in failed]
+    failures["untried"] = untried
+    failures["remedies"] = failure_remedies(seen.index.snapshot, failures["nodes"], untried)
+    message = told["message"] if told["chosen"] is None else failures["nodes"][0]["message"]
+    # While a binding is under way its claims are held for its node, and what the others say is of no use.
+    held: dict[str, Any] = {} if told["binding"] is None else {"refused": [], "remedies": []}
+    return {"node": None, "fits": False, "chosen": None, "runnersUp": [], "message": message} | held
+
+
+def _placed(states: Mapping[str, State], key: str) -> bool:
+    state = states.get(f"pod/{key}")
+    manifest = state.manifest if isinstance(state, ObjectState) else None
+    return manifest is not None and bool(manifest["spec"].get("nodeName"))
 
 
 def simulated(seen: Sight, scenario: Scenario) -> dict[str, Any]:
@@ -127,8 +180,11 @@ def _node(seen: Sight, node: str | None) -> str | None:
     return node
 
 
-def _past(seen: Sight, wanted: Pod) -> dict[str, Any] | None:
+def _past(seen: Sight, wanted: Pod) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The last attempt as it is kept, and the failures, if it keeps failing."""
     if seen.database is None or not wanted.meta.uid:
-        return None
+        return None, None
     with seen.database.read() as connection:
-        return past_of(connection, wanted)
+        position = read_head(connection).position
+        tried = attempts_at(connection, wanted.key, uid=wanted.meta.uid, position=position)
+        return past_of(connection, tried, position=position), failing(tried)

@@ -228,6 +228,7 @@ def _take(index: Index, pod: Pod, chosen: Verdict, provisioned: set[str]) -> Non
         if provision.capacity is not None and provision.claim.key not in provisioned:
             promised = snapshot.reserved.get(provision.capacity.key, 0)
             index.reserve(provision.capacity.key, promised + index.profile.bytes_of(provision.claim.size))
+            index.promise(provision.claim.meta.uid, provision.capacity.key)
         provisioned.add(provision.claim.key)
     for assumed in reservation.volumes:
         index.put(assumed.volume)

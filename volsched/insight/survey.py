@@ -70,9 +70,10 @@ def survey(index: Index, pod: Pod, around: Surroundings, *, only: str | None = N
         return Survey(made=made, verdicts=made.verdicts)
     on_each = len(whole.stored_volumes) + len(whole.capacities) + len(whole.pods)
     if len(whole.nodes) * on_each <= SMALL:
-        made = attempt(whole, pod, profile=replace(index.profile, explains=True), avoid=avoid)
+        profile = replace(index.profile, explains=True)
+        made = attempt(whole, pod, profile=profile, avoid=avoid, demerits=around.demerits)
         return Survey(made=made, verdicts=made.verdicts)
-    made = index.decide(pod, avoid=avoid)
+    made = index.decide(pod, avoid=avoid, demerits=around.demerits)
     if made.chosen is not None or not made.refused:
         return Survey(made=made)
     judged = (around.judged(name).verdicts for name in _sample(index, pod, around))

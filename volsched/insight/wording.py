@@ -28,6 +28,8 @@ def words_of(event: Event) -> str:
 
 def reason_of(event: Event) -> str | None:
     data: Data = orjson.loads(event.data)
+    if event.type == "AttemptFailed":
+        return ": ".join(filter(None, (data["message"], data.get("words"))))
     if isinstance(data.get("reason"), str):
         return str(data["reason"])
     if event.type == "AttemptMade":
@@ -111,6 +113,7 @@ _WORDS: Mapping[Change, Callable[[Data], str]] = {
     Change.MOVE_BINDING: _moved,
     Change.MOVE_LEG: _leg,
     Change.ATTEMPT: _attempt,
+    Change.FAIL: lambda data: f"attempt failed in {data['stage']}: {data.get('claim') or 'the pod'}",
     Change.REPEAT: lambda _: "attempt repeated with the same outcome",
     Change.NOTE: lambda data: f"effect {data['effect']} {data['done']}",
     Change.ISSUE: _issued,

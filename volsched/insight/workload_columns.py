@@ -78,7 +78,10 @@ def _about(item: Item) -> str:
 
 
 def _since(field: str) -> Callable[[Item], str]:
-    return lambda item: age(parse_rfc3339(str(item.manifest.get(field, ""))), item.now)
+    """Events that were made under `events.k8s.io` tell one time alone, and that is another field's."""
+    return lambda item: age(
+        parse_rfc3339(str(item.manifest.get(field) or item.manifest.get("eventTime"))), item.now
+    )
 
 
 WORKLOAD_COLUMNS: Mapping[str, tuple[Column, ...]] = {

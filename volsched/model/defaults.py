@@ -11,6 +11,7 @@ from volsched.model.storage import FILESYSTEM, IMMEDIATE
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_SCHEDULER = "default-scheduler"
+NAME_LABEL = "kubernetes.io/metadata.name"
 BINDING_MODE_ALIAS = "bindingMode"
 BINDING_MODE = "volumeBindingMode"
 
@@ -21,13 +22,25 @@ _IF_ABSENT: Mapping[str, tuple[_Fill, ...]] = {
     "StorageClass": ((("reclaimPolicy",), "Delete"), ((BINDING_MODE,), IMMEDIATE)),
     "PersistentVolume": ((("spec", "volumeMode"), FILESYSTEM),),
     "PersistentVolumeClaim": ((("spec", "volumeMode"), FILESYSTEM),),
-    "StatefulSet": ((("spec", "replicas"), 1),),
+    "StatefulSet": (
+        (("spec", "replicas"), 1),
+        # kube-controller-manager follows the limit without looking whether there is one, and dies of it.
+        (("spec", "revisionHistoryLimit"), 10),
+        (("spec", "updateStrategy"), {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
+        (("spec", "persistentVolumeClaimRetentionPolicy", "whenDeleted"), "Retain"),
+        (("spec", "persistentVolumeClaimRetentionPolicy", "whenScaled"), "Retain"),
+    ),
+    "Pod": ((("spec", "terminationGracePeriodSeconds"), 30),),
     "CSIDriver": ((("spec", "storageCapacity"), False),),
 }
 # Plain strings of the API, where it cannot tell the empty string from absence.
 _IF_EMPTY: Mapping[str, tuple[_Fill, ...]] = {
     "PersistentVolume": ((("spec", "persistentVolumeReclaimPolicy"), "Retain"),),
-    "Pod": ((("spec", "schedulerName"), DEFAULT_SCHEDULER),),
+    "Pod": (
+        (("spec", "restartPolicy"), "Always"),
+        (("spec", "dnsPolicy"), "ClusterFirst"),
+        (("spec", "schedulerName"), DEFAULT_SCHEDULER),
+    ),
     "StatefulSet": ((("spec", "podManagementPolicy"), "OrderedReady"),),
 }
 
@@ -42,7 +55,16 @@ def with_defaults(kind: Kind, manifest: Manifest) -> dict[str, Any]:
         filled = _filled(filled, path, value, silent=(None,))
     for path, value in _IF_EMPTY.get(kind.name, ()):
         filled = _filled(filled, path, value, silent=("", None))
+    if kind.name == "Namespace":
+        filled = _named_by_label(filled)
     return _with_requests(filled) if kind.name == "Pod" else filled
+
+
+def _named_by_label(namespace: dict[str, Any]) -> dict[str, Any]:
+    """Selectors find a namespace by its name through this label."""
+    metadata = namespace.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return _filled(namespace, ("metadata", "labels", NAME_LABEL), name, silent=("", None)) if name else namespace
 
 
 def _filled(

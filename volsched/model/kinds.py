@@ -16,6 +16,7 @@ from volsched.model.storage import (
     Volume,
     VolumeAttachment,
 )
+from volsched.model.stored import Bare, ControllerRevision, PodDisruptionBudget, PriorityClass, Service
 from volsched.model.workloads import Event, Namespace, Node, Pod, StatefulSet
 
 Object = (
@@ -31,6 +32,11 @@ Object = (
     | VolumeAttachment
     | Event
     | StatefulSet
+    | Service
+    | ControllerRevision
+    | PodDisruptionBudget
+    | PriorityClass
+    | Bare
 )
 Manifest = Mapping[str, Any]
 
@@ -66,5 +72,9 @@ KINDS = {
         Kind("CSINode", "storage.k8s.io/v1", False, CSINode),
         Kind("CSIStorageCapacity", "storage.k8s.io/v1", True, StorageCapacity),
         Kind("VolumeAttachment", "storage.k8s.io/v1", False, VolumeAttachment),
+        Kind("Service", "v1", True, Service),
+        Kind("ControllerRevision", "apps/v1", True, ControllerRevision),
+        Kind("PodDisruptionBudget", "policy/v1", True, PodDisruptionBudget),
+        Kind("PriorityClass", "scheduling.k8s.io/v1", False, PriorityClass),
     )
 }

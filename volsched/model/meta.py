@@ -10,6 +10,10 @@ from volsched.model.selectors import CAMEL
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+ALPHA_SELECTED_NODES = ("volume.alpha.kubernetes.io/selected-node", "volume.alpha.kubernetes.io/selectedNode")
+"""What provisioners of the alpha phase read, and what the first design called it."""
+SELECTED_NODE_KEYS = (SELECTED_NODE, *ALPHA_SELECTED_NODES)
+"""The first that is there counts."""
 BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 ROLLBACK = "pv.kubernetes.io/rollback"

@@ -121,10 +121,15 @@ def volume_defects(volume: Volume, manifest: Manifest) -> Iterator[Defect]:
     yield from _source_defects(volume, mapping_at(manifest, "spec"))
     yield from _affinity_defects(volume, mapping_at(manifest, "spec", "nodeAffinity"))
     if volume.claim_ref is not None:
+        # Kubernetes takes one that leaves something out, and no claim is ever the one that it names.
         path = (*_SPEC, "claimRef")
-        what = "which claim the volume is for"
-        yield from named((*path, "namespace"), volume.claim_ref.namespace, dns_label_problem, what=what)
-        yield from named((*path, "name"), volume.claim_ref.name, dns_subdomain_problem, what=what)
+        named_claim = (
+            ("namespace", volume.claim_ref.namespace, dns_label_problem),
+            ("name", volume.claim_ref.name, dns_subdomain_problem),
+        )
+        for name, value, problem_of in named_claim:
+            if value and (problem := problem_of(value)):
+                yield Defect((*path, name), problem, shown(value))
 
 
 def _capacity_defects(capacity: Mapping[str, Quantity]) -> Iterator[Defect]:
@@ -209,9 +214,6 @@ def claim_defects(claim: Claim) -> Iterator[Defect]:
     yield from positive((*_SPEC, "resources", "requests"), claim.requests)
     if claim.storage_class_name:
         yield from _class_name_defects((*_SPEC, "storageClassName"), claim.storage_class_name)
-    if claim.volume_name:
-        what = "the name of a PersistentVolume"
-        yield from named((*_SPEC, "volumeName"), claim.volume_name, dns_subdomain_problem, what=what)
     yield from _mode_defects(_SPEC, claim.volume_mode)
     yield from label_selector_defects((*_SPEC, "selector"), claim.selector)
 
@@ -234,8 +236,8 @@ def csi_node_defects(node: CSINode) -> Iterator[Defect]:
 def storage_capacity_defects(capacity: StorageCapacity) -> Iterator[Defect]:
     yield from _class_name_defects(("storageClassName",), capacity.storage_class_name)
     yield from label_selector_defects(("nodeTopology",), capacity.node_topology)
-    amounts = {"capacity": capacity.capacity, "maximumVolumeSize": capacity.maximum_volume_size}
-    yield from not_negative((), {name: amount for name, amount in amounts.items() if amount is not None})
+    if capacity.capacity is not None:
+        yield from not_negative((), {"capacity": capacity.capacity})
 
 
 def attachment_defects(attachment: VolumeAttachment, manifest: Manifest) -> Iterator[Defect]:

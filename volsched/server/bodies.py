@@ -1,19 +1,23 @@
 """Bodies: what a client has sent, as an object of the kind and name that its path says, or as a patch."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from volsched.events.patch import merged
 from volsched.model.documents import read_documents, read_json
-from volsched.model.kinds import Kind
+from volsched.model.kinds import KINDS, Kind
 from volsched.model.problems import ManifestError
+from volsched.model.strategy.field_errors import invalid
 from volsched.server.json_patch import DiffersError, PatchError, json_patched
-from volsched.server.known_fields import type_of, unknown_fields, wrong_types
+from volsched.server.known_fields import json_type, type_of, unknown_fields, wrong_types
 from volsched.server.negotiation import JSON, JSON_PATCH, PROTOBUF, STRATEGIC_PATCH
 from volsched.server.paths import Target
 from volsched.server.protobuf import read_message
 from volsched.server.queries import FieldValidation
-from volsched.server.statuses import ApiError
+from volsched.server.statuses import UNEXPLAINED, ApiError, invalid_object
 from volsched.server.strategic import strategic_merged
 
 Manifest = dict[str, Any]
@@ -21,6 +25,10 @@ SOURCE = "the body of the request"
 _DROPPED = ("managedFields", "selfLink")
 """Of an object's metadata: others keep them, we do not."""
 _MOST_WARNED = 20
+_MOST_SHOWN = 30
+_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
+"""Kubernetes names the place in its own source; clients compare nothing of it, people search for all of it."""
+REJECTED = "the server rejected our request due to an error in our request"
 
 
 def read_value(body: bytes, form: str, *, nulls: bool = False) -> Any:
@@ -38,11 +46,57 @@ def read_value(body: bytes, form: str, *, nulls: bool = False) -> Any:
         raise ApiError(400, str(error)) from None
 
 
-def read_mapping(body: bytes, form: str) -> Manifest:
-    value = read_value(body, form)
+def read_mapping(body: bytes, form: str, *, kind: str | None = None) -> Manifest:
+    """The object of a body; `kind`: one of Kubernetes' own, which has its own words for what it cannot read."""
+    try:
+        value = read_value(body, form)
+    except ApiError as error:
+        if kind is None or form == PROTOBUF:
+            raise
+        why = "unexpected end of JSON input" if _is_cut(body) else str(error)
+        raise ApiError(400, _unrecognized(kind, why, body)) from None
     if not isinstance(value, dict):
-        raise ApiError(400, f"{SOURCE} is not an object")
+        if kind is None:
+            raise ApiError(400, f"{SOURCE} is not an object")
+        wanted = (
+            'Go value of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
+            'Kind string "json:\\"kind,omitempty\\"" }'
+        )
+        raise ApiError(400, _unrecognized(kind, f"json: cannot unmarshal {json_type(value)} into {wanted}", body))
     return value
+
+
+def read_patch(body: bytes, form: str) -> Any:
+    try:
+        value = read_value(body, form, nulls=True)
+    except ApiError as error:
+        raise ApiError(400, "invalid JSON patch" if _is_cut(body) else f"error decoding patch: {error}") from None
+    wanted = (list, "[]handlers.jsonPatchOp") if form == JSON_PATCH else (dict, "map[string]interface {}")
+    if not isinstance(value, wanted[0]):
+        told = f"json: cannot unmarshal {json_type(value)} into Go value of type {wanted[1]}"
+        raise ApiError(400, f"error decoding patch: {told}")
+    return value
+
+
+def _is_cut(body: bytes) -> bool:
+    """Does the body end before its value does?"""
+    text = body.decode(errors="replace").strip()
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(text) or error.msg.startswith("Unterminated") or text in ("", "{", "[")
+    except (RecursionError, ValueError):
+        return False
+    return False
+
+
+def _unrecognized(kind: str, why: str, body: bytes) -> str:
+    text = body[:_MOST_SHOWN].decode(errors="replace") if body[:1] == b"{" else body[:_MOST_SHOWN].hex()
+    shown = (text or "<empty>") + (" ..." if len(body) > _MOST_SHOWN else "")
+    return (
+        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+        f"json parse error: {why} ({shown})"
+    )
 
 
 def fitted(raw: Mapping[str, Any], target: Target, *, new_suffix: str | None = None) -> Manifest:
@@ -62,26 +116,40 @@ def fitted(raw: Mapping[str, Any], target: Target, *, new_suffix: str | None = N
     if kind.namespaced:
         _check_namespace(metadata, target)
         metadata["namespace"] = target.namespace
+    else:
+        # As Kubernetes does; in a file it is refused, because there somebody means something by it.
+        metadata.pop("namespace", None)
     return {**raw, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
 
 
 def _check_type(raw: Mapping[str, Any], kind: Kind) -> None:
-    version, name = raw.get("apiVersion") or kind.api_version, raw.get("kind") or kind.name
-    if (version, name) != (kind.api_version, kind.name):
-        raise ApiError(
-            400,
-            f"the kind and apiVersion of the object ({str(name)[:80]}, {str(version)[:80]}) do not match those of "
-            f"the URL ({kind.name}, {kind.api_version})",
-        )
+    check_kind(raw, kind.name, kind.api_version, served=kind.name)
+
+
+def check_kind(raw: Mapping[str, Any], name: str, api_version: str, *, served: str) -> None:
+    """ApiError 400 where a body says that it is something else; it need not say what it is."""
+    said, version = str(raw.get("kind") or name)[:80], str(raw.get("apiVersion") or api_version)[:80]
+    if (version, said) == (api_version, name):
+        return
+    short = version.rpartition("/")[2]
+    known = said in KINDS and KINDS[said].api_version == version
+    if known:
+        group = api_version.rpartition("/")[0].split(".")[0] or "core"
+        why = f"converting ({short}.{said}) to ({group}.{served}): unknown conversion"
+    else:
+        why = f'no kind "{said}" is registered for version "{version}" in scheme "{_SCHEME}"'
+    raise ApiError(400, f'{said} in version "{short}" cannot be handled as a {served}: {why}')
 
 
 def _check_name(metadata: Manifest, target: Target) -> None:
     if target.name is None:
-        if not metadata.get("name"):
-            raise ApiError(422, "metadata.name: Required value: name or generateName is required")
-    elif not metadata.get("name"):
-        metadata["name"] = target.name
-    elif metadata["name"] != target.name:
+        return
+    if not metadata.get("name"):
+        raise ApiError(
+            400,
+            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided",
+        )
+    if metadata["name"] != target.name:
         raise ApiError(
             400,
             f"the name of the object ({str(metadata['name'])[:80]}) does not match the name on the URL "
@@ -108,11 +176,12 @@ def patched(manifest: Mapping[str, Any], patch: Any, form: str, kind: Kind) -> M
         else:
             result = merged(manifest, patch)
     except DiffersError as error:
-        raise ApiError(422, f"the server rejected our request due to an error in our request: {error}") from None
+        raise ApiError(422, REJECTED, details=_because(error)) from None
     except PatchError as error:
         # A patch that is one, but leads nowhere in this object, is told from one that is none.
-        code = 422 if form == JSON_PATCH and isinstance(patch, list) else 400
-        raise ApiError(code, f"the patch cannot be applied: {error}") from None
+        if form == JSON_PATCH and isinstance(patch, list):
+            raise ApiError(422, REJECTED, details=_because(error)) from None
+        raise ApiError(500 if form == STRATEGIC_PATCH else 400, str(error), reason=UNEXPLAINED) from None
     if not isinstance(result, dict):
         raise ApiError(422, "the patch would leave something that is no object")
     return dict(_without_nulls(result))
@@ -125,29 +194,55 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def check_types(kind: Kind, manifest: Mapping[str, Any], known: Mapping[str, Any] | None = None) -> None:
-    """ApiError 400 where a field holds what it cannot, unless it did before."""
+def _because(error: PatchError) -> dict[str, Any]:
+    """Kubernetes only says that it rejects such a patch; why, a person finds among the causes."""
+    return {"causes": [{"reason": "UnexpectedServerResponse", "message": str(error)}]}
+
+
+def check_patched_kind(kind: Kind, manifest: Mapping[str, Any], shown: Any) -> None:
+    """ApiError 422 where a patch would make something else of an object."""
+    try:
+        _check_type(manifest, kind)
+    except ApiError as error:
+        raise _unpatched(str(error), shown) from None
+
+
+def check_types(
+    kind: Kind, manifest: Mapping[str, Any], known: Mapping[str, Any] | None = None, *, shown: Any = None
+) -> None:
+    """ApiError where a field holds what it cannot, unless it did before: 400, or 422 of what a patch made."""
     found = wrong_types(kind, manifest)
     before = wrong_types(kind, known) if found and known else []
     told = [it for it in found if it not in before]
     if told:
-        raise ApiError(400, _undecoded(kind, "; ".join(told[:_MOST_WARNED])))
-
-
-def _undecoded(kind: Kind, why: str) -> str:
-    return (
-        f'{kind.name} in version "{kind.api_version.rpartition("/")[2]}" cannot be handled as a {kind.name}: {why}'
-    )
+        raise _undecodable(kind, told[0]) if known is None else _unpatched(told[0], shown)
 
 
 def field_warnings(
-    kind: Kind, manifest: Mapping[str, Any], validation: FieldValidation, known: Mapping[str, Any] | None = None
+    kind: Kind,
+    manifest: Mapping[str, Any],
+    validation: FieldValidation,
+    known: Mapping[str, Any] | None = None,
+    *,
+    shown: Any = None,
 ) -> list[str]:
-    """What to warn of; ApiError 400 under Strict. Unknown fields that the object has already are let be."""
+    """What to warn of; ApiError under Strict. Unknown fields that the object has already are let be."""
     if validation is FieldValidation.IGNORE:
         return []
     before = set(unknown_fields(kind, known)) if known else set()
     found = [f'unknown field "{field}"' for field in unknown_fields(kind, manifest) if field not in before]
     if found and validation is FieldValidation.STRICT:
-        raise ApiError(400, _undecoded(kind, f"strict decoding error: {', '.join(found[:_MOST_WARNED])}"))
+        why = f"strict decoding error: {', '.join(found[:_MOST_WARNED])}"
+        raise _undecodable(kind, why) if known is None else _unpatched(why, shown)
     return found[:_MOST_WARNED]
+
+
+def _undecodable(kind: Kind, why: str) -> ApiError:
+    version = kind.api_version.rpartition("/")[2]
+    return ApiError(400, f'{kind.name} in version "{version}" cannot be handled as a {kind.name}: {why}')
+
+
+def _unpatched(why: str, shown: Any) -> ApiError:
+    """`shown`: what Kubernetes shows of it, the object that the patch made or the patch itself."""
+    text = shown if isinstance(shown, str) else orjson.dumps(shown).decode()
+    return invalid_object("", "", [invalid("patch", text, why)], {})

@@ -6,20 +6,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from volsched.core.admission import CLAIM
+from volsched.model.strategy.field_errors import each, invalid, required, unsupported
+from volsched.model.strategy.formats import dns_subdomain
+from volsched.model.strategy.parts import fields_at, text_at
 from volsched.server.answers import Answer
-from volsched.server.bodies import Manifest, check_types, field_warnings, fitted, patched, read_mapping, read_value
-from volsched.server.negotiation import body_form, patch_form
+from volsched.server.bodies import (
+    Manifest,
+    check_kind,
+    check_patched_kind,
+    check_types,
+    field_warnings,
+    fitted,
+    patched,
+    read_mapping,
+    read_patch,
+)
+from volsched.server.negotiation import STRATEGIC_PATCH, body_form, patch_form
 from volsched.server.paths import Target
 from volsched.server.queries import Listing, Query, dry_run, selection, writing
 from volsched.server.reading import read_page
 from volsched.server.resources import STATUS
 from volsched.server.services import Services
-from volsched.server.statuses import ApiError, error_of, success
+from volsched.server.statuses import UNEXPLAINED, ApiError, error_of, invalid_options, success
+from volsched.server.strategic import go_text
 from volsched.server.tables import object_list
 from volsched.server.writing import (
     NOTHING_TO_SEE,
     asks_store,
     binding,
+    class_of,
     creating,
     deleting,
     look_up,
@@ -29,6 +45,8 @@ from volsched.server.writing import (
 
 SUFFIX = 5
 _SUFFIX_LETTERS = string.ascii_lowercase + string.digits
+_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
+PROPAGATION = ("Foreground", "Background", "Orphan")
 ANSWERED_WITH_STATUS = frozenset({"Node", "Namespace", "Event", "StatefulSet", "CSIStorageCapacity"})
 """Kinds whose deletion Kubernetes answers with a Status once they are gone; of the others, with what they were."""
 
@@ -40,15 +58,16 @@ class Body:
 
 
 async def create(services: Services, target: Target, query: Query, body: Body) -> Answer:
-    asked = writing(query)
-    raw = read_mapping(body.content, body_form(body.content_type))
+    asked = writing(query, "CreateOptions")
+    raw = read_mapping(body.content, body_form(body.content_type), kind=target.resource.kind.name)
     manifest = fitted(raw, target, new_suffix=_suffix())
     check_types(target.resource.kind, manifest)
+    manifest = target.resource.as_stored(manifest)
     if manifest["metadata"].get("resourceVersion", "0") not in ("", "0"):
         # Whoever says one means an object that is there.
-        raise ApiError(400, "resourceVersion should not be set on objects to be created")
+        raise ApiError(500, "resourceVersion should not be set on objects to be created", reason=UNEXPLAINED)
     warnings = field_warnings(target.resource.kind, raw, asked.validation)
-    named = replace(target, name=str(manifest["metadata"]["name"]))
+    named = replace(target, name=str(manifest["metadata"].get("name", "")))
     try:
         seen, upgrade = NOTHING_TO_SEE, services.zonal_upgrade
         if asks_store(named, manifest, zonal_upgrade=upgrade):
@@ -57,46 +76,68 @@ async def create(services: Services, target: Target, query: Query, body: Body) -
         written = await services.write(write, dry_run=asked.dry_run)
     except Exception as error:
         raise error_of(error, named) from error
-    return Answer(written.manifest, 201, warnings)
+    return Answer(target.resource.as_shown(written.manifest), 201, warnings)
 
 
 async def update(services: Services, target: Target, query: Query, body: Body) -> Answer:
-    asked = writing(query)
-    raw = read_mapping(body.content, body_form(body.content_type))
+    asked = writing(query, "UpdateOptions")
+    raw = read_mapping(body.content, body_form(body.content_type), kind=target.resource.kind.name)
     manifest = fitted(raw, target)
     check_types(target.resource.kind, manifest)
+    version = text_at(manifest["metadata"], "resourceVersion")
+    if version and not version.isdecimal():
+        raise ApiError(500, f'strconv.ParseUint: parsing "{version[:80]}": invalid syntax', reason=UNEXPLAINED)
+    manifest = target.resource.as_stored(manifest)
     warnings = field_warnings(target.resource.kind, raw, asked.validation)
-    write = updating(target, manifest, services.who(), status=target.subresource == STATUS)
+    write = updating(
+        target,
+        manifest,
+        services.who(),
+        status=target.subresource == STATUS,
+        storage_class=await _class_of(services, target),
+    )
     written = await services.write(write, dry_run=asked.dry_run)
-    return Answer(written.manifest, 200, warnings)
+    return Answer(target.resource.as_shown(written.manifest), 200, warnings)
+
+
+async def _class_of(services: Services, target: Target) -> Manifest | None:
+    if target.resource.kind.name != CLAIM or target.subresource is not None:
+        return None
+    return await services.read(class_of, services.database, target)
 
 
 async def patch(services: Services, target: Target, query: Query, body: Body) -> Answer:
-    asked, form = writing(query), patch_form(body.content_type)
-    given = read_value(body.content, form, nulls=True)
-    kind = target.resource.kind
+    form, asked = patch_form(body.content_type), writing(query, "PatchOptions")
+    given = read_patch(body.content, form)
+    resource, kind = target.resource, target.resource.kind
     warnings: list[str] = []
 
     def change(manifest: Manifest) -> Manifest:
-        wanted = fitted(patched(manifest, given, form, kind), target)
-        check_types(kind, wanted, manifest)
-        warnings[:] = field_warnings(kind, wanted, asked.validation, manifest)
-        return wanted
+        before = resource.as_shown(manifest)
+        made = patched(before, given, form, kind)
+        shown = go_text(given) if form == STRATEGIC_PATCH else made
+        check_patched_kind(kind, made, shown)
+        wanted = fitted(made, target)
+        check_types(kind, wanted, before, shown=shown)
+        warnings[:] = field_warnings(kind, wanted, asked.validation, before, shown=shown)
+        return resource.as_stored(wanted)
 
-    write = patching(target, change, services.who(), status=target.subresource == STATUS)
+    status, storage_class = target.subresource == STATUS, await _class_of(services, target)
+    write = patching(target, change, services.who(), status=status, storage_class=storage_class)
     written = await services.write(write, dry_run=asked.dry_run)
-    return Answer(written.manifest, 200, warnings)
+    return Answer(target.resource.as_shown(written.manifest), 200, warnings)
 
 
 async def delete(services: Services, target: Target, query: Query, body: Body) -> Answer:
     options = _options(query, body)
     conditions = options.get("preconditions", {})
     uid, version = conditions.get("uid"), conditions.get("resourceVersion")
-    write = deleting(target, services.who(), uid=uid, version=version)
+    grace = _grace(options, query)
+    write = deleting(target, services.who(), uid=uid, version=version, grace=grace)
     written = await services.write(write, dry_run=_is_dry(query, options))
     if written.gone and target.resource.kind.name in ANSWERED_WITH_STATUS:
         return Answer(success(target, written.manifest["metadata"].get("uid")))
-    return Answer(written.manifest)
+    return Answer(target.resource.as_shown(written.manifest))
 
 
 async def delete_collection(services: Services, target: Target, query: Query, body: Body) -> Answer:
@@ -107,7 +148,7 @@ async def delete_collection(services: Services, target: Target, query: Query, bo
     for item in found.items:
         metadata = item.manifest["metadata"]
         one = replace(target, namespace=metadata.get("namespace"), name=metadata["name"])
-        write = deleting(one, services.who(), uid=metadata.get("uid"))
+        write = deleting(one, services.who(), uid=metadata.get("uid"), grace=_grace(options, query))
         try:
             deleted.append((await services.write(write, dry_run=_is_dry(query, options))).manifest)
         except Exception as error:
@@ -115,22 +156,28 @@ async def delete_collection(services: Services, target: Target, query: Query, bo
             # Gone already, or another one by now: it was not for us to delete.
             if told.code not in (404, 409):
                 raise told from error
-    return Answer(object_list(target.resource, deleted, {"resourceVersion": str(found.position)}))
+    shown = map(target.resource.as_shown, deleted)
+    return Answer(object_list(target.resource, shown, {"resourceVersion": str(found.position)}))
 
 
 async def bind(services: Services, target: Target, query: Query, body: Body) -> Answer:
-    raw = read_mapping(body.content, body_form(body.content_type))
-    named, metadata = raw.get("target"), raw.get("metadata", {})
-    if not isinstance(named, dict) or not isinstance(metadata, dict) or raw.get("kind", "Binding") != "Binding":
-        raise ApiError(400, "the body is not a Binding with a target")
-    if metadata.get("name") not in (None, "", target.name):
-        raise ApiError(400, f"the name of the binding does not match the name on the URL ({target.name})")
-    node = named.get("name")
-    if named.get("kind", "Node") != "Node" or not isinstance(node, str) or not node:
-        raise ApiError(422, "target: a pod is bound to a Node, by its name")
-    uid = metadata.get("uid")
-    write = binding(target, node, services.who(), uid=uid if isinstance(uid, str) else None)
-    await services.write(write, dry_run=writing(query).dry_run)
+    raw = read_mapping(body.content, body_form(body.content_type), kind="Binding")
+    check_kind(raw, "Binding", "v1", served="Binding")
+    named, metadata = fields_at(raw, "target"), fields_at(raw, "metadata")
+    if text_at(metadata, "name") != target.name:
+        raise ApiError(400, "name in URL does not match name in Binding object")
+    node, kind = text_at(named, "name"), text_at(named, "kind")
+    errors = [] if kind in ("", "Node") else [unsupported("target.kind", kind, ("Node", "<empty>"))]
+    if not node:
+        errors.append(required("target.name"))
+    elif not errors:
+        errors += each("target.name", node, dns_subdomain(node))
+    if errors:
+        told = [str(error) for error in errors]
+        raise ApiError(500, told[0] if len(told) == 1 else f"[{', '.join(told)}]", reason=UNEXPLAINED)
+    uid, version = text_at(metadata, "uid") or None, text_at(metadata, "resourceVersion") or None
+    write = binding(target, node, services.who(), uid=uid, version=version)
+    await services.write(write, dry_run=writing(query, "CreateOptions").dry_run)
     return Answer(success(target, None, code=201), 201)
 
 
@@ -138,34 +185,45 @@ def _options(query: Query, body: Body) -> Mapping[str, Any]:
     """DeleteOptions of the body and the query; what we would have to ignore is refused."""
     options: dict[str, Any] = {}
     if body.content.strip():
-        options = read_mapping(body.content, body_form(body.content_type))
+        options = read_mapping(body.content, body_form(body.content_type), kind="DeleteOptions")
         if options.get("kind", "DeleteOptions") != "DeleteOptions":
-            raise ApiError(400, "the body is not DeleteOptions")
+            told = f'no kind "{str(options["kind"])[:80]}" is registered for version "v1" in scheme "{_SCHEME}"'
+            raise ApiError(400, told)
     conditions = options.get("preconditions", {})
     if not isinstance(conditions, dict) or not all(isinstance(it, str) for it in conditions.values()):
         raise ApiError(400, "preconditions: uid and resourceVersion are strings")
-    _check_grace(options.get("gracePeriodSeconds"), query.get("gracePeriodSeconds"))
-    policy = options.get("propagationPolicy") or query.get("propagationPolicy") or "Background"
+    _grace(options, query)
+    policy = options.get("propagationPolicy") or query.get("propagationPolicy")
     orphans = options.get("orphanDependents") or query.get("orphanDependents", "false") not in ("", "0", "false")
-    if policy != "Background" or orphans:
-        raise ApiError(
-            422, f'propagationPolicy: Unsupported value: "{str(policy)[:80]}": supported values: "Background"'
-        )
+    at = "propagationPolicy"
+    if policy and orphans:
+        message = "orphanDependents and deletionPropagation cannot be both set"
+        raise invalid_options("DeleteOptions", invalid(at, policy, message))
+    if policy and policy not in PROPAGATION:
+        raise invalid_options("DeleteOptions", unsupported(at, str(policy)[:80], (*PROPAGATION, "nil")))
+    if orphans or policy not in (None, "Background"):
+        raise invalid_options("DeleteOptions", unsupported(at, policy or "Orphan", ("Background",)))
     return options
 
 
-def _check_grace(given: Any, in_query: str | None) -> None:
-    """Pods go at once here, whatever is said; but who cannot say it may not have meant to delete."""
-    readable = in_query is None or in_query.removeprefix("-").isdecimal()
-    if not readable or (given is not None and type(given) is not int):
+def _grace(options: Mapping[str, Any], query: Query) -> int | None:
+    """The seconds that a pod is given to end; None: as many as it asks for itself.
+
+    Who cannot say for how long to wait may not have meant to delete.
+    """
+    given, in_query = options.get("gracePeriodSeconds"), query.get("gracePeriodSeconds")
+    if in_query is not None and not in_query.removeprefix("-").isdecimal():
+        raise ApiError(400, f'strconv.ParseInt: parsing "{in_query[:80]}": invalid syntax')
+    if given is not None and type(given) is not int:
         raise ApiError(400, "gracePeriodSeconds must be a whole number")
+    return given if given is not None or in_query is None else int(in_query)
 
 
 def _is_dry(query: Query, options: Mapping[str, Any]) -> bool:
     given = options.get("dryRun") or [query.get("dryRun")]
     if not isinstance(given, list) or len(given) != 1 or not isinstance(given[0], str | None):
-        raise ApiError(422, 'dryRun: supported values: ["All"]')
-    return dry_run(given[0])
+        raise invalid_options("DeleteOptions", unsupported("dryRun", given, ("All",)))
+    return dry_run(given[0], "DeleteOptions")
 
 
 def _suffix() -> str:

@@ -4,7 +4,7 @@ from importlib.metadata import version
 from typing import Any
 
 from volsched.server.own.discovery import group_entry
-from volsched.server.resources import BINDING, CORE, GROUPS, VERBS, Resource, group_version, resources_of
+from volsched.server.resources import BINDING, CORE, GROUPS, SCALE, Resource, group_version, resources_of
 
 KUBERNETES_VERSION = ("1", "33")
 """Whose API we follow; clients warn where theirs is far from it."""
@@ -68,7 +68,7 @@ def _entries(resource: Resource) -> list[dict[str, Any]]:
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind.name,
-        "verbs": list(VERBS),
+        "verbs": list(resource.verbs),
     }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)
@@ -78,11 +78,11 @@ def _entries(resource: Resource) -> list[dict[str, Any]]:
 
 
 def _subresource(resource: Resource, name: str) -> dict[str, Any]:
-    binding = name == BINDING
-    return {
+    entry: dict[str, Any] = {
         "name": f"{resource.plural}/{name}",
         "singularName": "",
         "namespaced": resource.namespaced,
-        "kind": "Binding" if binding else resource.kind.name,
-        "verbs": ["create"] if binding else ["get", "patch", "update"],
+        "kind": {BINDING: "Binding", SCALE: "Scale"}.get(name, resource.kind.name),
+        "verbs": ["create"] if name == BINDING else ["get", "patch", "update"],
     }
+    return {**entry, "group": "autoscaling", "version": "v1"} if name == SCALE else entry

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from volsched.core.fold import State
-from volsched.events.streams import KIND_OF_NOUN
 from volsched.server.changes import Change, changes_of
+from volsched.server.resources import RESOURCES
 from volsched.store.database import Database
 from volsched.store.errors import ArchivedError
 from volsched.store.loading import load_world
@@ -148,7 +148,7 @@ class Fan:
     _telling: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
-        self.rings = {noun: Ring(size=self.ring_size) for noun in KIND_OF_NOUN}
+        self.rings = {noun: Ring(size=self.ring_size) for noun in {it.noun for it in RESOURCES}}
 
     def receive(self, batch: Batch) -> None:
         self.position = batch.position

@@ -52,13 +52,22 @@ def parse_field_selector(text: str, resource: Resource) -> FieldSelector:
     while place < len(text):
         found = _TERM.match(text, place)
         if found is None:
-            raise ApiError(400, f'invalid field selector "{text}": write FIELD=VALUE or FIELD!=VALUE, with commas')
+            part = text[place:].split(",")[0]
+            raise ApiError(400, f"invalid selector: '{text}'; can't understand '{part}'")
         field = found["field"].strip()
         if field not in _NAMES and field not in SELECTABLE.get(resource.kind.name, ()):
-            raise ApiError(400, f'field label not supported: "{field}" for {resource.plural}')
+            raise _unknown_field(field, resource)
         terms.append(FieldTerm(field, found["operator"] != "!=", _ESCAPE.sub(r"\1", found["value"].strip())))
         place = found.end()
     return tuple(terms)
+
+
+def _unknown_field(field: str, resource: Resource) -> ApiError:
+    """Kinds with fields of their own to select by have another sentence than those without."""
+    if resource.kind.name in SELECTABLE:
+        return ApiError(400, f"field label not supported: {field}")
+    only = ", ".join(f'"{name}"' for name in _NAMES)
+    return ApiError(400, f'"{field}" is not a known field selector: only {only}')
 
 
 def fields_match(selector: FieldSelector, manifest: Mapping[str, Any]) -> bool:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from volsched.core.fold import ObjectState, versioned
 from volsched.insight.cells import Item
-from volsched.insight.shown import as_manifest
 from volsched.server import tables
 from volsched.server.answers import Answer
 from volsched.server.changes import ADDED, BOOKMARK, Change, Scope, event_line
@@ -25,7 +25,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 async def get_object(services: Services, target: Target, query: Query, wanted: Wanted) -> Answer:
     least, now = least_version(query), services.clock()
     item = await services.read(read_one, services.database, target, least=least, now=now)
-    manifest = as_manifest(target.resource.noun, item.key, item.state)
+    manifest = _manifest(target.resource, item)
     match wanted.form:
         case Form.TABLE:
             version = {"resourceVersion": manifest["metadata"]["resourceVersion"]}
@@ -48,7 +48,7 @@ def _listed(resource: Resource, found: Page, wanted: Wanted, include: str) -> di
     metadata: dict[str, Any] = {"resourceVersion": str(found.position)}
     if found.more:
         metadata["continue"] = token(found.position, found.items[-1].key)
-    items = [(item, as_manifest(resource.noun, item.key, item.state)) for item in found.items]
+    items = [(item, _manifest(resource, item)) for item in found.items]
     match wanted.form:
         case Form.TABLE:
             rows = [tables.row(resource, item, manifest, include, wanted) for item, manifest in items]
@@ -57,6 +57,12 @@ def _listed(resource: Resource, found: Page, wanted: Wanted, include: str) -> di
             return tables.partial_list((manifest for _, manifest in items), metadata, wanted)
         case _:
             return tables.object_list(resource, (manifest for _, manifest in items), metadata)
+
+
+def _manifest(resource: Resource, item: Item) -> dict[str, Any]:
+    assert isinstance(item.state, ObjectState)
+    type_ = {"apiVersion": resource.kind.api_version, "kind": resource.kind.name}
+    return resource.as_shown({**type_, **versioned(item.state)})
 
 
 async def watch_objects(services: Services, target: Target, query: Query, wanted: Wanted) -> Watch:
@@ -82,7 +88,9 @@ async def watch_objects(services: Services, target: Target, query: Query, wanted
         noun=target.resource.noun,
         position=position,
         shown=told,
-        like=("all of", target.namespace) if wanted == PLAIN and asked.selection.everything else None,
+        like=("all of", target.namespace)
+        if wanted == PLAIN and asked.selection.everything and not target.resource.has_own_form
+        else None,
         first=b"".join(first),
         seconds=min(asked.timeout_seconds or DEFAULT_SECONDS, MOST_SECONDS),
         bookmark=(lambda at: _bookmark(target.resource, at)) if asked.bookmarks else None,
@@ -161,6 +169,8 @@ def _bookmark(resource: Resource, position: int) -> dict[str, Any]:
 def _spelling(resource: Resource, wanted: Wanted, include: str, clock: Callable[[], int]) -> Spelling:
     """How this watcher wants its changes written. Whole objects are written once for all of them."""
     if wanted == PLAIN:
+        if resource.has_own_form:
+            return lambda type_, change: event_line(type_, resource.as_shown(change.shown(type_)[1]))
         return lambda type_, change: change.line(type_)
     if wanted.form is not Form.TABLE:
         return lambda type_, change: event_line(type_, tables.partial(change.shown(type_)[1], wanted))
@@ -169,7 +179,8 @@ def _spelling(resource: Resource, wanted: Wanted, include: str, clock: Callable[
     def as_table(type_: str, change: Change) -> bytes:
         nonlocal begun
         state, manifest = change.shown(type_)
-        row = tables.row(resource, Item(change.key, state, clock()), manifest, include, wanted)
+        shown = resource.as_shown(manifest)
+        row = tables.row(resource, Item(change.key, state, clock()), shown, include, wanted)
         version: Mapping[str, Any] = {"resourceVersion": str(change.position)}
         table = tables.table(resource, [row], version, wanted, head=not begun)
         begun = True

@@ -13,6 +13,7 @@ import orjson
 
 from volsched.model.kinds import Kind
 from volsched.model.problems import Path, field_name
+from volsched.model.strategy.parts import quantity_of
 
 _OURS = {
     "V1PersistentVolumeClaimStatus": {"dataState": "string"},
@@ -20,16 +21,13 @@ _OURS = {
 }
 """Fields that Kubernetes has not, or not any more."""
 _PLAIN = frozenset({"string", "int", "number", "bool", "any"})
-_MAPPING = (dict, "a mapping")
-_HELD: Mapping[str, tuple[Any, str]] = {
-    # A quantity may be written as a number; what must be text, the model knows.
-    "string": ((str, int, float), "a string"),
-    "int": (int, "a whole number"),
-    "number": ((int, float), "a number"),
-    "bool": (bool, "true or false"),
-    "[": (list, "a list"),
-}
-"""Type, or how it begins → what may stand there, and what that is called. All others are mappings."""
+_HELD: Mapping[str, Any] = {"string": str, "int": int, "number": (int, float), "bool": bool, "[": list}
+"""Type, or how it begins → what may stand there. All others are mappings."""
+_AMOUNT_LISTS = frozenset({"requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"})
+_AMOUNTS = frozenset({"capacity", "maximumVolumeSize", "sizeLimit"})
+_NO_QUANTITY = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_GO_FIELDS = {"accessModes": "[]v1.PersistentVolumeAccessMode"}
+_GO = {"string": "string", "int": "int32", "number": "float64", "bool": "bool", "any": "interface {}"}
 
 Types = Mapping[str, Mapping[str, str]]
 
@@ -42,7 +40,7 @@ def _catalogue() -> tuple[Mapping[str, str], Types]:
 
 
 def type_of(kind: Kind) -> str:
-    return _catalogue()[0][kind.name]
+    return _catalogue()[0][f"{kind.api_version} {kind.name}"]
 
 
 def fields_of(type_: str) -> Mapping[str, str] | None:
@@ -60,27 +58,60 @@ def item_type(type_: str) -> str:
 
 
 def wrong_types(kind: Kind, manifest: Mapping[str, Any]) -> list[str]:
-    """Fields that hold something else than they can: `status.conditions must be a list`.
+    """Fields that hold something else than they can, in the words of who could not decode them.
 
     Nobody looks at most of them before they are shown, or read by whoever trusts an object that was accepted.
     """
-    return [f"{field_name(path)} must be {wanted}" for path, wanted in _wrong(manifest, type_of(kind), ())]
+    return list(_wrong(manifest, type_of(kind), (), ""))
 
 
-def _wrong(value: Any, type_: str, at: Path) -> Iterator[tuple[Path, str]]:
-    types, called = _HELD.get(type_[0], _HELD.get(type_, _MAPPING))
+def json_type(value: Any) -> str:
+    """What JSON calls it, or Go's reader of it."""
+    if isinstance(value, bool):
+        return "bool"
+    called = {dict: "object", list: "array", str: "string", int: "number", float: "number"}
+    return called.get(type(value), "null")
+
+
+def _wrong(value: Any, type_: str, at: Path, holder: str) -> Iterator[str]:
+    """`holder` is the type that has the field; items of lists are told by their list."""
+    types = _HELD.get(type_[0], _HELD.get(type_, dict))
     if value is None or type_ == "any":
         return
+    if type_ == "string" and _is_quantity(at):
+        if quantity_of(value) is None:
+            yield _NO_QUANTITY
+        return
     if not isinstance(value, types) or (isinstance(value, bool) and type_ != "bool"):
-        yield at, called
+        place = ".".join(str(step) for step in at if isinstance(step, str))
+        owner = holder.removeprefix("V1")
+        wanted = _GO_FIELDS.get(str(at[-1])) or _GO.get(type_) or _go_name(type_)
+        yield f"json: cannot unmarshal {json_type(value)} into Go struct field {owner}.{place} of type {wanted}"
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _wrong(item, item_type(type_), (*at, index))
+            yield from _wrong(item, item_type(type_), (*at, index), holder)
     elif isinstance(value, dict):
         fields = fields_of(type_)
         for key, item in value.items():
             below = item_type(type_) if type_.startswith("{") else (fields or {}).get(key, "any")
-            yield from _wrong(item, below, (*at, key))
+            yield from _wrong(item, below, (*at, key), type_ if fields else holder)
+
+
+def _is_quantity(at: Path) -> bool:
+    """Amounts may be written as numbers. Whose fields they are is told by the names that hold them."""
+    if not at or "metadata" in at:
+        return False
+    return at[-1] in _AMOUNTS or (len(at) > 1 and at[-2] in _AMOUNT_LISTS)
+
+
+def _go_name(type_: str) -> str:
+    if type_.startswith("["):
+        inner = item_type(type_)
+        return f"[]{_GO.get(inner) or _go_name(inner)}"
+    if type_.startswith("{"):
+        inner = item_type(type_)
+        return f"map[string]{_GO.get(inner) or _go_name(inner)}"
+    return f"v1.{type_.removeprefix('V1')}"
 
 
 def unknown_fields(kind: Kind, manifest: Mapping[str, Any]) -> list[str]:

@@ -7,16 +7,19 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
+from volsched.core.admission import NAMESPACE
 from volsched.server import discovery
 from volsched.server.answers import Answer
 from volsched.server.changing import Body, bind, create, delete, delete_collection, patch, update
+from volsched.server.client_leases import create_lease, delete_lease, patch_lease, update_lease
 from volsched.server.getting import get_object, list_objects, watch_objects
 from volsched.server.metrics import HttpMetrics
 from volsched.server.negotiation import wanted_form
 from volsched.server.paths import Group, GroupVersion, Place, Root, Target, parse_path
 from volsched.server.queries import is_watch
 from volsched.server.receiving import receive_body
-from volsched.server.resources import BINDING
+from volsched.server.resources import BINDING, SCALE, Kept, Resource
+from volsched.server.scale import get_scale, patch_scale, update_scale
 from volsched.server.services import Services
 from volsched.server.statuses import UNSERVED, ApiError, error_of, store_error
 from volsched.server.watch_response import Watch, send_refusal, send_watch
@@ -33,6 +36,14 @@ WRITERS: dict[tuple[str, str], Serve] = {
     ("PUT", "status"): update,
     ("PATCH", "status"): patch,
     ("POST", BINDING): bind,
+    ("PUT", SCALE): update_scale,
+    ("PATCH", SCALE): patch_scale,
+}
+LEASE_WRITERS: dict[tuple[str, str], Serve] = {
+    ("POST", "collection"): create_lease,
+    ("PUT", "object"): update_lease,
+    ("PATCH", "object"): patch_lease,
+    ("DELETE", "object"): delete_lease,
 }
 """(method, what it is about) → what serves it. Reading is served apart: it may end in a watch."""
 VERBS = {
@@ -41,6 +52,7 @@ VERBS = {
     ("PUT", "object"): "update",
     ("PUT", "status"): "update",
     ("POST", BINDING): "create",
+    ("PUT", SCALE): "update",
 }
 
 
@@ -79,8 +91,9 @@ class Kubernetes:
             await answer.response()(scope, receive, send)
 
     def _failed(self, error: Exception, place: Place | None, request: Request) -> Answer:
-        told = error_of(error, place) if isinstance(place, Target) else store_error(error)
-        if told.code == 500:
+        deletion = request.method == "DELETE"
+        told = error_of(error, place, deletion=deletion) if isinstance(place, Target) else store_error(error)
+        if told.code == 500 and not isinstance(error, ApiError):
             _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return Answer(told.status, told.code)
 
@@ -94,13 +107,19 @@ class Kubernetes:
         about = place.subresource or ("collection" if place.name is None else "object")
         if request.method == "GET" and about == "collection":
             if is_watch(query):
+                if "watch" not in place.resource.verbs:
+                    raise ApiError(405, f"{place.resource.plural} cannot be watched; get them instead")
                 return await watch_objects(self._services, place, query, wanted)
             return await list_objects(self._services, place, query, wanted)
         if request.method in ("GET", "HEAD") and about in ("object", "status"):
             return await get_object(self._services, place, query, wanted)
-        serve = WRITERS.get((request.method, about))
+        if request.method in ("GET", "HEAD") and about == SCALE:
+            return await get_scale(self._services, place, query)
+        serve = _writers(place.resource).get((request.method, about))
         in_namespace = place.namespace is not None or not place.resource.namespaced
-        if serve is None or (serve is create and not in_namespace):
+        creates = about == "collection" and request.method == "POST"
+        kept = serve is delete_collection and place.resource.kind.name == NAMESPACE
+        if serve is None or kept or (creates and not in_namespace):
             raise ApiError(405, "the server does not allow this method on the requested resource")
         limits = self._services.limits
         body = Body(
@@ -108,6 +127,16 @@ class Kubernetes:
             request.headers.get("content-type"),
         )
         return await serve(self._services, place, query, body)
+
+
+def _writers(resource: Resource) -> dict[tuple[str, str], Serve]:
+    match resource.kept:
+        case Kept.LOG:
+            return WRITERS
+        case Kept.BESIDE:
+            return LEASE_WRITERS
+        case Kept.NOT:
+            raise ApiError(405, f"{resource.plural} are not kept here: there are none, and none can be made")
 
 
 def _discovered(request: Request, place: Root | Group | GroupVersion) -> Answer:

@@ -8,7 +8,7 @@ from volsched.server.statuses import ApiError
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-"""Of a few messages (`protobuf`); answers are never in it."""
+"""Of bodies (`protobuf`); answers are never in it."""
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -69,7 +69,8 @@ def body_form(content_type: str | None) -> str:
         return media
     raise ApiError(
         415,
-        f'the body of the request was in an unknown format ("{media}"); accepted media types are: {JSON}, {YAML}',
+        "the body of the request was in an unknown format - accepted media types include: "
+        f"{JSON}, {YAML}, {PROTOBUF}",
     )
 
 
@@ -83,6 +84,4 @@ def patch_form(content_type: str | None) -> str:
             "server-side apply is not supported; use kubectl apply without --server-side, or send one of: "
             + ", ".join(PATCHES),
         )
-    raise ApiError(
-        415, f'the patch was in an unknown format ("{media}"); accepted media types are: {", ".join(PATCHES)}'
-    )
+    raise ApiError(415, "415: Unsupported Media Type")

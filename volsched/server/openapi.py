@@ -10,7 +10,7 @@ from typing import Any
 from volsched.server.known_fields import all_types, item_type, type_of
 from volsched.server.negotiation import JSON, MERGE_PATCH
 from volsched.server.own import openapi as own
-from volsched.server.resources import GROUPS, Resource, group_version, resources_of
+from volsched.server.resources import GROUPS, Kept, Resource, group_version, resources_of
 
 _GVK = "x-kubernetes-group-version-kind"
 _ACTION = "x-kubernetes-action"
@@ -41,7 +41,7 @@ def document(place: str) -> dict[str, Any] | None:
     found = next(((group, version) for group, version in GROUPS if _place(group, version) == place), None)
     if found is None:
         return None
-    resources = list(resources_of(*found))
+    resources = _documented(*found)
     paths: dict[str, Any] = {}
     for resource in resources:
         paths |= _paths(place, resource)
@@ -61,10 +61,14 @@ def version_2() -> dict[str, Any]:
     """`/openapi/v2`, for older clients."""
     definitions = {name: _schema(fields, "#/definitions/") for name, fields in all_types().items()}
     for group, version in GROUPS:
-        for resource in resources_of(group, version):
+        for resource in _documented(group, version):
             definitions[type_of(resource.kind)][_GVK] = [_gvk(resource)]
     info = {"title": "volsched", "version": "v1"}
     return {"swagger": "2.0", "info": info, "paths": {}, "definitions": definitions}
+
+
+def _documented(group: str, version: str) -> list[Resource]:
+    return [it for it in resources_of(group, version) if it.kept is not Kept.NOT]
 
 
 def _place(group: str, version: str) -> str:

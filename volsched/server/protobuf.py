@@ -1,93 +1,146 @@
-"""The few messages that kubectl and Go's clients send in protobuf whatever a server says it understands.
+"""Bodies in protobuf, as Go's clients send them unless they are told otherwise; answers are always in JSON.
 
-`kubectl create namespace`, `drain` and `auth can-i` do, and none of them tries JSON when it is refused. Everything
-else has more fields than are worth keeping by number, and is asked for in JSON; answers always are.
-
-Fields have the numbers of `generated.proto` in `k8s.io/api` and `k8s.io/apimachinery`. Those that are not named
-here are passed over.
+Every field of a message is known by number (`protobuf_fields`). One that is not is refused, never passed over: an
+object that is written back would lose it, and nobody would know.
 """
 
-from collections.abc import Iterator, Mapping
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from volsched.model.documents import read_json
+from volsched.model.problems import ManifestError
+from volsched.server.protobuf_fields import (
+    INLINE,
+    LIST,
+    MAPPING,
+    ZEROS,
+    Field,
+    fields_of_message,
+    message_of,
+)
 from volsched.server.statuses import ApiError
 
 MAGIC = b"k8s\x00"
 UNREADABLE = "the body is not a message of Kubernetes in protobuf"
 NOT_IN_PROTOBUF = 'objects of kind "{kind}" are not read in protobuf; send application/json'
-TEXT, TEXTS, NUMBER, FLAG, TEXT_MAP = "text", "texts", "number", "flag", "text map"
-
-Fields = Mapping[int, tuple[str, Any]]
-"""Number → name, and what it holds: one of the above, or the fields of a message."""
-_METADATA: Fields = {
-    1: ("name", TEXT), 2: ("generateName", TEXT), 3: ("namespace", TEXT), 5: ("uid", TEXT),
-    6: ("resourceVersion", TEXT), 11: ("labels", TEXT_MAP), 12: ("annotations", TEXT_MAP),
-    14: ("finalizers", TEXTS),
-}  # fmt: skip
-_REFERENCE: Fields = {
-    1: ("kind", TEXT), 2: ("namespace", TEXT), 3: ("name", TEXT), 4: ("uid", TEXT), 5: ("apiVersion", TEXT),
-}  # fmt: skip
-_ATTRIBUTES: Fields = {
-    1: ("namespace", TEXT), 2: ("verb", TEXT), 3: ("group", TEXT), 4: ("version", TEXT), 5: ("resource", TEXT),
-    6: ("subresource", TEXT), 7: ("name", TEXT),
-}  # fmt: skip
-_PATH: Fields = {1: ("path", TEXT), 2: ("verb", TEXT)}
-_UNKNOWN: Fields = {1: ("typeMeta", {1: ("apiVersion", TEXT), 2: ("kind", TEXT)})}
-_RAW = 2
-KINDS: Mapping[str, Fields] = {
-    "Namespace": {1: ("metadata", _METADATA), 2: ("spec", {1: ("finalizers", TEXTS)})},
-    "Binding": {1: ("metadata", _METADATA), 2: ("target", _REFERENCE)},
-    "DeleteOptions": {
-        1: ("gracePeriodSeconds", NUMBER),
-        2: ("preconditions", {1: ("uid", TEXT), 2: ("resourceVersion", TEXT)}),
-        3: ("orphanDependents", FLAG),
-        4: ("propagationPolicy", TEXT),
-        5: ("dryRun", TEXTS),
-    },
-    "SelfSubjectAccessReview": {
-        1: ("metadata", _METADATA),
-        2: ("spec", {1: ("resourceAttributes", _ATTRIBUTES), 2: ("nonResourceAttributes", _PATH)}),
-    },
-    "SelfSubjectRulesReview": {1: ("metadata", _METADATA), 2: ("spec", {1: ("namespace", TEXT)})},
-    "SelfSubjectReview": {1: ("metadata", _METADATA)},
-}
+UNKNOWN_FIELD = (
+    "field number {number} of {message} is not known here and would be lost: the client is newer than the server; "
+    "send application/json"
+)
+_TYPE_META, _RAW, _ENVELOPE = 1, 2, (1, 2, 3, 4)
+_VERSION, _KIND = 1, 2
+_KEY, _VALUE = 1, 2
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INTEGER, _TEXT = 0, 1
+"""What a number-or-text says that it is."""
 
 
 def read_message(content: bytes) -> dict[str, Any]:
-    """The object as it would be in JSON; ApiError 400 where it cannot be read, 415 for kinds that are not read."""
+    """The object as it would be in JSON; ApiError 400 where it cannot be read, 415 for what is not known."""
     if not content.startswith(MAGIC):
         raise ApiError(400, UNREADABLE)
-    envelope = content.removeprefix(MAGIC)
-    meta = _read(envelope, _UNKNOWN).get("typeMeta", {})
-    fields = KINDS.get(meta.get("kind", ""))
-    if fields is None:
-        raise ApiError(415, NOT_IN_PROTOBUF.format(kind=meta.get("kind", "")[:80]))
-    raw = next((value for number, value in _entries(envelope) if number == _RAW), b"")
-    return {**meta, **_read(_bytes(raw), fields)}
+    envelope = dict(_entries(content.removeprefix(MAGIC)))
+    _refuse_unknown("the envelope", envelope.keys() - _ENVELOPE)
+    meta = dict(_entries(_bytes(envelope.get(_TYPE_META, b""))))
+    version, kind = (_text(_bytes(meta.get(number, b""))) for number in (_VERSION, _KIND))
+    message = message_of(version, kind)
+    if message is None:
+        raise ApiError(415, NOT_IN_PROTOBUF.format(kind=kind[:80]))
+    named = {name: text for name, text in (("apiVersion", version), ("kind", kind)) if text}
+    return {**named, **_read(_bytes(envelope.get(_RAW, b"")), message)}
 
 
-def _read(message: bytes, fields: Fields) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for number, value in _entries(message):
-        if number not in fields:
-            continue
-        name, holds = fields[number]
-        if holds == NUMBER:
-            found[name] = _signed(value)
-        elif holds == FLAG:
-            found[name] = bool(_signed(value))
-        elif holds == TEXT:
-            # What is not set is written all the same, as nothing.
-            if text := _text(_bytes(value)):
-                found[name] = text
-        elif holds == TEXTS:
-            found.setdefault(name, []).append(_text(_bytes(value)))
-        elif holds == TEXT_MAP:
-            entry = {key: _text(_bytes(it)) for key, it in _entries(_bytes(value))}
-            found.setdefault(name, {})[entry.get(1, "")] = entry.get(2, "")
+def _read(content: bytes, message: str) -> dict[str, Any]:
+    fields = fields_of_message(message)
+    found: dict[str, Any] = {field.name: ZEROS[field.type] for field in fields.values() if field.always}
+    for number, raw in _entries(content):
+        field = fields.get(number)
+        if field is None:
+            _refuse_unknown(message, {number})
         else:
-            found.setdefault(name, {}).update(_read(_bytes(value), holds))
+            _take(found, field, raw)
     return found
+
+
+def _take(found: dict[str, Any], field: Field, raw: int | bytes) -> None:
+    if field.shape == INLINE:
+        found.update(_read(_bytes(raw), field.type))
+    elif field.shape == LIST:
+        found.setdefault(field.name, []).append(_value(raw, field.type))
+    elif field.shape == MAPPING:
+        entry = dict(_entries(_bytes(raw)))
+        _refuse_unknown("an entry of a mapping", entry.keys() - {_KEY, _VALUE})
+        key = _text(_bytes(entry.get(_KEY, b"")))
+        found.setdefault(field.name, {})[key] = _value(entry.get(_VALUE, b""), field.type)
+    else:
+        value = _value(raw, field.type)
+        if isinstance(value, dict) and isinstance(found.get(field.name), dict):
+            # One message in two parts is the two put together.
+            found[field.name].update(value)
+        elif field.always or (field.optional and value is not None) or value not in (None, "", 0, False, {}):
+            found[field.name] = value
+        else:
+            # The last one counts.
+            found.pop(field.name, None)
+
+
+def _value(raw: int | bytes, type_: str) -> Any:
+    match type_:
+        case "string":
+            return _text(_bytes(raw))
+        case "int":
+            return _signed(raw)
+        case "bool":
+            return bool(_signed(raw))
+        case "bytes":
+            return base64.b64encode(_bytes(raw)).decode()
+        case "quantity":
+            return _text(_bytes(_first(raw, 1, b""))) or "0"
+        case "time" | "microtime":
+            return _time(raw, fraction=type_ == "microtime")
+        case "intorstring":
+            text = _signed(_first(raw, 1, _INTEGER)) == _TEXT
+            return _text(_bytes(_first(raw, 3, b""))) if text else _signed(_first(raw, 2, 0))
+        case "raw":
+            return _json(_bytes(_first(raw, 1, b"")))
+        case _:
+            return _read(_bytes(raw), type_)
+
+
+def _first(raw: int | bytes, number: int, default: int | bytes) -> int | bytes:
+    """The one field of a message that Kubernetes has a form of its own for in JSON."""
+    return dict(_entries(_bytes(raw))).get(number, default)
+
+
+def _time(raw: int | bytes, *, fraction: bool) -> str | None:
+    """None for the zero time, which is written as nothing at all."""
+    if not _bytes(raw):
+        return None
+    seconds, nanos = _signed(_first(raw, 1, 0)), _signed(_first(raw, 2, 0))
+    try:
+        at = _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+    except OverflowError:
+        raise ApiError(400, UNREADABLE) from None
+    return at.isoformat(timespec="microseconds" if fraction else "seconds").removesuffix("+00:00") + "Z"
+
+
+def _json(raw: bytes) -> Any:
+    if not raw:
+        return None
+    try:
+        return read_json(raw, source="a part of the body")
+    except ManifestError as error:
+        raise ApiError(400, str(error)) from None
+
+
+def _refuse_unknown(message: str, numbers: set[int]) -> None:
+    if numbers:
+        raise ApiError(415, UNKNOWN_FIELD.format(number=min(numbers), message=message))
+
+
+# --- the wire -------------------------------------------------------------------------------------------
 
 
 def _entries(message: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -121,7 +174,7 @@ def _number(message: bytes, place: int) -> tuple[int, int]:
 
 
 def _signed(value: int | bytes) -> int:
-    if isinstance(value, bytes):
+    if isinstance(value, bytes) or value >= 2**64:
         raise ApiError(400, UNREADABLE)
     return value - 2**64 if value >= 2**63 else value
 

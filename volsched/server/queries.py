@@ -8,15 +8,17 @@ from enum import StrEnum
 
 import orjson
 
-from volsched.model.selector_text import SelectorTextError, parse_label_selector
 from volsched.model.selectors import LabelSelector, label_selector_matches
+from volsched.model.strategy.field_errors import FieldError, forbidden, invalid, too_long, unsupported
 from volsched.server.field_selectors import FieldSelector, fields_match, parse_field_selector, selected_name
+from volsched.server.label_selectors import parse_label_selector
 from volsched.server.resources import Resource
-from volsched.server.statuses import ApiError
+from volsched.server.statuses import UNEXPLAINED, ApiError, invalid_options
 
 Query = Mapping[str, str]
-_TRUE, _FALSE = ("true", "1", "t", "True", "TRUE", ""), ("false", "0", "f", "False", "FALSE")
+_FALSE = ("false", "0")
 LARGEST = 2**63 - 1
+MANAGER_MAX = 128
 
 
 class Match(StrEnum):
@@ -88,63 +90,89 @@ def is_watch(query: Query) -> bool:
 
 
 def listing(query: Query, resource: Resource) -> Listing:
-    chosen, limit = selection(query, resource), _number(query, "limit")
-    position, match = _version(query), _match(query)
+    chosen, limit = selection(query, resource), max(_number(query, "limit"), 0)
+    _number(query, "timeoutSeconds")
+    _check_list_options(query, watch=False)
+    position = _version(query)
     if token := query.get("continue"):
+        first, after = read_token(token)
         if position:
-            raise ApiError(400, "specifying resourceVersion is not allowed when using continue")
-        position, after = read_token(token)
-        return Listing(selection=chosen, limit=limit or None, position=position, match=Match.EXACT, after=after)
-    if match is not None and position is None:
-        raise ApiError(400, "resourceVersionMatch is forbidden unless resourceVersion is provided")
-    if match is Match.EXACT and not position:
-        raise ApiError(400, 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+            raise ApiError(400, "specifying resource version is not allowed when using continue")
+        return Listing(selection=chosen, limit=limit or None, position=first, match=Match.EXACT, after=after)
+    match = Match(query["resourceVersionMatch"]) if query.get("resourceVersionMatch") else None
     return Listing(selection=chosen, limit=limit or None, position=position or None, match=match)
 
 
 def watching(query: Query, resource: Resource) -> Watching:
-    if query.get("continue"):
-        raise ApiError(400, "continue is forbidden for watch")
-    initial = "sendInitialEvents" in query and _flag(query, "sendInitialEvents")
-    if initial and _match(query) is not Match.NOT_OLDER:
-        raise ApiError(400, "sendInitialEvents requires resourceVersionMatch=NotOlderThan")
+    _check_list_options(query, watch=True)
     return Watching(
         selection=selection(query, resource),
-        position=_version(query) or None,
+        position=_version(query, single=True) or None,
         bookmarks="allowWatchBookmarks" in query and _flag(query, "allowWatchBookmarks"),
-        send_initial=initial,
-        timeout_seconds=_number(query, "timeoutSeconds") or None,
+        send_initial="sendInitialEvents" in query and _flag(query, "sendInitialEvents"),
+        timeout_seconds=max(_number(query, "timeoutSeconds"), 0) or None,
     )
+
+
+def _check_list_options(query: Query, *, watch: bool) -> None:
+    """Which options go together, as Kubernetes has it; ApiError 422."""
+    at, found = "resourceVersionMatch", list[FieldError]()
+    match, version = query.get(at, ""), query.get("resourceVersion", "")
+    initial = "sendInitialEvents" in query
+    if watch:
+        if match and not initial:
+            found.append(forbidden(at, f"{at} is forbidden for watch unless sendInitialEvents is provided"))
+        elif initial and match != Match.NOT_OLDER:
+            found.append(forbidden(at, f"sendInitialEvents requires setting {at} to NotOlderThan"))
+        if query.get("continue"):
+            found.append(forbidden("continue", "continue is forbidden for watch"))
+    else:
+        if match and not version:
+            found.append(forbidden(at, f"{at} is forbidden unless resourceVersion is provided"))
+        if match and query.get("continue"):
+            found.append(forbidden(at, f"{at} is forbidden when continue is provided"))
+        if match and match not in tuple(Match):
+            found.append(unsupported(at, match[:80], (*sorted(Match), "")))
+        if match == Match.EXACT and version == "0":
+            found.append(forbidden(at, f'{at} "exact" is forbidden for resourceVersion "0"'))
+        if initial:
+            found.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if found:
+        raise invalid_options("ListOptions", *found)
 
 
 def least_version(query: Query) -> int | None:
     """The version that a single object is asked to be read at or after."""
-    return _version(query) or None
+    return _version(query, single=True) or None
 
 
-def writing(query: Query) -> Writing:
+def writing(query: Query, options: str) -> Writing:
+    """`options` is what Kubernetes calls them: CreateOptions, UpdateOptions or PatchOptions."""
     given = query.get("fieldValidation") or FieldValidation.WARN
+    found: list[FieldError] = []
+    if options == "PatchOptions" and "force" in query:
+        found.append(forbidden("force", "may not be specified for non-apply patch"))
+    if len(query.get("fieldManager", "").encode()) > MANAGER_MAX:
+        found.append(too_long("fieldManager", MANAGER_MAX))
     if given not in tuple(FieldValidation):
-        choices = ", ".join(FieldValidation)
-        raise ApiError(422, f'fieldValidation: Unsupported value: "{given}": supported values: {choices}')
-    return Writing(dry_run(query.get("dryRun")), FieldValidation(given))
+        found.append(unsupported("fieldValidation", given[:80], ("", *sorted(FieldValidation))))
+    if found:
+        raise invalid_options(options, *found)
+    return Writing(dry_run(query.get("dryRun"), options), FieldValidation(given))
 
 
-def dry_run(given: str | None) -> bool:
+def dry_run(given: str | None, options: str) -> bool:
     if not given:
         return False
     if given != "All":
-        raise ApiError(422, f'dryRun: Unsupported value: "{given}": supported values: "All"')
+        raise invalid_options(options, unsupported("dryRun", [given[:80]], ("All",)))
     return True
 
 
 def selection(query: Query, resource: Resource) -> Selection:
     labels = None
     if text := query.get("labelSelector", "").strip():
-        try:
-            labels = parse_label_selector(text)
-        except SelectorTextError as error:
-            raise ApiError(400, f"unable to parse labelSelector: {error}") from None
+        labels = parse_label_selector(text)
     return Selection(labels, parse_field_selector(query.get("fieldSelector", ""), resource))
 
 
@@ -160,7 +188,7 @@ def read_token(text: str) -> tuple[int, str]:
     except (ValueError, TypeError, binascii.Error):
         position, after = None, None
     if type(position) is not int or not 0 <= position <= LARGEST or not _is_key(after):
-        raise ApiError(400, "continue key is not valid; list again without it")
+        raise ApiError(400, "invalid continue token: continue key is not valid: list again without it")
     return position, after
 
 
@@ -168,31 +196,26 @@ def _is_key(value: object) -> bool:
     return isinstance(value, str) and value.isprintable()
 
 
-def _version(query: Query) -> int | None:
+def _version(query: Query, *, single: bool = False) -> int | None:
+    """`single`: of one object, or of a watch; Kubernetes answers 500 there to what it calls invalid in a list."""
     text = query.get("resourceVersion", "")
     if not text:
         return None
-    if not (text.isascii() and text.isdecimal()) or int(text[:20]) > LARGEST or len(text) > 19:
-        raise ApiError(400, f'Invalid value: "{text[:80]}": resourceVersion is not a version of this server')
-    return int(text)
-
-
-def _match(query: Query) -> Match | None:
-    text = query.get("resourceVersionMatch", "")
-    if text and text not in tuple(Match):
-        raise ApiError(400, f'resourceVersionMatch: Unsupported value: "{text[:80]}": use {" or ".join(Match)}')
-    return Match(text) if text else None
+    if (text.isascii() and text.isdecimal()) and len(text) <= 19 and int(text) <= LARGEST:
+        return int(text)
+    error = invalid("resourceVersion", text[:80], f'strconv.ParseUint: parsing "{text[:80]}": invalid syntax')
+    if single:
+        raise ApiError(500, str(error), reason=UNEXPLAINED)
+    raise ApiError(400, f"invalid resource version: {error}")
 
 
 def _number(query: Query, name: str) -> int:
     text = query.get(name, "") or "0"
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise ApiError(400, f'{name}: Invalid value: "{text[:80]}": must be a whole number that is not negative')
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 19):
+        raise ApiError(400, f'strconv.ParseInt: parsing "{text[:80]}": invalid syntax')
     return int(text)
 
 
 def _flag(query: Query, name: str) -> bool:
-    text = query[name]
-    if text not in (*_TRUE, *_FALSE):
-        raise ApiError(400, f'{name}: Invalid value: "{text[:80]}": must be true or false')
-    return text in _TRUE
+    return query[name].lower() not in _FALSE

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from volsched.core.fold import BindingState, ObjectState
+from volsched.core.fold import BindingState, ObjectState, State
 from volsched.events.streams import BINDING
 from volsched.insight.cells import Item
 from volsched.server.changes import Change, changes_of
 from volsched.server.paths import Target
 from volsched.server.queries import Listing, Match
+from volsched.server.resources import Kept
 from volsched.server.statuses import not_found, too_large_version
+from volsched.store.client_leases import client_lease, client_leases
 from volsched.store.database import Database
 from volsched.store.listing import events_of_kind, page, page_as_of
 from volsched.store.log import read_head, state_as_of
@@ -39,10 +41,20 @@ def read_one(database: Database, target: Target, *, least: int | None, now: int)
         head = read_head(connection).position
         if least is not None and least > head:
             raise too_large_version(least, head)
-        state = Now(connection, head).one(target.resource.noun, target.key)
+        state = _one(database, connection, head, target)
         if not isinstance(state, ObjectState):
             raise not_found(target)
         return next(_items(connection, head, [(target.key, state)], now))
+
+
+def _one(database: Database, connection: Connection, head: int, target: Target) -> State | None:
+    match target.resource.kept:
+        case Kept.LOG:
+            return Now(connection, head).one(target.resource.noun, target.key)
+        case Kept.BESIDE:
+            return client_lease(database, target.key)
+        case Kept.NOT:
+            return None
 
 
 def read_page(database: Database, target: Target, asked: Listing, *, now: int) -> Page:
@@ -51,12 +63,20 @@ def read_page(database: Database, target: Target, asked: Listing, *, now: int) -
         head = read_head(connection).position
         if asked.position is not None and asked.position > head:
             raise too_large_version(asked.position, head)
+        if target.resource.kept is not Kept.LOG:
+            return Page(head, _beside(database, target, asked, now))
         exact = asked.match is Match.EXACT and asked.position is not None and asked.position < head
         position = asked.position if exact and asked.position is not None else head
         found = list(_matching(connection, target, asked, position if exact else None))
         more = asked.limit is not None and len(found) > asked.limit
         shown = found[: asked.limit] if more else found
         return Page(position, tuple(_items(connection, position, shown, now)), more)
+
+
+def _beside(database: Database, target: Target, asked: Listing, now: int) -> tuple[Item, ...]:
+    """All of what is not in the log: there are as many leases as clients, so pages are not worth it."""
+    found = client_leases(database, target.namespace) if target.resource.kept is Kept.BESIDE else []
+    return tuple(Item(key, state, now) for key, state in found if asked.selection.matches(state.manifest or {}))
 
 
 def read_changes(database: Database, noun: str, *, after: int, until: int) -> list[Change]:

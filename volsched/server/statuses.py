@@ -3,11 +3,23 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from volsched.core.objects import AlreadyExistsError, InvalidError, NotFoundError, ObjectError, StaleError
+from volsched.cluster.rules import UnboundError
+from volsched.core.admission import NAMESPACE, NoNamespaceError, TerminatingError
+from volsched.core.objects import (
+    AlreadyExistsError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ObjectError,
+    PreconditionError,
+    StaleError,
+)
 from volsched.engine.writer import OverloadedError, WriterClosedError
 from volsched.events.catalogue import CatalogueError
 from volsched.model.problems import Defect
+from volsched.model.strategy.field_errors import FieldError
 from volsched.server.paths import Target
+from volsched.server.resources import BINDING
 from volsched.store.commands import RejectedError
 from volsched.store.errors import ArchivedError, ConnectionLostError, StoreError
 
@@ -31,6 +43,10 @@ REASONS = {
 }
 RETRY_AFTER_SECONDS = 1
 UNSERVED = "the server could not find the requested resource"
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+UNEXPLAINED = ""
+"""The reason of errors that Kubernetes passes on as they are, always with code 500."""
+OPTIONS_GROUP = "meta.k8s.io"
 INTERNAL = "the server failed to carry the request out; its log says why"
 
 
@@ -42,7 +58,7 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.code = code
-        self.reason = reason or REASONS[code]
+        self.reason = REASONS[code] if reason is None else reason
         self.details = details or {}
 
     @property
@@ -53,7 +69,7 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": str(self),
-            "reason": self.reason,
+            **({"reason": self.reason} if self.reason else {}),
             **({"details": dict(self.details)} if self.details else {}),
             "code": self.code,
         }
@@ -66,28 +82,72 @@ def success(target: Target, uid: str | None, *, code: int = 200) -> dict[str, An
     return status | ({"details": details} if code == 200 else {"code": code})
 
 
-def error_of(error: Exception, target: Target) -> ApiError:
+def error_of(error: Exception, target: Target, *, deletion: bool = False) -> ApiError:
     """How a refused or failed write is told to a Kubernetes client."""
     match error:
         case ApiError():
             return error
+        case NoNamespaceError():
+            return ApiError(404, str(error), details={"name": error.namespace, "kind": "namespaces"})
         case NotFoundError():
             return not_found(target)
         case AlreadyExistsError():
-            message = f'{target.resource.plural} "{target.name}" already exists'
+            message = f'{_qualified(target)} "{target.name}" already exists'
             return ApiError(409, message, reason="AlreadyExists", details=_details(target))
+        case UnboundError():
+            return _conflict(target, str(error), f"{target.resource.plural}/binding")
+        case PreconditionError():
+            return _precondition(error, target, deletion=deletion)
         case StaleError():
-            message = (
-                f'Operation cannot be fulfilled on {_qualified(target)} "{target.name}": {error}; '
-                "the object has been modified; please apply your changes to the latest version and try again"
-            )
-            return ApiError(409, message, details=_details(target))
+            return _conflict(target, MODIFIED, _qualified(target))
         case InvalidError():
             return invalid(target, error.defects)
+        case ForbiddenError():
+            return forbidden(target, error)
         case ObjectError():
             return ApiError(error.code, str(error), details=_details(target))
         case _:
             return store_error(error)
+
+
+def _conflict(target: Target, why: str, what: str) -> ApiError:
+    message = f'Operation cannot be fulfilled on {what} "{target.name}": {why}'
+    return ApiError(409, message, details=_details(target))
+
+
+def _precondition(error: PreconditionError, target: Target, *, deletion: bool) -> ApiError:
+    """Kubernetes has a sentence for deletions, one for updates of another version, and its store's otherwise."""
+    called = {"uid": "UID", "resourceVersion": "ResourceVersion"}[error.field]
+    if deletion and target.resource.kind.name == NAMESPACE and error.field == "uid":
+        why = f"Precondition failed: UID in precondition: {error.wanted}, UID in object meta: {error.have}"
+        return _conflict(target, why, _qualified(target))
+    if deletion:
+        became = "deleted and then recreated" if error.field == "uid" else "modified"
+        why = (
+            f"the {called} in the precondition ({error.wanted}) does not match the {called} in record "
+            f"({error.have}). The object might have been {became}"
+        )
+        return _conflict(target, why, group_kind(target))
+    if error.field == "resourceVersion" and target.subresource != BINDING:
+        return _conflict(target, MODIFIED, _qualified(target))
+    place = "/".join(part for part in (target.resource.plural, target.namespace, target.name) if part)
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: {called} in precondition: {error.wanted}, {called} in object meta: {error.have}"
+    )
+    return _conflict(target, why, _qualified(target))
+
+
+def forbidden(target: Target, error: ForbiddenError) -> ApiError:
+    details = _details(target)
+    if isinstance(error, TerminatingError):
+        cause = {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {error.namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+        details["causes"] = [cause]
+    return ApiError(403, f'{_qualified(target)} "{target.name}" is forbidden: {error}', details=details)
 
 
 def store_error(error: Exception) -> ApiError:
@@ -116,11 +176,29 @@ def not_found(target: Target) -> ApiError:
     return ApiError(404, f'{_qualified(target)} "{target.name}" not found', details=_details(target))
 
 
-def invalid(target: Target, defects: Sequence[Defect]) -> ApiError:
-    causes = [{"reason": "FieldValueInvalid", "message": str(it), "field": it.field} for it in defects]
-    told = "; ".join(str(defect) for defect in defects)
-    message = f'{target.resource.kind.name} "{target.name or ""}" is invalid: {told}'
-    return ApiError(422, message, details=_details(target) | {"kind": target.resource.kind.name, "causes": causes})
+def invalid(target: Target, defects: Sequence[Defect | FieldError]) -> ApiError:
+    return invalid_object(group_kind(target), target.name or "", defects, _details(target))
+
+
+def invalid_options(kind: str, *errors: FieldError) -> ApiError:
+    """What stands behind a request's question mark, or in the options of its body."""
+    return invalid_object(f"{kind}.{OPTIONS_GROUP}", "", errors, {"group": OPTIONS_GROUP, "kind": kind})
+
+
+def invalid_object(
+    what: str, name: str, defects: Sequence[Defect | FieldError], details: Mapping[str, Any]
+) -> ApiError:
+    causes = [
+        {
+            "reason": it.cause if isinstance(it, FieldError) else "FieldValueInvalid",
+            "message": it.body if isinstance(it, FieldError) else str(it),
+            "field": it.field,
+        }
+        for it in defects
+    ]
+    told = ", ".join(str(defect) for defect in defects)
+    message = f'{what} "{name}" is invalid: ' + (told if len(defects) == 1 else f"[{told}]")
+    return ApiError(422, message, details={**details, "kind": what.split(".")[0], "causes": causes})
 
 
 def expired(message: str) -> ApiError:
@@ -132,6 +210,11 @@ def too_large_version(asked: int, head: int) -> ApiError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {asked}, current: {head}"
     return ApiError(504, message, details={"causes": [cause], "retryAfterSeconds": RETRY_AFTER_SECONDS})
+
+
+def group_kind(target: Target) -> str:
+    resource = target.resource
+    return f"{resource.kind.name}.{resource.group}" if resource.group else resource.kind.name
 
 
 def _qualified(target: Target) -> str:

@@ -47,7 +47,7 @@ def strategic_merged(target: Json, patch: Json, type_: str) -> dict[str, Any]:
     """The target, of that type, with the patch applied. Neither is changed."""
     directive = patch.get(_DIRECTIVE)
     if directive not in (None, "merge", "replace", "delete"):
-        raise PatchError(f'{_DIRECTIVE}: "{directive}" is none of merge, replace, delete')
+        raise PatchError(f"unknown patch type: {directive} in map: {go_text(patch)}")
     if directive is not None and directive != "merge":
         return {} if directive == "delete" else _plain(patch)
     retained = patch.get(_RETAIN)
@@ -102,7 +102,7 @@ def _merged_list(held: list[Any], patch: list[Any], key: str, type_: str) -> lis
         if directive == "replace" and key not in item:
             return [_plain(it) for it in patch if it is not item]
         if item.get(key) is None:
-            raise PatchError(f"an item of a list that is merged by {key} does not say its {key}")
+            raise PatchError(f"map: {go_text(item)} does not contain declared merge key: {key}")
         place = next((at for at, it in enumerate(result) if _identity(it, key) == item[key]), None)
         if directive == "delete":
             if place is not None:
@@ -123,3 +123,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if not key.startswith("$") and item is not None}
     return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def go_text(value: Any) -> str:
+    """As Kubernetes shows a patch in its errors: `map[spec:map[replicas:3]]`."""
+    if isinstance(value, Mapping):
+        return f"map[{' '.join(f'{key}:{go_text(item)}' for key, item in sorted(value.items()))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_text, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "<nil>", True: "true", False: "false"}[value]
+    return str(value)

@@ -9,11 +9,29 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from volsched.cluster.rules import bind_pod
+from volsched.core.admission import (
+    CLAIM,
+    IMMORTAL_NAMESPACES,
+    NAMESPACE,
+    class_of_claim,
+    namespace_stream,
+    priority_streams,
+    refuse_expansion,
+    refuse_namespace,
+    refuse_priority,
+)
 from volsched.core.applying import refuse_unknown_claim
 from volsched.core.binding.seen import metadata, spec
 from volsched.core.decision import Decision, States
 from volsched.core.fold import ObjectState, State, versioned
-from volsched.core.objects import NotFoundError, create_object, delete_object, update_object
+from volsched.core.objects import (
+    ForbiddenError,
+    NotFoundError,
+    PreconditionError,
+    create_object,
+    delete_object,
+    update_object,
+)
 from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
 from volsched.events.envelope import NewEvent
 from volsched.events.patch import merged
@@ -54,7 +72,7 @@ class Write:
         self,
         target: Target,
         who: Who,
-        decide: Callable[[State | None], Decided],
+        decide: Callable[[State | None, States], Decided],
         *,
         beside: tuple[str, ...] = (),
     ) -> None:
@@ -67,7 +85,7 @@ class Write:
 
     def _decided(self, states: States) -> Decision:
         self._found = states.get(self._stream)
-        self._event, others = self._decide(self._found)
+        self._event, others = self._decide(self._found, states)
         if self._event is not None and self._reason is not None:
             self._event = replace(self._event, data={**self._event.data, "reason": self._reason})
         return Decision(events=() if self._event is None else (self._event, *others))
@@ -101,9 +119,14 @@ class Write:
 
 def creating(target: Target, manifest: Manifest, who: Who, *, uid: str, seen: "Seen") -> Write:
     kind = target.resource.kind
-    beside = admission_streams(kind.name, target.key, uid)
+    beside = (*admission_streams(kind.name, target.key, uid), *priority_streams(kind.name, manifest))
+    if target.namespace is not None:
+        beside = (*beside, namespace_stream(target.namespace))
 
-    def decide(state: State | None) -> Decided:
+    def decide(state: State | None, states: States) -> Decided:
+        if target.namespace is not None:
+            refuse_namespace(target.namespace, states)
+        refuse_priority(kind.name, manifest, states)
         if not seen.claim_known:
             refuse_unknown_claim(kind, manifest)
         event = create_object(state, kind, manifest, uid=uid, now=who.now)
@@ -153,37 +176,84 @@ def look_up(database: Database, target: Target, manifest: Manifest, *, zonal_upg
         return Seen(load_nodes(connection) if asks else None, known)
 
 
-def updating(target: Target, manifest: Manifest, who: Who, *, status: bool) -> Write:
-    kind = target.resource.kind
-    return Write(target, who, lambda state: (update_object(state, kind, manifest, status=status), ()))
+def updating(
+    target: Target, manifest: Manifest, who: Who, *, status: bool, storage_class: Manifest | None = None
+) -> Write:
+    return _changing(target, lambda _: manifest, who, status=status, storage_class=storage_class, same_uid=True)
 
 
-def patching(target: Target, change: Callable[[Manifest], Manifest], who: Who, *, status: bool) -> Write:
+def patching(
+    target: Target,
+    change: Callable[[Manifest], Manifest],
+    who: Who,
+    *,
+    status: bool,
+    storage_class: Manifest | None = None,
+) -> Write:
     """`change` makes the object that is wanted of the one that is there, shown with its version."""
+    return _changing(target, change, who, status=status, storage_class=storage_class, same_uid=False)
+
+
+def _changing(
+    target: Target,
+    change: Callable[[Manifest], Manifest],
+    who: Who,
+    *,
+    status: bool,
+    storage_class: Manifest | None,
+    same_uid: bool,
+) -> Write:
     kind = target.resource.kind
 
-    def decide(state: State | None) -> Decided:
+    def decide(state: State | None, _: States) -> Decided:
         if not isinstance(state, ObjectState) or state.manifest is None:
             raise NotFoundError(f'{kind.name} "{target.key}" not found')
-        return update_object(state, kind, change(versioned(state)), status=status), ()
+        event = update_object(state, kind, change(versioned(state)), status=status, same_uid=same_uid)
+        if kind.name == CLAIM and not status and event is not None:
+            refuse_expansion(state, event.data.get("patch", {}), storage_class)
+        return event, ()
 
     return Write(target, who, decide)
 
 
-def deleting(target: Target, who: Who, *, uid: str | None = None, version: str | None = None) -> Write:
+def class_of(database: Database, target: Target) -> Manifest | None:
+    """The class of a claim that is to be changed: whether it may grow is said there."""
+    with database.read() as connection:
+        states, _ = load_states(database, connection, [stream_of(CLAIM, target.key)])
+        claim = next((it.manifest for it in states.values() if isinstance(it, ObjectState)), None)
+        if not claim:
+            return None
+        stream = stream_of("StorageClass", class_of_claim(claim))
+        found, _ = load_states(database, connection, [stream])
+        state = found.get(stream)
+        return dict(state.manifest) if isinstance(state, ObjectState) and state.manifest else None
+
+
+def deleting(
+    target: Target, who: Who, *, uid: str | None = None, version: str | None = None, grace: int | None = None
+) -> Write:
     kind, key = target.resource.kind, target.key
-    return Write(
-        target, who, lambda state: (delete_object(state, kind, key, now=who.now, uid=uid, rv=version), ())
-    )
+
+    def decide(state: State | None, _: States) -> Decided:
+        if kind.name == NAMESPACE and target.name in IMMORTAL_NAMESPACES:
+            raise ForbiddenError("this namespace may not be deleted")
+        return delete_object(state, kind, key, now=who.now, uid=uid, rv=version, grace=grace), ()
+
+    return Write(target, who, decide)
 
 
-def binding(target: Target, node: str, who: Who, *, uid: str | None) -> Write:
+def binding(target: Target, node: str, who: Who, *, uid: str | None, version: str | None) -> Write:
     """Assign a pod; without a uid, whichever pod has the name."""
     key = target.key
 
-    def decide(state: State | None) -> Decided:
-        manifest = state.manifest if isinstance(state, ObjectState) else None
-        own = metadata(manifest or {}).get("uid", "")
-        return bind_pod(state, key, uid=uid or own, node=node), ()
+    def decide(state: State | None, _: States) -> Decided:
+        if not isinstance(state, ObjectState) or state.manifest is None:
+            raise NotFoundError(f'Pod "{key}" not found')
+        own = metadata(state.manifest).get("uid", "")
+        for field, wanted, have in (("uid", uid, own), ("resourceVersion", version, str(state.rv))):
+            if wanted and wanted != have:
+                message = f'Pod "{key}" has {field} {have}, not {wanted}'
+                raise PreconditionError(message, field=field, wanted=wanted, have=have)
+        return bind_pod(state, key, uid=own, node=node, now=who.now), ()
 
     return Write(target, who, decide)

@@ -1,4 +1,4 @@
-"""The stack of docker-compose.yml without Docker: the same commands, PostgreSQL and Redis from their wheels.
+"""The stack of docker-compose.yml without Docker: the same commands, PostgreSQL and Redis of this machine.
 
 `tests/stack/test_compose.py` compares the two; whoever changes a command changes it in both.
 """
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from volsched.settings import data_directory
 from volsched.stack.health import API_URL
+from volsched.stack.redis_server import find_redis
 from volsched.stack.secret_files import make_store_secrets
 from volsched.stack.services import Definition, Health, Service, write_definition
 from volsched.stack.states import Wanted, want
@@ -20,7 +21,7 @@ from volsched.stack.wheels import (
     MissingError,
     commands_directory,
     make_cluster,
-    server_directories,
+    postgres_programs,
     system_user,
 )
 
@@ -38,13 +39,19 @@ def default_directory() -> Path:
 
 
 def prepare(
-    directory: Path, *, api_port: int = API_PORT, scale: dict[str, int] | None = None, durable: bool = True
+    directory: Path,
+    *,
+    api_port: int = API_PORT,
+    scale: dict[str, int] | None = None,
+    durable: bool = True,
+    imitation: bool = False,
 ) -> Definition:
     """Make what a stack needs to start, where it is not there yet, and write down what is to run.
 
     Data, passwords and ports of a stack that was here before stay as they are. Raises MissingError.
+    With `imitation` one of Redis will do where there is no other: for a look, never for a measurement or a drill.
     """
-    postgres, redis = server_directories()
+    postgres, redis = postgres_programs(), find_redis(imitation=imitation)
     directory.mkdir(parents=True, exist_ok=True, mode=0o711)
     for name, mode in (("secrets", 0o700), ("redis", 0o700), ("run", 0o700), ("logs", 0o700)):
         (directory / name).mkdir(exist_ok=True, mode=mode)
@@ -59,12 +66,14 @@ def prepare(
     make_cluster(postgres, directory / "postgres", (directory / "secrets" / "postgres_password").read_text())
     definition = Definition(
         services=services(directory, ports=ports, api_port=api_port, durable=durable),
-        path=(str(commands_directory()), str(postgres), str(redis)),
+        path=(str(commands_directory()), str(postgres), str(redis.directory)),
         urls={
             "api": f"http://{HOST}:{api_port}",
             "postgres": f"postgresql://{USER}@{HOST}:{ports['postgres']}/{DATABASE}",
             "redis": f"redis://{HOST}:{ports['redis']}/0",
         },
+        redis=redis.description,
+        imitation=redis.imitation,
     )
     write_definition(directory / "stack.json", definition)
     want(directory, Wanted(scale or {}))

@@ -56,6 +56,10 @@ class Definition:
     """Directories in which commands are looked for before those of the environment."""
     urls: dict[str, str] = field(default_factory=dict)
     """What listens where, for people; without passwords."""
+    redis: str = ""
+    """Which Redis it is, its version, and where it is from."""
+    imitation: bool = False
+    """Whether that is no Redis at all."""
 
     def service(self, name: str) -> Service:
         return self.by_name()[name]

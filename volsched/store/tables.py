@@ -150,7 +150,12 @@ csi_nodes = _view("csi_nodes")
 capacities = _view("capacities", _maybe_text("class_name"), _maybe_big("capacity_bytes"))
 attachments = _view("attachments", _maybe_text("node"), _maybe_text("attacher"), _maybe_text("volume"))
 notices = _view("notices", _maybe_text("about"), _maybe_text("type"), _maybe_text("reason"))
+Index("ix_notices_about", notices.c.about)
 stateful_sets = _view("stateful_sets")
+services = _view("services")
+revisions = _view("revisions")
+disruption_budgets = _view("disruption_budgets")
+priority_classes = _view("priority_classes")
 
 bindings = Table(
     "bindings",
@@ -287,6 +292,15 @@ leases = Table(
     _text("holder"),
     _big("epoch"),
     _big("until"),
+)
+
+client_leases = Table(
+    "client_leases",
+    metadata,
+    # The Lease objects of clients that elect a leader. Beside the log: each is written every two seconds.
+    Column("key", Text, primary_key=True),
+    _big("rv"),
+    _text("manifest"),
 )
 
 commands = Table(

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from volsched.events.envelope import Event, canonical, links_to
 from volsched.events.redacting import seal_of
+from volsched.model.visible import plain_cell
 from volsched.store import tables
 from volsched.store.base import archived, read_base
 from volsched.store.dialects import dialect_of
@@ -149,7 +150,9 @@ def write_csv(out: IO[str], events: Iterable[Event]) -> None:
     """For spreadsheets; a CSV file has no manifest and cannot be imported."""
     writer = csv.writer(out)
     writer.writerow(Event._fields)
-    writer.writerows((*it[:-1], it.hash.hex()) for it in events)
+    for it in events:
+        row = (*it[:-1], it.hash.hex())
+        writer.writerow(plain_cell(cell) if isinstance(cell, str) else cell for cell in row)
 
 
 def read_manifest(lines: Iterator[str]) -> Manifest:

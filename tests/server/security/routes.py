@@ -11,7 +11,7 @@ from starlette.routing import Route
 from volsched.server.access.reviewing import ACCESS, RULES, SELF
 from volsched.server.own.operations import BASE, GROUP
 from volsched.server.own.routes import OPERATIONS
-from volsched.server.resources import BINDING, RESOURCES, STATUS, Resource
+from volsched.server.resources import BINDING, RESOURCES, SCALE, STATUS, Resource
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "security.md"
 GROUPS = {
@@ -22,7 +22,7 @@ GROUPS = {
 }
 GROUPS["all"] = (*GROUPS["read"], *GROUPS["write"])
 EVERYBODY, KNOWN = "everybody", "known"
-UNREADABLE = "resourceVersion=unreadable"
+UNREADABLE = "labelSelector=a%20b"
 """A watch that is let through is refused for this, at once."""
 
 
@@ -84,7 +84,8 @@ def _of_resource(resource: Resource) -> Iterator[Served]:
         yield Served(method, f"{collection}/other", name, verb)
     for subresource in resource.subresources:
         path, row = f"{collection}/other/{subresource}", f"{name}/{subresource}"
-        methods = {STATUS: {"GET": "get", "PUT": "update", "PATCH": "patch"}, BINDING: {"POST": "create"}}
+        parts = {"GET": "get", "PUT": "update", "PATCH": "patch"}
+        methods = {STATUS: parts, SCALE: parts, BINDING: {"POST": "create"}}
         for method, verb in methods[subresource].items():
             yield Served(method, path, row, verb)
 
@@ -100,8 +101,8 @@ def _of_own() -> Iterator[Served]:
         row = "bindings/steps" if names[1:] == ["steps"] else resource
         place = BASE + re.sub(r"{.+?}", "other", path)
         yield Served(operation.method, place, f"{GROUP} {row}", verbs[operation.method])
-        if resource == "describe":
-            yield Served(operation.method, f"{place}?asOf=1", f"{GROUP} describe/asOf", verbs[operation.method])
+        if resource in ("describe", "explain") and operation.method == "GET":
+            yield Served(operation.method, f"{place}?asOf=1", f"{GROUP} {resource}/asOf", verbs[operation.method])
 
 
 @dataclass(frozen=True)

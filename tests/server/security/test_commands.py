@@ -211,6 +211,7 @@ def test_kubectl_comes_in_with_a_token_and_with_a_certificate(run: Run, certs: P
             return done.stderr if fails else done.stdout
 
         assert kubectl(ada, "apply", "-f", "-", stdin=json.dumps(node("n1"))) == "node/n1 created\n"
+        kubectl(ada, "create", "namespace", "shop")
         placed = json.dumps({**pod("db"), "metadata": {"name": "db", "namespace": "shop"}})
         assert kubectl(ci, "apply", "-f", "-", stdin=placed) == "pod/db created\n"
         kubectl(ci, "wait", "--for=condition=Ready", "pod/db", "--timeout=30s")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from tests.server.security.serving import Secured, issue_token, secured
@@ -79,8 +80,9 @@ def test_reads_beyond_the_rate_do_not_fill_the_log(sqlite: Database) -> None:
         assert (codes, len(tail(connection, after=0, limit=10))) == ([200, 429, 429], 1)
 
 
-def test_to_describe_what_was_is_to_read_the_history(api: Secured) -> None:
-    past = f"{ROOT}/describe/nodes/n?asOf=0"
+@pytest.mark.parametrize("what", ["describe/nodes/n", "namespaces/shop/explain/db"])
+def test_to_describe_or_explain_what_was_is_to_read_the_history(api: Secured, what: str) -> None:
+    past = f"{ROOT}/{what}?asOf=0"
     assert api.with_certificate("eve", Role.VIEWER).get(past).status_code == 403
     api.with_certificate("ada", Role.AUDITOR).get(past)
     with api.database.read() as connection:

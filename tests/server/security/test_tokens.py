@@ -98,6 +98,8 @@ def test_a_token_in_an_address_is_refused_whoever_sends_it(shared: Secured) -> N
 def watching(api: Secured) -> Iterator[tuple[Secured, Iterator[str]]]:
     """A watch that has begun."""
     http = api.with_token(issue_token(api.database, "watcher", Role.OPERATOR))
+    shop = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
+    assert http.post(collection(shop), json=shop).status_code == 201
     with http.stream("GET", "/api/v1/namespaces/shop/pods?watch=true") as answer:
         assert answer.status_code == 200
         lines = answer.iter_lines()

@@ -63,13 +63,15 @@ from volsched.model.meta import (
     STORAGE_PROVISIONER,
 )
 
+NOW = "2026-01-01T00:00:00Z"
+PLACED = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": NOW}]}
 RELEASED = LegOutcome(phase=LegPhase.RELEASED)
 DELETED = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
 OTHERS = {"spec": {"claimRef": claim_ref("uid-other", "other")}}
 
 
 def step(kind: str, states: Scene, **kw: Any) -> Write | Outcome | None:
-    return next_step(kind, B, 0, states, **kw)
+    return next_step(kind, B, 0, states, now=NOW, **kw)
 
 
 def done(states: Scene, write: Write) -> Scene:
@@ -222,7 +224,7 @@ def test_the_write_of_a_leg_that_has_moved_on_is_void(kind: str, phase: LegPhase
 def test_nothing_is_done_for_a_closed_binding_or_for_none(kind: str, phase: str) -> None:
     leg = static_leg("releasing")
     assert step(kind, prebound(scene(binding_state(leg, phase=phase)))) is None
-    assert next_step(kind, "unknown", 0, scene(binding_state(leg))) is None
+    assert next_step(kind, "unknown", 0, scene(binding_state(leg)), now=NOW) is None
 
 
 # Release of a static leg ------------------------------------------------------------------------------
@@ -520,10 +522,18 @@ def committing(*legs: Any) -> Scene:
 def test_the_pod_is_bound_to_the_node_once_every_leg_is() -> None:
     writes, outcome, after = played(BIND_POD, committing())
     assert [(write.kind, write.key, write.patch) for write in writes] == [
-        ("Pod", "db/app", {"spec": {"nodeName": NODE}})
+        ("Pod", "db/app", {"spec": {"nodeName": NODE}, "status": PLACED})
     ]
     assert outcome == PodOutcome(bound=True)
     assert step(BIND_POD, after) == PodOutcome(bound=True)
+
+
+def test_a_nomination_ends_with_the_binding_that_keeps_it() -> None:
+    nominated = changed(committing(), POD_STREAM, {"status": {"nominatedNodeName": NODE}})
+    (write,), outcome, after = played(BIND_POD, nominated)
+    assert write.patch["status"] == {**PLACED, "nominatedNodeName": None}
+    assert outcome == PodOutcome(bound=True)
+    assert "nominatedNodeName" not in manifest_at(after, POD_STREAM)["status"]
 
 
 def test_a_pod_without_claims_to_bind_is_bound_at_once() -> None:

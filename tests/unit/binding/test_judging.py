@@ -170,15 +170,15 @@ ROWS: dict[str, tuple[Callable[[], Scene], Verdict]] = {
     ),
     "10: the claim has no annotations at all": (
         lambda: no_annotations(dynamic()),
-        fails(f'selectedNode annotation reset for PVC "{CLAIM}"'),
+        fails('selectedNode annotation reset for PVC "data"'),
     ),
     "11: the selected node was taken off": (
         lambda: unselected(dynamic()),
-        fails(f'provisioning failed for PVC "{CLAIM}"'),
+        fails('provisioning failed for PVC "data"'),
     ),
     "11: another node was selected": (
         lambda: selected(dynamic(), "n2"),
-        fails(f'provisioning failed for PVC "{CLAIM}"'),
+        fails('provisioning failed for PVC "data"'),
     ),
     "12: the claim's volume is not there yet": (lambda: half_bound(dynamic(), "pvc-1"), WAIT),
     "12: also where the claim is bound to it": (lambda: bound(dynamic(), "pvc-1"), WAIT),

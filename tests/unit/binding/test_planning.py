@@ -69,11 +69,11 @@ def objects() -> Scene:
 
 
 def assumed(states: Scene, stream: str) -> Mapping[str, Any]:
-    """The object with its assumption, which must be one that counts."""
+    """The object with its assumption, which must be one that counts; a pod is also written to be nominated."""
     state = states[stream]
     assert isinstance(state, ObjectState)
     assert state.assumed is not None
-    assert (state.assumed.binding, state.assumed.rv) == (B, state.rv)
+    assert (state.assumed.binding, state.assumed.rv) == (B, RV if stream == POD_STREAM else state.rv)
     return merged(state.manifest or {}, state.assumed.patch)
 
 
@@ -98,6 +98,7 @@ def test_a_static_leg_is_planned_assumed_and_queued_as_one_decision() -> None:
     decision = plan(request(STATIC), objects())
     assert [(event.stream, event.type) for event in decision.events] == [
         (BINDING, "BindingPlanned"), (VOLUME_STREAM, "VolumeAssumed"), (POD_STREAM, "PodAssumed"),
+        (POD_STREAM, "PodChanged"),
     ]  # fmt: skip
     assert [(effect.key, effect.lane, effect.queue) for effect in decision.effects] == [
         (f"{B}/0/prebind", f"{B}/0", "prebind")
@@ -107,7 +108,9 @@ def test_a_static_leg_is_planned_assumed_and_queued_as_one_decision() -> None:
 
 def test_a_leg_to_provision_assumes_the_claim_and_keeps_what_it_reserved_of_the_capacity() -> None:
     decision = plan(request(DYNAMIC), objects())
-    assert [event.type for event in decision.events] == ["BindingPlanned", "ClaimAssumed", "PodAssumed"]
+    assert [event.type for event in decision.events] == [
+        "BindingPlanned", "ClaimAssumed", "PodAssumed", "PodChanged",
+    ]  # fmt: skip
     assert [effect.kind for effect in decision.effects] == ["annotate"]
     leg = binding_of(folded(objects(), decision)).legs[0]
     assert (leg.dynamic, leg.volume, leg.capacity, leg.bytes) == (True, None, "csi/cap", 8)
@@ -115,10 +118,22 @@ def test_a_leg_to_provision_assumes_the_claim_and_keeps_what_it_reserved_of_the_
 
 def test_a_joined_leg_assumes_and_queues_nothing() -> None:
     decision = plan(request(JOINED), objects())
-    assert [event.type for event in decision.events] == ["BindingPlanned", "PodAssumed"]
+    assert [event.type for event in decision.events] == ["BindingPlanned", "PodAssumed", "PodChanged"]
     assert decision.effects == ()
     leg = binding_of(folded(objects(), decision)).legs[0]
     assert (leg.owner, leg.state, leg.joins) == (False, "joined", "b0")
+
+
+@pytest.mark.parametrize("leg", [STATIC, DYNAMIC, JOINED])
+def test_a_pod_is_nominated_while_its_volumes_are_bound(leg: PlannedLeg) -> None:
+    pod = manifest_at(folded(objects(), plan(request(leg), objects())), POD_STREAM)
+    assert pod["status"]["nominatedNodeName"] == NODE
+
+
+def test_a_reservation_nominates_nobody_nor_does_what_lives_elsewhere() -> None:
+    foreign = changed(objects(), POD_STREAM, {"metadata": {"resourceVersion": "42"}})
+    for asked, states in ((request(DYNAMIC, reserved=True), objects()), (request(DYNAMIC), foreign)):
+        assert "PodChanged" not in [event.type for event in plan(asked, states).events]
 
 
 def test_a_pod_whose_claims_are_all_bound_goes_straight_to_its_node() -> None:

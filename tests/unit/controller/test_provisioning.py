@@ -273,8 +273,10 @@ class WilfulPlugin(ObedientPlugin):
         return {"spec": self.spec, "metadata": self.metadata}
 
 
-def making(spec: dict[str, Any], *, policy: str = "Delete", **metadata: Any) -> World:
-    given = asking(fields={"policy": policy})
+def making(
+    spec: dict[str, Any], *, policy: str = "Delete", wanted: dict[str, Any] | None = None, **metadata: Any
+) -> World:
+    given = asking(fields={"policy": policy}, claim=wanted or {})
     given.plugin = WilfulPlugin({}, spec=spec, metadata=metadata)
     return given.sync_claim()
 
@@ -287,6 +289,22 @@ def test_a_volume_that_is_too_small_is_deleted_again_and_its_name_stays_free() -
     assert after.notices == [*FAILED, (NORMAL, "ProvisioningCleanedUp")]
     assert "made a volume of 1Gi where 8Gi were asked for" in after.messages[0]
     assert len(after.errors) == 1
+
+
+@row("9.9 provisioning fails")
+def test_a_volume_without_the_claims_attributes_class_is_deleted_again() -> None:
+    """Only a csi volume has one. Kept, it would never be bound, and its name would keep a better one away."""
+    after = making({"hostPath": {"path": "/x"}}, wanted={"volumeAttributesClassName": "gold"})
+    assert not after.has(VOLUME, MADE)
+    assert after.notices == [*FAILED, (NORMAL, "ProvisioningCleanedUp")]
+    assert 'volumeAttributesClassName "gold"' in after.messages[0]
+
+
+@row("9.9 success")
+def test_a_csi_volume_gets_the_attributes_class_that_was_asked_for() -> None:
+    source = {"csi": {"driver": "d", "volumeHandle": "h"}}
+    assert making(source, wanted={"volumeAttributesClassName": "gold"}).volume(MADE).attributes_class == "gold"
+    assert making(source, wanted={"volumeAttributesClassName": ""}).volume(MADE).attributes_class is None
 
 
 @row("9.9 success")

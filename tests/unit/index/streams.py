@@ -32,9 +32,11 @@ from volsched.core.cycle import Attempt
 from volsched.core.profile import Profile
 from volsched.core.reserving import assume_pod_volumes
 from volsched.core.snapshot import Snapshot, snapshot_of
+from volsched.index import Index
 from volsched.model.kinds import Object
-from volsched.model.meta import HOSTNAME, ZONE
-from volsched.model.storage import Claim, StorageCapacity, Volume
+from volsched.model.meta import ALPHA_SELECTED_NODES, HOSTNAME, ZONE
+from volsched.model.selectors import NodeSelector, NodeTerm, Requirement
+from volsched.model.storage import Claim, StorageCapacity, Volume, VolumeNodeAffinity
 from volsched.model.workloads import Pod
 
 NODES = tuple(f"n{i}" for i in range(6))
@@ -68,10 +70,21 @@ class World:
 
     objects: dict[Key, Object] = field(default_factory=dict)
     reserved: dict[str, int] = field(default_factory=dict)
+    promised: dict[str, str] = field(default_factory=dict)
 
     @property
     def snapshot(self) -> Snapshot:
-        return replace(snapshot_of(self.objects.values()), reserved=dict(self.reserved))
+        return replace(
+            snapshot_of(self.objects.values()), reserved=dict(self.reserved), promised=dict(self.promised)
+        )
+
+    def lay_over(self, index: Index) -> Index:
+        """What is reserved and promised, told to an index of the objects."""
+        for key, size in self.reserved.items():
+            index.reserve(key, size)
+        for claim_uid, key in self.promised.items():
+            index.promise(claim_uid, key)
+        return index
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [value for (kept, _), value in sorted(self.objects.items(), key=_by_key) if kept is kind]
@@ -84,8 +97,11 @@ def _by_key(entry: tuple[Key, Object]) -> tuple[str, str]:
 class Stream:
     """Changes the world event by event and tells `listeners`, which follow as an index does."""
 
-    def __init__(self, seed: int, *listeners: Any) -> None:
+    def __init__(self, seed: int, *listeners: Any, rare: bool = False) -> None:
+        """With `rare`, half of the volumes name nodes too, and claims their node under old names; all else is as
+        without."""
         self.random = Random(seed)
+        self._rare = Random(seed) if rare else None
         self.flavour = FLAVOURS[seed % len(FLAVOURS)]
         # How much pods ask besides volumes: in many streams nothing, in some so much that hardly a node will do.
         self.demands = self.random.choice([0.0, 0.0, 0.15, 0.5])
@@ -128,8 +144,16 @@ class Stream:
         for listener in self.listeners:
             listener.reserve(key, size)
 
-    def assume(self, wanting: Pod, made: Attempt, profile: Profile) -> None:
-        """Lay the decision over the objects, as the engine's picture does, and put the pod on its node."""
+    def promise(self, claim_uid: str, key: str) -> None:
+        self.world.promised[claim_uid] = key
+        for listener in self.listeners:
+            listener.promise(claim_uid, key)
+
+    def assume(self, wanting: Pod, made: Attempt, profile: Profile, *, placed: bool | None = None) -> None:
+        """Lay the decision over the objects, as the engine's picture does, and put the pod on its node.
+
+        `placed`: whether the pod is put there; None: mostly.
+        """
         if made.chosen is None:
             return
         snapshot = self.world.snapshot
@@ -140,10 +164,11 @@ class Stream:
         for selected in held.claims:
             self.put(selected)
         for provision in made.chosen.answer.provisions:
-            if provision.capacity is not None:
+            if provision.capacity is not None and provision.claim.meta.uid not in self.world.promised:
                 key = provision.capacity.key
                 self.reserve(key, self.world.reserved.get(key, 0) + provision.claim.size.value())
-        if self.random.random() < 0.7:
+                self.promise(provision.claim.meta.uid, key)
+        if self.random.random() < 0.7 if placed is None else placed:
             self.put(replace(wanting, node_name=made.chosen.node))
 
     def step(self) -> None:
@@ -231,6 +256,16 @@ class Stream:
         return storage_class(name, mode=mode, provisioner=provisioner, topologies=zones)
 
     def _volume(self, name: str, **kw: Any) -> Volume:
+        made, random = self._placed_volume(name, **kw), self._rare
+        if random is None or random.random() < 0.5:
+            return made
+        field = Requirement("metadata.name", random.choice(["In", "NotIn"]), (random.choice(NODES),))
+        required = None if made.node_affinity is None else made.node_affinity.required
+        terms = (NodeTerm(),) if required is None else required.node_selector_terms
+        named = NodeSelector(tuple(replace(term, match_fields=(field,)) for term in terms))
+        return replace(made, node_affinity=VolumeNodeAffinity(required=named))
+
+    def _placed_volume(self, name: str, **kw: Any) -> Volume:
         random = self.random
         kw.setdefault("cls", random.choices(CLASSES, [6, 2, 1] if self.flavour == "crowded" else [1, 0, 0])[0])
         kw.setdefault("phase", random.choices(["Available", "Released", "Pending"], [12, 1, 1])[0])
@@ -271,6 +306,9 @@ class Stream:
             kw["selected"] = random.choice([*NODES, ""])
         if random.random() < 0.03:
             kw["annotations"] = {"pv.kubernetes.io/rollback": "yes"}
+        if self._rare is not None and self._rare.random() < 0.1 and "bound_to" not in kw:
+            old = self._rare.choice(ALPHA_SELECTED_NODES)
+            kw["annotations"] = {**kw.get("annotations", {}), old: self._rare.choice([*NODES, ""])}
         kw["deleted"] = random.random() < 0.02
         cls = random.choices([*CLASSES, "gone", None], [30, 12, 6, 1, 1])[0]
         size = random.choices([self._size(), None], [20, 1])[0]

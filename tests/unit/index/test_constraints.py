@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.objects import claim, in_zone, local_volume, node, pod, storage_class
+from tests.objects import BY_NAME, claim, in_zone, local_volume, node, pod, storage_class
 from volsched.core.cycle import Attempt, attempt
-from volsched.core.profile import VOLSCHED
 from volsched.index import Index
 from volsched.model.kinds import Object
 from volsched.model.meta import HOSTNAME, ZONE
@@ -36,13 +35,13 @@ def cluster(*more: Object) -> Index:
     nodes = [in_zone("a1", "a"), in_zone("a2", "a"), in_zone("b1", "b"), in_zone("b2", "b")]
     volumes = [local_volume(f"{it.name}-{n}", "5Gi", it.name) for it in nodes for n in range(2)]
     claims = [claim(f"data-db-{ordinal}", "5Gi") for ordinal in range(6)]
-    return Index([*nodes, storage_class(), *volumes, *claims, *more])
+    return Index([*nodes, storage_class(), *volumes, *claims, *more], profile=BY_NAME)
 
 
 def decided(index: Index, wanting: Pod) -> Attempt:
     """Checked against the rules."""
     made = index.decide(wanting)
-    rules = attempt(index.snapshot, wanting, profile=replace(VOLSCHED, explains=False))
+    rules = attempt(index.snapshot, wanting, profile=replace(BY_NAME, explains=False))
     assert (made.status, made.rejectors) == (rules.status, rules.rejectors)
     assert made.chosen == rules.chosen
     return made
@@ -88,7 +87,9 @@ def test_replicas_that_stay_together_share_a_node_while_it_has_volumes() -> None
 
 def test_a_volume_that_binds_where_a_neighbour_is_not_wanted_leaves_the_pod_without_a_node() -> None:
     """The negative case: the only free volume is in the zone that is forbidden."""
-    index = Index([in_zone("a1", "a"), in_zone("b1", "b"), storage_class(), claim("data-db-1", "5Gi")])
+    index = Index(
+        [in_zone("a1", "a"), in_zone("b1", "b"), storage_class(), claim("data-db-1", "5Gi")], profile=BY_NAME
+    )
     index.put(local_volume("only", "5Gi", "a1"))
     index.put(pod(name="db-0", on="a1", labels={"app": "db"}))
     refused = decided(index, replica(1, affinity=far(ZONE)))
@@ -114,7 +115,7 @@ def asking(name: str, cpu: str) -> Pod:
 
 
 def test_pods_without_claims_go_where_most_is_left_until_nothing_is() -> None:
-    index = Index([sized("n1"), sized("n2")])
+    index = Index([sized("n1"), sized("n2")], profile=BY_NAME)
     assert [placed(index, asking(f"p{n}", "2")) for n in range(5)] == ["n1", "n2", "n1", "n2", None]
     assert decided(index, asking("more", "1")).rejectors == {"NodeResourcesFit"}
     # A pod that has ended takes nothing, and a node that grows has more.
@@ -125,7 +126,7 @@ def test_pods_without_claims_go_where_most_is_left_until_nothing_is() -> None:
 
 
 def test_a_node_that_comes_after_its_pods_is_loaded_with_them() -> None:
-    index = Index([replace(asking("early", "3"), node_name="late")])
+    index = Index([replace(asking("early", "3"), node_name="late")], profile=BY_NAME)
     index.put(sized("late"))
     assert placed(index, asking("next", "2")) is None
     index.drop(Node, "late")
@@ -134,7 +135,7 @@ def test_a_node_that_comes_after_its_pods_is_loaded_with_them() -> None:
 
 
 def test_a_pod_is_no_burden_to_itself() -> None:
-    index = Index([sized("n1"), replace(asking("big", "4"), node_name="n1")])
+    index = Index([sized("n1"), replace(asking("big", "4"), node_name="n1")], profile=BY_NAME)
     assert decided(index, asking("big", "4")).chosen is not None
     assert decided(index, asking("big", "4")) == decided(index, asking("big", "4"))
     assert decided(index, asking("other", "1")).chosen is None
@@ -148,17 +149,17 @@ def test_reasons_are_counted_over_thousands_of_nodes(claims: tuple[str, ...]) ->
         sized(f"n{number:04}", spec={"unschedulable": True} if number < 10 else taint if number < 100 else {})
         for number in range(5000)
     ]
-    index = Index([*nodes, storage_class(), claim("data", "1Gi")])
+    index = Index([*nodes, storage_class(), claim("data", "1Gi")], profile=BY_NAME)
     made = index.decide(replace(asking("big", "5"), volumes=pod(*claims).volumes))
     assert made.status.reasons == (
         "0/5000 nodes are available: 10 node(s) were unschedulable, 4900 Insufficient cpu, "
-        "90 node(s) had untolerated taint {gpu: yes}.",
+        "90 node(s) had untolerated taint(s).",
     )
     assert sum(made.refused.values()) == 5000
 
 
 def test_the_next_best_nodes_are_named_with_their_totals() -> None:
-    index = Index([sized("n1"), sized("n2"), sized("n3"), sized("n4"), sized("n5")])
+    index = Index([sized("n1"), sized("n2"), sized("n3"), sized("n4"), sized("n5")], profile=BY_NAME)
     index.put(replace(asking("other", "2"), node_name="n2"))
     made = index.decide(pod(name="next"))
     assert made.chosen is not None
@@ -189,7 +190,7 @@ def test_a_zone_of_tainted_nodes_counts_as_empty_unless_taints_are_honoured(
     policy: str, chosen: str | None
 ) -> None:
     taints = [{"key": "gpu", "effect": "NoSchedule"}]
-    index = Index([in_zone("a1", "a"), node("b1", labels={ZONE: "b"}, spec={"taints": taints})])
+    index = Index([in_zone("a1", "a"), node("b1", labels={ZONE: "b"}, spec={"taints": taints})], profile=BY_NAME)
     index.put(pod(name="other", on="a1", labels={"app": "db"}))
     spread = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": DB}
     wanting = pod(labels={"app": "db"}, topologySpreadConstraints=[{**spread, "nodeTaintsPolicy": policy}])

@@ -1,6 +1,7 @@
 """Nodes that look alike to the index must not be treated as equal where the rules see a difference."""
 
 from tests.objects import (
+    BY_NAME,
     ROX,
     RWO,
     capacity,
@@ -36,7 +37,9 @@ def room(name: str) -> object:
 
 
 def test_equal_rooms_differ_once_one_of_them_is_reserved() -> None:
-    index = Index([node("n1"), node("n2"), dynamic_class(), driver(), claim("data", "5Gi", cls="dyn")])
+    index = Index(
+        [node("n1"), node("n2"), dynamic_class(), driver(), claim("data", "5Gi", cls="dyn")], profile=BY_NAME
+    )
     index.put(room("n1"))  # type: ignore[arg-type]
     index.put(room("n2"))  # type: ignore[arg-type]
     assert chosen(index, pod("data")) == "n1"
@@ -56,7 +59,7 @@ def test_a_name_between_equal_sizes_decides_for_greedy() -> None:
 
 
 def test_a_volume_that_appears_takes_the_slot_of_those_who_use_it() -> None:
-    index = Index([node("n1"), node("n2"), storage_class(), claim("data", "1Gi")])
+    index = Index([node("n1"), node("n2"), storage_class(), claim("data", "1Gi")], profile=BY_NAME)
     for name in ("n1", "n2"):
         index.put(csi_node(name, csi_example_com=1))
         index.put(volume(f"for-{name}", "1Gi", csi={"driver": DRIVER, "volumeHandle": name}))
@@ -69,7 +72,9 @@ def test_a_volume_that_appears_takes_the_slot_of_those_who_use_it() -> None:
 
 def test_a_disk_that_is_attached_already_needs_no_slot() -> None:
     """Both nodes are full, but n2 is so with the pod's own disk."""
-    index = Index([node("n1"), node("n2"), storage_class(), claim("mine", bound_to="own"), volume("own")])
+    index = Index(
+        [node("n1"), node("n2"), storage_class(), claim("mine", bound_to="own"), volume("own")], profile=BY_NAME
+    )
     index.put(volume("foreign"))
     for name, disk in (("n1", "foreign"), ("n2", "own")):
         index.put(csi_node(name, csi_example_com=1))

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from tests.objects import claim, dynamic_class, in_zone, local_volume, node, pod, read, storage_class
+from tests.objects import BY_NAME, claim, dynamic_class, in_zone, local_volume, node, pod, read, storage_class
+from volsched.core.profile import PARITY
 from volsched.core.queue.shares import Share
 from volsched.core.status import NO_VOLUME_TO_BIND, Code
 from volsched.core.volumes import bind_volume
@@ -12,7 +13,7 @@ from volsched.model.storage import Claim, Volume
 
 
 def cluster(*more: object) -> Index:
-    index = Index([node("n1"), node("n2"), storage_class(), claim("data", "5Gi")])
+    index = Index([node("n1"), node("n2"), storage_class(), claim("data", "5Gi")], profile=BY_NAME)
     for value in more:
         index.put(value)  # type: ignore[arg-type]
     return index
@@ -47,6 +48,28 @@ def test_deciding_changes_nothing() -> None:
     assert index.decide(pod("data")) == index.decide(pod("data"))
 
 
+def test_ties_of_one_pod_begin_at_one_place_and_those_of_many_pods_everywhere() -> None:
+    """Round the ring of names; of several schedulers each stays in its part while there is a tie to settle."""
+    nodes = [node(f"n{number}") for number in range(8)]
+    alone, second = Index(nodes), Index(nodes, share=Share(1, 4))
+    chosen = [alone.decide(pod(name=f"p{number}")).chosen for number in range(64)]
+    again = [alone.decide(pod(name=f"p{number}")).chosen for number in range(64)]
+    assert chosen == again
+    assert {it.node for it in chosen if it is not None} == {it.name for it in nodes}
+    mine = [second.decide(pod(name=f"p{number}")).chosen for number in range(64)]
+    assert {it.node for it in mine if it is not None} == {"n2", "n3"}
+    made = alone.decide(pod(name="p0"))
+    assert made.chosen is not None
+    first = int(made.chosen.node[1:])
+    assert [it.node for it in made.runners_up] == [f"n{(first + step) % 8}" for step in (1, 2, 3)]
+
+
+def test_in_parity_ties_go_by_name() -> None:
+    index = Index([node("n1"), node("n2")], profile=PARITY)
+    made = [index.decide(pod(name=f"p{number}")).chosen for number in range(16)]
+    assert {it.node for it in made if it is not None} == {"n1"}
+
+
 def test_a_pod_without_claims_goes_to_the_first_node() -> None:
     made = cluster().decide(pod())
     assert made.chosen is not None
@@ -55,7 +78,7 @@ def test_a_pod_without_claims_goes_to_the_first_node() -> None:
 
 def test_without_nodes_nothing_is_available() -> None:
     made = Index([storage_class(), claim("data")]).decide(pod("data"))
-    assert (made.status.code, made.status.reasons) == (Code.UNRESOLVABLE, ("0/0 nodes are available.",))
+    assert (made.status.code, made.status.reasons) == (Code.UNRESOLVABLE, ("no nodes available to schedule pods",))
 
 
 def test_a_missing_claim_is_told_in_the_words_of_the_rules() -> None:
@@ -110,7 +133,7 @@ def test_schedulers_that_run_beside_each_other_settle_ties_at_different_nodes() 
     nodes = [node(f"n{number}") for number in range(8)]
     chosen, next_best = [], []
     for number in range(4):
-        made = Index(nodes, share=Share(number, 4)).decide(pod())
+        made = Index(nodes, profile=BY_NAME, share=Share(number, 4)).decide(pod())
         assert made.chosen is not None
         chosen.append(made.chosen.node)
         next_best.append([it.node for it in made.runners_up])
@@ -121,6 +144,6 @@ def test_schedulers_that_run_beside_each_other_settle_ties_at_different_nodes() 
 def test_a_tie_is_only_a_tie_whoever_settles_it() -> None:
     objects: list[Object] = [storage_class(), claim("data", "4Gi"), node("a"), node("b"), node("c")]
     objects += [local_volume("x", "5Gi", "a"), local_volume("y", "9Gi", "b"), local_volume("z", "9Gi", "c")]
-    made = Index(objects, share=Share(1, 2)).decide(pod("data"))
+    made = Index(objects, profile=BY_NAME, share=Share(1, 2)).decide(pod("data"))
     assert made.chosen is not None
     assert (made.chosen.node, [it.node for it in made.runners_up]) == ("a", ["b", "c"])

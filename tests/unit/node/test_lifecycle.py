@@ -17,6 +17,7 @@ from volsched.core.node.lifecycle import (
     Finish,
     Idle,
     Reject,
+    Remove,
     Scene,
     ShutDown,
     Start,
@@ -146,10 +147,12 @@ def test_a_pod_ends_when_its_annotations_say_so(given: Scene, step: Step) -> Non
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Succeeded"])
 @pytest.mark.parametrize("on", [node(), None])
-def test_a_pod_that_is_being_deleted_is_shut_down_once(phase: str, on: Any) -> None:
+def test_a_pod_that_is_being_deleted_is_shut_down_and_goes_when_nobody_else_holds_it(phase: str, on: Any) -> None:
     given = scene(pod("data", phase=phase, deleted=True), node=on)
     assert next_step(given) == ShutDown()
-    assert next_step(replace(given, shut_down=True)) == Idle()
+    assert next_step(replace(given, shut_down=True)) == Remove()
+    kept = replace(given.pod, meta=replace(given.pod.meta, finalizers=("somebody/minds",)))
+    assert next_step(replace(given, pod=kept, shut_down=True)) == Idle()
 
 
 @pytest.mark.parametrize(

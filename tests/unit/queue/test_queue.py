@@ -373,3 +373,16 @@ def test_a_deleted_pod_is_nowhere() -> None:
     queue.happened([NEW_VOLUME], NOTHING, 60 * SECOND)
     assert taken(queue, Waits().unschedulable * 2) == []
     assert set(queue.counts().values()) == {0}
+
+
+def test_a_pod_that_is_put_off_goes_at_once_when_a_hint_says_so() -> None:
+    queue = Queue()
+    queue.offer(named("a"), 0)
+    assert taken(queue, 0) == ["a"]
+    queue.put_off(named("a").key, BINDING, NOTHING, 0)
+    assert (queue.pool_of(named("a").key), queue.next_due()) == (Pool.UNSCHEDULABLE, None)
+    queue.happened([NEW_VOLUME], NOTHING, 1)
+    assert taken(queue, 1) == ["a"], "it was not refused, so it has no back-off"
+    queue.happened([NEW_VOLUME], NOTHING, 1)
+    queue.put_off(named("a").key, BINDING, NOTHING, 1)
+    assert taken(queue, 1) == ["a"], "what it waits for came while it was decided"

@@ -6,9 +6,11 @@ from typing import Any
 from volsched.cli.remote import paths
 from volsched.cli.remote.getting import near
 from volsched.cli.remote.server import RefusedError, Server
+from volsched.core.admission import NAMESPACE
 from volsched.core.applying import Applied
 from volsched.core.objects import AlreadyExistsError, NotFoundError, ObjectError, StaleError
 from volsched.core.zonal_upgrade import asks_for_nodes
+from volsched.engine.namespaces import namespace_manifest
 from volsched.engine.submitting import Target, Verb
 from volsched.events.kind_names import kind_called
 from volsched.model.manifests import Loaded
@@ -31,6 +33,21 @@ def submitted(
             told += 1
 
 
+def made_namespaces(server: Server, names: Sequence[str], *, reason: str | None) -> list[str]:
+    """Those of these that were not there, and are now."""
+    named = kind_called(NAMESPACE)
+    made: list[str] = []
+    for name in names:
+        try:
+            server.tell("GET", paths.one(named, name))
+        except RefusedError as error:
+            if error.code != 404:
+                raise
+            server.tell("POST", paths.collection(named, None), body=namespace_manifest(name), reason=reason)
+            made.append(name)
+    return made
+
+
 def deleted(
     server: Server, targets: Sequence[Target], *, reason: str | None
 ) -> Iterator[tuple[Target, bool | ObjectError]]:
@@ -49,10 +66,12 @@ def deleted(
 
 
 def _order(loaded: Sequence[Loaded]) -> list[int]:
-    """Nodes first where volumes ask for them: without a server all nodes of the input are known from the start."""
+    """Namespaces before what is in them, and nodes first where volumes ask for them: without a server all of the
+    input is known from the start."""
     numbers = list(range(len(loaded)))
     if any(asks_for_nodes(it.kind.name, it.manifest) for it in loaded):
         numbers.sort(key=lambda it: loaded[it].kind.name != "Node")
+    numbers.sort(key=lambda it: loaded[it].kind.name != NAMESPACE)
     return numbers
 
 

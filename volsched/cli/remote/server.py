@@ -225,7 +225,8 @@ class Server:
                 f"{self.url} does not know who is asking ({message or 'Unauthorized'}); give a valid token with "
                 "--token-file, or --client-cert and --client-key; volsched token create NAME makes one",
             )
-        if code == 403:
+        # Rules forbid too; who may not ask at all is named by the server.
+        if code == 403 and (not message or 'User "' in message):
             fail(
                 Exit.FAILURE,
                 f"{message or 'forbidden'}; ask for a role that may: volsched token create NAME --role ROLE",

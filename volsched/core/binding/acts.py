@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from volsched.core.binding.judging import Failed, Wait, judge_leg, judge_pod
-from volsched.core.binding.phases import ALL_GUARDS, SETTLED, Guards, LegPhase, Phase
-from volsched.core.binding.planning import claim_patch, pod_patch, volume_patch
+from volsched.core.binding.phases import ALL_GUARDS, SETTLED, STILL_PROVISIONING, Guards, LegPhase, Phase
+from volsched.core.binding.planning import claim_patch, volume_patch
 from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome, open_binding
 from volsched.core.binding.seen import (
     Manifest,
@@ -31,8 +31,9 @@ from volsched.core.binding.seen import (
 from volsched.core.binding.strays import ENDED_WITHOUT, UNDO
 from volsched.core.decision import States
 from volsched.core.fold import BindingState, LegState, ObjectState
-from volsched.core.scheduled import placed_conditions
+from volsched.core.scheduled import placing_patch
 from volsched.model.meta import (
+    ALPHA_SELECTED_NODES,
     BETA_STORAGE_PROVISIONER,
     BINDING_STAMP,
     BOUND_BY_CONTROLLER,
@@ -42,6 +43,8 @@ from volsched.model.meta import (
 )
 from volsched.model.updates import BOUND
 
+NOT_FOUND = "not found"
+CHANGED = "was changed by somebody else since the plan: Conflict"
 CLEAN = "Clean"
 DIRTY = "Dirty"
 KEPT = "bound and clean: kept for the next plan, which is pinned to it"
@@ -50,7 +53,6 @@ CLAIM_GONE = "its claim is gone and may have held data; the volume is reclaimed 
 USED_PHASES = ("Bound", "Released", "Failed")
 """Phases of a volume that its claim may have been bound to, which is all that is known once the claim is gone."""
 NOT_OURS = "it does not carry this binding's stamp: somebody else has written it since"
-STILL_PROVISIONING = "undecided: a provisioner may still be working on it; its volume goes to this claim"
 CANNOT_UNBIND = "half bound, and this cluster does not let go of a claim's volume; delete the claim to free it"
 
 
@@ -69,16 +71,26 @@ Outcome = LegOutcome | PodOutcome
 
 
 def next_step(
-    kind: str, binding: str, index: int, states: States, *, guards: Guards = ALL_GUARDS, can_unbind: bool = True
+    kind: str,
+    binding: str,
+    index: int,
+    states: States,
+    *,
+    now: str,
+    guards: Guards = ALL_GUARDS,
+    can_unbind: bool = True,
 ) -> Write | Outcome | None:
-    """The next write for an effect of this kind, or its outcome; None where the effect has become void."""
+    """The next write for an effect of this kind, or its outcome; None where the effect has become void.
+
+    `now` is an RFC 3339 time.
+    """
     if kind == UNDO:
         return _undo(binding, index, states, guards, can_unbind)
     state = open_binding(binding, states)
     if state is None:
         return None
     if kind == BIND_POD:
-        return _bind_pod(state, states)
+        return _bind_pod(state, states, now)
     leg = state.legs[index]
     if kind in (PREBIND, ANNOTATE):
         return _forward(kind, binding, state, leg, states, guards)
@@ -98,15 +110,21 @@ def _forward(
     if state.state == Phase.COMPENSATING:
         return _voided(state.reason or "the binding failed before this leg was written")
     if written is None or written.manifest is None:
-        return _voided(f"{_named(kind, leg)} not found")
+        return _voided(f"{_named(kind, leg)} {NOT_FOUND}")
     if guards.precondition and version(written) != leg.rv:
-        return _voided(f"{_named(kind, leg)} was changed by somebody else since the plan: Conflict")
+        return _voided(f"{_named(kind, leg)} {CHANGED}")
     stamp = {"metadata": {"annotations": {BINDING_STAMP: binding}}}
     if kind == ANNOTATE:
-        patch = _joined(claim_patch(state.plan["node"]), stamp)
+        patch = _joined(_assumed_patch(written, binding) or claim_patch(state.plan["node"], alpha=False), stamp)
         return Write(kind="PersistentVolumeClaim", key=leg.claim, patch=patch, version=version(written))
     patch = _joined(volume_patch(written.manifest, leg.claim, leg.claim_uid), stamp)
     return Write(kind="PersistentVolume", key=leg.volume or "", patch=patch, version=version(written))
+
+
+def _assumed_patch(claim: ObjectState, binding: str) -> dict[str, Any] | None:
+    """What the plan laid over the claim is what is written: it says under which names the node is selected."""
+    assumed = claim.assumed
+    return dict(assumed.patch) if assumed is not None and assumed.binding == binding else None
 
 
 def _undo(binding: str, index: int, states: States, guards: Guards, can_unbind: bool) -> Write | Outcome | None:
@@ -152,7 +170,7 @@ def _release_static(
             if ROLLBACK not in annotations(held):
                 return _claim_write(leg, claim, {"metadata": {"annotations": {ROLLBACK: binding}}})
             if spec(held).get("volumeName"):
-                dropped = {"metadata": {"annotations": dict.fromkeys((BOUND_BY_CONTROLLER, SELECTED_NODE))}}
+                dropped = {"metadata": {"annotations": dict.fromkeys((BOUND_BY_CONTROLLER, *_selections(held)))}}
                 return _claim_write(leg, claim, {"spec": {"volumeName": None}, **dropped})
     return Write(
         kind="PersistentVolume", key=leg.volume or "", patch=unbind_patch(volume.manifest), version=version(volume)
@@ -197,15 +215,21 @@ def _release_dynamic(binding: str, leg: LegState, states: States, guards: Guards
     if claim_is_bound(held):
         return _retained(_why_bound_is_kept(held, guards))
     if _stamp(claim) != binding and (guards.stamp or SELECTED_NODE not in annotations(held)):
-        return LegOutcome(phase=LegPhase.RELEASED)
-    if spec(held).get("volumeName") or any(
-        key in annotations(held) for key in (STORAGE_PROVISIONER, BETA_STORAGE_PROVISIONER)
-    ):
+        return LegOutcome(phase=LegPhase.RELEASED, reason=leg.reason if leg.state == LegPhase.RELEASING else None)
+    ordered = any(key in annotations(held) for key in (STORAGE_PROVISIONER, BETA_STORAGE_PROVISIONER))
+    # A provisioner that gives the node back has refused for good: whoever is not sure keeps it.
+    if spec(held).get("volumeName") or (ordered and SELECTED_NODE in annotations(held)):
         return _retained(STILL_PROVISIONING)
-    return _claim_write(leg, claim, {"metadata": {"annotations": {SELECTED_NODE: None, BINDING_STAMP: None}}})
+    dropped = dict.fromkeys((*_selections(held), BINDING_STAMP))
+    return _claim_write(leg, claim, {"metadata": {"annotations": dropped}})
 
 
-def _bind_pod(state: BindingState, states: States) -> Write | Outcome | None:
+def _selections(claim: Manifest) -> tuple[str, ...]:
+    """All that commits the claim to a node: the stable name, and those of old where they are."""
+    return (SELECTED_NODE, *(key for key in ALPHA_SELECTED_NODES if key in annotations(claim)))
+
+
+def _bind_pod(state: BindingState, states: States, now: str) -> Write | Outcome | None:
     if state.state != Phase.COMMITTING:
         return None
     node = state.plan["node"]
@@ -218,15 +242,14 @@ def _bind_pod(state: BindingState, states: States) -> Write | Outcome | None:
         return PodOutcome(bound=True)
     if found:
         return PodOutcome(bound=False, reason=f'pod "{state.plan["pod"]}" was bound to node "{found}" meanwhile')
-    for leg in state.legs:
+    for index, leg in enumerate(state.legs):
         verdict = judge_leg(state, leg, states)
         if isinstance(verdict, Failed):
-            return PodOutcome(bound=False, reason=f"binding volumes: {verdict.why}")
+            return PodOutcome(bound=False, reason=f"binding volumes: {verdict.why}", leg=index)
         if isinstance(verdict, Wait):
-            return PodOutcome(bound=False, reason=f'binding volumes: PVC "{leg.claim}" is not bound any more')
-    patch, conditions = pod_patch(node), placed_conditions(pod.manifest)
-    if conditions is not None:
-        patch["status"] = {"conditions": conditions}
+            reason = f'binding volumes: PVC "{leg.claim}" is not bound any more'
+            return PodOutcome(bound=False, reason=reason, leg=index)
+    patch = placing_patch(pod.manifest, node, now)
     return Write(kind="Pod", key=state.plan["pod"], patch=patch, version=version(pod))
 
 

@@ -48,6 +48,8 @@ class Choice:
     node: str
     volume: str | None
     """None: to be provisioned."""
+    alpha: bool = False
+    """The node is written under the alpha names too."""
     room: Room | None = None
     """What it takes of a capacity object, where the driver publishes any."""
 
@@ -68,7 +70,7 @@ class Choice:
 
 def choose(snapshot: Snapshot, claim: str, node: str, *, profile: Profile) -> Choice:
     """What the claim would get on the node; raises one of the errors above where it is not to be had."""
-    held = _claim_to_bind(snapshot, claim)
+    held = _claim_to_bind(snapshot, claim, profile)
     place = snapshot.nodes.get(node)
     if place is None:
         raise NoSuchObjectError(f'node "{node}" does not exist; see volsched get nodes')
@@ -88,7 +90,7 @@ def choose(snapshot: Snapshot, claim: str, node: str, *, profile: Profile) -> Ch
         return Choice(held, node, answer.bindings[0].volume.name)
     published = answer.provisions[0].capacity
     room = None if published is None else Room(published.key, profile.bytes_of(held.size))
-    return Choice(held, node, None, room)
+    return Choice(held, node, None, profile.writes_alpha_annotations, room)
 
 
 def bind_event(choice: Choice, states: States, *, reason: str) -> NewEvent:
@@ -97,7 +99,7 @@ def bind_event(choice: Choice, states: States, *, reason: str) -> NewEvent:
     assert written is not None
     assert written.manifest is not None
     if choice.volume is None:
-        patch = claim_patch(choice.node)
+        patch = claim_patch(choice.node, alpha=choice.alpha)
         if choice.room is not None:
             # A pod's plan holds the room that it takes; here there is only the claim to say that it is taken.
             patch["metadata"]["annotations"] |= written_room(choice.node, choice.room)
@@ -106,8 +108,9 @@ def bind_event(choice: Choice, states: States, *, reason: str) -> NewEvent:
     return NewEvent(stream=choice.written, type="VolumeChanged", data={"patch": patch, "reason": reason})
 
 
-def _claim_to_bind(snapshot: Snapshot, key: str) -> Claim:
-    claim = snapshot.claim(key)
+def _claim_to_bind(snapshot: Snapshot, key: str, profile: Profile) -> Claim:
+    # As it is stored: one that a volume was given to is told apart from one that is bound.
+    claim = snapshot.stored_claims.get(key)
     if claim is None:
         raise NoSuchObjectError(f'claim "{key}" does not exist; see volsched get pvc -A')
     if is_fully_bound(claim):
@@ -123,7 +126,7 @@ def _claim_to_bind(snapshot: Snapshot, key: str) -> Claim:
             f'claim "{key}" does not wait for its first consumer (class "{claim.class_name}"); '
             "the PV controller binds it without being asked"
         )
-    committed = selected_node(claim)
+    committed = selected_node(claim, alpha=profile.reads_alpha_annotations)
     if committed is not None:
         raise PromisedError(
             f'claim "{key}" is promised to node "{committed}" already; wait for its volume, or take the '

@@ -15,7 +15,7 @@ from volsched.core.binding.planning import Plan
 from volsched.core.promised_room import PROMISED_ROOM, promised_room
 from volsched.events.envelope import Event
 from volsched.events.streams import noun_and_key
-from volsched.model.meta import SELECTED_NODE
+from volsched.model.meta import SELECTED_NODE_KEYS
 
 _MOVES = ('"nodeName"', '"labels"', '"deletionTimestamp"', *(f'"{phase}"' for phase in TERMINATED))
 """In the change of a pod: it counts otherwise from then on, to those that mind who is near them."""
@@ -71,7 +71,7 @@ def promised_since(claims: Collection[str]) -> Callable[[Event], str | None]:
         if event.binding is not None:
             return None
         noun, key = noun_and_key(event.stream)
-        if noun == "claim" and key in claims and SELECTED_NODE in event.data:
+        if noun == "claim" and key in claims and any(name in event.data for name in SELECTED_NODE_KEYS):
             return f'claim "{key}" was promised to a node'
         if noun == "volume" and '"claimRef"' in event.data:
             claim = _claim_named(event)

@@ -8,7 +8,7 @@ All three commands are total: said again, or too late, they are no event. What b
 binding. Rejected: a table of its own for holds, which every rule about legs would have to ask as well.
 """
 
-from volsched.core.binding.judging_reserved import LEASE_EXPIRED, judge_reserved
+from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST, judge_reserved
 from volsched.core.binding.phases import Phase
 from volsched.core.binding.saga import begin, let_go, moved, open_binding
 from volsched.core.binding.seen import manifest_of, pod_stream, spec
@@ -29,7 +29,7 @@ def confirm(binding: str, states: States, *, now: int, deadline: int) -> Decisio
         return let_go(binding, state, LEASE_EXPIRED, states)
     lost = judge_reserved(state, states)
     if lost is not None:
-        return let_go(binding, state, f"the reservation was lost: {lost.why}", states)
+        return let_go(binding, state, f"{RESERVATION_LOST}: {lost.why}", states)
     gates = spec(manifest_of(states, pod_stream(state)) or {}).get("schedulingGates")
     if gates:
         named = ", ".join(str(it.get("name")) for it in gates)

@@ -30,6 +30,7 @@ from volsched.model.meta import ROLLBACK, SELECTED_NODE
 from volsched.model.storage import LOST
 
 DEADLINE_EXCEEDED = "binding volumes: context deadline exceeded"
+PROVISIONING_FAILED = "provisioning failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,9 @@ def _judge_dynamic(
     if _is_behind(claim, leg):
         return WAIT
     if not annotations(held):
-        return Failed(f'selectedNode annotation reset for PVC "{leg.claim}"')
+        return Failed(f'selectedNode annotation reset for PVC "{_name(leg)}"')
     if annotations(held).get(SELECTED_NODE) != binding.plan["node"]:
-        return Failed(f'provisioning failed for PVC "{leg.claim}"')
+        return Failed(f'{PROVISIONING_FAILED} for PVC "{_name(leg)}"')
     return _judge_volume_of(held, node, states)
 
 
@@ -151,6 +152,11 @@ def _is_behind(state: ObjectState, leg: LegState) -> bool:
     """What we see is older than what we wrote: the watch of a foreign cluster lags."""
     seen = origin_version(state)
     return seen is not None and leg.written_rv is not None and int(seen) < int(leg.written_rv)
+
+
+def _name(leg: LegState) -> str:
+    """Without its namespace, as the reference has it."""
+    return leg.claim.rpartition("/")[2]
 
 
 def _out_of_reach(volume: str | None, node: Manifest) -> Failed:

@@ -11,6 +11,7 @@ from volsched.core.decision import States
 from volsched.core.fold import BindingState, LegState
 
 LEASE_EXPIRED = "the reservation expired: it was neither confirmed nor renewed in time"
+RESERVATION_LOST = "the reservation was lost"
 
 
 def judge_reserved(binding: BindingState, states: States) -> Failed | None:

@@ -39,6 +39,9 @@ SETTLED = frozenset({LegPhase.VOIDED, LegPhase.RELEASED, LegPhase.RETAINED})
 """Legs that need nothing more when their binding fails."""
 UNDER_WAY = frozenset({Phase.RESERVED, Phase.PREBINDING, Phase.WAITING})
 """Phases in which a binding can still fail by what is observed."""
+REFUSED = "refused: the provisioner gave the node back, and nothing was made"
+STILL_PROVISIONING = "undecided: a provisioner may still be working on it; its volume goes to this claim"
+"""Reasons of legs that were to be provisioned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,10 @@ class Guards:
     """A claim that may hold data is never unbound."""
     stamp: bool = True
     """What does not carry the binding's stamp is not undone: it is somebody else's by now."""
+    memory: bool = True
+    """Where bindings of a pod failed ranks last in its next decisions."""
+    in_flight: bool = True
+    """What was decided counts for the next decision as if it were bound."""
 
 
 ALL_GUARDS = Guards()

@@ -18,15 +18,18 @@ from volsched.core.binding.seen import (
     is_being_deleted,
     living,
     manifest_of,
+    origin_version,
     spec,
     uid,
     version,
 )
+from volsched.core.claims import selection
 from volsched.core.decision import Decision, States
 from volsched.core.fold import BindingState, ObjectState, evolve
+from volsched.core.scheduled import nomination
 from volsched.core.volumes import YES
 from volsched.events.envelope import NewEvent
-from volsched.model.meta import BOUND_BY_CONTROLLER, ROLLBACK, SELECTED_NODE
+from volsched.model.meta import BOUND_BY_CONTROLLER, ROLLBACK
 
 Manifest = Mapping[str, Any]
 
@@ -66,6 +69,8 @@ class Plan:
     """The pod keeps others away, on its node and in its domain."""
     reserved: bool = False
     """Only held, until it is confirmed: the deadline is the end of its lease, and nothing is queued."""
+    alpha_annotations: bool = False
+    """The node is written on claims under the alpha names too."""
     exclusive: frozenset[str] = frozenset()
     """Bound claims of which one pod at a time may make use."""
 
@@ -97,6 +102,13 @@ def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) 
     pod = living(states, f"pod/{request.pod}")
     if pod is not None:
         assumptions.append(_assumed(request.binding, f"pod/{request.pod}", pod, pod_patch(request.node)))
+        if _is_nominated(request) and origin_version(pod) is None:
+            patch = nomination(request.node)
+            assumptions.append(
+                NewEvent(
+                    stream=f"pod/{request.pod}", type="PodChanged", data={"patch": patch}, binding=request.binding
+                )
+            )
     stream, data = binding_stream(request.binding), _payload(request)
     planned = NewEvent(stream=stream, type="BindingPlanned", data=data, binding=request.binding)
     state = evolve(None, type_="BindingPlanned", version=1, position=0, at=0, data=data)
@@ -108,6 +120,11 @@ def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) 
     move = moved(request.binding, Phase.COMMITTING)
     committing = state._replace(state=Phase.COMMITTING)
     return Decision(events=(planned, *assumptions, move), effects=effects_of(request.binding, committing))
+
+
+def _is_nominated(request: Plan) -> bool:
+    """Volumes are to be bound first: until then the pod says where it will be. A reservation promises nothing."""
+    return not request.reserved and any(not leg.bound for leg in request.legs)
 
 
 def pod_patch(node: str) -> dict[str, Any]:
@@ -127,8 +144,8 @@ def volume_patch(volume: Manifest, claim: str, claim_uid: str) -> dict[str, Any]
     return patch
 
 
-def claim_patch(node: str) -> dict[str, Any]:
-    return {"metadata": {"annotations": {SELECTED_NODE: node}}}
+def claim_patch(node: str, *, alpha: bool) -> dict[str, Any]:
+    return {"metadata": {"annotations": selection(node, alpha=alpha)}}
 
 
 def _check_pod(request: Plan, states: States) -> None:
@@ -169,7 +186,7 @@ def _assumptions(request: Plan, leg: PlannedLeg, states: States) -> Iterator[New
     if written is None or written.manifest is None or version(written) != leg.rv:
         raise PlanConflictError(f"{stream} is not at version {leg.rv} any more")
     patch = (
-        claim_patch(request.node)
+        claim_patch(request.node, alpha=request.alpha_annotations)
         if leg.volume is None
         else volume_patch(written.manifest, leg.claim, leg.claim_uid)
     )

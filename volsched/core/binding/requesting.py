@@ -1,7 +1,9 @@
 """When a pod is stuck because its own claims are bound where it cannot run: which of them to ask back.
 
 Asked only after a cycle that found no node. Claims are asked back only if they are certainly empty, and only if a
-dry run with them free finds a node (behaviour 10.1); otherwise nothing would be gained by moving them.
+dry run with them free finds a node (behaviour 10.1); otherwise nothing would be gained by moving them. A volume
+that somebody else's provisioner made would be destroyed by it, so its claim keeps it, as in the reference, unless
+the configuration or a person asks for it.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +13,13 @@ from volsched.core.claims import claim_uses, is_fully_bound
 from volsched.core.controller.rollback import rollback_refusal
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH, NOT_ENOUGH_SPACE
-from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
+from volsched.model.meta import (
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    PROVISIONED_BY,
+    PV_CONTROLLER_FINALIZER,
+    SELECTED_NODE_KEYS,
+)
 from volsched.model.storage import AVAILABLE, Claim, Volume
 from volsched.model.workloads import Pod
 
@@ -24,23 +32,39 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 def claims_to_ask_back(
-    snapshot: Snapshot, pod: Pod, refusal: str, *, finds_node: Callable[[Sequence[Claim | Volume]], bool]
+    snapshot: Snapshot,
+    pod: Pod,
+    refusal: str,
+    *,
+    foreign: bool = False,
+    finds_node: Callable[[Sequence[Claim | Volume]], bool],
 ) -> tuple[str, ...]:
     """The claims whose bindings to undo, in name order; none where that would be unsafe or would not help.
 
-    Of the snapshot's pods only those with a claim of the pod matter. `finds_node` is the dry run: would the pod
-    find a node if these objects were as given?
+    Of the snapshot's pods only those with a claim of the pod matter. `foreign`: those too whose volumes others
+    have provisioned. `finds_node` is the dry run: would the pod find a node if these objects were as given?
     """
     if not any(reason in refusal for reason in _VOLUME_REASONS):
         return ()
     eligible = [
         claim
         for key in sorted({use.key for use in claim_uses(pod)})
-        if (claim := snapshot.stored_claims.get(key)) is not None and may_go_back(snapshot, pod, claim)
+        if (claim := snapshot.stored_claims.get(key)) is not None
+        and (foreign or not is_foreign(snapshot.stored_volumes.get(claim.volume_name)))
+        and may_go_back(snapshot, pod, claim)
     ]
     if not eligible:
         return ()
     return tuple(claim.key for claim in eligible) if finds_node(freed(snapshot, eligible)) else ()
+
+
+def is_foreign(volume: Volume | None) -> bool:
+    """Somebody else's provisioner made it, and deletes it: our PV controller guards what it deletes itself."""
+    return (
+        volume is not None
+        and PROVISIONED_BY in volume.meta.annotations
+        and PV_CONTROLLER_FINALIZER not in volume.meta.finalizers
+    )
 
 
 def may_go_back(snapshot: Snapshot, pod: Pod, claim: Claim) -> bool:
@@ -73,7 +97,7 @@ def freed(snapshot: Snapshot, claims: Sequence[Claim]) -> list[Claim | Volume]:
 
 def unbound(claim: Claim) -> Claim:
     """As it was before it was bound."""
-    dropped = (BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE)
+    dropped = (BIND_COMPLETED, BOUND_BY_CONTROLLER, *SELECTED_NODE_KEYS)
     annotations = {key: value for key, value in claim.meta.annotations.items() if key not in dropped}
     return replace(claim, volume_name="", phase="Pending", meta=replace(claim.meta, annotations=annotations))
 

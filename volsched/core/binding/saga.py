@@ -8,15 +8,29 @@ event.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from volsched.core.binding.judging import DEADLINE_EXCEEDED, Bound, Failed, judge_leg, judge_pod
-from volsched.core.binding.judging_reserved import LEASE_EXPIRED, judge_reserved
-from volsched.core.binding.phases import ALL_GUARDS, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
-from volsched.core.binding.seen import binding_stream, living, manifest_of, node_stream, pod_stream, spec
+from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST, judge_reserved
+from volsched.core.binding.phases import ALL_GUARDS, REFUSED, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
+from volsched.core.binding.seen import (
+    annotations,
+    binding_stream,
+    claim_is_bound,
+    living,
+    manifest_of,
+    node_stream,
+    origin_version,
+    pod_stream,
+    spec,
+    status,
+    uid,
+)
 from volsched.core.decision import NOTHING, Decision, NewEffect, States
 from volsched.core.fold import BindingState, LegState, State
+from volsched.core.scheduled import nomination
 from volsched.events.envelope import NewEvent
+from volsched.model.meta import BINDING_STAMP, SELECTED_NODE
 
 PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"
 """Kinds of effects; each has the queue of its name."""
@@ -25,6 +39,8 @@ TIME_TO_BIND_US = 600_000_000
 """For a pod that is on its node already: what is left of a lease says nothing about how long its volumes take."""
 RETAIN_ASKED = "on_failure is retain: what was written stays, as the reference leaves it"
 OPERATOR = "cancelled by an operator"
+Stage = Literal["PreBind", "Bind"]
+"""Where a decision fails, in the reference's terms: while its volumes are bound, or the pod itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +56,8 @@ class LegOutcome:
 class PodOutcome:
     bound: bool
     reason: str | None = None
+    leg: int | None = None
+    """The leg that keeps it from being bound."""
 
 
 _MOVES = {
@@ -91,15 +109,21 @@ def record_pod(binding: str, outcome: PodOutcome, states: States) -> Decision:
         return NOTHING
     if outcome.bound:
         return Decision(events=(moved(binding, Phase.COMMITTED),))
-    return Decision(events=(moved(binding, Phase.COMPENSATING, reason=outcome.reason),))
+    stage: Stage = "Bind" if outcome.leg is None else "PreBind"
+    return _failed(binding, outcome.reason, stage=stage, leg=outcome.leg)
 
 
-def fail(binding: str, reason: str, states: States) -> Decision:
-    """Give the binding up: its deadline has passed, or an operator said so. Too late once it is committing."""
+def fail(binding: str, reason: str, states: States, *, leg: int | None = None) -> Decision:
+    """Give the binding up: its deadline has passed, or an operator said so. Too late once it is committing.
+
+    `leg`: the one that is to blame.
+    """
     state = open_binding(binding, states)
     if state is None or state.state not in UNDER_WAY:
         return NOTHING
-    return let_go(binding, state, reason, states) if state.state == Phase.RESERVED else _failed(binding, reason)
+    if state.state == Phase.RESERVED:
+        return let_go(binding, state, reason, states)
+    return _failed(binding, reason, leg=leg)
 
 
 def let_go(binding: str, state: BindingState, reason: str, states: States) -> Decision:
@@ -127,7 +151,9 @@ def time_out(binding: str, now: int, states: States) -> Decision:
     deadline = None if state is None else state.plan.get("deadline")
     if state is None or deadline is None or now < deadline_of(state.state, deadline, state.planned_at):
         return NOTHING
-    return fail(binding, LEASE_EXPIRED if state.state == Phase.RESERVED else DEADLINE_EXCEEDED, states)
+    missing = next((index for index, leg in enumerate(state.legs) if leg.state != LegPhase.BOUND), None)
+    reason = LEASE_EXPIRED if state.state == Phase.RESERVED else DEADLINE_EXCEEDED
+    return fail(binding, reason, states, leg=missing)
 
 
 def deadline_of(phase: str, deadline: int, planned_at: int) -> int:
@@ -183,11 +209,20 @@ def effects_of(binding: str, state: BindingState) -> tuple[NewEffect, ...]:
     return tuple(found)
 
 
-def moved(binding: str, phase: Phase, *, reason: str | None = None, deadline: int | None = None) -> NewEvent:
-    """With a deadline, the binding has another one from now on."""
+def moved(
+    binding: str,
+    phase: Phase,
+    *,
+    reason: str | None = None,
+    deadline: int | None = None,
+    stage: Stage | None = None,
+    leg: int | None = None,
+) -> NewEvent:
+    """With a deadline, the binding has another one from now on. `stage`, `leg`: where a decision failed."""
     is_open = phase not in (Phase.COMMITTED, Phase.ROLLED_BACK)
     data: dict[str, object] = {"state": phase.value, "open": is_open}
-    data |= {name: it for name, it in (("reason", reason), ("deadline", deadline)) if it is not None}
+    optional = {"reason": reason, "deadline": deadline, "stage": stage, "leg": leg}
+    data |= {name: value for name, value in optional.items() if value is not None}
     return NewEvent(stream=binding_stream(binding), type="BindingMoved", data=data, binding=binding)
 
 
@@ -195,26 +230,29 @@ def _hold(binding: str, state: BindingState, states: States) -> Decision:
     """Nothing, while all is as it was. A pod that somebody binds to the very node is a confirmation in deed."""
     refused = _given_up(state)
     if refused is not None:
-        return let_go(binding, state, refused, states)
+        return let_go(binding, state, _why(state, refused), states)
     lost = judge_reserved(state, states)
     if lost is not None:
-        return let_go(binding, state, f"the reservation was lost: {lost.why}", states)
+        return let_go(binding, state, f"{RESERVATION_LOST}: {lost.why}", states)
     if not spec(manifest_of(states, pod_stream(state)) or {}).get("nodeName"):
         return NOTHING
     lease = state.plan.get("deadline")
     return begin(binding, state, deadline=None if lease is None else lease + TIME_TO_BIND_US)
 
 
-def _given_up(state: BindingState) -> str | None:
-    """Why, if a leg cannot be bound any more."""
-    refused = next((leg for leg in state.legs if leg.state in _GIVEN_UP), None)
-    return None if refused is None else refused.reason or "a leg could not be written"
+def _given_up(state: BindingState) -> int | None:
+    """The first leg that cannot be bound any more."""
+    return next((index for index, leg in enumerate(state.legs) if leg.state in _GIVEN_UP), None)
+
+
+def _why(state: BindingState, index: int) -> str:
+    return state.legs[index].reason or "a leg could not be written"
 
 
 def _move_forward(binding: str, state: BindingState, states: States) -> Decision:
     refused = _given_up(state)
     if refused is not None:
-        return _failed(binding, refused)
+        return _failed(binding, _why(state, refused), leg=refused)
     lost = judge_pod(state, states)
     if lost is not None:
         return _failed(binding, f"binding volumes: {lost.why}")
@@ -224,7 +262,7 @@ def _move_forward(binding: str, state: BindingState, states: States) -> Decision
         # Those that are bound too: what is lost again meanwhile will not be found by waiting for the others.
         verdict = judge_leg(state, leg, states)
         if isinstance(verdict, Failed):
-            return _failed(binding, f"binding volumes: {verdict.why}")
+            return _failed(binding, f"binding volumes: {verdict.why}", leg=index)
         if isinstance(verdict, Bound) and phase is not LegPhase.BOUND:
             phase = LegPhase.BOUND
             events.append(_leg_moved(binding, index, phase, volume=verdict.volume))
@@ -249,7 +287,8 @@ def _compensate(binding: str, state: BindingState, states: States, guards: Guard
         if leg.state in (LegPhase.WRITTEN, LegPhase.BOUND):
             if state.plan.get("on_failure") == "retain":
                 return record_retained(binding, index, RETAIN_ASKED)
-            return _releasing(binding, index, leg, guards)
+            refused = _is_refused(binding, leg, states)
+            return _releasing(binding, index, leg._replace(reason=REFUSED) if refused else leg, guards)
         if leg.state == LegPhase.ASSUMED and not guards.lanes:
             return _releasing(binding, index, leg, guards)
     if any(leg.state not in SETTLED for leg in state.legs):
@@ -258,15 +297,30 @@ def _compensate(binding: str, state: BindingState, states: States, guards: Guard
     pod = living(states, pod_stream(state))
     if pod is not None and pod.assumed is not None and pod.assumed.binding == binding:
         freed.append(_free(pod_stream(state), "PodFreed", binding, state.reason))
+        if (
+            status(pod.manifest or {}).get("nominatedNodeName") == state.plan["node"]
+            and origin_version(pod) is None
+        ):
+            patch = {"patch": nomination(None)}
+            freed.append(NewEvent(stream=pod_stream(state), type="PodChanged", data=patch, binding=binding))
     return Decision(events=(*freed, moved(binding, Phase.ROLLED_BACK, reason=state.reason)))
+
+
+def _is_refused(binding: str, leg: LegState, states: States) -> bool:
+    """The claim carries what this leg wrote but for the node: a provisioner that made nothing takes that off."""
+    claim = manifest_of(states, f"claim/{leg.claim}")
+    if not leg.dynamic or claim is None or uid(claim) != leg.claim_uid or claim_is_bound(claim):
+        return False
+    marks = annotations(claim)
+    return marks.get(BINDING_STAMP) == binding and SELECTED_NODE not in marks and not spec(claim).get("volumeName")
 
 
 def record_retained(binding: str, index: int, reason: str) -> Decision:
     return Decision(events=(_leg_moved(binding, index, LegPhase.RETAINED, reason=reason),))
 
 
-def _failed(binding: str, reason: str) -> Decision:
-    return Decision(events=(moved(binding, Phase.COMPENSATING, reason=reason),))
+def _failed(binding: str, reason: str | None, *, stage: Stage = "PreBind", leg: int | None = None) -> Decision:
+    return Decision(events=(moved(binding, Phase.COMPENSATING, reason=reason, stage=stage, leg=leg),))
 
 
 def _releasing(binding: str, index: int, leg: LegState, guards: Guards) -> Decision:

@@ -4,6 +4,7 @@ Every branch may be entered again any number of times; a branch that does nothin
 happened before: what is stored now decides.
 """
 
+from volsched.core.claims import selected_node
 from volsched.core.controller.binding import bind
 from volsched.core.controller.edits import with_spec
 from volsched.core.controller.fitting import best_match, default_for, is_delayed, misfit
@@ -34,7 +35,7 @@ from volsched.core.controller.users import waiting_pods
 from volsched.core.controller.view import Held, View
 from volsched.core.controller.writes import lose_claim, reset_claim, save_claim, tell_claim
 from volsched.core.volumes import is_bound_to
-from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK, SELECTED_NODE
+from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
 from volsched.model.storage import Claim, Volume
 
 
@@ -66,7 +67,7 @@ def _find_volume(view: View, claim: Held[Claim], *, rules: ControllerRules) -> S
     elif default is not None:
         # The changed claim comes back at once, now as one of that class.
         yield from save_claim(with_spec(claim.manifest, storageClassName=default.name))
-    elif delayed and SELECTED_NODE not in claim.meta.annotations:
+    elif delayed and selected_node(claim.value, alpha=rules.alpha_annotations) is None:
         yield from _tell_who_is_awaited(view, claim)
         yield from reset_claim(claim, rules=rules)
     elif claim.value.class_name != "":

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from volsched.core.claims import selected_node
 from volsched.core.controller.binding import claim_reference
 from volsched.core.controller.edits import with_annotations
 from volsched.core.controller.phases import BOUND
@@ -20,6 +21,7 @@ from volsched.core.controller.reasons import (
     cleaned_up,
     cleanup_failed,
     made_too_small,
+    made_without_attributes,
     no_data_source,
     no_mount_options,
     no_plugin_named,
@@ -55,9 +57,10 @@ from volsched.model.meta import (
     PROVISIONED_BY,
     PV_CONTROLLER_FINALIZER,
     SELECTED_NODE,
+    SELECTED_NODE_KEYS,
     STORAGE_PROVISIONER,
 )
-from volsched.model.storage import Claim, StorageClass
+from volsched.model.storage import Claim, StorageClass, Volume
 
 SAVE_TRIES = 5
 SAVE_PAUSE_SECONDS = 10
@@ -128,22 +131,22 @@ def _make(claim: Held[Claim], held: Held[StorageClass], plugin: Plugin, *, rules
         # Refused before storage is made that could never be mounted as the class says.
         raise (yield from _failure(claim, no_mount_options(held.value.name, options)))
     else:
-        node = yield from _node_of(claim)
-        made = yield from _call(Provision(plugin.name, name, claim.manifest, held.manifest, node), claim, held)
+        node = yield from _node_of(claim, rules)
+        request = Provision(plugin.name, name, claim.manifest, held.manifest, node)
+        made = yield from _call(request, claim, held, rules)
         volume = _finished(made, name, claim.value, held.value, plugin)
-        size = held_volume(volume).value.size
-        if size < claim.value.size:
+        why = _unfit(held_volume(volume).value, claim.value, rules)
+        if why is not None:
             # Bound it could never be, and its name would keep a better one from being made.
-            why = made_too_small(str(size), str(claim.value.size))
             failure = yield from _failure(claim, provisioning_failed(held.value.name, why))
             yield from _clean_up(volume, claim, plugin)
             raise failure
         yield from _save(volume, claim, plugin)
 
 
-def _node_of(claim: Held[Claim]) -> Steps[Manifest | None]:
+def _node_of(claim: Held[Claim], rules: ControllerRules) -> Steps[Manifest | None]:
     node: Manifest | None = None
-    selected = claim.meta.annotations.get(SELECTED_NODE)
+    selected = selected_node(claim.value, alpha=rules.alpha_annotations)
     if selected is not None:
         node = yield LiveGet("Node", selected)
         if node is None:
@@ -155,25 +158,29 @@ def _node_of(claim: Held[Claim]) -> Steps[Manifest | None]:
     return node
 
 
-def _call(request: Provision, claim: Held[Claim], held: Held[StorageClass]) -> Steps[Manifest]:
+def _call(
+    request: Provision, claim: Held[Claim], held: Held[StorageClass], rules: ControllerRules
+) -> Steps[Manifest]:
     try:
         made: Manifest = yield request
     except PluginError as error:
+        # Told first: the pod's binding fails as soon as the choice is given back, and keeps what was said.
+        yield from _fail(claim, provisioning_failed(held.value.name, str(error)))
         if isinstance(error, UnfinishedError):
             # The storage may still appear on the chosen node, so the pod must not be sent elsewhere.
             pass
         else:
-            yield from _reschedule(claim)
-        yield from _fail(claim, provisioning_failed(held.value.name, str(error)))
+            yield from _reschedule(claim, rules)
         raise
     return made
 
 
-def _reschedule(claim: Held[Claim]) -> Steps[None]:
+def _reschedule(claim: Held[Claim], rules: ControllerRules) -> Steps[None]:
     """Give the choice of a node back. Where that cannot be written, the next try fails as well and does it."""
-    if SELECTED_NODE in claim.meta.annotations:
+    keys = SELECTED_NODE_KEYS if rules.alpha_annotations else (SELECTED_NODE,)
+    if any(key in claim.meta.annotations for key in keys):
         with suppress(ObjectError):
-            yield from save_claim(with_annotations(claim.manifest, drop=(SELECTED_NODE,)))
+            yield from save_claim(with_annotations(claim.manifest, drop=keys))
     else:
         # No pod chose, none is to choose again.
         pass
@@ -190,6 +197,9 @@ def _finished(
         "claimRef": claim_reference(claim),
         "storageClassName": claim.class_name,
     }
+    if claim.attributes_class and "csi" in spec:
+        # No other volume can have one: it is left without, and refused as one that does not fit.
+        spec.setdefault("volumeAttributesClassName", claim.attributes_class)
     metadata = {**(made.get("metadata") or {}), "name": name}
     if spec["persistentVolumeReclaimPolicy"] == DELETE:
         # Nobody may remove the object before its storage is deleted.
@@ -198,6 +208,16 @@ def _finished(
         pass
     volume = {"apiVersion": "v1", "kind": VOLUME, "metadata": metadata, "spec": spec, "status": {"phase": BOUND}}
     return with_annotations(volume, add={BOUND_BY_CONTROLLER: YES, PROVISIONED_BY: plugin.name})
+
+
+def _unfit(volume: Volume, claim: Claim, rules: ControllerRules) -> str | None:
+    """Why the volume would never be bound to the claim that it was made for."""
+    if volume.size < claim.size:
+        return made_too_small(str(volume.size), str(claim.size))
+    differs = (volume.attributes_class or "") != (claim.attributes_class or "")
+    if differs and rules.refuses_other_attributes:
+        return made_without_attributes(claim.attributes_class or "", volume.attributes_class or "")
+    return None
 
 
 def _save(volume: Manifest, claim: Held[Claim], plugin: Plugin) -> Steps[None]:

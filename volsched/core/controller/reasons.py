@@ -104,6 +104,14 @@ def made_too_small(made: str, asked: str) -> str:
     return f"the plugin made a volume of {made} where {asked} were asked for"
 
 
+def made_without_attributes(asked: str, made: str) -> str:
+    got = f'"{made}"' if made else "none"
+    return (
+        f'the plugin made a volume with volumeAttributesClassName {got} where volumeAttributesClassName "{asked}" '
+        "was asked for; use a class of a CSI driver, or a claim without volumeAttributesClassName"
+    )
+
+
 def provisioned(volume: str, plugin: str) -> str:
     return f"Successfully provisioned volume {volume} using {plugin}"
 

@@ -33,7 +33,7 @@ from volsched.model.meta import (
     BOUND_BY_CONTROLLER,
     PROVISIONED_BY,
     ROLLBACK,
-    SELECTED_NODE,
+    SELECTED_NODE_KEYS,
     STORAGE_PROVISIONER,
 )
 from volsched.model.storage import LOST, WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
@@ -156,7 +156,7 @@ def _let_go(claim: Held[Claim]) -> Steps[Held[Claim]]:
         links = (
             BIND_COMPLETED,
             BOUND_BY_CONTROLLER,
-            SELECTED_NODE,
+            *SELECTED_NODE_KEYS,
             STORAGE_PROVISIONER,
             BETA_STORAGE_PROVISIONER,
         )

@@ -54,6 +54,11 @@ class ControllerRules:
     """Look for the claim in the store, not only in a cache, before the storage of a released volume is touched."""
     int64_sizes: bool
     """Sizes beyond an int64 read as 0 bytes."""
+    alpha_annotations: bool
+    """The selected node counts under its alpha names too."""
+    refuses_other_attributes: bool
+    """Delete a volume again that a plugin made without the claim's volumeAttributesClassName: they would never be
+    bound. The reference keeps it, and the claim waits for ever."""
 
     def is_in_tree(self, provisioner: str) -> bool:
         """Its volumes are ours to look after."""
@@ -63,5 +68,19 @@ class ControllerRules:
         return quantity.int64_value() if self.int64_sizes else quantity.value()
 
 
-PARITY = ControllerRules(rollback=False, data_state=False, safe_release=False, int64_sizes=True)
-VOLSCHED = ControllerRules(rollback=True, data_state=True, safe_release=True, int64_sizes=False)
+PARITY = ControllerRules(
+    rollback=False,
+    data_state=False,
+    safe_release=False,
+    int64_sizes=True,
+    alpha_annotations=False,
+    refuses_other_attributes=False,
+)
+VOLSCHED = ControllerRules(
+    rollback=True,
+    data_state=True,
+    safe_release=True,
+    int64_sizes=False,
+    alpha_annotations=True,
+    refuses_other_attributes=True,
+)

@@ -15,18 +15,12 @@ from volsched.model.meta import (
     MIGRATED_TO,
     PROVISIONED_BY,
     ROLLBACK,
-    SELECTED_NODE,
+    SELECTED_NODE_KEYS,
 )
 from volsched.model.quantity import NANO, Family, Quantity
 from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
 
 Manifest = Mapping[str, Any]
-SELECTED_NODE_KEYS = (
-    SELECTED_NODE,
-    "volume.alpha.kubernetes.io/selected-node",
-    "volume.alpha.kubernetes.io/selectedNode",
-)
-"""The first that is there counts; only the first is ever written."""
 
 
 def selected_node(claim: Claim) -> str:
@@ -66,7 +60,8 @@ def made_volume(
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
     if mount_options:
         spec["mountOptions"] = list(mount_options)
-    if claim.attributes_class is not None:
+    if claim.attributes_class:
+        # An empty one means none, which a volume says by leaving the field out.
         spec["volumeAttributesClassName"] = claim.attributes_class
     metadata = {
         "name": provisioned_name(claim),

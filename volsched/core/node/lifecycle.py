@@ -99,13 +99,18 @@ class ShutDown:
     """The pod is being deleted: its containers end and its volumes are unmounted."""
 
 
-Step = Idle | Stuck | Admit | Reject | Attach | Start | Finish | ShutDown
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Nothing of the pod runs any more, and nobody else holds it: it can go."""
+
+
+Step = Idle | Stuck | Admit | Reject | Attach | Start | Finish | ShutDown | Remove
 
 
 def next_step(scene: Scene, *, checks: Sequence[Check] = CHECKS) -> Step:
     pod, node = scene.pod, scene.node
     if pod.meta.being_deleted:
-        return Idle() if scene.shut_down else ShutDown()
+        return _leave(scene)
     if pod.phase in TERMINATED:
         return Idle()
     if node is None:
@@ -115,6 +120,12 @@ def next_step(scene: Scene, *, checks: Sequence[Check] = CHECKS) -> Step:
     if scene.running_for is not None:
         return _run_on(pod, scene.running_for)
     return _bring_up(scene, node)
+
+
+def _leave(scene: Scene) -> Step:
+    if not scene.shut_down:
+        return ShutDown()
+    return Idle() if scene.pod.meta.finalizers else Remove()
 
 
 def holds_volumes(pod: Pod, *, shut_down: bool) -> bool:

@@ -36,7 +36,9 @@ def has_started(pod: Manifest) -> bool:
 
 
 def is_shut_down(pod: Manifest) -> bool:
-    return metadata(pod).get("deletionGracePeriodSeconds") == 0 and "deletionTimestamp" in metadata(pod)
+    """It is being deleted, nothing of it runs any more, and no time is left that it could take."""
+    ended = status(pod).get("phase") in (SUCCEEDED, FAILED)
+    return ended and metadata(pod).get("deletionGracePeriodSeconds") == 0 and "deletionTimestamp" in metadata(pod)
 
 
 def admitted(pod: Manifest, *, node_uid: str, now: str) -> Patch:

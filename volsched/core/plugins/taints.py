@@ -11,6 +11,7 @@ from volsched.model.workloads import Node, Pod, Taint, Toleration
 NO_SCHEDULE = "NoSchedule"
 NO_EXECUTE = "NoExecute"
 PREFER_NO_SCHEDULE = "PreferNoSchedule"
+UNTOLERATED = Status(Code.UNRESOLVABLE, ("node(s) had untolerated taint(s)",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,8 @@ def keeps_away(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> Ta
 
 
 def taint_status(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> Status:
-    taint = keeps_away(tolerations, taints)
-    if taint is None:
-        return SUCCESS
-    return Status(Code.UNRESOLVABLE, (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",))
+    """Which taint it is, the reason does not say, as in the reference: nodes are counted by their reasons."""
+    return SUCCESS if keeps_away(tolerations, taints) is None else UNTOLERATED
 
 
 def unwelcome(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from volsched.core.attach import TERMINATED
 from volsched.model.kinds import Object
-from volsched.model.meta import MIGRATED_PLUGINS, SELECTED_NODE
+from volsched.model.meta import BIND_COMPLETED, MIGRATED_PLUGINS, SELECTED_NODE_KEYS
 from volsched.model.quantity import Quantity
 from volsched.model.storage import (
     Claim,
@@ -42,6 +42,8 @@ class Aspect(StrEnum):
     CLASS_TOPOLOGIES = "StorageClass/UpdateAllowedTopologies"
     CLAIM_ADDED = "PersistentVolumeClaim/Add"
     CLAIM_CHANGED = "PersistentVolumeClaim/Update"
+    CLAIM_LET_GO = "PersistentVolumeClaim/LetGo"
+    """Of our own: a claim is gone that asked for a volume by name and did not get it."""
     VOLUME_ADDED = "PersistentVolume/Add"
     VOLUME_CHANGED = "PersistentVolume/Update"
     CSINODE_ADDED = "CSINode/Add"
@@ -142,10 +144,10 @@ def _class(old: StorageClass | None, new: StorageClass | None) -> set[Aspect]:
 
 def _claim(old: Claim | None, new: Claim | None) -> set[Aspect]:
     if old is None or new is None:
-        return {Aspect.CLAIM_ADDED} if old is None else set()
+        return {Aspect.CLAIM_ADDED} if old is None else {Aspect.CLAIM_LET_GO} if _asks(old) else set()
     if _is_written(old, new):
         return {Aspect.CLAIM_CHANGED}
-    return {Aspect.CLAIM_CHANGED} if _loses(SELECTED_NODE, old, new) else set()
+    return {Aspect.CLAIM_CHANGED} if any(_loses(key, old, new) for key in SELECTED_NODE_KEYS) else set()
 
 
 def _volume(old: Volume | None, new: Volume | None) -> set[Aspect]:
@@ -193,6 +195,10 @@ def _grew(before: Quantity | None, after: Quantity | None) -> bool:
 def _claim_of(volume: Volume) -> str | None:
     reference = volume.claim_ref
     return None if reference is None else f"{reference.namespace}/{reference.name}"
+
+
+def _asks(claim: Claim) -> bool:
+    return claim.volume_name != "" and BIND_COMPLETED not in claim.meta.annotations
 
 
 def _is_written(old: Volume | Claim, new: Volume | Claim) -> bool:

@@ -58,6 +58,7 @@ HINTS: Mapping[str, Mapping[Aspect, Hint]] = {
         Aspect.CLASS_TOPOLOGIES: always,
         Aspect.CLAIM_ADDED: volumes.uses_claim,
         Aspect.CLAIM_CHANGED: volumes.uses_claim,
+        Aspect.CLAIM_LET_GO: volumes.has_unbound_claim,
         Aspect.VOLUME_ADDED: volumes.may_have_volume,
         Aspect.VOLUME_CHANGED: volumes.may_have_volume,
         Aspect.NODE_ADDED: always,

@@ -2,7 +2,7 @@
 
 ```
  offer ─► active ── take ──► in flight ── planned ──► (open binding; comes back with back-off if that fails)
-            ▲                   │ rejected                    │ failed, late too often
+            ▲                   │ rejected, put off           │ failed, late too often
             │ a hint, 5 minutes ▼                             ▼
             └────────── unschedulable ── still backing off ─► backing off ── back-off over ─► active
 ```
@@ -102,12 +102,16 @@ class Queue:
             return
         entry.rejections, entry.errors, entry.late = entry.rejections + 1, 0, 0
         entry.rejectors, entry.since, entry.awaited = rejectors, now, True
-        missed = self._recorded[entry.recorded_from :]
-        if entry.changed or any(self._is_helped(entry, it, aspects_of(it), snapshot) for it in missed):
-            self._wait_or_go(entry, now)
-        else:
-            entry.pool = Pool.UNSCHEDULABLE
-            self._unschedulable.add(entry)
+        self._set_aside(entry, snapshot, now)
+        self._clear_recorded()
+
+    def put_off(self, key: str, waits_for: frozenset[str], snapshot: Snapshot, now: int) -> None:
+        """There is a node, but what the pod would take there is not ready. It waits for these plugins' hints like
+        one that was rejected; as it was not, it goes at once when one comes."""
+        entry = self._landed(key)
+        if entry is not None:
+            entry.errors, entry.late, entry.since, entry.rejectors = 0, 0, now, waits_for
+            self._set_aside(entry, snapshot, now)
         self._clear_recorded()
 
     def failed(self, key: str, now: int, *, awaited: bool = True) -> None:
@@ -190,6 +194,14 @@ class Queue:
             entry.changed = entry.changed or otherwise
         elif entry.pool is Pool.ACTIVE and before.priority != pod.priority:
             self._activate(entry)
+
+    def _set_aside(self, entry: Entry, snapshot: Snapshot, now: int) -> None:
+        missed = self._recorded[entry.recorded_from :]
+        if entry.changed or any(self._is_helped(entry, it, aspects_of(it), snapshot) for it in missed):
+            self._wait_or_go(entry, now)
+        else:
+            entry.pool = Pool.UNSCHEDULABLE
+            self._unschedulable.add(entry)
 
     def _is_helped(self, entry: Entry, change: Change, aspects: Aspects, snapshot: Snapshot) -> bool:
         return bool(aspects) and helps(hints_for(entry.rejectors, aspects), change, entry.pod, snapshot)

@@ -6,8 +6,9 @@ Kubernetes' do, and would otherwise lose a wake-up.
 
 from collections.abc import Iterator
 
-from volsched.core.attach import CSI_LIMIT_PREFIX, IN_TREE, in_tree_id
+from volsched.core.attach import CSI_LIMIT_PREFIX
 from volsched.core.claims import claim_uses, is_fully_bound
+from volsched.core.disks import IN_TREE, in_tree_id
 from volsched.core.queue.changes import Change, claim_concerned
 from volsched.core.restrictions import disks_conflict
 from volsched.core.snapshot import Snapshot

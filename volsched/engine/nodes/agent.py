@@ -20,6 +20,7 @@ from volsched.core.node.lifecycle import (
     Finish,
     Idle,
     Reject,
+    Remove,
     Scene,
     ShutDown,
     Start,
@@ -57,7 +58,7 @@ class NodeAgent:
     database: Database
     world: World
     owner: str
-    new_id: Callable[[], str]
+    new_uid: Callable[[], str]
     nodes: Callable[[str], bool] | None = None
     """Which nodes it serves, by name; None: all of them."""
     checks: Sequence[Check] = CHECKS
@@ -122,6 +123,8 @@ class NodeAgent:
                 yield self._reject(pod, step.message, seen, now)
             case Attach():
                 yield self._attach(scene, step, seen, now)
+            case Remove():
+                yield self._remove(pod, seen, now)
             case _:
                 guard = None
                 if isinstance(step, Admit):
@@ -157,6 +160,14 @@ class NodeAgent:
 
         return if_still_so(seen, decide, actor=self.owner, besides=(place,))
 
+    def _remove(self, pod: Pod, seen: dict[str, int], now: int) -> Command:
+        def decide(states: States) -> Iterator[NewEvent]:
+            gone = delete_object(states.get(f"pod/{pod.key}"), KINDS["Pod"], pod.key, now=rfc3339(now))
+            if gone is not None:
+                yield gone
+
+        return if_still_so(seen, decide, actor=self.owner)
+
     def _attach(self, scene: Scene, step: Attach, seen: dict[str, int], now: int) -> Command:
         assert scene.node is not None
         manifests = {
@@ -164,7 +175,7 @@ class NodeAgent:
             for volume in step.volumes
             if (made := attachment_of(volume, scene.node))
         }
-        uids = {stream: self.new_id() for stream in manifests}
+        uids = {stream: self.new_uid() for stream in manifests}
 
         def decide(states: States) -> Iterator[NewEvent]:
             for stream, manifest in manifests.items():

@@ -22,6 +22,10 @@ from volsched.model.storage import FILESYSTEM
 
 HOST_PATH = "volsched.io/host-path"
 RECORDS = ".made"
+NO_ATTRIBUTES = (
+    "makes directories, which have no attributes; remove volumeAttributesClassName from the claim, or use a class "
+    "of a CSI driver"
+)
 NEEDS_NODE = "a directory belongs to one node; use a class with volumeBindingMode WaitForFirstConsumer"
 
 
@@ -46,6 +50,8 @@ class HostPath:
             raise PluginError(NO_SELECTOR)
         if claim.mode != FILESYSTEM:
             raise PluginError(f"{HOST_PATH} makes file systems only; ask for volumeMode {FILESYSTEM}")
+        if claim.attributes_class:
+            raise PluginError(f"{HOST_PATH} {NO_ATTRIBUTES}")
         if request.node is None:
             raise PluginError(NEEDS_NODE)
         host = (request.node["metadata"].get("labels") or {}).get(HOSTNAME)

@@ -14,6 +14,7 @@ from volsched.core.claims import claim_uses
 from volsched.core.decision import NOTHING, Decision, States
 from volsched.core.fold import ObjectState
 from volsched.core.notices import last_told, notice_stream
+from volsched.core.scheduled import COMPONENT
 from volsched.engine.changes import telling
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.world import World
@@ -24,7 +25,6 @@ from volsched.model.meta import ROLLBACK
 from volsched.model.workloads import Pod
 from volsched.store.commands import Command
 
-COMPONENT = "volsched-scheduler"
 GAVE_UP_REMEDY = (
     "claims were asked back five times and the pod still finds no node; delete the pod, or a claim that holds no "
     "data you need, or add a volume where the others are (volsched explain pod says what is missing)"
@@ -41,7 +41,13 @@ def claims_worth_asking(
         with index.supposing(freed):
             return index.decide(pod, avoid=avoid).chosen is not None
 
-    return claims_to_ask_back(replace(index.snapshot, pods=users), pod, refusal, finds_node=finds_node)
+    return claims_to_ask_back(
+        replace(index.snapshot, pods=users),
+        pod,
+        refusal,
+        foreign=index.profile.releases_foreign_volumes,
+        finds_node=finds_node,
+    )
 
 
 def ask_back(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: int) -> list[Command]:

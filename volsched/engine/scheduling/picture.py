@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from volsched.core.configuration import Configuration
+from volsched.core.failures import Demerits, demerits
 from volsched.core.fold import BindingState, ObjectState
+from volsched.core.promised_room import Room
 from volsched.core.queue.changes import Change, aspects_of
 from volsched.core.snapshot import FIELD_OF
 from volsched.engine.clock import SECOND
@@ -19,6 +21,7 @@ from volsched.events.patch import merged
 from volsched.events.streams import BINDING, KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.index import Index
 from volsched.model.kinds import Object
+from volsched.model.workloads import Pod
 from volsched.store.database import Database
 
 NOUNS = frozenset(
@@ -45,7 +48,8 @@ class Picture:
     _nodes_changed: dict[str, int] = field(default_factory=dict)
     _bindings: dict[str, BindingState] = field(default_factory=dict)
     _reserved: dict[str, int] = field(default_factory=dict)
-    _imagined: dict[str, int] = field(default_factory=dict)
+    _imagined: dict[str, Room] = field(default_factory=dict)
+    """By the uid of the claim."""
     _shown: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     """Stream → the version that the index shows, and the binding whose assumption lies over it."""
 
@@ -97,26 +101,37 @@ class Picture:
             self.index.settle()
         return touched
 
-    def imagine(self, values: Iterable[Object], reserved: Mapping[str, int]) -> None:
+    def imagine(self, values: Iterable[Object], reserved: Mapping[str, Room]) -> None:
         """Lay a decision over the picture before it is planned; `update` with its streams takes it off again."""
         for value in values:
             self._put(value)
             self._shown.pop(f"{_NOUN_OF_VALUE[type(value)]}/{value.meta.key}", None)
-        for capacity, size in reserved.items():
-            self._imagined[capacity] = self._imagined.get(capacity, 0) + size
-            self.index.reserve(capacity, self._reserved.get(capacity, 0) + self._imagined[capacity])
+        for claim_uid, room in reserved.items():
+            if claim_uid in self.index.snapshot.promised:
+                # A claim gets one volume, however many pods wait for it.
+                continue
+            self._imagined[claim_uid] = room
+            self.index.promise(claim_uid, room.capacity)
+            self._show(room.capacity)
 
     def wake_up(self) -> None:
         """Take every imagined reservation off again: it is planned by now, or refused."""
-        for capacity in self._imagined:
-            self.index.reserve(capacity, self._reserved.get(capacity, 0))
-        self._imagined.clear()
+        imagined, self._imagined = self._imagined, {}
+        for claim_uid, room in imagined.items():
+            if not self._reservations.holds(claim_uid):
+                self.index.promise(claim_uid, None)
+            self._show(room.capacity)
 
     def note_room(self, capacities: Iterable[str]) -> None:
         """Less of these capacity objects is promised than was before."""
         if self.changes is not None:
             known = self.index.snapshot.capacities
             self.changes += [Change(known[key], known[key], let_go=True) for key in capacities if key in known]
+
+    def demerits(self, pod: Pod, now: int) -> Demerits:
+        """What counts against nodes in a decision about the pod, for where its bindings failed."""
+        index = self.index
+        return demerits(self.world.failures, index.snapshot, pod, profile=index.profile, now=now)
 
     def node_changed_at(self, name: str) -> int:
         """The position at which something about the node last changed that decisions look at; 0: not known.
@@ -148,12 +163,16 @@ class Picture:
             *(f"volume/{leg.volume}" for leg in legs if leg.volume is not None),
         ]
 
-    def _reserve(self, capacity: str, change: int) -> None:
-        left = self._reserved.get(capacity, 0) + change
-        _set(self._reserved, capacity, left or None)
-        self.index.reserve(capacity, left)
+    def _reserve(self, claim_uid: str, capacity: str, change: int) -> None:
+        _set(self._reserved, capacity, (self._reserved.get(capacity, 0) + change) or None)
+        self.index.promise(claim_uid, capacity if change > 0 else None)
+        self._show(capacity)
         if change < 0:
             self.note_room([capacity])
+
+    def _show(self, capacity: str) -> None:
+        imagined = sum(room.bytes for room in self._imagined.values() if room.capacity == capacity)
+        self.index.reserve(capacity, self._reserved.get(capacity, 0) + imagined)
 
     def _look(self, stream: str, noun: str, key: str) -> None:
         state, found = self.world.states.get(stream), self.world.read(stream)

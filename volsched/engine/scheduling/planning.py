@@ -1,6 +1,5 @@
 """From a decision to a plan (the legs of a binding, with the versions they were decided on) and its command."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
@@ -14,7 +13,8 @@ from volsched.core.cycle import Attempt
 from volsched.core.decision import Decision, States
 from volsched.core.fold import ObjectState
 from volsched.core.plugins.spread import DO_NOT_SCHEDULE, constraints_of
-from volsched.core.reserving import Reservation
+from volsched.core.promised_room import Room
+from volsched.core.reserving import AssumedVolume, Reservation
 from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.picture import Picture
 from volsched.model.storage import READ_WRITE_ONCE_POD
@@ -35,13 +35,13 @@ class Planned:
     attempt: Attempt
 
     @property
-    def reserved(self) -> Counter[str]:
-        """Bytes of capacity objects that the plan asks for."""
-        asked: Counter[str] = Counter()
-        for leg in self.plan.legs:
-            if leg.capacity is not None and leg.bytes is not None:
-                asked[leg.capacity] += leg.bytes
-        return asked
+    def reserved(self) -> dict[str, Room]:
+        """Room that the plan asks for, by the uid of the claim that it is for."""
+        return {
+            leg.claim_uid: Room(leg.capacity, leg.bytes)
+            for leg in self.plan.legs
+            if leg.capacity is not None and leg.bytes is not None
+        }
 
 
 def plan_for(
@@ -56,6 +56,7 @@ def plan_for(
 ) -> Planned:
     """The plan of a decision. The picture shows it from here on, so that the next pod sees what is taken."""
     assert found.chosen is not None
+    reservation = _once_per_claim(reservation)
     request = Plan(
         binding=binding,
         pod=pod.key,
@@ -66,6 +67,7 @@ def plan_for(
         deadline=now + bind_seconds(pod, timeout_seconds) * SECOND,
         on_failure=_on_failure(pod),
         minds=bool(pod.pod_affinity.required or pod.pod_anti_affinity.required or pod.spread),
+        alpha_annotations=picture.index.profile.writes_alpha_annotations,
         repels=bool(pod.pod_anti_affinity.required),
         exclusive=frozenset(it.key for it in found.claims.bound if READ_WRITE_ONCE_POD in it.access_modes),
     )
@@ -105,9 +107,23 @@ def counts_on_others(pod: Pod) -> bool:
     return bool(pod.pod_affinity.required or constraints_of(pod, DO_NOT_SCHEDULE))
 
 
+def _once_per_claim(reservation: Reservation) -> Reservation:
+    """A claim is bound once, however many of the pod's volumes mount it and were decided one by one (`parity`).
+
+    The reference writes all that was decided; the PV controller then completes one of them and frees the others.
+    """
+    volumes: dict[str, AssumedVolume] = {}
+    for assumed in reservation.volumes:
+        volumes.setdefault(assumed.claim.key, assumed)
+    claims = {claim.key: claim for claim in reservation.claims if claim.key not in volumes}
+    return replace(reservation, volumes=tuple(volumes.values()), claims=tuple(claims.values()))
+
+
 def _legs(found: Attempt, reservation: Reservation, picture: Picture) -> Iterator[PlannedLeg]:
     assert found.chosen is not None
-    for claim in found.claims.bound:
+    in_flight = {assumed.claim.key for assumed in reservation.volumes}
+    bound = {claim.key: claim for claim in found.claims.bound if claim.key not in in_flight}
+    for claim in bound.values():
         yield PlannedLeg(claim=claim.key, claim_uid=claim.meta.uid, volume=claim.volume_name, rv="", bound=True)
     for assumed in reservation.volumes:
         yield PlannedLeg(
@@ -117,8 +133,9 @@ def _legs(found: Attempt, reservation: Reservation, picture: Picture) -> Iterato
             rv=_version(picture, f"volume/{assumed.volume.name}"),
             joins=picture.owners.get(assumed.claim.key),
         )
-    for provision in () if reservation.all_bound else found.chosen.answer.provisions:
-        claim = provision.claim
+    provisions = {provision.claim.key: provision for provision in found.chosen.answer.provisions}
+    for claim in reservation.claims:
+        provision = provisions[claim.key]
         capacity = None if provision.capacity is None else provision.capacity.key
         yield PlannedLeg(
             claim=claim.key,

@@ -5,17 +5,18 @@ One command, and thus one transaction, for all three. An answer that is the same
 
 from dataclasses import dataclass
 
-from volsched.core.attempts import attempt_made, message_of
+from volsched.core.attempts import attempt_made, told_message
 from volsched.core.binding.seen import living, origin_version, uid
 from volsched.core.cycle import Attempt
 from volsched.core.decision import Decision, States
 from volsched.core.notices import notice_event, notice_stream
-from volsched.core.scheduled import FAILED_SCHEDULING, reason_of, refused_conditions
-from volsched.engine.clock import rfc3339
-from volsched.engine.scheduling.asking import COMPONENT
+from volsched.core.scheduled import COMPONENT, FAILED_SCHEDULING, reason_of, refused_conditions
+from volsched.engine.clock import SECOND, rfc3339
 from volsched.events.envelope import NewEvent
 from volsched.model.workloads import Pod
 from volsched.store.commands import Command
+
+LOOK_AGAIN = 300 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,13 @@ class Told:
     uid: str
     attempt: str
     said: str
+    claims: str = ""
+    """What was stored claim by claim."""
+    looked_at: int = 0
+
+    def is_due(self, now: int) -> bool:
+        """Whether to look again at what stands behind the same answer, which costs more than the answer."""
+        return now - self.looked_at >= LOOK_AGAIN
 
 
 def telling_again(told: Told, *, actor: str, decided_at: int) -> Command:
@@ -36,7 +44,7 @@ def telling_pod(
     pod: Pod, found: Attempt, *, id_: str, decided_at: int, decider: str, actor: str, now: int, keeps: bool
 ) -> Command:
     """`keeps`: the pod keeps the condition it has, because it says which node turned it away, and when."""
-    made, message, time = attempt_made(pod, found, id_, decided_at, decider), message_of(found), rfc3339(now)
+    made, message, time = attempt_made(pod, found, id_, decided_at, decider), told_message(found), rfc3339(now)
     pod_stream = f"pod/{pod.key}"
     notice = notice_stream("Pod", pod.key, pod.meta.uid, FAILED_SCHEDULING, message)
 

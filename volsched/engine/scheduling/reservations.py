@@ -40,8 +40,8 @@ class _Held:
 @dataclass(slots=True)
 class Reservations:
     world: World
-    change: Callable[[str, int], None]
-    """Told of every capacity object of which more or less is reserved, and how much."""
+    change: Callable[[str, str, int], None]
+    """Told for which claim (by uid) more or less of which capacity object is reserved, and how much."""
     hold: int = HOLD_AT_MOST
     _held: dict[str, _Held] = field(default_factory=dict)
     """By the claim's uid: a claim gets one volume, however many plans it is in."""
@@ -60,6 +60,11 @@ class Reservations:
             if held is not None and held.binding == binding and leg.claim_uid not in wanted:
                 self._close(leg, held)
 
+    def holds(self, claim_uid: str) -> bool:
+        """Some of what is promised is for this claim."""
+        held = self._held.get(claim_uid)
+        return held is not None and not held.settled
+
     def look(self, noun: str, key: str) -> None:
         """A volume, a claim or a capacity object may have changed."""
         if noun == "claim":
@@ -71,9 +76,9 @@ class Reservations:
         if state is None or state.manifest is None:
             return
         if noun == "capacity":
-            for held in self._held.values():
+            for claim_uid, held in self._held.items():
                 if held.capacity == key and held.appeared_at is not None and state.rv > held.appeared_at:
-                    self._settle(held)
+                    self._settle(claim_uid, held)
             self._forget_settled()
             return
         held_for_it = self._held.get(str((claim_of(state.manifest) or {}).get("uid")))
@@ -155,17 +160,17 @@ class Reservations:
     def _hold(self, claim_uid: str, held: _Held) -> None:
         self._drop(claim_uid)
         self._held[claim_uid] = held
-        self.change(held.capacity, held.bytes)
+        self.change(claim_uid, held.capacity, held.bytes)
 
-    def _settle(self, held: _Held) -> None:
+    def _settle(self, claim_uid: str, held: _Held) -> None:
         if not held.settled:
             held.settled = True
-            self.change(held.capacity, -held.bytes)
+            self.change(claim_uid, held.capacity, -held.bytes)
 
     def _drop(self, claim_uid: str) -> None:
         held = self._held.pop(claim_uid, None)
         if held is not None:
-            self._settle(held)
+            self._settle(claim_uid, held)
 
     def _forget_settled(self) -> None:
         """One whose binding goes on is kept, or the next move would reserve anew."""

@@ -19,6 +19,7 @@ from volsched.core.binding.seen import binding_stream, living, pod_stream
 from volsched.core.configuration import DEFAULT, Configuration
 from volsched.core.cycle import Attempt, attempt
 from volsched.core.decision import Decision, States
+from volsched.core.filtering import not_ready
 from volsched.core.fold import BindingState
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.reserving import assume_pod_volumes
@@ -126,7 +127,7 @@ class Reserver:
         self._say(binding, actor, lambda states: holding.renew(binding, states, now=now, until=until))
 
     def cancel(self, binding: str, *, reason: str, actor: str) -> None:
-        self._say(binding, actor, lambda states: holding.cancel(binding, states, reason=reason))
+        self.append(cancelling(self.database, binding, reason=reason, actor=actor))
 
     def _say(self, binding: str, actor: str, decide: Callable[[States], Decision]) -> None:
         self.append(_command_about(self.database, binding, actor, decide))
@@ -170,6 +171,9 @@ class Reserver:
         found = self._decide(pod, asked.node, now)
         if found.chosen is None:
             return found
+        waits = not_ready(found.chosen.answer)
+        if waits is not None:
+            return Attempt(status=Status(Code.ERROR, (waits,)), claims=found.claims)
         index = self.picture.index
         node = index.snapshot.nodes[found.chosen.node]
         try:
@@ -193,7 +197,8 @@ class Reserver:
         if node is not None:
             return attempt(index.snapshot, pod, profile=index.profile, only={node})
         since = rfc3339(now - AVOID_SECONDS * SECOND)
-        return index.decide(pod, avoid=nodes_to_avoid(pod.key, self.picture.world.states, since=since))
+        avoid = nodes_to_avoid(pod.key, self.picture.world.states, since=since)
+        return index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
 
     def _command(self, planned: Planned, asked: Asked, actor: str) -> Command:
         command = plan_command(planned, actor=actor, decider=decider(actor))
@@ -216,6 +221,7 @@ class Reserver:
         if last is not None and same and from_json(last.detail).get("message") == said:
             self.append(telling_again(Told(pod.meta.uid, last.id, said), actor=actor, decided_at=decided_at))
             return Refused(str(last.id), said)
+        found = replace(found, in_full=self.picture.index.in_full(pod, found))
         made = attempt_made(pod, found, self.new_id(), decided_at, who)
         self.append(Command(actor=actor, streams=(made.stream,), decide=lambda _: Decision(events=(made,))))
         return Refused(made.stream.partition("/")[2], said)
@@ -232,6 +238,11 @@ def confirming(database: Database, binding: str, *, actor: str, now: int, timeou
         return holding.confirm(binding, states, now=now, deadline=now + seconds * SECOND)
 
     return _command_about(database, binding, actor, decide)
+
+
+def cancelling(database: Database, binding: str, *, reason: str, actor: str) -> Command:
+    """What gives a reservation up. Nothing happens where it is confirmed already, or has ended."""
+    return _command_about(database, binding, actor, lambda states: holding.cancel(binding, states, reason=reason))
 
 
 def _command_about(database: Database, binding: str, actor: str, decide: Callable[[States], Decision]) -> Command:

@@ -7,14 +7,15 @@ in the queue for what could help them (`core.queue`).
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from volsched.core.attach import TERMINATED
-from volsched.core.attempts import message_of, rejectors_of
+from volsched.core.attempts import claims_kept, message_of, rejectors_of
 from volsched.core.binding.planning import PlanConflictError
 from volsched.core.claims import PodClaims
-from volsched.core.cycle import Attempt
+from volsched.core.cycle import VOLUME_BINDING, Attempt
+from volsched.core.filtering import not_ready
 from volsched.core.queue.queue import Queue
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.reserving import assume_pod_volumes
@@ -35,6 +36,7 @@ BATCH = 128
 MOST_HALVINGS = 5
 """Fewer pods are decided together where others are faster: what is planned sooner is less often too late."""
 BIND_TIMEOUT_SECONDS = 600
+_VOLUMES = frozenset({VOLUME_BINDING})
 OURS = ("", "default-scheduler", "volsched")
 """Values of schedulerName that mean us."""
 
@@ -76,12 +78,15 @@ class Scheduler:
         taken: list[Pod] = []
         planned: list[Planned] = []
         refused: list[_Refused] = []
+        put_off: list[Pod] = []
         try:
             most = max(self.batch >> self._halvings, min(self.batch, 1))
             while len(taken) < most and (pod := self._next(now)) is not None:
                 taken.append(pod)
                 made = self._decide(pod, now)
-                if isinstance(made, Planned):
+                if made is None:
+                    put_off.append(pod)
+                elif isinstance(made, Planned):
                     planned.append(made)
                 else:
                     refused.append(made)
@@ -92,6 +97,7 @@ class Scheduler:
                 self._commit(planned, now)
                 reach("scheduler.planned")
             self._put_aside(refused, untold, now)
+            self._put_off(put_off, now)
         except Exception:
             # Nobody knows what was committed. The log does: what was only imagined is taken back, and all of these
             # pods are looked at again.
@@ -141,20 +147,25 @@ class Scheduler:
             self.picture.changes = []
         return pod
 
-    def _decide(self, pod: Pod, now: int) -> Planned | _Refused:
-        """One cycle. The picture shows a plan from here on, so that the next pod sees it."""
+    def _decide(self, pod: Pod, now: int) -> Planned | _Refused | None:
+        """One cycle. The picture shows a plan from here on, so that the next pod sees it.
+
+        None: there is a node, but what the pod would take there is not ready.
+        """
         index, since = self.picture.index, rfc3339(now - AVOID_SECONDS * SECOND)
         avoid = nodes_to_avoid(
             pod.key, self.picture.world.states, since=since, changed_at=self.picture.node_changed_at
         )
         snapshot = index.snapshot
         try:
-            found = index.decide(pod, avoid=avoid)
+            found = index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
         except Exception as error:
             # Most likely of a plugin that others have written. It concerns this pod; the others go on.
             found = Attempt(status=Status(Code.ERROR, (f"deciding failed: {error!r}",)), claims=PodClaims())
         if found.chosen is None:
             return self._refuse(pod, found, avoid, now)
+        if not_ready(found.chosen.answer) is not None:
+            return None
         node = snapshot.nodes[found.chosen.node]
         try:
             _, reservation = assume_pod_volumes(snapshot, pod, node, found.chosen.answer, profile=index.profile)
@@ -177,10 +188,14 @@ class Scheduler:
         index = self.picture.index
         wanted = claims_worth_asking(index, pod, said, avoid=avoid)
         asked = ask_back(self.picture.world, pod, wanted, actor=self.owner, now=now) if wanted else []
-        if before is not None and before.said == said:
-            again = telling_again(before, actor=self.owner, decided_at=decided_at)
-            return _Refused(pod, found, before, True, [again, *asked])
-        told = Told(pod.meta.uid, self.new_id(), said)
+        if before is not None and before.said == said and not before.is_due(now):
+            return _Refused(pod, found, before, True, [self._again(before, decided_at), *asked])
+        found = replace(found, in_full=index.in_full(pod, found, avoid=avoid))
+        claims = claims_kept(found)
+        if before is not None and (before.said, before.claims) == (said, claims):
+            known = replace(before, looked_at=now)
+            return _Refused(pod, found, known, True, [self._again(before, decided_at), *asked])
+        told = Told(pod.meta.uid, self.new_id(), said, claims, now)
         telling = telling_pod(
             pod,
             found,
@@ -192,6 +207,9 @@ class Scheduler:
             keeps=bool(avoid),
         )
         return _Refused(pod, found, told, False, [telling, *asked])
+
+    def _again(self, told: Told, decided_at: int) -> Command:
+        return telling_again(told, actor=self.owner, decided_at=decided_at)
 
     def _tell(self, refused: Sequence[_Refused], now: int) -> frozenset[str]:
         """Write what the pods are told; those that could not be told."""
@@ -227,6 +245,11 @@ class Scheduler:
             else:
                 self.queue.rejected(key, rejectors_of(entry.attempt), self.picture.index.snapshot, now)
 
+    def _put_off(self, pods: Sequence[Pod], now: int) -> None:
+        for pod in pods:
+            self._hear(now)
+            self.queue.put_off(pod.key, _VOLUMES, self.picture.index.snapshot, now)
+
     def _commit(self, planned: Sequence[Planned], now: int) -> None:
         commands = [
             plan_command(entry, actor=self.owner, decider=self._decider, earlier=planned[:place])
@@ -243,7 +266,7 @@ class Scheduler:
                 self._told.pop(key, None)
                 continue
             self.picture.update(entry.plan.streams)
-            self.picture.note_room(entry.reserved)
+            self.picture.note_room(room.capacity for room in entry.reserved.values())
             if isinstance(outcome, faster):
                 # The world has moved on by then, so the next decision sees why.
                 self.queue.late(key, now)

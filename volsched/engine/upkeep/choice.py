@@ -30,19 +30,28 @@ def upkeep_parts(
     world: World,
     *,
     owner: str,
-    new_id: Callable[[], str],
-    node_agent: bool,
+    new_uid: Callable[[], str],
+    agents: bool,
     without: Collection[Upkeep],
     keep: Keep = DEFAULT_KEEP,
 ) -> list[Part]:
-    """In the order in which they help each other within one step: a set's pod before that pod's claims."""
+    """In the order in which they help each other within one step: a set's pod before that pod's claims.
+
+    `agents`: somebody runs the pods, says how they are, and ends them.
+    """
+    grace = None if agents else 0
     parts: dict[Upkeep, Part] = {
         Upkeep.ZONAL_UPGRADE: ZonalUpgrader(database, world, f"zonal-upgrade/{owner}"),
         Upkeep.STATEFUL_SETS: StatefulSets(
-            database, world, f"stateful-sets/{owner}", new_id, ready=is_running if node_agent else is_placed
+            database,
+            world,
+            f"stateful-sets/{owner}",
+            new_uid,
+            ready=is_running if agents else is_placed,
+            grace=grace,
         ),
-        Upkeep.EPHEMERAL_CLAIMS: EphemeralClaims(database, world, f"ephemeral-claims/{owner}", new_id),
-        Upkeep.GARBAGE_COLLECTION: GarbageCollector(database, world, f"garbage-collection/{owner}"),
+        Upkeep.EPHEMERAL_CLAIMS: EphemeralClaims(database, world, f"ephemeral-claims/{owner}", new_uid),
+        Upkeep.GARBAGE_COLLECTION: GarbageCollector(database, world, f"garbage-collection/{owner}", grace),
         Upkeep.STALE_NODES: StaleNodes(database, world, f"stale-nodes/{owner}"),
         Upkeep.EXPIRY: Expiry(database, world, f"expiry/{owner}", keep),
     }

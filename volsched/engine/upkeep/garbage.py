@@ -31,6 +31,8 @@ class GarbageCollector:
     database: Database
     world: World
     owner: str
+    grace: int | None = 0
+    """As that of `StatefulSets`."""
     _agenda: Agenda = field(default_factory=Agenda)
     _owners: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Owned object → its owners; both as streams."""
@@ -95,7 +97,7 @@ class GarbageCollector:
 
     def _collecting(self, stream: str, seen: ObjectState, now: int) -> Command:
         kind = KIND_OF_NOUN[noun_and_key(stream)[0]].name
-        delete = deleting(kind, seen, actor=self.owner, now=now)
+        delete = deleting(kind, seen, actor=self.owner, now=now, grace=self.grace)
         manifest = seen.manifest or {}
 
         def decide(states: States) -> Decision:

@@ -7,7 +7,8 @@ long a node has been gone, and whether the one of that name is the one that was 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.core.binding.seen import living, manifest_of, uid
+from volsched.core.binding.seen import annotations, living, manifest_of, uid
+from volsched.core.claims import selection_key
 from volsched.core.fold import BindingState, ObjectState
 from volsched.core.objects import StaleError
 from volsched.core.releasing import claim_stream
@@ -26,7 +27,6 @@ from volsched.engine.changes import all_of, key_of, telling, updating
 from volsched.engine.clock import SECOND
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
-from volsched.model.meta import SELECTED_NODE
 from volsched.store.base import read_base
 from volsched.store.commands import Command, ConflictError
 from volsched.store.database import Database
@@ -117,8 +117,9 @@ class StaleNodes:
         return found
 
     def _gone_since(self, stream: str) -> int | None:
+        key = selection_key(annotations(manifest_of(self.world.states, stream) or {}))
         with self.database.read() as connection:
-            written = last_written(connection, stream, "metadata", "annotations", SELECTED_NODE)
+            written = last_written(connection, stream, "metadata", "annotations", key)
             base = read_base(connection)
             promised, at = (base.position, base.at) if written is None else (written.position, written.at)
             return gone_since(lives(connection, self._promised[stream]), promised=promised, promised_at=at)

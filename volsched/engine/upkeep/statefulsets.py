@@ -18,8 +18,11 @@ from volsched.core.statefulsets import (
     Ready,
     Replica,
     Step,
+    claim_told,
     is_placed,
     next_step,
+    not_made,
+    pod_told,
 )
 from volsched.engine.changes import all_of, creating, deleting, telling, updating
 from volsched.engine.scheduling.picture import read_object
@@ -46,6 +49,8 @@ class StatefulSets:
     new_uid: Callable[[], str]
     ready: Ready = is_placed
     """When the next pod may be made; with node agents that report, give `is_running`."""
+    grace: int | None = 0
+    """The seconds that pods have to end; with node agents, who end them, None: as many as they ask for."""
     _agenda: Agenda = field(default_factory=Agenda)
     _owned: dict[str, dict[str, None]] = field(default_factory=dict)
     """Set → its pods; both as streams."""
@@ -79,7 +84,8 @@ class StatefulSets:
         elif (before := self._watched.get(stream)) is not None:
             self._owned.get(before, {}).pop(stream, None)
 
-    def _wanted(self, stream: str, now: int) -> Iterator[tuple[StatefulSet, Command]]:
+    def _wanted(self, stream: str, now: int) -> Iterator[tuple[StatefulSet, str, Command]]:
+        """With the pod that each command is about; none where it is about the set."""
         state = living(self.world.states, stream)
         if state is None or state.manifest is None:
             self._forget(stream)
@@ -88,15 +94,17 @@ class StatefulSets:
         assert isinstance(set_, StatefulSet)
         found = _Found(self, stream, set_)
         step = next_step(set_, state.manifest, found, ready=self.ready, most=MOST)
-        for command in self._commands(stream, state, set_, step, now):
-            yield set_, command
+        for pod, command in self._commands(stream, state, set_, step, now):
+            yield set_, pod, command
 
-    def _carry_out(self, wanted: list[tuple[StatefulSet, Command]], now: int) -> None:
-        outcomes = execute(self.database, [command for _, command in wanted], now=now)
+    def _carry_out(self, wanted: list[tuple[StatefulSet, str, Command]], now: int) -> None:
+        outcomes = execute(self.database, [command for _, _, command in wanted], now=now)
         # Any other refusal means that something has changed: the log says what, and the set is looked at again.
         invalid = [
-            self._telling(set_, "Warning", FAILED_CREATE, str(outcome), now, once=True)
-            for (set_, _), outcome in zip(wanted, outcomes, strict=True)
+            self._telling(
+                set_, "Warning", FAILED_CREATE, not_made(pod, set_.meta.name, str(outcome)), now, once=True
+            )
+            for (set_, pod, _), outcome in zip(wanted, outcomes, strict=True)
             if isinstance(outcome, InvalidError)
         ]
         execute(self.database, invalid, now=now)
@@ -108,23 +116,23 @@ class StatefulSets:
 
     def _commands(
         self, stream: str, state: ObjectState, set_: StatefulSet, step: Step, now: int
-    ) -> Iterator[Command]:
+    ) -> Iterator[tuple[str, Command]]:
         seen = {stream: state}
         for replica in step.make:
-            yield all_of(*self._making(set_, replica, now), seen=seen)
+            yield replica.name, all_of(*self._making(set_, replica, now), seen=seen)
         for name in step.remove:
             pod = living(self.world.states, f"pod/{set_.meta.namespace}/{name}")
             if pod is not None:
-                delete = deleting("Pod", pod, actor=self.owner, now=now)
-                message = f"delete Pod {name} in StatefulSet {set_.meta.name} successful"
-                yield all_of(delete, self._telling(set_, "Normal", DELETED, message, now), seen=seen)
+                delete = deleting("Pod", pod, actor=self.owner, now=now, grace=self.grace)
+                message = pod_told("Delete", name, set_.meta.name)
+                yield name, all_of(delete, self._telling(set_, "Normal", DELETED, message, now), seen=seen)
         for message in step.blocked:
-            yield self._telling(set_, "Warning", FAILED_CREATE, message, now, once=True)
+            yield "", self._telling(set_, "Warning", FAILED_CREATE, message, now, once=True)
         # Last: it gives the set a new version, and all that comes before counts on the one that was seen.
         manifest: Manifest = state.manifest or {}
         kept = {**status(manifest), **step.status}
         if kept != status(manifest):
-            yield updating("StatefulSet", state, {**manifest, "status": kept}, actor=self.owner, status=True)
+            yield "", updating("StatefulSet", state, {**manifest, "status": kept}, actor=self.owner, status=True)
 
     def _making(self, set_: StatefulSet, replica: Replica, now: int) -> Iterator[Command]:
         made = [("PersistentVolumeClaim", it) for it in replica.claims]
@@ -132,9 +140,9 @@ class StatefulSets:
             made.append(("Pod", replica.pod))
         for kind, manifest in made:
             yield creating(kind, manifest, uid=self.new_uid(), actor=self.owner, now=now)
-            name = manifest["metadata"]["name"]
-            what = "Pod" if kind == "Pod" else "Claim"
-            message = f"create {what} {name} in StatefulSet {set_.meta.name} successful"
+            name, owner = manifest["metadata"]["name"], set_.meta.name
+            is_pod = kind == "Pod"
+            message = pod_told("Create", name, owner) if is_pod else claim_told(name, replica.name, owner)
             yield self._telling(set_, "Normal", CREATED, message, now)
 
     def _telling(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from uuid import uuid4
 
-from volsched.core.binding.seen import Manifest, annotations, is_being_deleted, status
+from volsched.core.binding.seen import Manifest, annotations, claim_is_bound, is_being_deleted, spec, status
 from volsched.core.claims import claim_uses
 from volsched.core.controller import (
     CLAIM,
@@ -66,6 +66,11 @@ class Controller:
     new_uid: Callable[[], str] = lambda: str(uuid4())
     _caches: Caches = field(default_factory=Caches)
     _queue: dict[Key, None] = field(default_factory=dict)
+    _first: dict[Key, None] = field(default_factory=dict)
+    """Volumes without a phase, and claims that ask for one of them by name. They are looked at before all others,
+    so that a claim that came with its volume finds it, in whatever order they came."""
+    _askers: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Volume → claims that asked for it by name when they were last looked at."""
     _later: dict[Key, int] = field(default_factory=dict)
     _said: Said = field(default_factory=Said)
     _versions: dict[Key, int] = field(default_factory=dict)
@@ -108,9 +113,11 @@ class Controller:
         if not self._leads(now):
             return 0
         self._requeue(now)
-        batch = list(islice(self._queue, BATCH))
+        queue = self._first or self._queue
+        # Claims before volumes: what was asked for by name is never free.
+        batch = sorted(islice(queue, BATCH), key=_claims_first) if self._first else list(islice(queue, BATCH))
         for key in batch:
-            del self._queue[key]
+            del queue[key]
         syncs = [sync for key in batch if (sync := self._sync(key, now)) is not None]
         reach("controller.decided")
         self._write([sync for sync in syncs if sync.events or sync.notices], now)
@@ -124,7 +131,7 @@ class Controller:
         """When there is something to look at again; None: nothing waits."""
         working = (self._operations.next_due(), self._keeper.next_due())
         waits = [*self._later.values(), *(due for due in working if due is not None)]
-        if self._queue or waits:
+        if self._queue or self._first or waits:
             # While another leads, nothing is done before its lease has run out.
             waits = [max(due, self._free_at) for due in (waits or [self._free_at])]
         return min(waits, default=None)
@@ -180,17 +187,32 @@ class Controller:
                 self._drop(kind, key)
             elif before is not None and kind == POD:
                 self._release_claims(before.value)
+            if kind == POD and isinstance(found[1], Pod) and not found[1].node_name:
+                self._await_pod(found[1])
             self._versions[kind, key] = state.rv
             self._caches.put(kind, Held(*found))
             ours = self._written.pop(stream_of(kind, key), None) == state.rv
             if kind in (CLAIM, VOLUME) and not (ours and _is_at_rest(state.manifest)):
-                self._queue[kind, key] = None
+                self._enqueue(kind, key, state.manifest)
             return
         self._versions.pop((kind, key), None)
         self._written.pop(stream_of(kind, key), None)
         self._queue.pop((kind, key), None)
+        self._first.pop((kind, key), None)
         self._later.pop((kind, key), None)
         self._drop(kind, key)
+
+    def _enqueue(self, kind: str, key: str, manifest: Manifest) -> None:
+        if kind == VOLUME and not status(manifest).get("phase"):
+            self._first |= {(CLAIM, asker): None for asker in self._askers.pop(key, ())}
+            self._first[kind, key] = None
+            return
+        named = spec(manifest).get("volumeName") if kind == CLAIM and not claim_is_bound(manifest) else None
+        if named:
+            self._askers.setdefault(named, {})[key] = None
+        volume = self._caches.volume(named) if named else None
+        asks = volume is not None and not volume.value.phase
+        (self._first if asks else self._queue)[kind, key] = None
 
     def _drop(self, kind: str, key: str) -> None:
         """The object is gone: what it pointed to is looked at, and what was said of it forgotten."""
@@ -211,6 +233,13 @@ class Controller:
             claim = self._caches.claim(use.key)
             if claim is not None and claim.meta.being_deleted:
                 self._queue[CLAIM, use.key] = None
+
+    def _await_pod(self, pod: Pod) -> None:
+        """Claims that wait for a consumer are told of it with the next resync, if it still waits then."""
+        for use in claim_uses(pod):
+            claim = self._caches.claim(use.key)
+            if claim is not None and claim.value.volume_name == "":
+                self._later.setdefault((CLAIM, use.key), self._resync_at)
 
     def _look_later(self, key: Key, at: int) -> None:
         self._later[key] = min(at, self._later.get(key, at))
@@ -275,6 +304,10 @@ class Controller:
         self._caches.drop(kind, key)
         self._versions.pop((kind, key), None)
         self._look(kind, key)
+
+
+def _claims_first(key: Key) -> bool:
+    return key[0] != CLAIM
 
 
 def _is_at_rest(manifest: Manifest) -> bool:

@@ -5,6 +5,7 @@ Usage: python -m volsched.insight.demo.worker URL
 
 import os
 import sys
+from uuid import uuid4
 
 from volsched.engine.clock import SECOND, system_clock
 from volsched.engine.executor import QUEUES
@@ -22,7 +23,7 @@ if __name__ == "__main__":
         open_store(sys.argv[1]),
         owner=new_id(),
         clock=system_clock,
-        new_id=new_id,
+        new_uid=lambda: str(uuid4()),
         lease=LEASE_SECONDS * SECOND,
         batch=1,
     )

@@ -8,7 +8,7 @@ read here; one that hides a slash inside a segment means nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from volsched.server.access.table import AS_OF, DESCRIBE, OURS, Row, row_of, row_of_path
+from volsched.server.access.table import AS_OF, DESCRIBE, EXPLAIN, OURS, Row, row_of, row_of_path
 from volsched.server.paths import NAMESPACES, Target, parse_path
 from volsched.server.resources import CORE
 
@@ -79,7 +79,7 @@ def _of_segments(method: str, path: str, query: Mapping[str, str], group: str, r
         namespace, rest = rest[1], rest[2:]
     name = rest[1] if len(rest) > 1 else None
     # Who may look at what is there may not therefore look at what was.
-    past = (group, rest[0]) == (OURS, DESCRIBE) and query.get(AS_OF, "") != ""
+    past = group == OURS and rest[0] in (DESCRIBE, EXPLAIN) and query.get(AS_OF, "") != ""
     return Asked(
         verb=_verb(method, name, query),
         path=path,

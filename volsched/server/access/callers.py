@@ -17,6 +17,8 @@ class Role(StrEnum):
     NODE = "node"
     PROVISIONER = "provisioner"
     EXTENDER = "extender"
+    SCHEDULER = "scheduler"
+    """A scheduler in another process that binds pods and volumes over the API, such as kube-scheduler."""
 
 
 NAMESPACED = frozenset({Role.VIEWER, Role.AUDITOR, Role.OPERATOR})

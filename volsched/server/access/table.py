@@ -18,7 +18,8 @@ OPEN = frozenset({"/healthz", "/livez", "/readyz"})
 
 OURS = "volsched.io"
 STORAGE = "storage.k8s.io"
-DESCRIBE, AS_OF = "describe", "asOf"
+DEVICES = "resource.k8s.io"
+DESCRIBE, EXPLAIN, AS_OF = "describe", "explain", "asOf"
 """The one resource that is shown as it is, or with this in the query as it was: then it is history."""
 
 
@@ -57,6 +58,7 @@ def _row(
     own: Verbs = _NO,
     provisioner: Verbs = _NO,
     extender: Verbs = _NO,
+    scheduler: Verbs = _NO,
     known: Verbs = _NO,
     recorded: bool = False,
 ) -> Row:
@@ -67,6 +69,7 @@ def _row(
         Role.OPERATOR: operator,
         Role.PROVISIONER: provisioner,
         Role.EXTENDER: extender,
+        Role.SCHEDULER: scheduler,
     }
     may = {role: May(frozenset(verbs)) for role, verbs in given.items() if verbs}
     if node or own:
@@ -75,36 +78,76 @@ def _row(
 
 
 TABLE: tuple[Row, ...] = (
-    _row("", "pods", viewer=READ, operator=ALL, own=(*READ, "delete"), provisioner=READ),
-    _row("", "pods/status", viewer=("get",), operator=STATUS, own=STATUS),
-    _row("", "pods/binding", operator=("create",)),
-    _row("", "nodes", viewer=READ, operator=ALL, node=READ, provisioner=READ),
+    _row(
+        "", "pods", viewer=READ, operator=ALL, own=(*READ, "delete"), provisioner=READ, scheduler=(*READ, "delete")
+    ),
+    _row("", "pods/status", viewer=("get",), operator=STATUS, own=STATUS, scheduler=("update", "patch")),
+    _row("", "pods/binding", operator=("create",), scheduler=("create",)),
+    _row("", "nodes", viewer=READ, operator=ALL, node=READ, provisioner=READ, scheduler=READ),
     _row("", "nodes/status", viewer=("get",), operator=STATUS, own=STATUS),
-    _row("", "namespaces", viewer=READ, operator=ALL),
+    _row("", "namespaces", viewer=READ, operator=ALL, scheduler=READ),
     _row("", "namespaces/status", viewer=("get",), operator=STATUS),
-    _row("", "persistentvolumes", viewer=READ, operator=ALL, node=READ, provisioner=ALL),
+    _row(
+        "",
+        "persistentvolumes",
+        viewer=READ,
+        operator=ALL,
+        node=READ,
+        provisioner=ALL,
+        scheduler=(*READ, "update", "patch"),
+    ),
     _row("", "persistentvolumes/status", viewer=("get",), operator=STATUS, provisioner=STATUS),
     _row(
-        "", "persistentvolumeclaims", viewer=READ, operator=ALL, node=READ, provisioner=(*READ, "update", "patch")
+        "",
+        "persistentvolumeclaims",
+        viewer=READ,
+        operator=ALL,
+        node=READ,
+        provisioner=(*READ, "update", "patch"),
+        scheduler=(*READ, "update", "patch"),
     ),
     _row("", "persistentvolumeclaims/status", viewer=("get",), operator=STATUS, own=STATUS, provisioner=STATUS),
-    _row("", "events", viewer=READ, operator=ALL, node=TELL, provisioner=(*READ, *TELL)),
-    _row("apps", "statefulsets", viewer=READ, operator=ALL),
+    _row("", "events", viewer=READ, operator=ALL, node=TELL, provisioner=(*READ, *TELL), scheduler=TELL),
+    _row("", "services", viewer=READ, operator=ALL, scheduler=READ),
+    _row("", "services/status", viewer=("get",), operator=STATUS),
+    _row("", "replicationcontrollers", viewer=READ, operator=READ, scheduler=READ),
+    _row(
+        "events.k8s.io",
+        "events",
+        viewer=READ,
+        operator=ALL,
+        node=TELL,
+        provisioner=(*READ, *TELL),
+        scheduler=TELL,
+    ),
+    _row("apps", "statefulsets", viewer=READ, operator=ALL, scheduler=READ),
     _row("apps", "statefulsets/status", viewer=("get",), operator=STATUS),
-    _row(STORAGE, "storageclasses", viewer=READ, operator=ALL, node=READ, provisioner=READ),
-    _row(STORAGE, "csidrivers", viewer=READ, operator=ALL, node=READ, provisioner=READ),
-    _row(STORAGE, "csinodes", viewer=READ, operator=ALL, own=STATUS, provisioner=READ),
-    _row(STORAGE, "csistoragecapacities", viewer=READ, operator=ALL, provisioner=ALL),
-    _row(STORAGE, "volumeattachments", viewer=READ, operator=ALL, node=READ, provisioner=READ),
+    _row("apps", "statefulsets/scale", viewer=("get",), operator=STATUS),
+    _row("apps", "controllerrevisions", viewer=READ, operator=ALL),
+    _row("apps", "replicasets", viewer=READ, operator=READ, scheduler=READ),
+    _row("policy", "poddisruptionbudgets", viewer=READ, operator=ALL, scheduler=READ),
+    _row("policy", "poddisruptionbudgets/status", viewer=("get",), operator=STATUS),
+    _row("scheduling.k8s.io", "priorityclasses", viewer=READ, operator=ALL, scheduler=READ),
+    _row("coordination.k8s.io", "leases", viewer=READ, operator=ALL, scheduler=("get", "create", "update")),
+    _row(DEVICES, "resourceclaims", viewer=READ, operator=READ, scheduler=READ),
+    _row(DEVICES, "resourceslices", viewer=READ, operator=READ, scheduler=READ),
+    _row(DEVICES, "deviceclasses", viewer=READ, operator=READ, scheduler=READ),
+    _row(DEVICES, "devicetaintrules", viewer=READ, operator=READ, scheduler=READ),
+    _row(STORAGE, "storageclasses", viewer=READ, operator=ALL, node=READ, provisioner=READ, scheduler=READ),
+    _row(STORAGE, "csidrivers", viewer=READ, operator=ALL, node=READ, provisioner=READ, scheduler=READ),
+    _row(STORAGE, "csinodes", viewer=READ, operator=ALL, own=STATUS, provisioner=READ, scheduler=READ),
+    _row(STORAGE, "csistoragecapacities", viewer=READ, operator=ALL, provisioner=ALL, scheduler=READ),
+    _row(STORAGE, "volumeattachments", viewer=READ, operator=ALL, node=READ, provisioner=READ, scheduler=READ),
     _row(STORAGE, "volumeattachments/status", viewer=("get",), operator=STATUS),
-    _row(OURS, "bindings/*", viewer=READ, operator=READ),
+    _row(OURS, "bindings/*", viewer=READ, operator=READ, scheduler=READ),
     _row(OURS, "bindings/steps", auditor=READ, recorded=True),
-    _row(OURS, "attempts/*", viewer=READ, operator=READ),
+    _row(OURS, "attempts/*", viewer=READ, operator=READ, scheduler=READ),
     _row(OURS, f"{DESCRIBE}/*", viewer=READ, operator=READ),
     _row(OURS, f"{DESCRIBE}/{AS_OF}", auditor=READ, recorded=True),
-    _row(OURS, "explain/*", viewer=("create", *READ), operator=("create", *READ)),
+    _row(OURS, f"{EXPLAIN}/*", viewer=("create", *READ), operator=("create", *READ), scheduler=("create", *READ)),
+    _row(OURS, f"{EXPLAIN}/{AS_OF}", auditor=READ, recorded=True),
     _row(OURS, "simulate/*", viewer=("create", *READ), operator=("create", *READ)),
-    _row(OURS, "reservations/*", viewer=READ, operator=ALL),
+    _row(OURS, "reservations/*", viewer=READ, operator=ALL, scheduler=ALL),
     _row(OURS, "effects/*", viewer=READ, operator=ALL),
     _row(OURS, "verify/*", auditor=("create", *READ), operator=("create", *READ)),
     _row(OURS, "history/*", auditor=READ, recorded=True),

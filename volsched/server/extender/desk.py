@@ -1,7 +1,8 @@
 """Where the extender's questions are decided: the scheduler's picture of the world, and the rules on it.
 
-Called in one thread at a time. Nothing is remembered of a filter when bind comes: the decision is made again on
-what is there by then, for one node and in less than a millisecond, so that none can be out of date.
+Called in one thread at a time. Of a filter nothing is kept until bind comes but whether the pod that it showed
+is of this API (`strangers`). The decision is made again on what is there by then, for one node and in less than a
+millisecond, so that none can be out of date.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from volsched.core.binding.planning import PlanConflictError
 from volsched.core.binding.seen import living, spec
 from volsched.core.configuration import Configuration
 from volsched.core.cycle import VOLUME_BINDING, Attempt
+from volsched.core.filtering import not_ready
 from volsched.core.fold import BindingState
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.reserving import assume_pod_volumes
@@ -26,6 +28,7 @@ from volsched.events.streams import BINDING
 from volsched.index.roll_call import RollCall
 from volsched.model.workloads import Pod
 from volsched.server.extender.messages import Assignment, Preemption, Sifted, Victims
+from volsched.server.extender.strangers import Strangers
 from volsched.store.commands import Command, ConflictError, RejectedError
 from volsched.store.database import Database
 from volsched.store.log import read_head
@@ -33,6 +36,11 @@ from volsched.store.looking import Now
 
 TRIES = 5
 """How often a plan is made again because somebody else was faster."""
+NO_UID = 'pod "{pod}": PodUID is missing, and a pod of another cluster may have that name; say which pod is meant'
+STRANGER = (
+    'pod "{pod}" lives elsewhere: this API never had it at resourceVersion {version}. Bind acts on pods of this '
+    "API; let kube-scheduler be a client of it (its kubeconfig), or leave bindVerb out"
+)
 UNKNOWN_NODE = 'volsched knows no node "{name}"'
 T = TypeVar("T")
 
@@ -62,9 +70,11 @@ class Desk:
     submit: Callable[[Command], object]
     """Carries a command out, and answers once that is durable; raises what is against it."""
     picture: Picture = field(init=False)
+    strangers: Strangers = field(init=False)
 
     def __post_init__(self) -> None:
         self.picture = Picture.on(self.database, self.configuration)
+        self.strangers = Strangers(self.database)
 
     # --- questions --------------------------------------------------------------------------------------
 
@@ -92,10 +102,17 @@ class Desk:
         return Sifted(frozenset(fitting), failed, unresolvable)
 
     def scores(self, pod: Pod, names: tuple[str, ...], now: int) -> dict[str, int]:
-        """By node, 0..100, for its volumes: all else is scored by kube-scheduler itself."""
+        """By node, 0..100, for its volumes: all else is scored by kube-scheduler itself.
+
+        Nothing for those where bindings of the pod failed: more cannot be said against them in this protocol.
+        """
         called = self._call(pod, names, now)
         _raise_errors(called)
-        return {name: it.scores.get(VOLUME_BINDING, 0) for name, it in called.verdicts.items()}
+        demerits, nodes = self.picture.demerits(pod, now), self.picture.index.snapshot.nodes
+        return {
+            name: 0 if demerits and demerits.of(nodes[name]) else it.scores.get(VOLUME_BINDING, 0)
+            for name, it in called.verdicts.items()
+        }
 
     def preemptible(self, asked: Preemption, now: int) -> dict[str, Victims]:
         """The nodes on which it may help the pod that others go."""
@@ -107,6 +124,7 @@ class Desk:
 
     def _call(self, pod: Pod, names: tuple[str, ...], now: int) -> RollCall:
         self.picture.catch_up(now)
+        self.strangers.meet(pod, self.picture.world.states)
         return self.picture.index.roll_call(pod, names, avoid=self._avoid(pod, now))
 
     def _avoid(self, pod: Pod, now: int) -> frozenset[str]:
@@ -159,8 +177,12 @@ class Desk:
         if held is None or held.manifest is None:
             raise BindError(f'pod "{asked.pod}" not found; bind acts on pods of this API')
         metadata = held.manifest["metadata"]
-        if asked.uid and metadata.get("uid") != asked.uid:
+        if not asked.uid:
+            raise BindError(NO_UID.format(pod=asked.pod))
+        if metadata.get("uid") != asked.uid:
             raise BindError(f'pod "{asked.pod}" has uid {metadata.get("uid")}, not {asked.uid}: it is another pod')
+        if version := self.strangers.version_of(asked.uid):
+            raise BindError(STRANGER.format(pod=asked.pod, version=version))
         node = spec(held.manifest).get("nodeName")
         if node:
             return self._agreed(asked, node, Placed(), "is on")
@@ -204,6 +226,9 @@ class Desk:
         status = called.status if verdict is None else verdict.status
         if verdict is None or not status.passed:
             raise BindError(f'pod "{asked.pod}" cannot go to node "{node.name}": {_told(status)}')
+        waits = not_ready(verdict.answer)
+        if waits is not None:
+            raise BindError(f'pod "{asked.pod}" cannot go to node "{node.name}" yet: {waits}')
         try:
             _, reserved = assume_pod_volumes(index.snapshot, pod, node, verdict.answer, profile=index.profile)
         except AttemptError as error:

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from volsched.core.profile import PROFILES
+from volsched.core.profile import PROFILES, Profile
 from volsched.insight.moments import window_of
-from volsched.insight.sights import explained, named_object, sight_of, simulated
+from volsched.insight.sights import explained, explained_as_of, named_object, sight_of, simulated
 from volsched.insight.simulate import Scenario
 from volsched.insight.verified import verified
 from volsched.model.kinds import Object
@@ -28,18 +28,24 @@ MOST_EXPORTED = 50_000
 
 
 def explain_stored(context: Context, asked: Asked) -> Answer:
-    profile = PROFILES[asked.query["profile"]]
-    seen = sight_of(context.services.database, (), profile=profile)
-    key = f"{asked.namespace}/{asked.path['name']}"
+    key, as_of = f"{asked.namespace}/{asked.path['name']}", asked.text("asOf")
+    if as_of is not None:
+        return Answer(explained_as_of(context.services.database, key, as_of=as_of, now=asked.now))
+    seen = sight_of(context.services.database, (), profile=_profile(context, asked.text("profile")))
     return Answer(explained(seen, key, node=asked.text("node"), now=asked.now))
 
 
 def explain(context: Context, asked: Asked) -> Answer:
     body: Explain = asked.body
     database = None if body.alone else context.services.database
-    seen = sight_of(database, _objects(body.manifests), profile=PROFILES[body.profile])
+    seen = sight_of(database, _objects(body.manifests), profile=_profile(context, body.profile))
     key = body.pod if "/" in body.pod else f"default/{body.pod}"
     return Answer(explained(seen, key, node=body.node or None, now=asked.now))
+
+
+def _profile(context: Context, name: str | None) -> Profile:
+    """The one that the schedulers decide with, unless another is named."""
+    return PROFILES[name] if name else context.configuration.profile
 
 
 def simulate(context: Context, asked: Asked) -> Answer:

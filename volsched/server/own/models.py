@@ -65,7 +65,9 @@ class Explain(Body):
         description="NAMESPACE/NAME, or one in `default`.",
     )
     node: str = Field(default="", max_length=LONGEST_NAME, pattern=_TEXT, description="Look at this node only.")
-    profile: Literal["volsched", "parity"] = "volsched"
+    profile: Literal["volsched", "parity"] | None = Field(
+        default=None, description="How to decide; else as served."
+    )
     manifests: list[dict[str, Any]] = Field(default_factory=list, max_length=MOST_MANIFESTS)
     alone: bool = Field(default=False, description="Look at the manifests alone, and not at the store.")
 

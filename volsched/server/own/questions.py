@@ -150,7 +150,18 @@ def volume(context: Context, asked: Asked) -> Answer:
 
 def why(context: Context, asked: Asked) -> Answer:
     with context.services.database.read() as connection:
-        return Answer(attempts.why(connection, asked.path["name"], node=asked.text("node")))
+        return Answer(attempts.why_named(connection, asked.path["name"], node=asked.text("node")))
+
+
+def why_pod(context: Context, asked: Asked) -> Answer:
+    pod = f"{asked.namespace}/{asked.path['name']}"
+    with context.services.database.read() as connection:
+        position = position_of(connection, asked.text("asOf"), now=asked.now)
+        item = attempts.why_pod(connection, pod, position=position, node=asked.text("node"))
+        if item is None:
+            _refuse_unknown(connection, kind_called("pod"), pod, asked)
+            raise UnknownError(attempts.NOTHING_TRIED.format(pod=pod))
+    return Answer(item)
 
 
 def cause(context: Context, asked: Asked) -> Answer:

@@ -25,6 +25,7 @@ SINCE = Param(name="since", about="From then on: 2h (ago), 2025-11-16T22:00:00Z,
 UNTIL = Param(name="until", about="Until then.")
 AS_OF = Param(name="asOf", about="As it was then: 2h (ago), 2025-11-16T22:00:00Z, or a position.")
 WINDOW = (SINCE, UNTIL, AS_OF, _limit(50), CONTINUE)
+WHY_NODE = Param(name="node", about="And why, or why not, this node.")
 OLDER = Param(name="olderThan", about="As 90s, 12h or 7d.")
 NODE = Param(name="node", about="Only of this node.")
 POD = Param(name="pod", about="Only of this pod: NAME within a namespace, else NAMESPACE/NAME.")
@@ -32,7 +33,14 @@ NAME = Param(name="name", about="Only this one.")
 STATE = Param(name="state", about="Only in this state.", choices=tuple(Phase))
 LISTS = (_limit(PAGE), CONTINUE)
 BINDING_LIST = (*LISTS, POD, NODE, STATE, NAME, INCLUDE)
-ATTEMPT_LIST = (*LISTS, POD, NODE, NAME, INCLUDE, Param(name="outcome", about="planned, unschedulable or error."))
+ATTEMPT_LIST = (
+    *LISTS,
+    POD,
+    NODE,
+    NAME,
+    INCLUDE,
+    Param(name="outcome", about="planned, failed, unschedulable or error."),
+)
 EFFECT_LIST = (
     *LISTS,
     NAME,
@@ -42,7 +50,9 @@ EFFECT_LIST = (
 VALIDATION = Param(
     name="fieldValidation", about="Unknown fields are refused, whatever is said.", choices=tuple(FieldValidation)
 )
-PROFILE = Param(name="profile", about="How to decide.", default="volsched", choices=("volsched", "parity"))
+PROFILE = Param(
+    name="profile", about="How to decide; else as the server is configured.", choices=("volsched", "parity")
+)
 
 
 def _get(path: str, about: str, serve: object, answer: str, *query: Param, **more: object) -> Operation:
@@ -96,7 +106,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _post(f"{HELD}/{{name}}/renew", "Let its lease end later.", reservations.renew, "Reservation", writes=True,
           body=Renewal, codes=(409,)),
     _get(f"{NAMESPACED}/explain/{{name}}", "Why a pod waits, or is where it is, and what would help.",
-         hypotheses.explain_stored, "Explanation", NODE, PROFILE, turn="long"),
+         hypotheses.explain_stored, "Explanation", NODE, PROFILE, AS_OF, turn="long"),
     _post("/explain", "The same of a pod in manifests, alone or laid over the store.", hypotheses.explain,
           "Explanation", body=Explain, needs_body=True, turn="long"),
     _post("/simulate", "What would happen if.", hypotheses.simulate, "Simulation", body=Simulate, needs_body=True,
@@ -124,8 +134,9 @@ OPERATIONS: tuple[Operation, ...] = (
     *_both("/audit/who/{kind}/{name}", "Who changed an object.", questions.who, "List", *WINDOW),
     _get(f"{NAMESPACED}/audit/attempts/{{name}}", "Every attempt to schedule a pod.", questions.attempts_of,
          "List", *WINDOW),
-    _get("/audit/why/{name}", "Why this node and not another, of an attempt.", questions.why, "Item",
-         Param(name="node", about="And why, or why not, this node.")),
+    _get("/audit/why/{name}", "Why this node and not another, of an attempt.", questions.why, "Item", WHY_NODE),
+    _get(f"{NAMESPACED}/audit/why/{{name}}", "Why this node or none, of a pod's last attempt; what failed after.",
+         questions.why_pod, "Item", WHY_NODE, AS_OF),
     _get("/audit/cause/{name}", "What led to the event at a position, and what followed.", questions.cause, "List",
          _limit(200)),
     _get("/audit/cause-of-binding/{name}", "Everything of one binding, as a tree.", questions.cause_of_binding,

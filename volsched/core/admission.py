@@ -1,0 +1,121 @@
+"""What Kubernetes' admission says of a request: the object itself is sound, but its surroundings do not allow it.
+
+Namespaces that are not there or are being deleted, priorities that nobody defined, and claims that want to grow.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from volsched.core.decision import States
+from volsched.core.fold import ObjectState, State
+from volsched.core.objects import ForbiddenError, NotFoundError
+from volsched.events.streams import stream_of
+from volsched.model.kinds import KINDS
+from volsched.model.meta import BETA_STORAGE_CLASS
+from volsched.model.quantity import ZERO, Quantity
+from volsched.model.strategy.parts import fields_at, number_at, quantity_of, text_at
+
+Manifest = Mapping[str, Any]
+
+NAMESPACE = "Namespace"
+POD = "Pod"
+CLAIM = "PersistentVolumeClaim"
+PRIORITY_CLASS = "PriorityClass"
+SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+"""Those that an API server makes itself when it starts."""
+IMMORTAL_NAMESPACES = ("default", "kube-public", "kube-system")
+BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_CANNOT_GROW = (
+    "only dynamically provisioned pvc can be resized "
+    "and the storageclass that provisions the pvc must support resize"
+)
+_CANNOT_GROW_YET = (
+    "volume expansion is not supported yet; make a larger claim and copy the data, or keep the size that it has"
+)
+
+
+class NoNamespaceError(NotFoundError):
+    """The object that is not there is the namespace of the one that was to be made."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f'namespaces "{namespace}" not found')
+        self.namespace = namespace
+
+
+class TerminatingError(ForbiddenError):
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f"unable to create new content in namespace {namespace} because it is being terminated")
+        self.namespace = namespace
+
+
+def namespace_stream(namespace: str) -> str:
+    return stream_of(NAMESPACE, namespace)
+
+
+def refuse_namespace(namespace: str, states: States) -> None:
+    """Nothing is made in a namespace that is not there, or that is going. Those of the system always are."""
+    found = _living(states.get(namespace_stream(namespace)))
+    if found is None and namespace in SYSTEM_NAMESPACES:
+        return
+    if found is None:
+        raise NoNamespaceError(namespace)
+    terminating = text_at(fields_at(found, "status"), "phase") == "Terminating"
+    if terminating or fields_at(found, "metadata").get("deletionTimestamp"):
+        raise TerminatingError(namespace)
+
+
+def priority_streams(kind: str, manifest: Manifest) -> tuple[str, ...]:
+    """What must be known of before a pod's priority can be judged."""
+    name = _priority_class(kind, manifest)
+    if name is None or name in BUILT_IN_PRIORITIES or PRIORITY_CLASS not in KINDS:
+        return ()
+    return (stream_of(PRIORITY_CLASS, name),)
+
+
+def refuse_priority(kind: str, manifest: Manifest, states: States) -> None:
+    """A pod's priority is that of its class, which must be there; of none, it is 0."""
+    name, given = _priority_class(kind, manifest), number_at(fields_at(manifest, "spec"), "priority")
+    value = 0 if name is None else _value_of(name, kind, manifest, states)
+    if kind == POD and given is not None and given != value:
+        raise ForbiddenError(
+            f"the integer value of priority ({given}) must not be provided in pod spec; priority admission "
+            f"controller computed {value} from the given PriorityClass name"
+        )
+
+
+def _value_of(name: str, kind: str, manifest: Manifest, states: States) -> int:
+    if name in BUILT_IN_PRIORITIES:
+        return BUILT_IN_PRIORITIES[name]
+    for stream in priority_streams(kind, manifest):
+        found = _living(states.get(stream))
+        if found is not None:
+            return number_at(found, "value") or 0
+    raise ForbiddenError(f"no PriorityClass with name {name} was found")
+
+
+def _priority_class(kind: str, manifest: Manifest) -> str | None:
+    return (text_at(fields_at(manifest, "spec"), "priorityClassName") or None) if kind == POD else None
+
+
+def refuse_expansion(claim: State | None, patch: Manifest, storage_class: Manifest | None) -> None:
+    """A change of a claim that asks for more than it did; `storage_class` is its own, if there is one."""
+    before = _living(claim)
+    wanted = quantity_of(fields_at(patch, "spec", "resources", "requests").get("storage"))
+    if before is None or wanted is None or wanted <= _size(before):
+        return
+    if storage_class is None or storage_class.get("allowVolumeExpansion") is not True:
+        raise ForbiddenError(_CANNOT_GROW)
+    raise ForbiddenError(_CANNOT_GROW_YET)
+
+
+def class_of_claim(claim: Manifest) -> str:
+    noted = fields_at(claim, "metadata", "annotations").get(BETA_STORAGE_CLASS)
+    return noted if isinstance(noted, str) else text_at(fields_at(claim, "spec"), "storageClassName")
+
+
+def _size(claim: Manifest) -> Quantity:
+    return quantity_of(fields_at(claim, "spec", "resources", "requests").get("storage")) or ZERO
+
+
+def _living(state: State | None) -> Manifest | None:
+    return state.manifest if isinstance(state, ObjectState) else None
