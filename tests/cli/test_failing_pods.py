@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from tests.engine.test_failed_bindings import REFUSED, ZONE, simulated
+from tests.engine.test_failures_told import REFUSED, ZONE, simulated
 from volsched.core.attempts import FAILED
 from volsched.engine.provisioners.simulated import Simulated
 from volsched.store import tables

@@ -149,7 +149,7 @@ def test_as_of_shows_what_was_there_then(run: Run, story: tuple[str, int]) -> No
     past = run("get", "nodes,pv,pods", "-A", "-o", "name", "--db", db, "--as-of", then).out.split()
     assert set(past) - set(now) == {"node/node-0"}
     assert set(now) - set(past) == {"persistentvolume/disk-1", "pod/late", "pod/waiting"}
-    one = json.loads(run("get", "pv", "disk-0", "-o", "json", "--db", db, "--as-of", "8").out)
+    one = json.loads(run("get", "pv", "disk-0", "-o", "json", "--db", db, "--as-of", "6").out)
     assert (one["status"]["phase"], "claimRef" in one["spec"]) == ("Pending", False)
     (row,) = table(run("get", "bindings", "--db", db, "--as-of", then).out)
     assert row["STATE"] == "committed"

@@ -95,8 +95,8 @@ def test_it_is_explained_as_it_will_be_decided(database: Database) -> None:
     key = refused_once(cluster)
     told = explained(sight_of(database, (), profile=VOLSCHED), key, node=None, now=cluster.now)
     cluster.until(lambda: all_placed(cluster))
-    assert told["chosen"]["node"] == plans(cluster)[key][1] != MISFIT
-    assert [it["node"] for it in told["runnersUp"]][-1] == MISFIT
+    assert told["failing"]["untried"][0] == plans(cluster)[key][1]
+    assert {it["node"] for it in told["failing"]["nodes"]} == {MISFIT}
 
 
 def test_history_is_decided_again_as_it_was(database: Database) -> None:

@@ -56,7 +56,7 @@ class Stage:
         lease = acquire(database, name="controller", holder="us", now=self.now, ttl=60 * SECOND)
         assert lease is not None
         self.proof = lease.proof
-        executor = local_executor(database, owner="x", clock=lambda: self.now, new_id=lambda: f"u{next(ids)}")
+        executor = local_executor(database, owner="x", clock=lambda: self.now, new_uid=lambda: f"u{next(ids)}")
         assert isinstance(executor.cluster, LocalCluster)
         self.cluster = executor.cluster
 

@@ -27,8 +27,8 @@ def brute_force(cluster: Cluster, node: Node) -> Plan | None:
     """The best of all ways to serve the claims (in order of size), tried one by one."""
     snapshot = cluster.snapshot
     found = classify_claims(snapshot, cluster.pod, once=True)
-    committed = [claim for claim in found.delayed if selected_node(claim) is not None]
-    if any(selected_node(claim) != node.name for claim in committed):
+    committed = [claim for claim in found.delayed if selected_node(claim, alpha=True) is not None]
+    if any(selected_node(claim, alpha=True) != node.name for claim in committed):
         return None
     claims = in_order(found.delayed)
     options: list[list[Volume | None]] = []
@@ -49,7 +49,9 @@ def brute_force(cluster: Cluster, node: Node) -> Plan | None:
 
 
 def in_order(claims: Sequence[Claim]) -> list[Claim]:
-    return sorted((claim for claim in claims if selected_node(claim) is None), key=lambda claim: claim.size)
+    return sorted(
+        (claim for claim in claims if selected_node(claim, alpha=True) is None), key=lambda claim: claim.size
+    )
 
 
 def provisioned(claims: list[Claim], plan: Plan) -> list[Claim]:

@@ -106,7 +106,9 @@ def answers_agree(seed: int, profile: Profile) -> None:
 def _waits_for_new_volume(pod: Pod, flying: Flight) -> bool:
     """Of a volume that is not there yet, the reasons and the score are not known: only where it will be."""
     claims = (flying.now.snapshot.claim(use.key) for use in claim_uses(pod))
-    return any(it is not None and selected_node(it) is not None and not it.volume_name for it in claims)
+    return any(
+        it is not None and selected_node(it, alpha=True) is not None and not it.volume_name for it in claims
+    )
 
 
 @given(st.integers(0, 2**48))

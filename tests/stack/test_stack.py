@@ -18,8 +18,11 @@ HOSTS = 4
 
 
 def cluster(pods: int) -> list[dict[str, object]]:
-    """Half of the pods with one claim and half with three, and no volume more than they need."""
+    """Half of the pods with one claim and half with three. Where ties put the small ones, two volumes may be left on a
+    node that a large one would need three on: so many are there besides.
+    """
     objects = [LOCAL, *(node(f"node-{number}") for number in range(HOSTS))]
+    objects += [volume(f"spare-{host}-{leg}", "1Gi", f"node-{host}") for host in range(HOSTS) for leg in range(2)]
     for number in range(pods):
         names = [f"{number}-{leg}" for leg in range(1 + 2 * (number % 2))]
         objects += [volume(f"pv-{name}", "1Gi", f"node-{number // 2 % HOSTS}") for name in names]

@@ -55,7 +55,7 @@ def failure_of(states: Scene, decision: Decision) -> Failure:
 
 def refused_write(leg: LegState, states: Scene) -> tuple[Scene, Decision]:
     """The write of a leg is refused; what follows from that."""
-    outcome = next_step(ANNOTATE if leg.dynamic else PREBIND, B, 0, states)
+    outcome = next_step(ANNOTATE if leg.dynamic else PREBIND, B, 0, states, now="")
     assert isinstance(outcome, LegOutcome)
     after = folded(states, record_leg(B, 0, outcome, states))
     return after, advance(B, after)
@@ -119,7 +119,7 @@ def test_a_pod_that_cannot_be_bound_fails_in_the_other_stage() -> None:
 
 def test_a_leg_lost_in_the_last_moment_fails_in_the_first() -> None:
     states = scene(binding_state(static_leg("bound"), phase="committing"))
-    outcome = next_step("bind_pod", B, 0, states)
+    outcome = next_step("bind_pod", B, 0, states, now="")
     assert isinstance(outcome, PodOutcome)
     failure = failure_of(states, record_pod(B, outcome, states))
     assert failure.message == PREBIND_FAILED + 'binding volumes: ClaimRef got reset for pv "pv"'

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from volsched.core.controller import Notice
+from volsched.core.controller.reasons import PROVISIONING_FAILED
 from volsched.engine.clock import SECOND
 
 TELL_AGAIN = 300 * SECOND
@@ -25,6 +26,10 @@ class Said:
             return False
         if last is not None and now - last < TELL_AGAIN:
             return False
+        if notice.reason == PROVISIONING_FAILED:
+            # Whoever asks why a binding failed takes the last one for its reason, so an earlier one is said again.
+            for other in [it for it in told if it[0] == PROVISIONING_FAILED]:
+                del told[other]
         told[what] = now
         return True
 
