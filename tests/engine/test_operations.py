@@ -20,7 +20,7 @@ from volsched.core.controller import (
     SyncError,
     Update,
 )
-from volsched.core.objects import AlreadyExistsError, NotFoundError, StaleError
+from volsched.core.objects import AlreadyExistsError, NotFoundError, PreconditionError
 from volsched.engine.clock import MILLISECOND, SECOND
 from volsched.engine.system import local_executor
 from volsched.engine.volume_controller.operations import LONGEST_BACKOFF, Key, Operations
@@ -136,11 +136,11 @@ def test_every_write_is_conditional_and_its_error_is_the_operations_to_judge(sta
     changed = {**made, "metadata": {**made["metadata"], "labels": {"seen": "1"}}}
     stage.start(stage.asking(Update(VOLUME, changed), Update(VOLUME, changed))).step()
     held, stale = stage.log
-    assert (held.meta.labels, stale) == ({"seen": "1"}, StaleError)
+    assert (held.meta.labels, stale) == ({"seen": "1"}, PreconditionError)
     assert int(held.meta.resource_version) > int(made["metadata"]["resourceVersion"])
     stage.log.clear()
     stage.start(stage.asking(Delete(VOLUME, "disk", "another"), Delete(VOLUME, "gone", "x"))).step()
-    assert stage.log == [StaleError, NotFoundError]
+    assert stage.log == [PreconditionError, NotFoundError]
 
 
 def test_operations_share_a_transaction_and_fail_alone(stage: Stage) -> None:

@@ -18,8 +18,9 @@ HOSTS = 4
 
 
 def cluster(pods: int) -> list[dict[str, object]]:
-    """Half of the pods with one claim and half with three. Where ties put the small ones, two volumes may be left on a
-    node that a large one would need three on: so many are there besides.
+    """Half of the pods with one claim and half with three.
+
+    Ties may leave two volumes on a node where a pod would need three: so many are there besides.
     """
     objects = [LOCAL, *(node(f"node-{number}") for number in range(HOSTS))]
     objects += [volume(f"spare-{host}-{leg}", "1Gi", f"node-{host}") for host in range(HOSTS) for leg in range(2)]

@@ -35,6 +35,7 @@ def _creating(manifest: dict[str, Any], uid: str) -> Command:
 
 
 def cluster(nodes: int, volumes: int) -> Iterator[dict[str, Any]]:
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench"}}
     yield {
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"},
         "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",

@@ -24,6 +24,7 @@ from volsched.store import tables
 from volsched.store.database import Database
 
 PATHS = {
+    "Namespace": "/api/v1/namespaces",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
     "Node": "/api/v1/nodes",
     "PersistentVolume": "/api/v1/persistentvolumes",
