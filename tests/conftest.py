@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +23,21 @@ from volsched.store.migrations import migrate
 from volsched.store.scratch import administer
 
 ENGINES = ("sqlite", "postgres")
+SPENT: Counter[str] = Counter()
+"""Seconds by folder, over all workers: what the suite's time goes to."""
 # A shell that starts us in the background has Ctrl-C ignored by us and by every process that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    folder = report.nodeid.split("/")[1] if report.nodeid.count("/") > 1 else "tests"
+    SPENT[folder] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if len(SPENT) > 1:
+        shares = ", ".join(f"{folder} {seconds / 60:.1f}" for folder, seconds in SPENT.most_common())
+        terminalreporter.write_line(f"minutes by folder, over all workers: {shares}")
 
 
 def pytest_collection_finish() -> None:

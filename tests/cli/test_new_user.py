@@ -18,7 +18,7 @@ from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from volsched import Engine
 from volsched.cli.console import table_of
 from volsched.core.rejected import NODE_REJECTED, REJECTED_NODES
-from volsched.engine.clock import rfc3339, system_clock
+from volsched.engine.clock import SECOND, rfc3339, system_clock
 
 
 @pytest.fixture
@@ -247,7 +247,8 @@ def test_no_colour_where_it_is_not_wanted(run: Run, db: str) -> None:
 def test_the_library_explains_as_the_command_does(run: Run, db: str) -> None:
     """Also of a node that turned the pod away a moment ago, which neither tries again yet."""
     refused = pod("db", "data")
-    now = rfc3339(system_clock())
+    # Later than the nodes come, however long that takes: one that has changed since is tried again.
+    now = rfc3339(system_clock() + 60 * SECOND)
     refused["metadata"]["annotations"] = {REJECTED_NODES: "n1"}
     refused["status"] = {
         "conditions": [

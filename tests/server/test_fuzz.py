@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.manifest_samples import sample
 from tests.server.serving import Served
+from volsched.model.kinds import KINDS
 from volsched.server.resources import RESOURCES, Resource
 
 ROUNDS = 12
@@ -45,7 +46,9 @@ def spoilt(rng: random.Random, manifest: dict[str, Any]) -> dict[str, Any]:
 
 def whole(resource: Resource) -> dict[str, Any]:
     """With the parts that every object has, and that few rules look at."""
-    made = sample(resource.kind.name, name="x")
+    kind = resource.kind
+    bare = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": "x"}, "spec": {}}
+    made = sample(kind.name, name="x") if kind.name in KINDS else bare
     made["metadata"] |= {"labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["x/y"]}
     return made | {"status": {"phase": "x", "conditions": [{"type": "a", "status": "True"}]}}
 

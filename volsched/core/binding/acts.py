@@ -111,6 +111,8 @@ def _forward(
         return _voided(state.reason or "the binding failed before this leg was written")
     if written is None or written.manifest is None:
         return _voided(f"{_named(kind, leg)} {NOT_FOUND}")
+    if kind == PREBIND and _was_given(written.manifest, leg):
+        return LegOutcome(phase=LegPhase.WRITTEN, rv=origin_version(written), given=True)
     if guards.precondition and version(written) != leg.rv:
         return _voided(f"{_named(kind, leg)} {CHANGED}")
     stamp = {"metadata": {"annotations": {BINDING_STAMP: binding}}}
@@ -119,6 +121,16 @@ def _forward(
         return Write(kind="PersistentVolumeClaim", key=leg.claim, patch=patch, version=version(written))
     patch = _joined(volume_patch(written.manifest, leg.claim, leg.claim_uid), stamp)
     return Write(kind="PersistentVolume", key=leg.volume or "", patch=patch, version=version(written))
+
+
+def _was_given(volume: Manifest, leg: LegState) -> bool:
+    """It points at the claim already: a provisioner made it for the claim, or the PV controller began to bind it.
+
+    It is waited for without our stamp. What we have not given we do not take back: a provisioned volume that loses
+    its claim is offered to others, and nobody deletes it.
+    """
+    reference = claim_of(volume)
+    return reference is not None and bool(leg.claim_uid) and reference.get("uid") == leg.claim_uid
 
 
 def _assumed_patch(claim: ObjectState, binding: str) -> dict[str, Any] | None:

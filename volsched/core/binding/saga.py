@@ -50,6 +50,8 @@ class LegOutcome:
     phase: LegPhase
     reason: str | None = None
     rv: str | None = None
+    given: bool = False
+    """The volume pointed at the claim before: nothing was written, so the assumption has to be taken off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ def record_leg(binding: str, index: int, outcome: LegOutcome, states: States) ->
     if outcome.phase not in _MOVES.get(LegPhase(leg.state), ()):
         return NOTHING
     events = [_leg_moved(binding, index, outcome.phase, reason=outcome.reason, rv=outcome.rv)]
-    if outcome.phase in SETTLED:
+    if outcome.phase in SETTLED or outcome.given:
         events += _freed(binding, leg, states, outcome.reason)
     return Decision(events=tuple(events))
 
