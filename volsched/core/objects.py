@@ -16,6 +16,7 @@ from volsched.events.patch import difference
 from volsched.events.streams import NOUN_OF_KIND, stream_of
 from volsched.model.defaults import with_defaults
 from volsched.model.kinds import Kind
+from volsched.model.limits import excess
 from volsched.model.manifests import check_manifest
 from volsched.model.problems import Defect
 from volsched.model.strategy.field_errors import FieldError
@@ -102,6 +103,7 @@ def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, n
         created["status"] = {"phase": BORN_IN_PHASE[kind.name]}
     if kind.name == "Pod" and (conditions := gated_conditions(created, now)) is not None:
         created["status"]["conditions"] = conditions
+    _refuse_excess(kind, name, created)
     return _event(kind, name, "Created", {"patch": created})
 
 
@@ -145,7 +147,10 @@ def update_object(
     if is_gone(new):
         return _event(kind, name, "Deleted", {"reason": "the last finalizer is gone"})
     patch = difference(old, new)
-    return _event(kind, name, "Changed", {"patch": patch}) if patch else None
+    if not patch:
+        return None
+    _refuse_excess(kind, name, new, old)
+    return _event(kind, name, "Changed", {"patch": patch})
 
 
 def delete_object(
@@ -194,6 +199,11 @@ def _called(kind: Kind, manifest: Manifest) -> str:
 def _refuse(kind: Kind, name: str, defects: Sequence[Defect | FieldError]) -> None:
     if defects:
         raise InvalidError(f'{kind.name} "{name}"', defects)
+
+
+def _refuse_excess(kind: Kind, name: str, manifest: Manifest, before: Manifest | None = None) -> None:
+    told = excess(manifest, before)
+    _refuse(kind, name, [] if told is None else [Defect((), told)])
 
 
 def _key(kind: Kind, manifest: Manifest) -> str:

@@ -16,6 +16,7 @@ from volsched.model.limits import (
     DEPTH_MAX,
     UnfitError,
     checked_text,
+    is_deeper,
     real_number,
     too_deep,
     whole_number,
@@ -166,7 +167,8 @@ def _json_values(text: str, *, nulls: bool = False) -> Iterator[Any]:
             value, end = decoder.raw_decode(text, end)
         except RecursionError:
             raise too_deep() from None
-        _check_depth(value)
+        if is_deeper(value, DEPTH_MAX):
+            raise too_deep()
         if suspect:
             _check_texts(value)
         yield value
@@ -200,22 +202,6 @@ def _first_repeated(pairs: list[tuple[str, Any]]) -> str:
             return key
         met.add(key)
     raise AssertionError("every key stands once")
-
-
-def _check_depth(value: Any) -> None:
-    """Level by level, because a whole dump passes through here and its levels are few."""
-    level = [value]
-    for _ in range(DEPTH_MAX):
-        level = [
-            inner
-            for holder in level
-            if isinstance(holder, _HOLDERS)
-            for inner in (holder.values() if isinstance(holder, dict) else holder)
-            if isinstance(inner, _HOLDERS)
-        ]
-        if not level:
-            return
-    raise too_deep()
 
 
 def _check_texts(value: Any) -> None:

@@ -101,7 +101,8 @@ def _metadata_changes(old: Metadata, new: Metadata) -> Iterator[Defect]:
     if new.uid and old.uid and new.uid != old.uid:
         message = f"is not the object's uid {shown(old.uid)}: it was replaced; read it again"
         yield Defect(("metadata", "uid"), message, shown(new.uid))
-    added = [finalizer for finalizer in new.finalizers if finalizer not in old.finalizers]
+    known = set(old.finalizers)
+    added = [finalizer for finalizer in new.finalizers if finalizer not in known]
     if old.being_deleted and added:
         message = "may not be added while the object is being deleted; leave it out"
         yield Defect(("metadata", "finalizers"), message, shown(", ".join(added)))

@@ -77,7 +77,7 @@ class Api:
     def _application(self) -> Starlette:
         metrics = HttpMetrics(self._registry)
         kubernetes = Kubernetes(self._services, metrics)
-        reviews = Reviews(self.limits)
+        reviews = Reviews(self._services)
         routes = [
             Route(ACCESS, reviews.access, methods=["POST"]),
             Route(RULES, reviews.rules, methods=["POST"]),

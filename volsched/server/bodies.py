@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -9,11 +10,12 @@ import orjson
 from volsched.events.patch import merged
 from volsched.model.documents import read_documents, read_json
 from volsched.model.kinds import KINDS, Kind
+from volsched.model.limits import ITEMS_MAX, longest
 from volsched.model.problems import ManifestError
 from volsched.model.strategy.field_errors import invalid
 from volsched.server.json_patch import DiffersError, PatchError, json_patched
 from volsched.server.known_fields import json_type, type_of, unknown_fields, wrong_types
-from volsched.server.negotiation import JSON, JSON_PATCH, PROTOBUF, STRATEGIC_PATCH
+from volsched.server.negotiation import JSON, JSON_PATCH, PATCHES, PROTOBUF, STRATEGIC_PATCH, YAML, media_type
 from volsched.server.paths import Target
 from volsched.server.protobuf import read_message
 from volsched.server.queries import FieldValidation
@@ -21,6 +23,12 @@ from volsched.server.statuses import UNEXPLAINED, ApiError, invalid_object
 from volsched.server.strategic import strategic_merged
 
 Manifest = dict[str, Any]
+LIGHT_BYTES = {JSON: 2**14, PROTOBUF: 2**14}
+"""Read in the event loop, because that takes less than a thread's start; a form that is not here, never."""
+MOST_BYTES = {YAML: 2**19}
+"""Of forms that take long to read, as YAML does. Of all others, as many as a request may have."""
+SMALL_BYTES = 2**16
+"""Of what says only a few words: reviews, bindings, options."""
 SOURCE = "the body of the request"
 _DROPPED = ("managedFields", "selfLink")
 """Of an object's metadata: others keep them, we do not."""
@@ -31,8 +39,36 @@ _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 REJECTED = "the server rejected our request due to an error in our request"
 
 
+@dataclass(frozen=True, slots=True)
+class Body:
+    content: bytes
+    content_type: str | None
+
+    @property
+    def heavy(self) -> bool:
+        """It takes so long to read and to judge that others would notice."""
+        media = JSON if not self.content_type else media_type(self.content_type)[0]
+        return len(self.content) > LIGHT_BYTES.get(JSON if media in PATCHES else media, 0)
+
+
+def check_size(content: bytes, form: str, *, most: int | None = None) -> None:
+    """ApiError 413 where a body of that form is longer than one may be; `most`: than this one may be."""
+    limit = min(MOST_BYTES.get(form, len(content)), len(content) if most is None else most)
+    if len(content) > limit:
+        hint = "; send it as JSON" if form == YAML and most is None else ""
+        raise ApiError(413, f"Request entity too large: limit is {limit}{hint}")
+
+
 def read_value(body: bytes, form: str, *, nulls: bool = False) -> Any:
-    """The one value of a body; ApiError 400 where it cannot be read."""
+    """The one value of a body; ApiError 400 where it cannot be read, 413 where it holds too much."""
+    check_size(body, form)
+    value = _value(body, form, nulls=nulls)
+    if longest(value) > ITEMS_MAX:
+        raise ApiError(413, f"{SOURCE} holds a list or mapping of more than {ITEMS_MAX} items")
+    return value
+
+
+def _value(body: bytes, form: str, *, nulls: bool) -> Any:
     if form == PROTOBUF:
         return read_message(body)
     try:
@@ -51,7 +87,7 @@ def read_mapping(body: bytes, form: str, *, kind: str | None = None) -> Manifest
     try:
         value = read_value(body, form)
     except ApiError as error:
-        if kind is None or form == PROTOBUF:
+        if kind is None or form == PROTOBUF or error.code == 413:
             raise
         why = "unexpected end of JSON input" if _is_cut(body) else str(error)
         raise ApiError(400, _unrecognized(kind, why, body)) from None
@@ -70,6 +106,8 @@ def read_patch(body: bytes, form: str) -> Any:
     try:
         value = read_value(body, form, nulls=True)
     except ApiError as error:
+        if error.code == 413:
+            raise
         raise ApiError(400, "invalid JSON patch" if _is_cut(body) else f"error decoding patch: {error}") from None
     wanted = (list, "[]handlers.jsonPatchOp") if form == JSON_PATCH else (dict, "map[string]interface {}")
     if not isinstance(value, wanted[0]):

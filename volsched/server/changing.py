@@ -3,7 +3,7 @@
 import secrets
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from volsched.core.admission import CLAIM
@@ -12,9 +12,12 @@ from volsched.model.strategy.formats import dns_subdomain
 from volsched.model.strategy.parts import fields_at, text_at
 from volsched.server.answers import Answer
 from volsched.server.bodies import (
+    SMALL_BYTES,
+    Body,
     Manifest,
     check_kind,
     check_patched_kind,
+    check_size,
     check_types,
     field_warnings,
     fitted,
@@ -24,7 +27,7 @@ from volsched.server.bodies import (
 )
 from volsched.server.negotiation import STRATEGIC_PATCH, body_form, patch_form
 from volsched.server.paths import Target
-from volsched.server.queries import Listing, Query, dry_run, selection, writing
+from volsched.server.queries import FieldValidation, Listing, Query, dry_run, selection, writing
 from volsched.server.reading import read_page
 from volsched.server.resources import STATUS
 from volsched.server.services import Services
@@ -51,44 +54,37 @@ ANSWERED_WITH_STATUS = frozenset({"Node", "Namespace", "Event", "StatefulSet", "
 """Kinds whose deletion Kubernetes answers with a Status once they are gone; of the others, with what they were."""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    content: bytes
-    content_type: str | None
-
-
 async def create(services: Services, target: Target, query: Query, body: Body) -> Answer:
     asked = writing(query, "CreateOptions")
-    raw = read_mapping(body.content, body_form(body.content_type), kind=target.resource.kind.name)
-    manifest = fitted(raw, target, new_suffix=_suffix())
-    check_types(target.resource.kind, manifest)
-    manifest = target.resource.as_stored(manifest)
-    if manifest["metadata"].get("resourceVersion", "0") not in ("", "0"):
-        # Whoever says one means an object that is there.
-        raise ApiError(500, "resourceVersion should not be set on objects to be created", reason=UNEXPLAINED)
-    warnings = field_warnings(target.resource.kind, raw, asked.validation)
+    manifest, warnings = await services.work(body.heavy, _created, target, body, asked.validation)
     named = replace(target, name=str(manifest["metadata"].get("name", "")))
     try:
         seen, upgrade = NOTHING_TO_SEE, services.zonal_upgrade
         if asks_store(named, manifest, zonal_upgrade=upgrade):
             seen = await services.read(look_up, services.database, named, manifest, zonal_upgrade=upgrade)
         write = creating(named, manifest, services.who(), uid=services.new_uid(), seen=seen)
-        written = await services.write(write, dry_run=asked.dry_run)
+        written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
     except Exception as error:
         raise error_of(error, named) from error
     return Answer(target.resource.as_shown(written.manifest), 201, warnings)
 
 
+def _created(target: Target, body: Body, validation: FieldValidation) -> tuple[Manifest, list[str]]:
+    """The object that is to be made, and what to warn of."""
+    kind = target.resource.kind
+    raw = read_mapping(body.content, body_form(body.content_type), kind=kind.name)
+    manifest = fitted(raw, target, new_suffix=_suffix())
+    check_types(kind, manifest)
+    manifest = target.resource.as_stored(manifest)
+    if manifest["metadata"].get("resourceVersion", "0") not in ("", "0"):
+        # Whoever says one means an object that is there.
+        raise ApiError(500, "resourceVersion should not be set on objects to be created", reason=UNEXPLAINED)
+    return manifest, field_warnings(kind, raw, validation)
+
+
 async def update(services: Services, target: Target, query: Query, body: Body) -> Answer:
     asked = writing(query, "UpdateOptions")
-    raw = read_mapping(body.content, body_form(body.content_type), kind=target.resource.kind.name)
-    manifest = fitted(raw, target)
-    check_types(target.resource.kind, manifest)
-    version = text_at(manifest["metadata"], "resourceVersion")
-    if version and not version.isdecimal():
-        raise ApiError(500, f'strconv.ParseUint: parsing "{version[:80]}": invalid syntax', reason=UNEXPLAINED)
-    manifest = target.resource.as_stored(manifest)
-    warnings = field_warnings(target.resource.kind, raw, asked.validation)
+    manifest, warnings = await services.work(body.heavy, _updated, target, body, asked.validation)
     write = updating(
         target,
         manifest,
@@ -96,8 +92,19 @@ async def update(services: Services, target: Target, query: Query, body: Body) -
         status=target.subresource == STATUS,
         storage_class=await _class_of(services, target),
     )
-    written = await services.write(write, dry_run=asked.dry_run)
+    written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
     return Answer(target.resource.as_shown(written.manifest), 200, warnings)
+
+
+def _updated(target: Target, body: Body, validation: FieldValidation) -> tuple[Manifest, list[str]]:
+    kind = target.resource.kind
+    raw = read_mapping(body.content, body_form(body.content_type), kind=kind.name)
+    manifest = fitted(raw, target)
+    check_types(kind, manifest)
+    version = text_at(manifest["metadata"], "resourceVersion")
+    if version and not version.isdecimal():
+        raise ApiError(500, f'strconv.ParseUint: parsing "{version[:80]}": invalid syntax', reason=UNEXPLAINED)
+    return target.resource.as_stored(manifest), field_warnings(kind, raw, validation)
 
 
 async def _class_of(services: Services, target: Target) -> Manifest | None:
@@ -108,7 +115,7 @@ async def _class_of(services: Services, target: Target) -> Manifest | None:
 
 async def patch(services: Services, target: Target, query: Query, body: Body) -> Answer:
     form, asked = patch_form(body.content_type), writing(query, "PatchOptions")
-    given = read_patch(body.content, form)
+    given = await services.work(body.heavy, read_patch, body.content, form)
     resource, kind = target.resource, target.resource.kind
     warnings: list[str] = []
 
@@ -124,12 +131,12 @@ async def patch(services: Services, target: Target, query: Query, body: Body) ->
 
     status, storage_class = target.subresource == STATUS, await _class_of(services, target)
     write = patching(target, change, services.who(), status=status, storage_class=storage_class)
-    written = await services.write(write, dry_run=asked.dry_run)
+    written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
     return Answer(target.resource.as_shown(written.manifest), 200, warnings)
 
 
 async def delete(services: Services, target: Target, query: Query, body: Body) -> Answer:
-    options = _options(query, body)
+    options = await services.work(body.heavy, _options, query, body)
     conditions = options.get("preconditions", {})
     uid, version = conditions.get("uid"), conditions.get("resourceVersion")
     grace = _grace(options, query)
@@ -141,7 +148,7 @@ async def delete(services: Services, target: Target, query: Query, body: Body) -
 
 
 async def delete_collection(services: Services, target: Target, query: Query, body: Body) -> Answer:
-    options = _options(query, body)
+    options = await services.work(body.heavy, _options, query, body)
     asked = Listing(selection=selection(query, target.resource))
     found = await services.read(read_page, services.database, target, asked, now=services.clock())
     deleted: list[Manifest] = []
@@ -161,7 +168,7 @@ async def delete_collection(services: Services, target: Target, query: Query, bo
 
 
 async def bind(services: Services, target: Target, query: Query, body: Body) -> Answer:
-    raw = read_mapping(body.content, body_form(body.content_type), kind="Binding")
+    raw = await services.work(body.heavy, _small, body, "Binding")
     check_kind(raw, "Binding", "v1", served="Binding")
     named, metadata = fields_at(raw, "target"), fields_at(raw, "metadata")
     if text_at(metadata, "name") != target.name:
@@ -181,11 +188,17 @@ async def bind(services: Services, target: Target, query: Query, body: Body) -> 
     return Answer(success(target, None, code=201), 201)
 
 
+def _small(body: Body, kind: str) -> Manifest:
+    form = body_form(body.content_type)
+    check_size(body.content, form, most=SMALL_BYTES)
+    return read_mapping(body.content, form, kind=kind)
+
+
 def _options(query: Query, body: Body) -> Mapping[str, Any]:
     """DeleteOptions of the body and the query; what we would have to ignore is refused."""
     options: dict[str, Any] = {}
     if body.content.strip():
-        options = read_mapping(body.content, body_form(body.content_type), kind="DeleteOptions")
+        options = _small(body, "DeleteOptions")
         if options.get("kind", "DeleteOptions") != "DeleteOptions":
             told = f'no kind "{str(options["kind"])[:80]}" is registered for version "v1" in scheme "{_SCHEME}"'
             raise ApiError(400, told)

@@ -6,10 +6,22 @@ from typing import Any
 
 from volsched.core.fold import ObjectState, versioned
 from volsched.core.objects import KEPT_METADATA, AlreadyExistsError, InvalidError, NotFoundError, StaleError
+from volsched.model.limits import excess
 from volsched.model.manifests import check_manifest
+from volsched.model.problems import Defect
 from volsched.server.answers import Answer
-from volsched.server.bodies import Manifest, check_types, field_warnings, fitted, patched, read_mapping, read_value
-from volsched.server.changing import Body
+from volsched.server.bodies import (
+    SMALL_BYTES,
+    Body,
+    Manifest,
+    check_size,
+    check_types,
+    field_warnings,
+    fitted,
+    patched,
+    read_mapping,
+    read_value,
+)
 from volsched.server.negotiation import body_form, patch_form
 from volsched.server.paths import Target
 from volsched.server.queries import Query, writing
@@ -23,9 +35,16 @@ from volsched.store.client_leases import (
 )
 
 
+def _read(body: Body) -> Manifest:
+    """A lease says a few words; what is longer is none."""
+    form = body_form(body.content_type)
+    check_size(body.content, form, most=SMALL_BYTES)
+    return read_mapping(body.content, form)
+
+
 async def create_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
     asked, kind = writing(query, "CreateOptions"), target.resource.kind
-    raw = read_mapping(body.content, body_form(body.content_type))
+    raw = await services.work(body.heavy, _read, body)
     wanted = fitted(raw, target)
     check_types(kind, wanted)
     warnings = field_warnings(kind, raw, asked.validation)
@@ -45,7 +64,7 @@ async def create_lease(services: Services, target: Target, query: Query, body: B
 
 
 async def update_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
-    raw = read_mapping(body.content, body_form(body.content_type))
+    raw = await services.work(body.heavy, _read, body)
     wanted = fitted(raw, target)
     check_types(target.resource.kind, wanted)
     return await _change(services, target, query, raw, lambda _: wanted)
@@ -53,7 +72,8 @@ async def update_lease(services: Services, target: Target, query: Query, body: B
 
 async def patch_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
     form, kind = patch_form(body.content_type), target.resource.kind
-    given = read_value(body.content, form, nulls=True)
+    check_size(body.content, form, most=SMALL_BYTES)
+    given = await services.work(body.heavy, read_value, body.content, form, nulls=True)
 
     def change(manifest: Manifest) -> Manifest:
         wanted = fitted(patched(manifest, given, form, kind), target)
@@ -64,7 +84,7 @@ async def patch_lease(services: Services, target: Target, query: Query, body: Bo
 
 
 async def delete_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
-    options = read_mapping(body.content, body_form(body.content_type)) if body.content.strip() else {}
+    options = await services.work(body.heavy, _read, body) if body.content.strip() else {}
     held = await _held(services, target)
     own = (held.manifest or {})["metadata"]
     conditions = options.get("preconditions")
@@ -111,7 +131,10 @@ def _stored(target: Target, wanted: Manifest, own: Mapping[str, Any]) -> Manifes
         for field, value in manifest["metadata"].items()
         if field not in (*KEPT_METADATA, "resourceVersion")
     }
-    return {**manifest, "metadata": {**given, **own}}
+    made = {**manifest, "metadata": {**given, **own}}
+    if (told := excess(made)) is not None:
+        raise InvalidError("Lease", [Defect((), told)])
+    return made
 
 
 def _check_conditions(target: Target, held: ObjectState, wanted: Mapping[str, Any]) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import orjson
 
+from volsched.model.limits import DEPTH_MAX, is_deeper
+
 MOST_OPERATIONS = 10_000
 MOST_COPIED = 3 * 2**20
 """Bytes that `copy` may add: a few copies of copies would otherwise fill any memory."""
@@ -42,18 +44,26 @@ def json_patched(target: Mapping[str, Any], operations: Any) -> Any:
                 if not _same(_found(document, path), operation["value"]):
                     raise DiffersError(f"operation {number}: the value at {operation['path']} is another one")
             case "copy":
-                copied = deepcopy(_found(document, _pointer(operation["from"])))
-                room -= len(orjson.dumps(copied))
+                source_value = _found(document, _pointer(operation["from"]))
+                # Looked at level by level: what moves and copies have made may be deeper than any recursion goes.
+                _refuse_depth(source_value)
+                room -= len(orjson.dumps(source_value))
                 if room < 0:
                     raise PatchError(f"the patch copies more than {MOST_COPIED} bytes")
-                document = _added(document, path, copied)
+                document = _added(document, path, deepcopy(source_value))
             case "move":
                 source = _pointer(operation["from"])
                 if path[: len(source)] == source and path != source:
                     raise PatchError(f"operation {number}: a value cannot be moved into itself")
                 document, moved = _removed(document, source)
                 document = _added(document, path, moved)
+    _refuse_depth(document)
     return document
+
+
+def _refuse_depth(value: Any) -> None:
+    if is_deeper(value, DEPTH_MAX):
+        raise PatchError(f"the patch would make an object that is nested more than {DEPTH_MAX} levels deep")
 
 
 def _checked(number: int, operation: Any) -> tuple[str, list[str]]:
@@ -127,5 +137,11 @@ def _removed(document: Any, path: list[str]) -> tuple[Any, Any]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """As JSON has it: true is not 1."""
-    return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
+    """As JSON has it: true is not 1. It ends at a difference, and so costs no more than what the patch holds."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)

@@ -10,7 +10,8 @@ from starlette.types import Receive, Scope, Send
 from volsched.core.admission import NAMESPACE
 from volsched.server import discovery
 from volsched.server.answers import Answer
-from volsched.server.changing import Body, bind, create, delete, delete_collection, patch, update
+from volsched.server.bodies import Body
+from volsched.server.changing import bind, create, delete, delete_collection, patch, update
 from volsched.server.client_leases import create_lease, delete_lease, patch_lease, update_lease
 from volsched.server.getting import get_object, list_objects, watch_objects
 from volsched.server.metrics import HttpMetrics

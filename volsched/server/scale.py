@@ -7,8 +7,7 @@ from volsched.insight.shown import as_manifest
 from volsched.model.strategy.field_errors import NOT_NEGATIVE, invalid
 from volsched.model.strategy.parts import fields_at, items_at, number_at, text_at, texts_at
 from volsched.server.answers import Answer
-from volsched.server.bodies import Manifest, check_kind, patched, read_mapping, read_patch
-from volsched.server.changing import Body
+from volsched.server.bodies import Body, Manifest, check_kind, patched, read_mapping, read_patch
 from volsched.server.negotiation import MERGE_PATCH, STRATEGIC_PATCH, body_form, patch_form
 from volsched.server.paths import Target
 from volsched.server.queries import Query, least_version, writing
@@ -57,29 +56,36 @@ async def get_scale(services: Services, target: Target, query: Query) -> Answer:
 
 
 async def update_scale(services: Services, target: Target, query: Query, body: Body) -> Answer:
-    raw = read_mapping(body.content, body_form(body.content_type), kind=SCALE)
+    form = body_form(body.content_type)
+    raw = await services.work(body.heavy, read_mapping, body.content, form, kind=SCALE)
     check_kind(raw, SCALE, API, served=SCALE)
     named = text_at(fields_at(raw, "metadata"), "name")
     if named and named != target.name:
         message = f"the name of the object ({named}) does not match the name on the URL ({target.name})"
         raise ApiError(400, message)
-    return await _write(services, target, query, lambda _: raw, "UpdateOptions")
+    return await _write(services, target, query, lambda _: raw, "UpdateOptions", heavy=body.heavy)
 
 
 async def patch_scale(services: Services, target: Target, query: Query, body: Body) -> Answer:
     form = patch_form(body.content_type)
-    given = read_patch(body.content, form)
+    given = await services.work(body.heavy, read_patch, body.content, form)
     # A scale has no lists that could be merged by a key.
     form = MERGE_PATCH if form == STRATEGIC_PATCH else form
 
     def change(scale: Manifest) -> Manifest:
         return patched(scale, given, form, target.resource.kind)
 
-    return await _write(services, target, query, change, "PatchOptions")
+    return await _write(services, target, query, change, "PatchOptions", heavy=body.heavy)
 
 
 async def _write(
-    services: Services, target: Target, query: Query, change: Callable[[Manifest], Manifest], options: str
+    services: Services,
+    target: Target,
+    query: Query,
+    change: Callable[[Manifest], Manifest],
+    options: str,
+    *,
+    heavy: bool,
 ) -> Answer:
     asked = writing(query, options)
 
@@ -94,5 +100,5 @@ async def _write(
         return {**stateful_set, "metadata": metadata, "spec": {**stateful_set["spec"], "replicas": replicas}}
 
     write = patching(target, scaled, services.who(), status=False)
-    written = await services.write(write, dry_run=asked.dry_run)
+    written = await services.write(write, dry_run=asked.dry_run, heavy=heavy)
     return Answer(scale_of(written.manifest))

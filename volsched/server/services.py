@@ -9,16 +9,21 @@ from uuid import uuid4
 import anyio
 import anyio.to_thread
 
+from volsched.core.objects import StaleError
 from volsched.engine.clock import Clock, rfc3339
 from volsched.engine.writer import Writer
 from volsched.server.access.callers import current_caller, current_reason
 from volsched.server.fan import Fan
 from volsched.server.limits import DEFAULT_LIMITS, Limits
-from volsched.server.writing import Who, Write, Written
+from volsched.server.writing import HeavyError, OutdatedError, Who, Write, Written
 from volsched.store.database import Database
 
 READERS = 8
 """Requests that ask the database at the same time; as many connections are opened."""
+HEAVY_AT_ONCE = 2
+"""Large bodies that are worked on at the same time: each thread that computes delays the event loop."""
+WRITE_TRIES = 5
+"""As often as Kubernetes applies a patch anew, when the object has changed meanwhile, before it says so."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -41,6 +46,7 @@ class Services:
     new_uid: Callable[[], str] = new_uid
     limits: Limits = DEFAULT_LIMITS
     _readers: anyio.CapacityLimiter | None = field(default=None)
+    _heavy: anyio.CapacityLimiter | None = field(default=None)
 
     async def read(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Call something that asks the database, beside the event loop."""
@@ -48,13 +54,34 @@ class Services:
             self._readers = anyio.CapacityLimiter(READERS)
         return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._readers)
 
-    async def write(self, write: Write, *, dry_run: bool = False) -> Written:
-        """Carry the write out; raises what its rules, or the store, have against it."""
+    async def work(self, heavy: bool, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """Call something that computes: what is heavy, beside the event loop."""
+        if not heavy:
+            return call(*args, **named)
+        if self._heavy is None:
+            self._heavy = anyio.CapacityLimiter(HEAVY_AT_ONCE)
+        return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._heavy)
+
+    async def write(self, write: Write, *, dry_run: bool = False, heavy: bool = False) -> Written:
+        """Carry the write out; raises what its rules, or the store, have against it.
+
+        What is heavy is decided before the log's lock is taken, and again if the object has changed by then.
+        """
         if dry_run:
-            return await self.read(write.tried, self.database)
-        done = await asyncio.wrap_future(self.writer.submit(write.command))
-        self.committed()
-        return write.written(done)
+            return await self.work(True, write.tried, self.database)
+        for _ in range(WRITE_TRIES):
+            if heavy:
+                await self.work(True, write.prepare, self.database)
+            try:
+                done = await asyncio.wrap_future(self.writer.submit(write.command))
+            except HeavyError:
+                heavy = True
+            except OutdatedError:
+                continue
+            else:
+                self.committed()
+                return write.written(done)
+        raise StaleError("the object was changed again and again while this was worked out; try again")
 
     def who(self) -> Who:
         """On whose behalf this request writes."""

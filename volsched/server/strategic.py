@@ -3,8 +3,11 @@
 Which lists have which key is Kubernetes' choice, field by field; all other lists are replaced whole.
 """
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Hashable, Mapping
 from typing import Any
+
+import orjson
 
 from volsched.server.json_patch import PatchError
 from volsched.server.known_fields import fields_of, item_type
@@ -40,6 +43,8 @@ _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
 _ORDER = "$setElementOrder/"
 _DELETE = "$deleteFromPrimitiveList/"
+_GONE = object()
+"""In the place of an item that was deleted, so that the places of all others stay as they are."""
 Json = Mapping[str, Any]
 
 
@@ -50,8 +55,8 @@ def strategic_merged(target: Json, patch: Json, type_: str) -> dict[str, Any]:
         raise PatchError(f"unknown patch type: {directive} in map: {go_text(patch)}")
     if directive is not None and directive != "merge":
         return {} if directive == "delete" else _plain(patch)
-    retained = patch.get(_RETAIN)
-    result = {key: value for key, value in target.items() if not isinstance(retained, list) or key in retained}
+    retained = _retained(patch)
+    result = {key: value for key, value in target.items() if retained is None or key in retained}
     types = fields_of(type_) or {}
     keys = MERGE_KEYS.get(type_, {})
     for name, value in patch.items():
@@ -74,27 +79,39 @@ def strategic_merged(target: Json, patch: Json, type_: str) -> dict[str, Any]:
     return result
 
 
+def _retained(patch: Json) -> frozenset[Any] | None:
+    names = patch.get(_RETAIN)
+    return frozenset(map(_hashable, names)) if isinstance(names, list) else None
+
+
 def _apply_directives(result: dict[str, Any], patch: Json, keys: Mapping[str, str]) -> None:
     for name, value in patch.items():
         if name.startswith(_DELETE) and isinstance(value, list):
             field = name.removeprefix(_DELETE)
             if isinstance(result.get(field), list):
-                result[field] = [item for item in result[field] if item not in value]
+                unwanted = set(map(_hashable, value))
+                result[field] = [item for item in result[field] if _hashable(item) not in unwanted]
     for name, value in patch.items():
         field = name.removeprefix(_ORDER)
         if name.startswith(_ORDER) and isinstance(value, list) and isinstance(result.get(field), list):
             key = keys.get(field, PRIMITIVE)
-            order = [_identity(item, key) for item in value]
-            # What the patch does not name stays behind what it does, in the order it had.
-            result[field].sort(
-                key=lambda item: order.index(found) if (found := _identity(item, key)) in order else len(order)
-            )
+            order: dict[Hashable, int] = {}
+            for place, item in enumerate(value):
+                order.setdefault(_identity(item, key), place)
+            # What the patch does not name stays behind what it does, in the order it had. A new list: the old one
+            # may be the stored object's.
+            places = [order.get(_identity(item, key), len(value)) for item in result[field]]
+            result[field] = [result[field][at] for at in sorted(range(len(places)), key=places.__getitem__)]
 
 
 def _merged_list(held: list[Any], patch: list[Any], key: str, type_: str) -> list[Any]:
     if key == PRIMITIVE:
-        return [*held, *(item for item in _plain(patch) if item not in held)]
+        known = set(map(_hashable, held))
+        return [*held, *(item for item in _plain(patch) if _hashable(item) not in known)]
     result = list(held)
+    places: dict[Hashable, deque[int]] = {}
+    for at, item in enumerate(result):
+        places.setdefault(_identity(item, key), deque()).append(at)
     for item in patch:
         if not isinstance(item, dict):
             raise PatchError(f"an item of a list that is merged by {key} is not a mapping")
@@ -103,19 +120,28 @@ def _merged_list(held: list[Any], patch: list[Any], key: str, type_: str) -> lis
             return [_plain(it) for it in patch if it is not item]
         if item.get(key) is None:
             raise PatchError(f"map: {go_text(item)} does not contain declared merge key: {key}")
-        place = next((at for at, it in enumerate(result) if _identity(it, key) == item[key]), None)
+        alike = places.setdefault(_hashable(item[key]), deque())
         if directive == "delete":
-            if place is not None:
-                del result[place]
-        elif place is None:
+            if alike:
+                result[alike.popleft()] = _GONE
+        elif not alike:
+            alike.append(len(result))
             result.append(strategic_merged({}, item, type_))
         else:
-            result[place] = strategic_merged(result[place], item, type_)
-    return result
+            result[alike[0]] = strategic_merged(result[alike[0]], item, type_)
+    return [item for item in result if item is not _GONE]
 
 
-def _identity(item: Any, key: str) -> Any:
-    return item.get(key) if key and isinstance(item, dict) else item
+def _identity(item: Any, key: str) -> Hashable:
+    return _hashable(item.get(key) if key and isinstance(item, dict) else item)
+
+
+def _hashable(value: Any) -> Hashable:
+    """Equal for equal values: what a list is searched by must not cost a walk through the list."""
+    if isinstance(value, dict | list):
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    scalar: Hashable = value
+    return scalar
 
 
 def _plain(value: Any) -> Any:

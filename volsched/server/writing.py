@@ -1,7 +1,9 @@
 """Requests that write, as commands for the one writer. What is allowed is said by `core.objects` alone.
 
-A command's decide is a pure function of the object as it is under the log's lock, so a patch is applied to what it
-then finds and needs no second try. What it found and did is noted, for the answer.
+A command's decide is a pure function of the object as it is under the log's lock, so a small patch is applied to
+what it then finds and needs no second try. What takes longer is decided beforehand, on the object as it was read,
+and under the lock only versions are compared: nobody waits for somebody else's large object. What a command found
+and did is noted, for the answer.
 """
 
 from collections.abc import Callable, Collection
@@ -36,6 +38,7 @@ from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
 from volsched.events.envelope import NewEvent
 from volsched.events.patch import merged
 from volsched.events.streams import stream_of
+from volsched.model.limits import holds_more
 from volsched.model.workloads import Node
 from volsched.server.paths import Target
 from volsched.store.batch import load_states
@@ -65,6 +68,25 @@ class Written:
     gone: bool = False
 
 
+MOST_VALUES = 2_000
+"""That an object may hold to be worked on under the log's lock: several times those of an ordinary pod."""
+
+
+class HeavyError(Exception):
+    """The object is too large to be worked on under the log's lock; `prepare` the write first."""
+
+
+class OutdatedError(Exception):
+    """The write was prepared for what is no longer so; prepare it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    version: int | None
+    """Of the object that was looked at; None: there was none."""
+    decided: Decided
+
+
 class Write:
     """A command about one object, and the answer to it."""
 
@@ -72,10 +94,17 @@ class Write:
         self,
         target: Target,
         who: Who,
-        decide: Callable[[State | None, States], Decided],
+        decide: Callable[[State | None], Decided],
         *,
+        admit: Callable[[States], None] = lambda _: None,
         beside: tuple[str, ...] = (),
+        reworks: bool = False,
     ) -> None:
+        """`admit` looks at what is `beside` the object, at no cost. `reworks`: what it costs to decide grows with
+        the object that is there.
+        """
+        self._reworks, self._admit = reworks, admit
+        self._prepared: _Prepared | None = None
         self._stream = stream_of(target.resource.kind.name, target.key)
         self._decide = decide
         self._reason = who.reason
@@ -83,9 +112,25 @@ class Write:
         self._event: NewEvent | None = None
         self.command = Command(actor=who.actor, streams=(self._stream, *beside), decide=self._decided)
 
+    def prepare(self, database: Database) -> None:
+        """Decide on what is there now, outside the lock; raises what the rules have against it."""
+        with database.read() as connection:
+            states, _ = load_states(database, connection, self.command.streams)
+        self._admit(states)
+        state = states.get(self._stream)
+        self._prepared = _Prepared(_version(state), self._decide(state))
+
     def _decided(self, states: States) -> Decision:
         self._found = states.get(self._stream)
-        self._event, others = self._decide(self._found, states)
+        self._admit(states)
+        if self._prepared is None:
+            if self._reworks and isinstance(self._found, ObjectState) and _is_large(self._found):
+                raise HeavyError(self._stream)
+            self._event, others = self._decide(self._found)
+        elif self._prepared.version != _version(self._found):
+            raise OutdatedError(self._stream)
+        else:
+            self._event, others = self._prepared.decided
         if self._event is not None and self._reason is not None:
             self._event = replace(self._event, data={**self._event.data, "reason": self._reason})
         return Decision(events=() if self._event is None else (self._event, *others))
@@ -98,6 +143,7 @@ class Write:
         """What it would come to; nothing is written."""
         with database.read() as connection:
             states, _ = load_states(database, connection, self.command.streams)
+        self._reworks = False
         self._decided(states)
         return self._answer(None)
 
@@ -117,16 +163,27 @@ class Write:
         return Written({**(after or {}), "metadata": told}, gone)
 
 
+def _version(state: State | None) -> int | None:
+    gone = state is None or (isinstance(state, ObjectState) and state.manifest is None)
+    return None if state is None or gone else state.version
+
+
+def _is_large(state: ObjectState) -> bool:
+    return holds_more(state.manifest, MOST_VALUES)
+
+
 def creating(target: Target, manifest: Manifest, who: Who, *, uid: str, seen: "Seen") -> Write:
     kind = target.resource.kind
     beside = (*admission_streams(kind.name, target.key, uid), *priority_streams(kind.name, manifest))
     if target.namespace is not None:
         beside = (*beside, namespace_stream(target.namespace))
 
-    def decide(state: State | None, states: States) -> Decided:
+    def check(states: States) -> None:
         if target.namespace is not None:
             refuse_namespace(target.namespace, states)
         refuse_priority(kind.name, manifest, states)
+
+    def decide(state: State | None) -> Decided:
         if not seen.claim_known:
             refuse_unknown_claim(kind, manifest)
         event = create_object(state, kind, manifest, uid=uid, now=who.now)
@@ -135,7 +192,7 @@ def creating(target: Target, manifest: Manifest, who: Who, *, uid: str, seen: "S
         _, (event, *notices) = admit(event, seen.nodes, now=who.now)
         return event, tuple(notices)
 
-    return Write(target, who, decide, beside=beside)
+    return Write(target, who, decide, admit=check, beside=beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +262,7 @@ def _changing(
 ) -> Write:
     kind = target.resource.kind
 
-    def decide(state: State | None, _: States) -> Decided:
+    def decide(state: State | None) -> Decided:
         if not isinstance(state, ObjectState) or state.manifest is None:
             raise NotFoundError(f'{kind.name} "{target.key}" not found')
         event = update_object(state, kind, change(versioned(state)), status=status, same_uid=same_uid)
@@ -213,7 +270,7 @@ def _changing(
             refuse_expansion(state, event.data.get("patch", {}), storage_class)
         return event, ()
 
-    return Write(target, who, decide)
+    return Write(target, who, decide, reworks=True)
 
 
 def class_of(database: Database, target: Target) -> Manifest | None:
@@ -234,7 +291,7 @@ def deleting(
 ) -> Write:
     kind, key = target.resource.kind, target.key
 
-    def decide(state: State | None, _: States) -> Decided:
+    def decide(state: State | None) -> Decided:
         if kind.name == NAMESPACE and target.name in IMMORTAL_NAMESPACES:
             raise ForbiddenError("this namespace may not be deleted")
         return delete_object(state, kind, key, now=who.now, uid=uid, rv=version, grace=grace), ()
@@ -246,7 +303,7 @@ def binding(target: Target, node: str, who: Who, *, uid: str | None, version: st
     """Assign a pod; without a uid, whichever pod has the name."""
     key = target.key
 
-    def decide(state: State | None, _: States) -> Decided:
+    def decide(state: State | None) -> Decided:
         if not isinstance(state, ObjectState) or state.manifest is None:
             raise NotFoundError(f'Pod "{key}" not found')
         own = metadata(state.manifest).get("uid", "")

@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
-from pydantic_core import from_json
+import orjson
 from sqlalchemy import Connection, LargeBinary, Table, func, select
 
 from volsched.events.envelope import GENESIS, Event
@@ -207,7 +207,7 @@ def _rows(made: Backup, lines: Iterator[str], sums: _Summed) -> Iterator[Row]:
             return
         sums.add(line.rstrip("\n"))
         try:
-            name, *values = from_json(line)
+            name, *values = orjson.loads(line)
             row = readers[name](values)
             left[name] -= 1
         except (ValueError, TypeError, KeyError, AttributeError):

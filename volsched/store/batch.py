@@ -7,10 +7,11 @@ from typing import Any
 from sqlalchemy import Connection
 
 from volsched.core.decision import NewEffect
-from volsched.core.fold import State, evolve
+from volsched.core.fold import ObjectState, State, evolve
 from volsched.events.catalogue import CatalogueError, check_payload
 from volsched.events.envelope import Event, NewEvent, canonical, is_finite, link
 from volsched.events.streams import ATTEMPT, BINDING, noun_and_key
+from volsched.model.limits import DEPTH_MAX, excess, is_deeper
 from volsched.store import tables
 from volsched.store.commands import EffectDone
 from volsched.store.database import Database
@@ -22,6 +23,10 @@ from volsched.store.rows import (
     object_state,
 )
 
+LIGHT_PAYLOAD = 2**12
+"""Characters of an event that are let through unweighed: the rules weigh the whole of what users write."""
+ENVELOPE_DEPTH = 2
+"""Levels that an event has around an object's fields."""
 FORMAT = 1
 """What this program reads and writes; a store says which formats may do so."""
 
@@ -135,12 +140,25 @@ def stage(
         state = states.get(new.stream, batch.states.get(new.stream))
         version = (batch.versions.get(new.stream, 0) if state is None else state.version) + 1
         event = place(new, actor, batch.now, position, version, previous, cause)
-        states[new.stream] = evolve(
+        became = states[new.stream] = evolve(
             state, type_=new.type, version=version, position=position, at=batch.now, data=new.data
         )
+        nested = event.data.count("{") + event.data.count("[")
+        if len(event.data) > LIGHT_PAYLOAD or nested > DEPTH_MAX:
+            _refuse_excess(new, state, became)
         events.append(event)
         previous = event.hash
     return events, states
+
+
+def _refuse_excess(new: NewEvent, before: State | None, after: State) -> None:
+    """The last door: whoever writes, what is stored must be readable by export, archive, backup and all others."""
+    if is_deeper(new.data, DEPTH_MAX + ENVELOPE_DEPTH):
+        raise CatalogueError(f"{new.type} of {new.stream} is nested more than {DEPTH_MAX} levels deep")
+    old = before.manifest if isinstance(before, ObjectState) else None
+    told = excess(after.manifest, old) if isinstance(after, ObjectState) and after.manifest else None
+    if told is not None:
+        raise CatalogueError(f"{new.stream} {told}")
 
 
 def place(

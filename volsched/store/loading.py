@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import from_json
+import orjson
 from sqlalchemy import BindParameter, Connection, Select, bindparam, select, text
 
 from volsched.core.failures import KEPT
@@ -96,7 +96,7 @@ def _rows(connection: Connection, query: Select[Any], given: dict[str, int] | No
 
 def load_nodes(connection: Connection) -> list[Node]:
     """All nodes as far as their names and labels go: how they are labelled is what a volume's labels mean."""
-    manifests = (from_json(text) for text in connection.execute(select(tables.nodes.c.manifest)).scalars())
+    manifests = (orjson.loads(text) for text in connection.execute(select(tables.nodes.c.manifest)).scalars())
     return [labelled_node(manifest) for manifest in manifests]
 
 

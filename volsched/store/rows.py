@@ -9,7 +9,6 @@ from operator import itemgetter
 from typing import Any
 
 import orjson
-from pydantic_core import from_json
 from sqlalchemy import Table
 
 from volsched.core.fold import Assumed, AttemptState, BindingState, LegState, ObjectState, State
@@ -267,7 +266,7 @@ def object_state(row: Mapping[str, Any]) -> ObjectState:
     """An object's state as its row holds it."""
     assumed = None
     if row.get("assumed_binding") is not None:
-        assumed = Assumed(row["assumed_binding"], from_json(row["assumed_patch"]), row["assumed_rv"])
+        assumed = Assumed(row["assumed_binding"], orjson.loads(row["assumed_patch"]), row["assumed_rv"])
     return ObjectState(row["version"], row["rv"], orjson.loads(row["manifest"]), assumed)
 
 
@@ -307,7 +306,7 @@ def binding_state(row: Mapping[str, Any], legs: Sequence[Mapping[str, Any]]) -> 
 
 def attempt_state(row: Mapping[str, Any]) -> AttemptState:
     made: dict[str, Any] = {name: row[name] for name in ("pod", "pod_uid", "outcome", "node", "decider")}
-    made["detail"] = from_json(row["detail"])
+    made["detail"] = orjson.loads(row["detail"])
     return AttemptState(
         version=row["version"],
         made=made,

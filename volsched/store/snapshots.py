@@ -7,7 +7,7 @@ Only those at or before the base of an archived log are more: they are where eve
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic_core import from_json
+import orjson
 from sqlalchemy import Connection, select
 
 from volsched.core.fold import Assumed, AttemptState, BindingState, LegState, ObjectState, State, UnknownState
@@ -57,7 +57,7 @@ def dumped(state: State) -> str:
 
 
 def loaded(stream: str, text: str) -> State:
-    fields: dict[str, Any] = from_json(text)
+    fields: dict[str, Any] = orjson.loads(text)
     noun, _ = noun_and_key(stream)
     if fields.keys() == set(UnknownState._fields):
         return UnknownState(**fields)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from pydantic_core import from_json
+import orjson
 from sqlalchemy import Connection
 
 from volsched.events.envelope import Event, canonical, links_to
@@ -184,7 +184,7 @@ def read_events(lines: Iterator[str], manifest: Manifest) -> Iterator[Event]:
 
 def _parsed(line: str, number: int) -> Event:
     try:
-        given: dict[str, Any] = from_json(line)
+        given: dict[str, Any] = orjson.loads(line)
         given["data"] = canonical(given["data"])
         given["hash"] = bytes.fromhex(given["hash"])
         return Event(**given)

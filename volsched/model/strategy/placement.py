@@ -122,17 +122,19 @@ def _toleration(at: str, toleration: Fields) -> FieldErrors:
 
 def gate_errors(at: str, gates: list[Fields]) -> FieldErrors:
     found: FieldErrors = []
-    names = [text_at(gate, "name") for gate in gates]
-    for index, name in enumerate(names):
+    known: set[str] = set()
+    for index, name in enumerate(text_at(gate, "name") for gate in gates):
         found += each(f"{at}[{index}]", name, qualified_name(name))
-        if name in names[:index]:
+        if name in known:
             found.append(duplicate(f"{at}[{index}]", name))
+        known.add(name)
     return found
 
 
 def spread_errors(at: str, constraints: list[Fields]) -> FieldErrors:
     found: FieldErrors = []
     pairs = [(text_at(it, "topologyKey"), text_at(it, "whenUnsatisfiable")) for it in constraints]
+    last = {pair: index for index, pair in enumerate(pairs)}
     for index, spread in enumerate(constraints):
         where, (key, action) = f"{at}[{index}]", pairs[index]
         skew = number_at(spread, "maxSkew") or 0
@@ -140,7 +142,7 @@ def spread_errors(at: str, constraints: list[Fields]) -> FieldErrors:
         found += [] if key else [required(f"{where}.topologyKey", "can not be empty")]
         if action not in UNSATISFIABLE:
             found.append(unsupported(f"{where}.whenUnsatisfiable", action, UNSATISFIABLE))
-        if pairs[index] in pairs[index + 1 :]:
+        if last[pairs[index]] > index:
             found.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
         found += _min_domains(f"{where}.minDomains", number_at(spread, "minDomains"), action)
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):

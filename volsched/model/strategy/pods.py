@@ -162,7 +162,7 @@ def _toleration_errors(before: Fields, after: Fields) -> FieldErrors:
 
 
 def _gate_errors(before: Fields, after: Fields) -> FieldErrors:
-    known = [text_at(it, "name") for it in items_at(before, "schedulingGates")]
+    known = {text_at(it, "name") for it in items_at(before, "schedulingGates")}
     return [
         forbidden(
             f"spec.schedulingGates[{index}].name",

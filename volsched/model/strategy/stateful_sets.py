@@ -118,7 +118,8 @@ def _with_claims(spec: Fields, pod: Fields) -> dict[str, Any]:
     """The pod's spec as its pods will have it: with a volume for each claim that is made for it."""
     names = [text_at(fields_at(it, "metadata"), "name") for it in items_at(spec, "volumeClaimTemplates")]
     made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
-    others = [it for it in items_at(pod, "volumes") if text_at(it, "name") not in names]
+    taken = set(names)
+    others = [it for it in items_at(pod, "volumes") if text_at(it, "name") not in taken]
     kept = {name: value for name, value in pod.items() if name not in ("hostname", "subdomain")}
     return {**kept, "volumes": [*made, *others]}
 

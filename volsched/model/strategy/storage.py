@@ -70,7 +70,7 @@ def _parameter_errors(at: str, parameters: Fields) -> FieldErrors:
 def _topology_errors(at: str, terms: list[Fields]) -> FieldErrors:
     found: FieldErrors = []
     # An empty term equals the reference's own beginning, and is told to repeat it.
-    known: list[dict[str, frozenset[str]]] = [{}]
+    known: set[frozenset[tuple[str, frozenset[str]]]] = {frozenset()}
     for index, term in enumerate(terms):
         where = f"{at}[{index}].matchLabelExpressions"
         values: dict[str, frozenset[str]] = {}
@@ -80,9 +80,10 @@ def _topology_errors(at: str, terms: list[Fields]) -> FieldErrors:
             if key in values:
                 found.append(duplicate(f"{where}[{number}].key", key))
             values[key] = frozenset(texts_at(entry, "values"))
-        if values in known:
+        term_values = frozenset(values.items())
+        if term_values in known:
             found.append(duplicate(where, ""))
-        known.append(values)
+        known.add(term_values)
     return found
 
 
@@ -126,9 +127,11 @@ def csi_node_creation_errors(node: Fields) -> FieldErrors:
 
 def _topology_key_errors(at: str, keys: list[str]) -> FieldErrors:
     found: FieldErrors = []
-    for index, key in enumerate(keys):
+    known: set[str] = set()
+    for key in keys:
         found += [] if key else [required(at)]
-        found += [duplicate(at, key)] if key in keys[:index] else []
+        found += [duplicate(at, key)] if key in known else []
+        known.add(key)
         found += each(at, key, qualified_name(key))
     return found
 

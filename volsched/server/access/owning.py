@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pydantic_core import from_json
+import orjson
 from sqlalchemy import select
 
 from volsched.core.claims import claim_uses
@@ -36,5 +36,5 @@ def is_own(database: Database, asked: Asked, node: str) -> bool:
         there = select(_pods.c.manifest).where(
             _pods.c.node == node, _pods.c.key.startswith(f"{asked.namespace}/", autoescape=True)
         )
-        pods = (KINDS["Pod"].read(from_json(text)) for text in connection.execute(there).scalars())
+        pods = (KINDS["Pod"].read(orjson.loads(text)) for text in connection.execute(there).scalars())
         return any(use.name == asked.name for pod in pods if isinstance(pod, Pod) for use in claim_uses(pod))

@@ -12,12 +12,12 @@ from volsched.server.access.callers import Caller, Role, current_caller
 from volsched.server.access.judging import NODES, Verdict, judge
 from volsched.server.access.table import ALL, OURS, TABLE
 from volsched.server.answers import Answer
-from volsched.server.bodies import read_mapping
-from volsched.server.limits import Limits
+from volsched.server.bodies import SMALL_BYTES, Body, read_mapping
 from volsched.server.negotiation import body_form
 from volsched.server.own.routes import NAMESPACED, OPERATIONS
 from volsched.server.receiving import receive_body
 from volsched.server.resources import RESOURCES
+from volsched.server.services import Services
 from volsched.server.statuses import ApiError
 
 ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -34,7 +34,7 @@ Told = Callable[[Caller, Mapping[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Reviews:
-    limits: Limits
+    services: Services
 
     async def access(self, request: Request) -> Response:
         return await self._answered(
@@ -53,9 +53,10 @@ class Reviews:
 
     async def _answered(self, request: Request, kind: str, told: Told) -> Response:
         try:
-            most, seconds = self.limits.body_bytes, self.limits.body_seconds
-            content = await receive_body(request, most=most, seconds=seconds)
-            review = read_mapping(content, body_form(request.headers.get("content-type")))
+            limits, content_type = self.services.limits, request.headers.get("content-type")
+            most = min(limits.body_bytes, SMALL_BYTES)
+            body = Body(await receive_body(request, most=most, seconds=limits.body_seconds), content_type)
+            review = await self.services.work(body.heavy, read_mapping, body.content, body_form(content_type))
             spec = review.get("spec")
             status = told(_caller(), spec if isinstance(spec, Mapping) else {})
         except ApiError as error:

@@ -17,6 +17,7 @@ from volsched.insight.answers import TokenError, UnknownError
 from volsched.insight.moments import MomentError
 from volsched.insight.sights import QuestionError
 from volsched.server.answers import Answer
+from volsched.server.bodies import Body
 from volsched.server.metrics import HttpMetrics
 from volsched.server.negotiation import wanted_form
 from volsched.server.own.asking import matched, read_body, read_query, segments_of
@@ -73,7 +74,8 @@ class Own:
             limits = self._services.limits
             content = await receive_body(request, most=limits.body_bytes, seconds=limits.body_seconds)
             content_type = request.headers.get("content-type")
-            body = read_body(operation, content, content_type)
+            heavy = Body(content, content_type).heavy
+            body = await self._services.work(heavy, read_body, operation, content, content_type)
         asked = Asked(
             path=path,
             query=read_query(operation.query, given),
