@@ -17,7 +17,10 @@
 | `VOLSCHED_TLS_CERT_FILE`, `VOLSCHED_TLS_KEY_FILE` | none: plain http, on loopback | the API's proof of itself |
 | `VOLSCHED_CLIENT_CA_FILE` | none: tokens only | whose client certificates the API believes |
 | `VOLSCHED_REQUESTS_PER_SECOND` | 1000 | of one client of the API; 0 is no limit |
+| `VOLSCHED_BODY_BYTES_PER_SECOND` | 16777216 | of the bodies of one client; YAML counts 16 times; 0 is no limit |
 | `VOLSCHED_MOST_WATCHES` | 5000 | watches that may be open at a time |
+| `VOLSCHED_MOST_WATCHES_PER_CALLER` | 1000 | of one caller, where callers prove who they are |
+| `VOLSCHED_MOST_WAITING_BYTES` | 268435456 | that the watches of one such caller may leave unread |
 | `VOLSCHED_MOST_BODY_BYTES` | 3145728 | of a request; the extender takes up to 64 MiB |
 | `VOLSCHED_HEADER_SECONDS`, `VOLSCHED_BODY_SECONDS` | 10, 30 | how long a client may take to send them |
 | `VOLSCHED_KEEP_ALIVE_SECONDS` | 75 | how long a connection stays open between two requests |
@@ -86,7 +89,10 @@ class Settings(BaseSettings):
     command_ttl_seconds: float = Field(default=7 * 86_400, gt=0)
     done_ttl_seconds: float = Field(default=30 * 86_400, gt=0)
     requests_per_second: float = Field(default=1_000, ge=0)
+    body_bytes_per_second: float = Field(default=16 * 2**20, ge=0)
     most_watches: int = Field(default=5_000, ge=1)
+    most_watches_per_caller: int = Field(default=1_000, ge=1)
+    most_waiting_bytes: int = Field(default=256 * 2**20, ge=1)
     most_body_bytes: int = Field(default=3 * 2**20, ge=1)
     header_seconds: float = Field(default=10, gt=0)
     body_seconds: float = Field(default=30, gt=0)

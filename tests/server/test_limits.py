@@ -124,3 +124,30 @@ def test_what_follows_a_body_is_not_taken_without_end(sqlite: Database) -> None:
         connection.sendall(head)
         with pytest.raises(OSError, match=r"reset|[Bb]roken"):
             connection.sendall((b"x: " + b"y" * 1000 + b"\r\n") * 30_000)
+
+
+def test_headers_that_come_in_one_piece_with_their_end_are_too_long_as_well(sqlite: Database) -> None:
+    """Whoever counts only what has no end yet lets them through."""
+    many = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 1_000) for number in range(100))
+    with served(sqlite) as api, connected(api) as connection:
+        connection.sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\n" + many + b"\r\n")
+        assert all_of(connection).startswith(b"HTTP/1.1 431 ")
+
+
+def test_bytes_count_too_and_yaml_counts_more(sqlite: Database) -> None:
+    limits = Limits(body_bytes_per_second=500)
+    long = node("n")
+    long["metadata"]["annotations"] = {"example.com/x": "x" * 2_000}
+    with served(sqlite, limits=limits) as api:
+        assert api.http.post(NODES, json=long).status_code == 201
+        refused = api.http.post(NODES, json=node("other"))
+        assert refused.status_code == 429
+        assert "bytes a second" in refused.json()["message"]
+        assert int(refused.headers["retry-after"]) >= 1
+        # Whoever only reads has sent nothing.
+        assert api.http.get(NODES).status_code == 200
+    with served(sqlite, limits=limits) as api:
+        sent = {"content-type": "application/yaml"}
+        text = "apiVersion: v1\nkind: Node\nmetadata: {name: y}\n# " + "x" * 100
+        assert api.http.post(NODES, content=text, headers=sent).status_code == 201
+        assert api.http.post(NODES, json=node("other")).status_code == 429

@@ -7,11 +7,12 @@ import pytest
 from sqlalchemy import func, select, text
 
 from tests.store.samples import NOW, change_volume, create_volume
+from volsched.core.decision import Decision, States
 from volsched.engine.clock import SECOND, system_clock
 from volsched.engine.runner import running
-from volsched.engine.writer import OverloadedError, Writer, WriterClosedError, _Interrupted
+from volsched.engine.writer import MOST_TRIES, EndedError, OverloadedError, Writer, WriterClosedError, _Interrupted
 from volsched.store import tables
-from volsched.store.commands import ConflictError
+from volsched.store.commands import Command, ConflictError
 from volsched.store.database import Database, open_database
 from volsched.store.errors import ConnectionLostError, Mark
 from volsched.store.transaction import execute
@@ -128,3 +129,30 @@ def test_a_commit_that_happened_although_its_answer_was_lost_is_not_repeated(dat
     assert writer.step(NOW + SECOND) == 1
     assert future.result().position == 1
     assert count_events(database) == 1
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_a_transaction_that_the_server_ends_is_not_begun_again_without_end(database: Database, url: str) -> None:
+    """One command of a batch costs its transaction the connection, every time; the others do not pay for it."""
+    assassin = open_database(url)
+    begun = 0
+
+    def ended(_: States) -> Decision:
+        nonlocal begun
+        begun += 1
+        terminate_others(assassin)
+        return Decision()
+
+    writer = Writer(database)
+    others = [writer.submit(create_volume(f"v{index}")) for index in range(3)]
+    culprit = writer.submit(Command(actor="test", streams=("volume/x",), decide=ended))
+    others += [writer.submit(create_volume(f"v{index}")) for index in range(3, 6)]
+    now = NOW
+    while not (culprit.done() and all(it.done() for it in others)):
+        writer.step(now)
+        now += SECOND
+        assert now < NOW + 50 * SECOND
+    assassin.close()
+    assert isinstance(culprit.exception(), EndedError)
+    assert begun == MOST_TRIES
+    assert sorted(it.result().position for it in others) == list(range(1, 7))

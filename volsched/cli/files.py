@@ -1,5 +1,6 @@
 """Text files that a command reads line by line or writes as a whole; '-' is standard input or output."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from volsched.cli.console import Exit, fail
-from volsched.store.durable import ERRORS, lines_of_file
+from volsched.store.durable import ERRORS, PRIVATE, lines_of_file
 
 
 def lines_of(name: str) -> Iterator[str]:
@@ -22,6 +23,10 @@ def lines_of(name: str) -> Iterator[str]:
     return lines_of_file(Path(name))
 
 
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags, PRIVATE)
+
+
 @contextmanager
 def written(name: str) -> Iterator[IO[str]]:
     """A file that is complete or not there at all: written aside, then renamed."""
@@ -30,7 +35,9 @@ def written(name: str) -> Iterator[IO[str]]:
         return
     path, aside = Path(name), Path(f"{name}.part")
     try:
-        with aside.open("w", encoding="utf-8", newline="") as out:
+        # A log says who did what, and a store is measured by its anchor: their owner's, until he says else.
+        aside.unlink(missing_ok=True)
+        with open(aside, "x", encoding="utf-8", newline="", opener=_private) as out:
             yield out
         aside.replace(path)
     except OSError as error:

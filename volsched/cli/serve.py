@@ -301,7 +301,10 @@ def _limits() -> "Limits":
     settings = read_settings()
     return Limits(
         requests_per_second=settings.requests_per_second,
+        body_bytes_per_second=settings.body_bytes_per_second,
         watches=settings.most_watches,
+        watches_per_caller=settings.most_watches_per_caller,
+        waiting_bytes=settings.most_waiting_bytes,
         body_bytes=settings.most_body_bytes,
         header_seconds=settings.header_seconds,
         body_seconds=settings.body_seconds,

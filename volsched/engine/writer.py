@@ -23,10 +23,18 @@ MAX_QUEUED = 10_000
 RETRY_FIRST = 50 * MILLISECOND
 RETRY_MOST = 2 * SECOND
 GIVE_UP_AFTER = 60 * SECOND
+ALONE_AFTER = 2
+"""Transactions that the server has ended: from then on the commands of the batch are carried out one by one."""
+MOST_TRIES = 4
+"""Transactions that the server may end, while it answers otherwise, before the command in them is refused."""
 
 
 class OverloadedError(StoreError):
     """More commands wait than the writer takes; nothing was queued."""
+
+
+class EndedError(StoreError):
+    """The server ended the command's transaction again and again; nothing of it was written."""
 
 
 class WriterClosedError(StoreError):
@@ -47,6 +55,8 @@ class _Interrupted:
     lost: ConnectionLostError
     retry_at: int
     delay: int = RETRY_FIRST
+    tries: int = 1
+    """Transactions that were begun for it."""
 
 
 @dataclass(slots=True)
@@ -58,6 +68,8 @@ class Writer:
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _closed: bool = False
     _interrupted: _Interrupted | None = None
+    _alone: int = 0
+    """So many commands at the front of the queue are carried out one by one: one of them ends transactions."""
     _lost_since: int | None = None
     """Since when the database has not answered; commands are refused once that is too long ago."""
 
@@ -95,18 +107,20 @@ class Writer:
         if self._interrupted is not None:
             return self._settle(self._interrupted, now)
         with self._changed:
-            size = min(len(self._queue), self.max_batch)
+            size = min(len(self._queue), 1 if self._alone else self.max_batch)
             batch = [self._queue.popleft() for _ in range(size)]
-        return self._carry_out(batch, now)
+            tries = ALONE_AFTER + 1 if self._alone else 1
+            self._alone = max(self._alone - size, 0)
+        return self._carry_out(batch, now, tries)
 
-    def _carry_out(self, batch: list[_Waiting], now: int) -> int:
+    def _carry_out(self, batch: list[_Waiting], now: int, tries: int) -> int:
         if not batch:
             return 0
         try:
             outcomes = execute(self.database, [waiting.command for waiting in batch], now=now)
         except ConnectionLostError as lost:
             _resolve(batch, lost.settled)
-            rest = _Interrupted(batch[len(lost.settled) :], lost, now + RETRY_FIRST)
+            rest = _Interrupted(batch[len(lost.settled) :], lost, now + RETRY_FIRST, tries=tries)
             return len(lost.settled) + self._wait_or_give_up(rest, now)
         except Exception as error:
             # The store as a whole failed (disk full, damaged): nothing of the batch was written.
@@ -128,7 +142,21 @@ class Writer:
         if committed:
             _resolve(interrupted.batch, interrupted.lost.outcomes)
             return len(interrupted.batch)
-        return self._carry_out(interrupted.batch, now)
+        return self._again(interrupted, now)
+
+    def _again(self, interrupted: _Interrupted, now: int) -> int:
+        """The database answers, and has nothing of the batch: begin again, but not without end."""
+        batch, tries = interrupted.batch, interrupted.tries
+        if len(batch) == 1 and tries >= MOST_TRIES:
+            told = f"the database has ended this transaction {tries} times; send less at once, or see its log"
+            _resolve(batch, [EndedError(told)])
+            return 1
+        if len(batch) > 1 and tries >= ALONE_AFTER:
+            with self._changed:
+                self._queue.extendleft(reversed(batch))
+                self._alone = len(batch)
+            return 0
+        return self._carry_out(batch, now, tries + 1)
 
     def _wait_or_give_up(self, interrupted: _Interrupted, now: int) -> int:
         if self._lost_since is None:

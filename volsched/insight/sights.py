@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import select
+
 from volsched.core.attempts import PLANNED
 from volsched.core.failures import NO_DEMERITS
 from volsched.core.fold import ObjectState, State
@@ -21,6 +23,7 @@ from volsched.events.kind_names import kind_called
 from volsched.events.streams import KIND_OF_NOUN
 from volsched.index import Index
 from volsched.insight.answers import UnknownError
+from volsched.insight.disclosure import disclosed
 from volsched.insight.explain import explain_pod
 from volsched.insight.explain_past import attempts_at, failing, past_of
 from volsched.insight.hypothetical import index_of, lay_over
@@ -31,6 +34,7 @@ from volsched.insight.simulate_told import told
 from volsched.model.kinds import Object
 from volsched.model.meta import LEGACY_ZONE, ZONE
 from volsched.model.workloads import Pod
+from volsched.store import tables
 from volsched.store.database import Database
 from volsched.store.log import event, read_head, state_as_of
 
@@ -65,9 +69,22 @@ def sight_of(database: Database | None, objects: Iterable[Object], *, profile: P
     return Sight(picture.index, database, picture)
 
 
-def explained(seen: Sight, key: str, *, node: str | None, now: int) -> dict[str, Any]:
-    """What was decided about a pod, what would be decided now, and what would help; UnknownError without it."""
-    wanted = _pod(seen, key)
+def explained(
+    seen: Sight, key: str, *, node: str | None, now: int, namespaces: frozenset[str] | None = None
+) -> dict[str, Any]:
+    """What was decided about a pod, what would be decided now, and what would help; UnknownError without it.
+
+    `namespaces`: those of which whoever asks may know; None: all.
+    """
+    told = _explained(seen, _pod(seen, key, namespaces), node=node, now=now)
+    if namespaces is None:
+        return told
+    snapshot = seen.index.snapshot
+    there = {it.partition("/")[0] for name in FIELD_OF.values() for it in getattr(snapshot, name) if "/" in it}
+    return disclosed(told, there - namespaces)
+
+
+def _explained(seen: Sight, wanted: Pod, *, node: str | None, now: int) -> dict[str, Any]:
     states = {} if seen.picture is None else seen.picture.world.states
     past, failures = _past(seen, wanted)
     told = explain_pod(
@@ -86,7 +103,9 @@ def explained(seen: Sight, key: str, *, node: str | None, now: int) -> dict[str,
     return {"past": past, "failing": failures} | told
 
 
-def explained_as_of(database: Database, key: str, *, as_of: str, now: int) -> dict[str, Any]:
+def explained_as_of(
+    database: Database, key: str, *, as_of: str, now: int, namespaces: frozenset[str] | None = None
+) -> dict[str, Any]:
     """What was stored of a pod up to a moment; nothing is decided again. UnknownError where it was not there."""
     with database.read() as connection:
         position = position_of(connection, as_of, now=now)
@@ -97,7 +116,9 @@ def explained_as_of(database: Database, key: str, *, as_of: str, now: int) -> di
         tried = attempts_at(connection, key, uid=manifest["metadata"].get("uid", ""), position=position)
         past, node = past_of(connection, tried, position=position), manifest["spec"].get("nodeName")
         last = event(connection, position)
-    return {
+        known = () if namespaces is None else connection.execute(select(tables.namespaces.c.key)).scalars()
+        hidden = set(known) - (namespaces or set())
+    told = {
         "pod": key,
         "asOf": {"position": position, "at": None if last is None else rfc3339(last.at)},
         "node": node,
@@ -105,6 +126,7 @@ def explained_as_of(database: Database, key: str, *, as_of: str, now: int) -> di
         "past": past,
         "failing": None if node else failing(tried),
     }
+    return disclosed(told, hidden)
 
 
 def _without_a_promise(seen: Sight, told: dict[str, Any], failures: dict[str, Any]) -> dict[str, Any]:
@@ -159,11 +181,12 @@ def named_object(text: str) -> tuple[type[Object], str]:
     return value, f"default/{key}" if named.namespaced and "/" not in key else key
 
 
-def _pod(seen: Sight, key: str) -> Pod:
+def _pod(seen: Sight, key: str, namespaces: frozenset[str] | None) -> Pod:
     snapshot = seen.index.snapshot
     wanted = snapshot.pods.get(key)
     if wanted is None:
-        near = difflib.get_close_matches(key, snapshot.pods, NEAR_NAMES, 0.5) or sorted(snapshot.pods)[:NEAR_NAMES]
+        pods = [it for it in snapshot.pods if namespaces is None or it.partition("/")[0] in namespaces]
+        near = difflib.get_close_matches(key, pods, NEAR_NAMES, 0.5) or sorted(pods)[:NEAR_NAMES]
         known = ", ".join(near) or "none"
         raise UnknownError(f'pod "{key}" is not in {seen.named}; pods there: {known}')
     if not snapshot.nodes:

@@ -66,7 +66,14 @@ class Api:
         self._committed, self._failed, self._clock = committed, failed, clock
         self._configuration, self._hosts, self.limits = configuration, hosts, limits
         self._services = Services(
-            database, Writer(database), self.fan, clock, actor, zonal_upgrade=zonal_upgrade, limits=limits
+            database,
+            Writer(database),
+            self.fan,
+            clock,
+            actor,
+            zonal_upgrade=zonal_upgrade,
+            limits=limits,
+            tells_apart=hosts is not None,
         )
         self._registry = CollectorRegistry()
         self._registry.register(StoreMetrics(database, self.fan, clock))

@@ -8,13 +8,14 @@ from volsched.insight.cells import Item
 from volsched.server import tables
 from volsched.server.answers import Answer
 from volsched.server.changes import ADDED, BOOKMARK, Change, Scope, event_line
+from volsched.server.limits import Taken
 from volsched.server.negotiation import PLAIN, Form, Wanted
 from volsched.server.paths import Target
 from volsched.server.queries import Listing, Query, Watching, least_version, listing, token, watching
 from volsched.server.reading import Page, read_changes, read_one, read_page
 from volsched.server.resources import Resource
 from volsched.server.services import Services
-from volsched.server.statuses import RETRY_AFTER_SECONDS, ApiError, expired
+from volsched.server.statuses import ApiError, expired
 from volsched.server.watch_response import DEFAULT_SECONDS, MOST_SECONDS, Watch
 from volsched.store.log import read_head
 
@@ -68,9 +69,17 @@ def _manifest(resource: Resource, item: Item) -> dict[str, Any]:
 async def watch_objects(services: Services, target: Target, query: Query, wanted: Wanted) -> Watch:
     """A watch that is ready to go; ApiError 410 where what it asks for is not to be had any more, or never was."""
     asked = watching(query, target.resource)
-    if services.fan.watchers >= services.limits.watches:
-        again = {"retryAfterSeconds": RETRY_AFTER_SECONDS}
-        raise ApiError(429, f"{services.limits.watches} watches are open already; try again later", details=again)
+    taken = services.shares.enter(services.caller())
+    try:
+        return await _watch(services, target, query, wanted, asked, taken)
+    except BaseException:
+        taken.end()
+        raise
+
+
+async def _watch(
+    services: Services, target: Target, query: Query, wanted: Wanted, asked: Watching, taken: Taken
+) -> Watch:
     shown = _spelling(target.resource, wanted, _include(query), services.clock)
     scope = Scope(target.namespace, asked.selection)
     first: list[bytes] = []
@@ -85,6 +94,7 @@ async def watch_objects(services: Services, target: Target, query: Query, wanted
 
     return Watch(
         fan=services.fan,
+        taken=taken,
         noun=target.resource.noun,
         position=position,
         shown=told,

@@ -1,12 +1,18 @@
 """`/livez`, `/readyz` and `/healthz`, in the words of Kubernetes' own."""
 
+from volsched.engine.clock import SECOND
 from volsched.server.services import Services
+from volsched.store.database import FULL
 from volsched.store.errors import StoreError
 from volsched.store.log import read_head
 
 MOST_LAG = 10_000
 """Events that the reader behind the watches may be late by before we call ourselves not ready."""
 
+FULL_FOR = 30 * SECOND
+"""After a write for which there was no room, unless another one has succeeded since."""
+LEAST_FREE = 2**20
+"""Bytes on the disk of an SQLite store."""
 WITHHELD = "reason withheld"
 """From a caller that we do not know: what is wrong may name machines and files."""
 
@@ -23,6 +29,7 @@ async def ready(services: Services) -> Checks:
     checks = await alive(services)
     try:
         head = await services.read(_head, services)
+        checks["room"] = await services.read(_room, services)
     except StoreError as error:
         return checks | {"store": str(error)}
     lag = head - services.fan.position
@@ -30,6 +37,14 @@ async def ready(services: Services) -> Checks:
         checks["tail"] = f"watches are {lag} events behind the log"
     stopping = "the server is shutting down" if services.fan.stopping else None
     return checks | {"store": None, "shutdown": stopping}
+
+
+def _room(services: Services) -> str | None:
+    """A store without room takes no writes: whoever sends them goes elsewhere until there is some again."""
+    if services.full_at is not None and services.clock() - services.full_at < FULL_FOR:
+        return FULL
+    free = services.database.file.free_bytes()
+    return FULL if free is not None and free < LEAST_FREE else None
 
 
 def told(checks: Checks, *, name: str, verbose: bool) -> str:

@@ -29,6 +29,9 @@ class Patient(HttpToolsProtocol):
         self._patience: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         """Since there was last anything that is no header: the end of headers, a part of a body, its end."""
+        self._field_bytes = 0
+        """Of the fields of the request that is being read: they may all come in one piece, with their end."""
+        self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -46,20 +49,39 @@ class Patient(HttpToolsProtocol):
         if self._head_bytes > MOST_HEADER_BYTES:
             self._refuse(TOO_LONG)
 
+    def on_message_begin(self) -> None:
+        self._field_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._field_bytes += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._field_bytes += len(name) + len(value)
+        if self._field_bytes <= MOST_HEADER_BYTES:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._head_bytes = 0
+        if self._field_bytes > MOST_HEADER_BYTES or self._refused:
+            # Nobody is asked to serve it; what follows is not read either.
+            self._refuse(TOO_LONG)
+            return
         self._wait(self._limits.body_seconds + GRACE_SECONDS)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         # Whoever reads the body counts it. What stands around its chunks, and behind the last, is counted here.
         self._head_bytes = 0
-        super().on_body(body)
+        if not self._refused:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._head_bytes = 0
         self._wait(None)
-        super().on_message_complete()
+        if not self._refused:
+            super().on_message_complete()
 
     def _wait(self, seconds: float | None) -> None:
         if self._patience is not None:
@@ -67,6 +89,7 @@ class Patient(HttpToolsProtocol):
         self._patience = None if seconds is None else self.loop.call_later(seconds, self._refuse, TOO_SLOW)
 
     def _refuse(self, why: bytes) -> None:
+        self._refused = True
         self._wait(None)
         if self.transport.is_closing():
             return

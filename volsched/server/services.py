@@ -14,9 +14,10 @@ from volsched.engine.clock import Clock, rfc3339
 from volsched.engine.writer import Writer
 from volsched.server.access.callers import current_caller, current_reason
 from volsched.server.fan import Fan
-from volsched.server.limits import DEFAULT_LIMITS, Limits
+from volsched.server.limits import DEFAULT_LIMITS, Limits, WatchShares
 from volsched.server.writing import HeavyError, OutdatedError, Who, Write, Written
 from volsched.store.database import Database
+from volsched.store.errors import FullError
 
 READERS = 8
 """Requests that ask the database at the same time; as many connections are opened."""
@@ -45,8 +46,21 @@ class Services:
     """Told after every commit: whoever reads the log in this process need not wait for its next look."""
     new_uid: Callable[[], str] = new_uid
     limits: Limits = DEFAULT_LIMITS
+    tells_apart: bool = False
+    """Callers prove who they are; without, all are the one who started us."""
+    shares: WatchShares = field(init=False)
+    full_at: int | None = None
+    """When the store last had no room for a write, until one succeeds."""
     _readers: anyio.CapacityLimiter | None = field(default=None)
     _heavy: anyio.CapacityLimiter | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        self.shares = WatchShares(self.limits)
+
+    def caller(self) -> str | None:
+        """Who asks, as far as one caller is told from another."""
+        caller = current_caller() if self.tells_apart else None
+        return None if caller is None else caller.actor
 
     async def read(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Call something that asks the database, beside the event loop."""
@@ -78,7 +92,11 @@ class Services:
                 heavy = True
             except OutdatedError:
                 continue
+            except FullError:
+                self.full_at = self.clock()
+                raise
             else:
+                self.full_at = None
                 self.committed()
                 return write.written(done)
         raise StaleError("the object was changed again and again while this was worked out; try again")

@@ -14,14 +14,15 @@ from volsched.core.objects import (
     PreconditionError,
     StaleError,
 )
-from volsched.engine.writer import OverloadedError, WriterClosedError
+from volsched.engine.writer import EndedError, OverloadedError, WriterClosedError
 from volsched.events.catalogue import CatalogueError
 from volsched.model.problems import Defect
 from volsched.model.strategy.field_errors import FieldError
 from volsched.server.paths import Target
 from volsched.server.resources import BINDING
 from volsched.store.commands import RejectedError
-from volsched.store.errors import ArchivedError, ConnectionLostError, StoreError
+from volsched.store.database import FULL
+from volsched.store.errors import ArchivedError, ConnectionLostError, FullError, ReplacedError, StoreError
 
 REASONS = {
     400: "BadRequest",
@@ -40,8 +41,11 @@ REASONS = {
     500: "InternalError",
     503: "ServiceUnavailable",
     504: "Timeout",
+    507: "InsufficientStorage",
 }
 RETRY_AFTER_SECONDS = 1
+FULL_RETRY_SECONDS = 10
+UNANSWERED = "the database does not answer; try again later"
 UNSERVED = "the server could not find the requested resource"
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 UNEXPLAINED = ""
@@ -158,8 +162,13 @@ def store_error(error: Exception) -> ApiError:
             return error
         case OverloadedError():
             return ApiError(429, str(error), details=again)
-        case WriterClosedError() | ConnectionLostError():
-            return ApiError(503, str(error), details=again)
+        case FullError():
+            return ApiError(507, error.remedy or FULL, details={"retryAfterSeconds": FULL_RETRY_SECONDS})
+        case ConnectionLostError():
+            # Its message says where the database is.
+            return ApiError(503, UNANSWERED, details=again)
+        case WriterClosedError() | EndedError() | ReplacedError():
+            return ApiError(503, error.remedy or str(error), details=again)
         case ArchivedError():
             return expired(str(error))
         case RejectedError():
@@ -167,7 +176,7 @@ def store_error(error: Exception) -> ApiError:
         case CatalogueError():
             return ApiError(422, str(error))
         case StoreError():
-            return ApiError(500, str(error))
+            return ApiError(500, error.remedy or str(error))
         case _:
             return ApiError(500, INTERNAL)
 

@@ -13,6 +13,7 @@ from starlette.types import Receive, Send
 
 from volsched.server.changes import BOOKMARK, ERROR, Change, event_line
 from volsched.server.fan import Fan
+from volsched.server.limits import Taken
 from volsched.server.statuses import ApiError, expired
 
 DEFAULT_SECONDS = 3_600
@@ -35,6 +36,7 @@ class Watch:
     """One watcher: what it is shown, and from where."""
 
     fan: Fan
+    taken: Taken
     noun: str
     position: int
     """Everything after it is sent."""
@@ -113,14 +115,20 @@ class Sending:
         watch.begin(loop.time())
         self._timer = loop.call_at(self._next_look(), self._look)
         ring = watch.fan.rings[watch.noun]
+        watch.taken.wait_for(len(watch.first))
         try:
             while True:
                 self._news = ring.news()
                 if chunk := watch.take(loop.time()):
                     self._news.cancel()
                     self._stuck_since = loop.time()
+                    watch.taken.wait_for(len(chunk))
+                    if watch.taken.is_over:
+                        watch.fan.cut_off += 1
+                        return
                     await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
                     self._stuck_since = None
+                    watch.taken.wait_for(0)
                 if watch.ended:
                     return
                 if not chunk:
@@ -153,6 +161,13 @@ def error_line(error: ApiError) -> bytes:
 
 async def send_watch(watch: Watch, receive: Receive, send: Send) -> None:
     """Send the chunks until the watch ends or the client goes."""
+    try:
+        await _send_watch(watch, receive, send)
+    finally:
+        watch.taken.end()
+
+
+async def _send_watch(watch: Watch, receive: Receive, send: Send) -> None:
     await _start(send)
     sending = asyncio.create_task(Sending(watch, send).run())
     leaving = asyncio.create_task(_left(receive))

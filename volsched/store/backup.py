@@ -37,8 +37,6 @@ from volsched.store.seals import Seals, read_seals
 from volsched.store.transfer import ExportError, Manifest, events_of, linked, manifest_of
 
 BACKUP_FORMAT = "volsched-backup/1"
-PRIVATE = 0o600
-"""Manifests hold what people wrote into them, and tokens stand beside the log."""
 _EARLY = (tables.log_head, tables.checkpoints, tables.snapshots, tables.events)
 CARRIED: tuple[Table, ...] = (
     *_EARLY,
@@ -98,7 +96,7 @@ def back_up(database: Database, *, out: Path, now: int, progress: Progress | Non
                 text.write(lines.add(line))
             text.write(lines.end())
 
-        write_whole(out, fill, lambda aside: check_backup(lines_of_file(aside)) == made, mode=PRIVATE)
+        write_whole(out, fill, lambda aside: check_backup(lines_of_file(aside)) == made)
     return made
 
 

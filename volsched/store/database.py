@@ -10,18 +10,28 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from volsched.store.dialects import Dialect, dialect_of, engine_options
-from volsched.store.errors import ConnectionLostError, IntegrityBrokenError, NotMigratedError, StoreError
+from volsched.store.errors import (
+    ConnectionLostError,
+    FullError,
+    IntegrityBrokenError,
+    NotMigratedError,
+    StoreError,
+)
 from volsched.store.recent import Recent
+from volsched.store.store_file import StoreFile, sqlite_file
 
 DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 MIGRATE = "run: volsched migrate"
+FULL = "the disk is full; nothing was lost, make room and try again"
 MISHAPS: tuple[tuple[str, type[StoreError], str], ...] = (
     ("no such table", NotMigratedError, f"there are no tables of volsched yet; {MIGRATE}"),
     ("UndefinedTable", NotMigratedError, f"there are no tables of volsched yet; {MIGRATE}"),
     ('relation "log_head" does not exist', NotMigratedError, f"there are no tables of volsched yet; {MIGRATE}"),
     ("file is not a database", StoreError, "this is not an SQLite database; check the path, or restore a backup"),
     ("malformed", IntegrityBrokenError, "the file is damaged; restore a backup, or export what verify accepts"),
-    ("database or disk is full", StoreError, "the disk is full; nothing was lost, make room and try again"),
+    ("database or disk is full", FullError, FULL),
+    ("No space left on device", FullError, FULL),
+    ("could not extend file", FullError, FULL),
     ("unable to open database file", StoreError, "the file cannot be opened; check the directory and permissions"),
     ("readonly database", StoreError, "the database is read-only; check the file's permissions"),
     ("database is locked", StoreError, "another process has held the write lock for too long; find and end it"),
@@ -37,10 +47,12 @@ class Database:
     engine: Engine
     dialect: Dialect
     recent: Recent = field(default_factory=Recent, compare=False)
+    file: StoreFile = field(default_factory=StoreFile, compare=False)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A read transaction: one picture of the database from its first statement on."""
+        self.file.check()
         with _explained(self.engine, self.dialect), self.engine.connect() as connection:
             if connection.dialect.name == "postgresql":
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
@@ -50,6 +62,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A write transaction; the caller starts it with `dialect.begin_write`, which locks the head row."""
+        self.file.check()
         with _explained(self.engine, self.dialect), self.engine.connect() as connection:
             connection = connection.execution_options(volsched_write=True)
             with connection.begin():
@@ -89,7 +102,7 @@ def open_database(url: str, *, name: str = "volsched") -> Database:
     engine = create_engine(address, **engine_options(make_url(address).get_backend_name(), name))
     dialect = dialect_of(engine)
     dialect.configure(engine)
-    return Database(engine, dialect)
+    return Database(engine, dialect, file=StoreFile(sqlite_file(engine.url)))
 
 
 def normal_url(url: str) -> str:
@@ -109,6 +122,12 @@ def normal_url(url: str) -> str:
     return parsed.set(drivername=DRIVERS[scheme]).render_as_string(hide_password=False)
 
 
+def _told(kind: type[StoreError], url: str, remedy: str) -> StoreError:
+    error = kind(f"{url}: {remedy}")
+    error.remedy = remedy
+    return error
+
+
 @contextmanager
 def _explained(engine: Engine, dialect: Dialect) -> Iterator[None]:
     """The driver's words for the common mishaps, turned into what a person can act on."""
@@ -122,7 +141,7 @@ def _explained(engine: Engine, dialect: Dialect) -> Iterator[None]:
         cause, url = str(driver_error), engine.url.render_as_string(hide_password=True)
         for words, kind, remedy in MISHAPS:
             if words in cause:
-                raise kind(f"{url}: {remedy}") from error
+                raise _told(kind, url, remedy) from error
         if dialect.is_lost(driver_error):
             why = " ".join(cause.split())
             raise ConnectionLostError(

@@ -18,6 +18,8 @@ from volsched.store.transfer import ExportError, Manifest, write_jsonl
 COMPRESSED = ".gz"
 LEVEL = 6
 """Of compression: half the time of gzip's own default, for files a few per cent larger."""
+PRIVATE = 0o600
+"""For their owner: manifests hold what people wrote into them, and in a backup tokens stand beside the log."""
 ERRORS = "backslashreplace"
 """What is not UTF-8 is shown as it is, and whoever parses the line says which line it is."""
 
@@ -44,16 +46,14 @@ def write_durably(path: Path, manifest: Manifest, events: Iterable[Event]) -> No
     write_whole(path, lambda out: write_jsonl(out, manifest, events), is_right)
 
 
-def write_whole(
-    path: Path, fill: Callable[[IO[str]], None], is_right: Callable[[Path], bool], *, mode: int = 0o666
-) -> None:
+def write_whole(path: Path, fill: Callable[[IO[str]], None], is_right: Callable[[Path], bool]) -> None:
     """Write a file, read it back, and give it its name only then; an existing one is never replaced.
 
     Whoever is killed meanwhile leaves a file `part-…` behind, which nobody takes for a whole one.
     """
     aside = path.with_name(f"part-{uuid4().hex[:8]}-{path.name}")
     try:
-        with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as raw:
+        with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, PRIVATE)) as raw:
             with _text(raw, path) as out:
                 fill(out)
             os.fsync(raw.fileno())

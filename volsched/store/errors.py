@@ -7,6 +7,9 @@ from typing import Any
 class StoreError(Exception):
     """The store cannot be used as asked. The message says what to do next."""
 
+    remedy: str | None = None
+    """The message without the place of the store, which is nobody's business who asks over a network."""
+
 
 class NotMigratedError(StoreError):
     """The tables are missing or old."""
@@ -14,6 +17,14 @@ class NotMigratedError(StoreError):
 
 class NewerStoreError(StoreError):
     """A newer program wrote the store, and says that this one must not touch it."""
+
+
+class FullError(StoreError):
+    """There is no room on the store's disk. Nothing was lost, and nothing written."""
+
+
+class ReplacedError(StoreError):
+    """The store's file is another one than this process has opened, or is gone."""
 
 
 class IntegrityBrokenError(StoreError):

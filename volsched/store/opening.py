@@ -11,7 +11,7 @@ from volsched.store.revisions import known, newest, revision_of
 def open_store(url: str, *, name: str = "volsched") -> Database:
     """The store at a URL; raises what is wrong with it, with the remedy, before anything else is done."""
     database = open_database(url, name=name)
-    file = _file(database)
+    file = database.file.path
     if file is not None and not file.exists():
         # SQLite would make an empty database there, and people would look for their data in it.
         raise NotMigratedError(f"{file}: there is no store yet; {MIGRATE}")
@@ -36,9 +36,11 @@ def migrate_store(url: str) -> tuple[str | None, str]:
     Tables of a newer program stay as they are.
     """
     database = open_database(url)
-    file = _file(database)
+    file = database.file.path
     if file is not None and not file.parent.is_dir():
         raise StoreError(f"directory {file.parent} does not exist; create it, or name another file with --db")
+    if file is not None and not file.exists():
+        _made(file, database)
     with database.read() as connection:
         before = revision_of(connection)
         if before is not None and before not in known():
@@ -55,16 +57,16 @@ def migrate_store(url: str) -> tuple[str | None, str]:
     return before, after
 
 
+def _made(file: Path, database: Database) -> None:
+    try:
+        database.file.make()
+    except OSError as error:
+        raise StoreError(f"{file} cannot be made: {error.strerror}; check the directory and permissions") from None
+
+
 def _is_older(revision: str) -> bool:
     """Than this program's; one that it does not know is newer."""
     return revision in known() and revision != newest()
-
-
-def _file(database: Database) -> Path | None:
-    """The file of an SQLite store; None for a server, memory, or a URI that SQLite reads itself."""
-    url = database.engine.url
-    named = url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:"))
-    return Path(url.database) if named and url.database else None
 
 
 def _shown(database: Database) -> str:

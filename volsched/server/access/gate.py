@@ -32,6 +32,11 @@ _log = logging.getLogger("volsched.server")
 ASK_AGAIN_SECONDS = 2.0
 LONGEST_AUTHORIZATION = 512
 """A token has 69 characters."""
+WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+UNCOUNTED = "/extender/"
+"""A scheduler sends all its nodes with every pod; how much of that is taken is said there."""
+YAML_WEIGHT = 16
+"""What takes so many times as long to read counts so many times."""
 IN_QUERIES = frozenset({"token", "access_token", "bearer_token", "authorization"})
 REASON = b"x-volsched-reason"
 LONGEST_REASON = 1_000
@@ -76,6 +81,8 @@ class Gate:
             self._refused.labels(str(told.code)).inc()
             await _refusal(told)(scope, receive, send)
             return
+        if caller is not None and scope["method"] in WITH_BODY and not scope["path"].startswith(UNCOUNTED):
+            receive = self._counted(scope, receive, caller)
         if caller is None or caller is self._local:
             await self._app(scope, receive, send)
         else:
@@ -99,6 +106,8 @@ class Gate:
         if not is_open(asked):
             # Before anything is asked of the database, or written into it, on their behalf.
             self._rates.take(caller.actor)
+            if scope["method"] in WITH_BODY:
+                self._rates.check_bytes(caller.actor)
         if not await self._may(caller, asked, query):
             raise forbidden(caller, asked)
         note_caller(caller)
@@ -148,6 +157,19 @@ class Gate:
         command = asking(caller.actor, question, client[0] if client else None)
         await asyncio.wrap_future(self._services.writer.submit(command))
         self._services.committed()
+
+    def _counted(self, scope: Scope, receive: Receive, caller: Caller) -> Receive:
+        """What its body weighs is taken off the caller's rate as it comes."""
+        said = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+        times = YAML_WEIGHT if b"yaml" in said.lower() else 1
+
+        async def received() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and (part := message.get("body")):
+                self._rates.take_bytes(caller.actor, len(part) * times)
+            return message
+
+        return received
 
     def _while_known(self, scope: Scope, receive: Receive) -> Receive:
         whole = False

@@ -16,6 +16,7 @@ from volsched.events.kind_names import UnknownKindError
 from volsched.insight.answers import TokenError, UnknownError
 from volsched.insight.moments import MomentError
 from volsched.insight.sights import QuestionError
+from volsched.server.access.callers import Caller, current_caller
 from volsched.server.answers import Answer
 from volsched.server.bodies import Body
 from volsched.server.metrics import HttpMetrics
@@ -84,6 +85,7 @@ class Own:
             body=body,
             wanted=wanted_form(request.headers.get("accept")),
             key=_key(request.headers.get("idempotency-key")),
+            namespaces=_namespaces(current_caller()),
         )
         served = await self._in_turn(operation, asked)
         if operation.writes:
@@ -120,6 +122,13 @@ class Own:
         if told.code == 500:
             _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return _told(told)
+
+
+def _namespaces(caller: Caller | None) -> frozenset[str] | None:
+    grants = () if caller is None else caller.grants
+    if not grants or any(it.namespaces is None for it in grants):
+        return None
+    return frozenset().union(*(it.namespaces or () for it in grants))
 
 
 def _new_id() -> str:

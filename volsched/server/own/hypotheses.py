@@ -30,9 +30,13 @@ MOST_EXPORTED = 50_000
 def explain_stored(context: Context, asked: Asked) -> Answer:
     key, as_of = f"{asked.namespace}/{asked.path['name']}", asked.text("asOf")
     if as_of is not None:
-        return Answer(explained_as_of(context.services.database, key, as_of=as_of, now=asked.now))
+        return Answer(
+            explained_as_of(
+                context.services.database, key, as_of=as_of, now=asked.now, namespaces=asked.namespaces
+            )
+        )
     seen = sight_of(context.services.database, (), profile=_profile(context, asked.text("profile")))
-    return Answer(explained(seen, key, node=asked.text("node"), now=asked.now))
+    return Answer(explained(seen, key, node=asked.text("node"), now=asked.now, namespaces=asked.namespaces))
 
 
 def explain(context: Context, asked: Asked) -> Answer:
@@ -40,7 +44,7 @@ def explain(context: Context, asked: Asked) -> Answer:
     database = None if body.alone else context.services.database
     seen = sight_of(database, _objects(body.manifests), profile=_profile(context, body.profile))
     key = body.pod if "/" in body.pod else f"default/{body.pod}"
-    return Answer(explained(seen, key, node=body.node or None, now=asked.now))
+    return Answer(explained(seen, key, node=body.node or None, now=asked.now, namespaces=asked.namespaces))
 
 
 def _profile(context: Context, name: str | None) -> Profile:

@@ -55,6 +55,8 @@ class Asked:
     wanted: Wanted = PLAIN
     key: str | None = None
     """Idempotency-Key."""
+    namespaces: frozenset[str] | None = None
+    """Those of which the caller may know; None: all."""
 
     def text(self, name: str) -> str | None:
         found = self.query.get(name)
