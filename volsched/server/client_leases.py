@@ -48,7 +48,7 @@ async def create_lease(services: Services, target: Target, query: Query, body: B
     wanted = fitted(raw, target)
     check_types(kind, wanted)
     warnings = field_warnings(kind, raw, asked.validation)
-    named = replace(target, name=str(wanted["metadata"]["name"]))
+    named = replace(target, name=str(wanted["metadata"].get("name", "")))
     try:
         who, rv = services.who(), services.clock()
         own = {"uid": services.new_uid(), "creationTimestamp": who.now}
