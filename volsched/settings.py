@@ -22,6 +22,7 @@
 | `VOLSCHED_MOST_WATCHES_PER_CALLER` | 1000 | of one caller, where callers prove who they are |
 | `VOLSCHED_MOST_WAITING_BYTES` | 268435456 | that the watches of one such caller may leave unread |
 | `VOLSCHED_MOST_BODY_BYTES` | 3145728 | of a request; the extender takes up to 64 MiB |
+| `VOLSCHED_HYPOTHESIS_SECONDS`, `VOLSCHED_LONG_SECONDS` | 30, 600 | of explain, simulate; of verify, export |
 | `VOLSCHED_HEADER_SECONDS`, `VOLSCHED_BODY_SECONDS` | 10, 30 | how long a client may take to send them |
 | `VOLSCHED_KEEP_ALIVE_SECONDS` | 75 | how long a connection stays open between two requests |
 
@@ -94,6 +95,8 @@ class Settings(BaseSettings):
     most_watches_per_caller: int = Field(default=1_000, ge=1)
     most_waiting_bytes: int = Field(default=256 * 2**20, ge=1)
     most_body_bytes: int = Field(default=3 * 2**20, ge=1)
+    hypothesis_seconds: float = Field(default=30, gt=0)
+    long_seconds: float = Field(default=600, gt=0)
     header_seconds: float = Field(default=10, gt=0)
     body_seconds: float = Field(default=30, gt=0)
     keep_alive_seconds: float = Field(default=75, gt=0)

@@ -306,6 +306,8 @@ def _limits() -> "Limits":
         watches_per_caller=settings.most_watches_per_caller,
         waiting_bytes=settings.most_waiting_bytes,
         body_bytes=settings.most_body_bytes,
+        hypothesis_seconds=settings.hypothesis_seconds,
+        long_seconds=settings.long_seconds,
         header_seconds=settings.header_seconds,
         body_seconds=settings.body_seconds,
         keep_alive_seconds=settings.keep_alive_seconds,

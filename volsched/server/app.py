@@ -84,12 +84,13 @@ class Api:
     def _application(self) -> Starlette:
         metrics = HttpMetrics(self._registry)
         kubernetes = Kubernetes(self._services, metrics)
+        self._own = Own(self._services, metrics, self._configuration)
         reviews = Reviews(self._services)
         routes = [
             Route(ACCESS, reviews.access, methods=["POST"]),
             Route(RULES, reviews.rules, methods=["POST"]),
             Route(SELF, reviews.itself, methods=["POST"]),
-            Route("/apis/volsched.io{rest:path}", Own(self._services, metrics, self._configuration)),
+            Route("/apis/volsched.io{rest:path}", self._own),
             Route("/api{rest:path}", kubernetes),
             Route("/extender/{verb:path}", Extender(self._services, metrics, self._configuration)),
             Route("/version", _constant(lambda _: discovery.server_version())),
@@ -123,6 +124,7 @@ class Api:
             loop.call_soon_threadsafe(receive, batch)
 
         with ExitStack() as stack:
+            stack.callback(self._own.close)
             tail = Tail(self._services.database, publish)
             reader = stack.enter_context(
                 looping(

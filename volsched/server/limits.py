@@ -27,6 +27,10 @@ class Limits:
     """That the watches of one caller may leave unread, lists that a watch begins with and all."""
     body_bytes: int = 3 * 2**20
     """As in Kubernetes."""
+    hypothesis_seconds: float = 30
+    """That an explanation or a simulation may take."""
+    long_seconds: float = 600
+    """That any other long question may take: a verification, an export."""
     header_seconds: float = 10
     """From the first byte of a request, or of a connection, to the end of its headers."""
     body_seconds: float = 30

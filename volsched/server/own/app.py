@@ -12,10 +12,6 @@ from starlette.types import Receive, Scope, Send
 
 from volsched.core.configuration import Configuration
 from volsched.engine.scheduling.reserving import LONGEST_KEY, Reserver
-from volsched.events.kind_names import UnknownKindError
-from volsched.insight.answers import TokenError, UnknownError
-from volsched.insight.moments import MomentError
-from volsched.insight.sights import QuestionError
 from volsched.server.access.callers import Caller, current_caller
 from volsched.server.answers import Answer
 from volsched.server.bodies import Body
@@ -24,14 +20,18 @@ from volsched.server.negotiation import wanted_form
 from volsched.server.own.asking import matched, read_body, read_query, segments_of
 from volsched.server.own.discovery import discovered
 from volsched.server.own.operations import Asked, Context, Operation, Turn
+from volsched.server.own.refusals import error_of
 from volsched.server.own.routes import OPERATIONS
+from volsched.server.own.side_process import SideProcesses, UnsendableError
 from volsched.server.receiving import receive_body
 from volsched.server.services import Services
-from volsched.server.statuses import RETRY_AFTER_SECONDS, UNSERVED, ApiError, store_error
+from volsched.server.statuses import RETRY_AFTER_SECONDS, UNSERVED, ApiError
 from volsched.store.commands import Command, Done
 
 LONG_AT_ONCE, LONG_WAITING = 2, 8
 """Explanations, simulations, verifications: each may take seconds of one core."""
+GUESSED = frozenset({"explain", "simulate"})
+"""Whose time depends on what is asked, and not only on how much there is."""
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
 _log = logging.getLogger("volsched.server")
 
@@ -43,6 +43,7 @@ class Own:
         self._services, self._metrics = services, metrics
         reserver = Reserver(services.database, self._append, _new_id, configuration)
         self._context = Context(services=services, configuration=configuration, reserver=reserver)
+        self._sides = SideProcesses(services.database, configuration)
         self._turns: dict[Turn, anyio.CapacityLimiter] = {}
         self._waiting = 0
 
@@ -101,11 +102,25 @@ class Own:
         if self._waiting >= LONG_WAITING:
             again = {"retryAfterSeconds": RETRY_AFTER_SECONDS}
             raise ApiError(429, f"{self._waiting} long requests are served or wait already", details=again)
+
+        def served_aside() -> Answer:
+            limits = self._services.limits
+            guessed = operation.resource in GUESSED
+            seconds = limits.hypothesis_seconds if guessed else limits.long_seconds
+            try:
+                return self._sides.serve(OPERATIONS.index(operation), asked, seconds=seconds)
+            except UnsendableError:
+                return serve()
+
         self._waiting += 1
         try:
-            return await anyio.to_thread.run_sync(serve, limiter=self._limiter(operation.turn))
+            call = served_aside if operation.turn == "long" else serve
+            return await anyio.to_thread.run_sync(call, limiter=self._limiter(operation.turn))
         finally:
             self._waiting -= 1
+
+    def close(self) -> None:
+        self._sides.close()
 
     def _limiter(self, turn: Turn) -> anyio.CapacityLimiter:
         """Made when it is first needed: there is an event loop by then."""
@@ -134,21 +149,6 @@ def _namespaces(caller: Caller | None) -> frozenset[str] | None:
 def _new_id() -> str:
     """As all bindings are named."""
     return uuid4().hex[:12]
-
-
-def error_of(error: Exception) -> ApiError:
-    """What is refused by what the questions and rules themselves say."""
-    match error:
-        case UnknownError() | UnknownKindError():
-            return ApiError(404, str(error))
-        case TokenError():
-            return ApiError(400, "continue: it is not where a page ended; give what the page before has told")
-        case MomentError():
-            return ApiError(400, str(error).replace("--until", "until").replace("--as-of", "asOf"))
-        case QuestionError():
-            return ApiError(422, str(error))
-        case _:
-            return store_error(error)
 
 
 def _operation(method: str, raw: str) -> tuple[Operation, dict[str, str]]:
