@@ -33,7 +33,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NAMED = {
     "kill-worker", "kill-scheduler", "kill-controller", "kill-api", "kill-all", "flush-redis", "stop-redis",
     "restart-postgres", "pause-worker", "poison-effect", "disk-full", "clock-skew", "partial-multi-claim",
-    "rolling-restart", "thundering-herd",
+    "rolling-restart", "thundering-herd", "hot-lock", "slow-body",
 }  # fmt: skip
 
 

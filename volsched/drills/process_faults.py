@@ -12,6 +12,7 @@ import redis
 from pydantic_core import from_json, to_json
 from sqlalchemy import select, update
 
+from volsched.drills.heavy_caller import HeavyCaller
 from volsched.drills.process_places import OURS, database_url, named
 from volsched.drills.process_scenario import ON_SQLITE, Step
 from volsched.drills.process_work import Pods, bound_pods, open_bindings
@@ -113,6 +114,13 @@ class Faults:
     def _wait(self, step: Step) -> None:
         end = self.clock() + step.seconds
         self.until(lambda: self.clock() >= end)
+
+    def _send(self, step: Step) -> None:
+        """A large request; whoever else asks must be answered within so many seconds meanwhile."""
+        caller = HeavyCaller(self.pods.client.url, step.target)
+        self.until(caller.look)
+        if caller.longest > step.seconds:
+            raise TimeoutError(f"others waited {caller.longest:.1f} s for an answer during {step.target}")
 
     def _poison(self, _step: Step) -> None:
         """An effect names a leg that is not there, as a mistake of a program could have it.

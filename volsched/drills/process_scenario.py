@@ -43,6 +43,7 @@ VERBS: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "fill": (("disk",), False),
     "free": (("disk",), False),
     "give": (("nodes",), False),
+    "send": (("patch", "yaml"), True),
     "delete": (("stuck",), False),
 }
 """Verb → what it may be done to, and whether a number of seconds follows."""

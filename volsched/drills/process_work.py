@@ -25,6 +25,7 @@ NEVER: dict[str, Any] = {
     "provisioner": "nobody.example.com",
     "volumeBindingMode": "WaitForFirstConsumer",
 }
+NAMESPACE: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench"}}
 SLOW_SECONDS = 3
 SLOW: dict[str, Any] = {
     "apiVersion": "storage.k8s.io/v1",
@@ -59,6 +60,7 @@ class Pods:
         it = cls(client, work, load)
         made = list(cluster(work.nodes, work.volumes))
         it._nodes = [manifest for manifest in made if manifest["kind"] == "Node"]
+        it._create([NAMESPACE])
         it._create([*(manifest for manifest in made if manifest["kind"] != "Node"), NEVER, SLOW])
         if not work.withheld:
             it.give_nodes()

@@ -1,8 +1,8 @@
 """A process beside the server's for long questions: they delay nobody, and end when their time is over.
 
 A thread would not do. It takes the interpreter from the event loop and from the writer a few milliseconds at a
-time, which makes a commit several times as long, and it cannot be ended. The process is kept for the next question,
-asks the database on its own, and ends with the server: its input is then at its end.
+time, which makes a commit several times as long, and it cannot be ended. The process is kept for the next
+question, asks the database on its own, and ends with the server: its input is then at its end.
 """
 
 import logging
