@@ -88,7 +88,7 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sqlite") / "migrated.db"
     database = open_database(f"sqlite:///{path}")
     migrate(database)
-    with database.migrating() as connection:
+    with database.read() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     database.close()
     return path

@@ -10,6 +10,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from volsched.store.dialects import Dialect, dialect_of, engine_options
+from volsched.store.dialects.writer_queue import Turn
 from volsched.store.errors import (
     ConnectionLostError,
     FullError,
@@ -42,12 +43,27 @@ MISHAPS: tuple[tuple[str, type[StoreError], str], ...] = (
 """Part of the driver's message, the kind of error, and what to say instead."""
 
 
+@dataclass(slots=True)
+class Waits:
+    """How long this process had to wait for its turn to write, at worst. Only SQLite has turns."""
+
+    longest: float = 0
+    """Seconds."""
+    most_passed: int = 0
+    """Turns that others had while one writer waited."""
+
+    def note(self, turn: Turn) -> None:
+        self.longest = max(self.longest, turn.waited)
+        self.most_passed = max(self.most_passed, turn.passed)
+
+
 @dataclass(frozen=True, slots=True)
 class Database:
     engine: Engine
     dialect: Dialect
     recent: Recent = field(default_factory=Recent, compare=False)
     file: StoreFile = field(default_factory=StoreFile, compare=False)
+    waits: Waits = field(default_factory=Waits, compare=False)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -65,15 +81,18 @@ class Database:
         self.file.check()
         with _explained(self.engine, self.dialect), self.engine.connect() as connection:
             connection = connection.execution_options(volsched_write=True)
-            with connection.begin():
+            with self.dialect.turn(connection) as turn, connection.begin():
+                self.waits.note(turn)
                 yield connection
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
         """A transaction for changes of tables; an index of a long log takes as long as it takes."""
-        with _explained(self.engine, self.dialect), self.engine.connect() as connection, connection.begin():
-            self.dialect.take_your_time(connection)
-            yield connection
+        with _explained(self.engine, self.dialect), self.engine.connect() as connection:
+            connection = connection.execution_options(volsched_write=True)
+            with self.dialect.turn(connection), connection.begin():
+                self.dialect.begin_migration(connection)
+                yield connection
 
     @property
     def place(self) -> str:

@@ -4,12 +4,14 @@ Both modules offer the same functions; `dialect_of` picks one by the engine's na
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, Table
 
 from volsched.store.dialects.postgres import Postgres, postgres_options
 from volsched.store.dialects.sqlite import Sqlite
+from volsched.store.dialects.writer_queue import Turn
 
 Values = Sequence[Any]
 
@@ -20,6 +22,9 @@ class Dialect(Protocol):
 
     def configure(self, engine: Engine) -> None:
         """Set up every connection of the engine."""
+
+    def turn(self, connection: Connection) -> AbstractContextManager[Turn]:
+        """Wait until this connection may write; the next one may when the context is left."""
 
     def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
         """Start a write transaction, lock the head row until commit, and answer it."""
@@ -61,8 +66,8 @@ class Dialect(Protocol):
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
         """The last version of each of these streams that has any, be its events archived or not."""
 
-    def take_your_time(self, connection: Connection) -> None:
-        """No limit on how long a statement of this transaction may take."""
+    def begin_migration(self, connection: Connection) -> None:
+        """Start a transaction that changes tables; there is no limit on how long its statements may take."""
 
     def is_lost(self, error: BaseException) -> bool:
         """The driver's error means that the connection is gone, not that a statement was refused."""

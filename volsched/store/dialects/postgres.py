@@ -1,6 +1,7 @@
 """Hot statements on PostgreSQL: COPY for the log, arrays unnested into one statement for the views."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,6 +25,7 @@ from sqlalchemy import (
 )
 
 from volsched.store.dialects.columns import HEAD, all_columns
+from volsched.store.dialects.writer_queue import Turn
 
 # admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout, idle_in_transaction_session_timeout,
 # too_many_connections. Errors without a state come from the connection itself.
@@ -80,7 +82,11 @@ class Postgres:
             )
             raw.autocommit = False
 
-    def take_your_time(self, connection: Connection) -> None:
+    def turn(self, connection: Connection) -> AbstractContextManager[Turn]:  # noqa: ARG002 - for SQLite
+        """The server queues those who wait for the head row, in the order in which they came."""
+        return nullcontext(Turn())
+
+    def begin_migration(self, connection: Connection) -> None:
         _driver(connection).execute(
             "SELECT set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)"
         )

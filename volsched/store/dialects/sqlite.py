@@ -1,11 +1,15 @@
 """Hot statements on SQLite.
 
 The driver's own transaction handling is switched off: a write transaction takes the lock when it begins
-(BEGIN IMMEDIATE), so that it never has to be thrown away for having read something stale.
+(BEGIN IMMEDIATE), so that it never has to be thrown away for having read something stale. It asks for the lock
+when its turn has come (`writer_queue`).
 """
 
 import json
+import logging
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -25,29 +29,46 @@ from sqlalchemy import (
 )
 
 from volsched.store.dialects.columns import HEAD, all_columns
+from volsched.store.dialects.writer_queue import Turn, WriterQueue
 
 BUSY_TIMEOUT_MS = 30_000
 UNDECODABLE = "Could not decode to UTF-8"
 SCAN_CHUNK = 500
 """Rows held at once in a scan; from 50 to 2,000 it makes no difference to the speed."""
 PRAGMAS = (
+    # First, because the next one may have to wait.
+    f"busy_timeout = {BUSY_TIMEOUT_MS}",
     "journal_mode = WAL",
     "synchronous = FULL",
-    f"busy_timeout = {BUSY_TIMEOUT_MS}",
     "temp_store = MEMORY",
     "cache_size = -65536",
     "mmap_size = 268435456",
 )
+QUEUE = "volsched_queue"
+"""Where a connection keeps its place in the queue of writers."""
+BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL})
+"""Somebody has the lock, or so many are after it that SQLite gives up."""
+_log = logging.getLogger("volsched.store")
 
 
 @dataclass(frozen=True)
 class Sqlite:
     def configure(self, engine: Engine) -> None:
         @event.listens_for(engine, "connect")
-        def _connected(raw: Any, _record: object) -> None:
+        def _connected(raw: Any, record: Any) -> None:
             raw.isolation_level = None
             for pragma in PRAGMAS:
                 raw.execute(f"PRAGMA {pragma}")
+            (_, _, file), *_ = raw.execute("PRAGMA database_list")
+            # A database in memory has no file, and nobody to share it with.
+            if file:
+                record.info[QUEUE] = WriterQueue(file)
+
+        @event.listens_for(engine, "close")
+        def _closed(_raw: Any, record: Any) -> None:
+            queue: WriterQueue | None = record.info.pop(QUEUE, None)
+            if queue is not None:
+                queue.close()
 
         @event.listens_for(engine, "begin")
         def _begun(connection: Connection) -> None:
@@ -55,15 +76,26 @@ class Sqlite:
             if not connection.get_execution_options().get("volsched_write"):
                 _driver(connection).execute("BEGIN")
 
+    @contextmanager
+    def turn(self, connection: Connection) -> Iterator[Turn]:
+        queue: WriterQueue | None = connection.info.get(QUEUE)
+        if queue is None:
+            yield Turn()
+            return
+        try:
+            yield queue.join()
+        finally:
+            queue.leave()
+
     def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
         raw = _driver(connection)
-        raw.execute("BEGIN IMMEDIATE")
+        _take_lock(raw)
         row: tuple[Any, ...] | None = raw.execute(f"SELECT {HEAD} FROM log_head").fetchone()
         return row
 
     def begin_beside_log(self, connection: Connection) -> None:
         # There is one write lock for the whole file; all that can be spared is reading the head.
-        _driver(connection).execute("BEGIN IMMEDIATE")
+        _take_lock(_driver(connection))
 
     def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
         _driver(connection).execute("UPDATE log_head SET position = ?, hash = ?, at = ?", (position, hash_, at))
@@ -127,8 +159,8 @@ class Sqlite:
             )
         )
 
-    def take_your_time(self, connection: Connection) -> None:
-        """There is no limit to lift."""
+    def begin_migration(self, connection: Connection) -> None:
+        _take_lock(_driver(connection))
 
     def is_lost(self, error: BaseException) -> bool:  # noqa: ARG002 - a file does not hang up
         return False
@@ -140,6 +172,25 @@ def _among(column: Column[str], listed: str | BindParameter[str]) -> ColumnEleme
 
 def _driver(connection: Connection) -> Any:
     return connection.connection.driver_connection
+
+
+def _take_lock(raw: Any) -> None:
+    """Begin to write. Only a program that does not queue can have the lock now; it is waited for all the same."""
+    while True:
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+        except raw.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in BUSY:
+                raise
+            (_, _, file), *_ = raw.execute("PRAGMA database_list")
+            _log.warning(
+                "%s: waiting for the write lock; a program that does not queue for it has held it for %d s (%s)",
+                file,
+                BUSY_TIMEOUT_MS // 1_000,
+                error,
+            )
+        else:
+            return
 
 
 def _scan(raw: Any, table: Table, order: str, after: Any, until: Any) -> Iterator[list[tuple[Any, ...]]]:
