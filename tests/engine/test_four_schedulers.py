@@ -26,6 +26,7 @@ from volsched.store.verify import verify
 SCHEDULERS = 4
 NODES = 20
 GIVE_UP_SECONDS = 240
+"""Without any progress: how long it all takes depends on what else the machine does."""
 TOGETHER = 500
 # PostgreSQL runs beside the five processes on the same two cores: there with fewer, to be done in the same time.
 PODS_AND_VOLUMES = {"sqlite": (2_000, 1_600), "postgresql": (600, 480)}
@@ -88,13 +89,15 @@ def carry_out(stepped: Stepped, now: int) -> None:
     system.sweep.step(now)
 
 
-def finish(stepped: Stepped, *, volumes: int, waiting: int) -> None:
-    give_up_at = time.monotonic() + GIVE_UP_SECONDS
-    while committed(stepped.database) < volumes or told_unschedulable(stepped.database) < waiting:
+def finish(stepped: Stepped, processes: "list[subprocess.Popen[str]]", *, volumes: int, waiting: int) -> None:
+    done, give_up_at = (0, 0), time.monotonic() + GIVE_UP_SECONDS
+    while done[0] < volumes or done[1] < waiting:
         carry_out(stepped, system_clock())
-        assert time.monotonic() < give_up_at, (
-            f"{committed(stepped.database)} of {volumes} after {GIVE_UP_SECONDS} s"
-        )
+        assert [process.poll() for process in processes] == [None] * SCHEDULERS, "a scheduler has ended"
+        before, done = done, (committed(stepped.database), told_unschedulable(stepped.database))
+        if done != before:
+            give_up_at = time.monotonic() + GIVE_UP_SECONDS
+        assert time.monotonic() < give_up_at, f"{done} of {volumes, waiting}, and no more for {GIVE_UP_SECONDS} s"
 
 
 def test_four_processes_give_every_volume_to_exactly_one_claim(url: str, database: Database) -> None:
@@ -109,7 +112,7 @@ def test_four_processes_give_every_volume_to_exactly_one_claim(url: str, databas
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        finish(stepped, volumes=volumes, waiting=pods - volumes)
+        finish(stepped, processes, volumes=volumes, waiting=pods - volumes)
         told = [process.communicate("stop\n", timeout=60)[0].split() for process in processes]
     check(stepped, pods=pods, volumes=volumes)
     planned = [int(it[0]) for it in told]

@@ -21,6 +21,7 @@ from volsched.insight.bench_clusters import CLAIM_COUNTS
 from volsched.insight.bench_decide import ROWS, bench_decide
 from volsched.insight.bench_history import bench_replay, bench_restart, fill
 from volsched.insight.bench_http import MissingError, bench_http
+from volsched.insight.bench_processes import bench_bind_of_processes
 from volsched.insight.bench_store import bench_append, bench_plan
 from volsched.insight.bench_stories import fill_stories
 from volsched.insight.http_load import LoadError
@@ -61,6 +62,8 @@ Examples:
 volsched bench bind
 
 volsched bench bind --nodes 500 --volumes 5000 --postgres postgresql://postgres@localhost/postgres
+
+volsched bench bind --processes 4
 
 volsched bench bind --stack --workers 1 --workers 4
 """
@@ -194,6 +197,10 @@ def bind(
     volumes: Annotated[int, typer.Option(help="Local volumes, spread over the nodes.", min=1)] = 600,
     pods: Annotated[int, typer.Option(help="Pods that are created together.", min=1)] = 100,
     singles: Annotated[int, typer.Option(help="Pods that are created one by one.", min=1)] = 30,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=2, help="Measure with so many processes on one SQLite file too, beside one alone."),
+    ] = None,
     postgres: Server = None,
     redis: Annotated[
         str | None, typer.Option("--redis", metavar="URL", help="Measure with Celery workers too, on PostgreSQL.")
@@ -218,6 +225,7 @@ def bind(
     rows = []
     for server in _servers(postgres):
         for claims in CLAIM_COUNTS:
+            sizes = {"nodes": nodes, "volumes": volumes, "claims": claims, "pods": pods, "singles": singles}
             # Workers take the time from the machine's clock, so this process must too.
             measure = partial(
                 bench_bind,
@@ -230,18 +238,14 @@ def bind(
             )
             with scratch_store(server) as database:
                 rows.append(measure(database))
+            if processes is not None and server is None:
+                with scratch_store() as database:
+                    rows.append(bench_bind_of_processes(database, processes, **sizes, clock=time.time))
             if redis is not None and server is not None:
                 with scratch_store(server) as database, workers(database, redis):
                     rows.append(measure(database, bell=_bell(redis, database)))
             if stack and server is None:
-                rows += _on_stacks(
-                    workers_of_stack or [1, 2, 4],
-                    nodes=nodes,
-                    volumes=volumes,
-                    claims=claims,
-                    pods=pods,
-                    singles=singles,
-                )
+                rows += _on_stacks(workers_of_stack or [1, 2, 4], **sizes)
     _print([row.as_json() for row in rows], output)
 
 

@@ -26,7 +26,7 @@ APPEND_SIZE = 100
 POLL_SECONDS = 0.002
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BindRow:
     engine: str
     workers: str
@@ -41,6 +41,9 @@ class BindRow:
     single_ms_p99: float
     events_per_pod: float
     baseline_events_per_second: float
+    processes: int = 1
+    longest_wait_ms: float | None = None
+    """For a turn to write to the file, of all processes; None where there are no turns, or nobody told."""
 
     @property
     def ratio(self) -> float:
@@ -96,6 +99,7 @@ def bench_bind(
         single_ms_p99=times[-1 - len(times) // 100],
         events_per_pod=per_pod,
         baseline_events_per_second=base,
+        longest_wait_ms=database.waits.longest * 1_000 if database.engine.dialect.name == "sqlite" else None,
     )
 
 

@@ -38,6 +38,8 @@ PRESENCE, COUNTER, FIRST = 0, 1, 16
 LAST_TICKET = 2**62
 _STATE = struct.Struct("=qqq")
 """What the file holds: the last ticket drawn, how many turns there were, and the process that had the last one."""
+_TURN_AT = 8
+"""Where in it the last turn begins."""
 _LOCK = struct.Struct("hhqqi4x")
 """`struct flock` on Linux: type, whence, start, length, process."""
 _log = logging.getLogger("volsched.store")
@@ -70,11 +72,12 @@ class WriterQueue:
             return Turn()
         began = time.monotonic()
         try:
-            file, ticket, turns = self._draw()
-            if _locked_before(file, ticket) is not None:
+            file, ticket, turns, is_first = self._draw()
+            passed = 0
+            if not is_first:
                 self._wait(file, ticket, began)
-            now_turns = _read(file)[1]
-            os.pwrite(file, _STATE.pack(0, now_turns + 1, os.getpid())[8:], 8)
+                passed = _read(file)[1] - turns
+                os.pwrite(file, _STATE.pack(ticket, turns + passed + 1, os.getpid())[_TURN_AT:], _TURN_AT)
         except OSError as error:
             self.close()
             if not self._is_left_out:
@@ -82,7 +85,7 @@ class WriterQueue:
             self._is_left_out = True
             return Turn()
         self._is_left_out = False
-        return Turn(time.monotonic() - began, now_turns - turns)
+        return Turn(time.monotonic() - began, passed)
 
     def leave(self) -> None:
         """Let the next one write."""
@@ -112,8 +115,8 @@ class WriterQueue:
         """The process that had the last turn; it has it still, unless it is gone."""
         return 0 if self._file is None else _read(self._file)[2]
 
-    def _draw(self) -> tuple[int, int, int]:
-        """The open file, our ticket in it, and how many turns there were until then."""
+    def _draw(self) -> tuple[int, int, int, bool]:
+        """The open file, our ticket in it, how many turns there were until then, and whether the next is ours."""
         while True:
             file = self._opened()
             _lock(file, fcntl.F_OFD_SETLKW, fcntl.F_WRLCK, COUNTER)
@@ -125,10 +128,13 @@ class WriterQueue:
             drawn, turns, _ = _read(file)
             ticket = drawn + 1 if FIRST <= drawn < LAST_TICKET else FIRST
             _lock(file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, ticket)
-            os.pwrite(file, ticket.to_bytes(8, sys.byteorder), 0)
+            is_first = _locked_before(file, ticket) is None
+            # The rest is written by whoever's turn begins, and that of another may begin just now.
+            state = _STATE.pack(ticket, turns + 1, os.getpid())
+            os.pwrite(file, state if is_first else state[:_TURN_AT], 0)
         finally:
             _lock(file, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, COUNTER)
-        return file, ticket, turns
+        return file, ticket, turns, is_first
 
     def _wait(self, file: int, ticket: int, began: float) -> None:
         with _told(self, began):
