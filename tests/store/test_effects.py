@@ -347,7 +347,7 @@ def test_the_key_of_a_done_effect_cannot_be_used_again(database: Database) -> No
 def test_a_heartbeat_keeps_the_leases_that_are_still_held(database: Database) -> None:
     must(database, queue_up(effect("a"), effect("b"), effect("c")))
     held = {entry.key: entry.fence for entry in take(database)}
-    retry_later(database, key="b", fence=held["b"], due=NOW * 3, error="no")
+    retry_later(database, key="b", fence=held["b"], due=AFTER_LEASE + LONGEST_BACKOFF_US, error="no")
     assert extend(database, held | {"c": 9}, until=NOW + 2 * LEASE) == {"a"}
     assert keys(take(database, now=AFTER_LEASE)) == ["c"]
     assert extend(database, {}, until=NOW) == set()

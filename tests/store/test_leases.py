@@ -103,13 +103,16 @@ def test_a_holder_must_have_a_name(database: Database) -> None:
 
 
 def test_of_many_who_ask_at_once_one_gets_it(database: Database, url: str) -> None:
-    start = threading.Barrier(6)
+    start, answered = threading.Barrier(6), threading.Barrier(6)
 
     def ask(holder: str) -> Lease | None:
         own = open_database(url)
         try:
             start.wait()
-            return get(own, holder)
+            answer = get(own, holder)
+            # Whoever closes its store is gone, and its lease is free.
+            answered.wait()
+            return answer
         finally:
             own.close()
 

@@ -14,7 +14,7 @@ from volsched.core.binding.phases import LegPhase
 from volsched.drills.process_scenario import Work
 from volsched.engine.scheduling.planning import TIMEOUT_SECONDS
 from volsched.insight.bench_world import cluster, pods_with_claims
-from volsched.stack.load import CONNECTIONS, LOOK_SECONDS, PATHS, Client, Load
+from volsched.stack.load import CONNECTIONS, LOOK_SECONDS, NAMESPACE, PATHS, Client, Load
 from volsched.store import tables
 from volsched.store.database import Database
 

@@ -18,7 +18,9 @@ from volsched.store.errors import (
     NotMigratedError,
     StoreError,
 )
+from volsched.store.observer import Observer
 from volsched.store.recent import Recent
+from volsched.store.sessions import session_of
 from volsched.store.store_file import StoreFile, sqlite_file
 
 DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
@@ -64,6 +66,7 @@ class Database:
     recent: Recent = field(default_factory=Recent, compare=False)
     file: StoreFile = field(default_factory=StoreFile, compare=False)
     waits: Waits = field(default_factory=Waits, compare=False)
+    observer: Observer = field(default_factory=Observer, compare=False)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -109,6 +112,7 @@ class Database:
         return (IntegrityError, DataError, driver.IntegrityError, driver.DataError)
 
     def close(self) -> None:
+        self.observer.session.close()
         self.engine.dispose()
 
 
@@ -121,7 +125,12 @@ def open_database(url: str, *, name: str = "volsched") -> Database:
     engine = create_engine(address, **engine_options(make_url(address).get_backend_name(), name))
     dialect = dialect_of(engine)
     dialect.configure(engine)
-    return Database(engine, dialect, file=StoreFile(sqlite_file(engine.url)))
+    return Database(
+        engine,
+        dialect,
+        file=StoreFile(sqlite_file(engine.url)),
+        observer=Observer(session_of(engine)),
+    )
 
 
 def normal_url(url: str) -> str:

@@ -48,11 +48,14 @@ from sqlalchemy import (
 from volsched.store import tables
 from volsched.store.database import Database
 from volsched.store.dialects import Dialect
+from volsched.store.observer import Term
 
 MAX_ATTEMPTS = 8
 FIRST_BACKOFF_US = 500_000
 LONGEST_BACKOFF_US = 300_000_000
 MAX_ERROR_CHARS = 4_000
+LENGTH_UNTOLD_US = 30_000_000
+"""Of a lease that was written by a program that did not say it: what it is unless somebody has set another."""
 LEASE_RAN_OUT = "The lease of the last attempt ran out: its worker died, hung, or took too long."
 
 effects = tables.effects
@@ -126,12 +129,17 @@ def claim(
 
     What lost its lease in its last attempt is parked instead, so fewer than `limit` does not mean nothing is left.
     """
+    session = database.observer.session.id()
     taken: list[Any] = []
     with _beside_log(database) as connection:
-        for found in _CLAIMABLE:
+        abandoned = _abandoned(database, connection, (queue,), now, "claim")
+        given = {"queue": queue, "now": now, "abandoned": database.dialect.named(abandoned)}
+        for found in _claimable(database.dialect):
             room = limit - len(taken)
             if room > 0:
-                rows = connection.execute(found, {"queue": queue, "now": now, "room": room}).all()
+                rows = connection.execute(found, {**given, "room": room}).all()
+                # One that was renewed, or claimed anew, while we came to its row is not abandoned.
+                rows = [row for row in rows if row.key not in abandoned or _is_free(row, abandoned, now)]
                 exhausted = {
                     row.key for row in rows if row.state == EffectState.LEASED and row.attempts >= max_attempts
                 }
@@ -146,6 +154,8 @@ def claim(
                 state=EffectState.LEASED,
                 lease_owner=owner,
                 lease_until=now + lease_for,
+                lease_length=lease_for,
+                lease_session=session,
                 fence=effects.c.fence + 1,
                 attempts=effects.c.attempts + 1,
             )
@@ -299,8 +309,11 @@ def next_due(database: Database, *, queue: str) -> int | None:
 
 def due_queues(database: Database, queues: Iterable[str], *, now: int) -> list[str]:
     """In which of these queues something can be claimed now."""
+    asked = tuple(queues)
     with database.read() as connection:
-        return list(connection.execute(_some_due(tuple(queues)), {"now": now}).scalars())
+        abandoned = database.dialect.named(_abandoned(database, connection, asked, now, "due"))
+        some_due = _some_due(database.dialect, asked)
+        return list(connection.execute(some_due, {"now": now, "abandoned": abandoned}).scalars())
 
 
 _mate = effects.alias("mate")
@@ -315,31 +328,82 @@ _FIRST_OF_LANE = effects.c.key == (
 )
 
 
-def _claimable() -> Iterator[Select[Any]]:
-    """What may be claimed, oldest trouble first; each a range of `ix_effects_claim` in its own order."""
+@cache
+def _claimable(dialect: Dialect) -> tuple[Select[Any], ...]:
+    """What may be claimed, oldest trouble first; each a range of `ix_effects_claim` in its own order.
+
+    Built once: to build a statement costs several times what an empty queue takes to answer it.
+    """
     state, due, place = effects.c.state, effects.c.due, (effects.c.position, effects.c.seq)
-    now: BindParameter[int] = bindparam("now")
     ranges: tuple[tuple[ColumnElement[bool], tuple[ColumnElement[int], ...]], ...] = (
-        ((state == EffectState.LEASED) & (effects.c.lease_until < now), place),
-        ((state == EffectState.READY) & (due > 0) & (due <= now), (due, *place)),
+        (_is_left(dialect), place),
+        ((state == EffectState.READY) & (due > 0) & _is_due(), (due, *place)),
         ((state == EffectState.READY) & (due == 0), place),
     )
-    for condition, order in ranges:
+
+    def one(condition: ColumnElement[bool], order: tuple[ColumnElement[int], ...]) -> Select[Any]:
         found = select(effects).where(effects.c.queue == bindparam("queue"), condition, _FIRST_OF_LANE)
-        yield found.order_by(*order).limit(bindparam("room")).with_for_update(of=effects, skip_locked=True)
+        return found.order_by(*order).limit(bindparam("room")).with_for_update(of=effects, skip_locked=True)
+
+    return tuple(one(*it) for it in ranges)
 
 
 @cache
-def _some_due(queues: tuple[str, ...]) -> CompoundSelect[Any]:
-    now: BindParameter[int] = bindparam("now")
-    ready = (effects.c.state == EffectState.READY) & (effects.c.due <= now)
-    abandoned = (effects.c.state == EffectState.LEASED) & (effects.c.lease_until < now)
-    some = select(effects.c.key).where(ready | abandoned, _FIRST_OF_LANE)
+def _some_due(dialect: Dialect, queues: tuple[str, ...]) -> CompoundSelect[Any]:
+    ready = (effects.c.state == EffectState.READY) & _is_due()
+    some = select(effects.c.key).where(ready | _is_left(dialect), _FIRST_OF_LANE)
     return union_all(*(select(literal(it)).where(some.where(effects.c.queue == it).exists()) for it in queues))
 
 
-# Built once: to build a statement costs several times what an empty queue takes to answer it.
-_CLAIMABLE = tuple(_claimable())
+def _is_due() -> ColumnElement[bool]:
+    """Nothing is put off for longer than the longest back-off: what seems to be was put off by a wrong clock."""
+    now: BindParameter[int] = bindparam("now")
+    return (effects.c.due <= now) | (effects.c.due > now + LONGEST_BACKOFF_US)
+
+
+def _is_left(dialect: Dialect) -> ColumnElement[bool]:
+    """Claimed by somebody who will not come back to it."""
+    now: BindParameter[int] = bindparam("now")
+    over = (effects.c.lease_until < now) | dialect.among_named(effects.c.key, "abandoned")
+    return (effects.c.state == EffectState.LEASED) & over
+
+
+_HELD = select(
+    effects.c.key, effects.c.fence, effects.c.lease_until, effects.c.lease_length, effects.c.lease_session
+)
+
+
+def _abandoned(
+    database: Database, connection: Connection, queues: tuple[str, ...], now: int, why: str
+) -> dict[str, tuple[int, int]]:
+    """Keys whose leases are over before their time (`store.observer`), each with its fence and end."""
+    observer, place = database.observer, f"{why}/{'/'.join(queues)}"
+    if not observer.may_look(place):
+        return {}
+    claimed = _HELD.where(effects.c.queue.in_(queues), effects.c.state == EffectState.LEASED)
+    rows = {_seen_as(place, row.key): row for row in connection.execute(claimed)}
+    observer.forget(_seen_as(place, ""), rows.keys())
+    terms = {
+        name: Term(
+            stamp=(row.fence, row.lease_until),
+            until=row.lease_until,
+            length=LENGTH_UNTOLD_US if row.lease_length is None else row.lease_length,
+            session=row.lease_session,
+        )
+        for name, row in rows.items()
+        if row.lease_until >= now
+    }
+    over = observer.look(connection, terms, now=now) if terms else {}
+    return {rows[name].key: (rows[name].fence, rows[name].lease_until) for name in over}
+
+
+def _is_free(row: Any, abandoned: Mapping[str, tuple[int, int]], now: int) -> bool:
+    same = abandoned[row.key] == (row.fence, row.lease_until)
+    return same or row.state != EffectState.LEASED or row.lease_until < now
+
+
+def _seen_as(place: str, key: str) -> str:
+    return f"effect/{place}/{key}"
 
 
 @contextmanager
@@ -362,7 +426,10 @@ def _give_back(
 ) -> None:
     # Text in a database holds neither NUL nor half a surrogate pair, and whoever raised it may not know that.
     told = error.encode(errors="replace").decode().replace("\0", "?")[:MAX_ERROR_CHARS]
-    _change(database, connection, keys, state=state, error=told, lease_owner=None, lease_until=None, **values)
+    nobody = {"lease_length": None, "lease_session": None}
+    _change(
+        database, connection, keys, state=state, error=told, lease_owner=None, lease_until=None, **nobody, **values
+    )
 
 
 def _change(database: Database, connection: Connection, keys: set[str], **values: Any) -> None:

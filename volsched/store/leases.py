@@ -9,19 +9,23 @@ holder appended lies before the acquisition, and nothing of its comes after.
 `until` tells others when they may take over, and that is all. A holder whose time is up and whom nobody replaced
 can go on appending: nobody else acts, clocks of two machines never agree anyway, and refusing it would only turn a
 slow step into a lost one. Rejected: checking `until` at the append; it depends on clocks and makes nothing safer.
+That a clock was wrong, or that a holder is dead, makes a lease over too (`store.observer`).
 
 A holder is one run of one process: an id made at its start, not a host's name. One that came back under its old
 name would share the epoch with the run before, which may not be quite dead.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from volsched.store import tables
 from volsched.store.batch import lock_head
 from volsched.store.commands import LeaseProof
 from volsched.store.database import Database
+from volsched.store.observer import Over, Term
 
 NOBODY = ""
 
@@ -36,6 +40,14 @@ class Lease:
     holder: str
     epoch: int
     until: int
+    length: int | None = field(default=None, compare=False)
+    """None: it was written by a program that did not say."""
+    session: int | None = field(default=None, compare=False)
+
+    @property
+    def renewed_at(self) -> int | None:
+        """On the holder's clock."""
+        return None if self.length is None else self.until - self.length
 
     @property
     def proof(self) -> LeaseProof:
@@ -43,30 +55,44 @@ class Lease:
         return LeaseProof(self.name, self.epoch)
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A lease as this process sees it."""
+
+    lease: Lease
+    over: Over | None
+    """Why nobody has to wait for it any more; None: it is held."""
+    unchanged_for: int
+    """Microseconds for which we have seen no renewal, on our own clock."""
+
+
 def acquire(database: Database, *, name: str, holder: str, now: int, ttl: int) -> Lease | None:
-    """The lease if it is free, has run out, or is ours already (its epoch stays); None while another holds it."""
+    """The lease if it is free or over, or is ours already (its epoch stays); None while another holds it."""
     if holder == NOBODY:
         raise ValueError("a lease needs a holder with a name")
+    session = database.observer.session.id()
     with database.write() as connection:
         lock_head(database, connection)
         found = _read(connection, name)
+        ours = Lease(name=name, holder=holder, epoch=1, until=now + ttl, length=ttl, session=session)
         if found is None:
-            lease = Lease(name=name, holder=holder, epoch=1, until=now + ttl)
-            connection.execute(insert(leases).values(name=name, holder=holder, epoch=1, until=lease.until))
-            return lease
-        if found.holder not in (holder, NOBODY) and found.until >= now:
+            connection.execute(insert(leases).values(_row(ours)))
+            return ours
+        if found.holder == holder:
+            return _write(connection, replace(ours, epoch=found.epoch))
+        if found.holder != NOBODY and not _over(database, connection, [found], now=now, ttl=ttl):
             return None
-        epoch = found.epoch if found.holder == holder else found.epoch + 1
-        return _write(connection, Lease(name=name, holder=holder, epoch=epoch, until=now + ttl))
+        return _write(connection, replace(ours, epoch=found.epoch + 1))
 
 
 def renew(database: Database, lease: Lease, *, now: int, ttl: int) -> Lease | None:
     """The lease for longer; None if it was lost. One that ran out and that nobody took is not lost."""
+    session = database.observer.session.id()
     with database.write() as connection:
         lock_head(database, connection)
         if not _is_held(connection, lease):
             return None
-        return _write(connection, Lease(name=lease.name, holder=lease.holder, epoch=lease.epoch, until=now + ttl))
+        return _write(connection, replace(lease, until=now + ttl, length=ttl, session=session))
 
 
 def release(database: Database, lease: Lease) -> bool:
@@ -79,8 +105,13 @@ def release(database: Database, lease: Lease) -> bool:
         lock_head(database, connection)
         held = _is_held(connection, lease)
         if held:
-            _write(connection, Lease(name=lease.name, holder=NOBODY, epoch=lease.epoch + 1, until=0))
+            give_up(connection, lease)
     return held
+
+
+def give_up(connection: Connection, lease: Lease) -> None:
+    """Nobody's from now on; under the head lock."""
+    _write(connection, Lease(name=lease.name, holder=NOBODY, epoch=lease.epoch + 1, until=0))
 
 
 def current(database: Database, *, name: str) -> Lease | None:
@@ -90,9 +121,47 @@ def current(database: Database, *, name: str) -> Lease | None:
     return None if found is None or found.holder == NOBODY else found
 
 
+def standings(database: Database, *, now: int, ttl: int = 0) -> list[Standing]:
+    """All leases that somebody holds, by name; `ttl` is taken for the length of those that do not say it."""
+    with database.read() as connection:
+        rows = connection.execute(select(leases).where(leases.c.holder != NOBODY).order_by(leases.c.name))
+        found = [_lease(row) for row in rows]
+        over = _over(database, connection, found, now=now, ttl=ttl)
+    unchanged = database.observer.unchanged_for
+    return [Standing(it, over.get(_seen_as(it.name)), unchanged(_seen_as(it.name)) or 0) for it in found]
+
+
+def read_lease(connection: Connection, name: str) -> Lease | None:
+    """Whoever holds it, be it nobody; None where there never was one of that name."""
+    return _read(connection, name)
+
+
+def _over(
+    database: Database, connection: Connection, found: Iterable[Lease], *, now: int, ttl: int
+) -> dict[str, Over]:
+    terms = {
+        _seen_as(it.name): Term(
+            stamp=(it.holder, it.epoch, it.until),
+            until=it.until,
+            length=ttl if it.length is None else it.length,
+            session=it.session,
+        )
+        for it in found
+    }
+    return database.observer.look(connection, terms, now=now)
+
+
+def _seen_as(name: str) -> str:
+    return f"lease/{name}"
+
+
 def _read(connection: Connection, name: str) -> Lease | None:
     row = connection.execute(_NAMED, {"named": name}).first()
-    return None if row is None else Lease(name=row.name, holder=row.holder, epoch=row.epoch, until=row.until)
+    return None if row is None else _lease(row)
+
+
+def _lease(row: Row[Any]) -> Lease:
+    return Lease(**row._mapping)
 
 
 def _is_held(connection: Connection, lease: Lease) -> bool:
@@ -101,6 +170,10 @@ def _is_held(connection: Connection, lease: Lease) -> bool:
 
 
 def _write(connection: Connection, lease: Lease) -> Lease:
-    changed = {"named": lease.name, "holder": lease.holder, "epoch": lease.epoch, "until": lease.until}
-    connection.execute(_CHANGED, changed)
+    row = _row(lease)
+    connection.execute(_CHANGED, {"named": row.pop("name"), **row})
     return lease
+
+
+def _row(lease: Lease) -> dict[str, Any]:
+    return {column.name: getattr(lease, column.name) for column in leases.columns}

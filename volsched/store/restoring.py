@@ -109,7 +109,7 @@ def _insert(database: Database, connection: Connection, table: Table, rows: Iter
 
 
 def _freed(lease: dict[str, Any]) -> dict[str, Any]:
-    return lease | {"holder": NOBODY, "epoch": lease["epoch"] + LEAP, "until": 0}
+    return lease | {"holder": NOBODY, "epoch": lease["epoch"] + LEAP, "until": 0, "session": None}
 
 
 def _unclaimed(effect: dict[str, Any]) -> dict[str, Any]:
@@ -118,6 +118,8 @@ def _unclaimed(effect: dict[str, Any]) -> dict[str, Any]:
         "state": state,
         "lease_owner": None,
         "lease_until": None,
+        "lease_length": None,
+        "lease_session": None,
         "fence": effect["fence"] + LEAP,
     }
 

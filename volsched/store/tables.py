@@ -264,6 +264,8 @@ effects = Table(
     _big("fence"),
     Column("attempts", Integer, nullable=False),
     _maybe_text("error"),
+    _maybe_big("lease_length"),
+    _maybe_big("lease_session"),
     # Exactly the order of a claim, so that a claim reads a batch and not the backlog. A second index that starts
     # the same way would let PostgreSQL's planner choose to sort the backlog instead.
     Index("ix_effects_claim", "queue", "state", "due", "position", "seq"),
@@ -292,6 +294,9 @@ leases = Table(
     _text("holder"),
     _big("epoch"),
     _big("until"),
+    # Empty where a program wrote the row that does not know of them.
+    _maybe_big("length"),
+    _maybe_big("session"),
 )
 
 client_leases = Table(

@@ -95,7 +95,7 @@ def _enqueue(database: Database, connection: Connection, batch: Batch) -> None:
 def _effect_row(effect: NewEffect, position: int, seq: int) -> tuple[Any, ...]:
     return (
         effect.key, effect.lane, effect.queue, effect.kind, effect.binding, canonical(dict(effect.data)), position,
-        seq, max(effect.due, 0), EffectState.READY, None, None, 0, 0, None,
+        seq, max(effect.due, 0), EffectState.READY, None, None, 0, 0, None, None, None,
     )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ class Controller:
     """Stream → the version that our own last write gave it."""
     _lease: Lease | None = None
     _free_at: int = 0
-    """When the lease of whoever else leads runs out."""
+    """When the lease of whoever else leads runs out; it may be over before that."""
     _resync_at: int = 0
     _operations: Operations = field(init=False)
     _keeper: Keeper = field(init=False)
@@ -151,13 +151,15 @@ class Controller:
         return progress + self._keeper.step(now, busy=self._operations.making, lease=proof)
 
     def _leads(self, now: int) -> bool:
-        if self._lease is None or now > self._lease.until - LEASE_TTL * 2 // 3:
+        # Also after our clock went back: what we have written with it would else be all that others see of us.
+        late = self._lease is None or not 0 <= self._lease.until - now - LEASE_TTL * 2 // 3 <= LEASE_TTL // 3
+        if late:
             was = self._lease
             self._lease = acquire(self.database, name=LEASE_NAME, holder=self.owner, now=now, ttl=LEASE_TTL)
             if self._lease is None:
                 self._operations.clear()
                 held = current(self.database, name=LEASE_NAME)
-                self._free_at = now if held is None else held.until + 1
+                self._free_at = now if held is None else min(held.until + 1, now + LEASE_TTL)
             elif was is None or was.epoch != self._lease.epoch:
                 # Whoever led before may have left anything half done; what ran here began on what was so then.
                 self._operations.clear()
