@@ -217,5 +217,7 @@ _STEP_OF_CHANGE: Mapping[Change, _Step] = {
     Change.ISSUE: _pass,
     Change.REVOKE: _pass,
     Change.ASK: _pass,
+    Change.TAKE_AWAY: _pass,
+    Change.CORRECT: _pass,
 }
 _STEPS: Mapping[str, _Step] = {name: _STEP_OF_CHANGE[entry.change] for name, entry in CATALOGUE.items()}

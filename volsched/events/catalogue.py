@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from volsched.events.streams import ATTEMPT, AUDIT, BINDING, NOUN_OF_KIND, RETENTION, TOKEN
+from volsched.events.streams import ATTEMPT, AUDIT, BINDING, CLOCK, LEASE, NOUN_OF_KIND, RETENTION, TOKEN
 
 
 class Change(StrEnum):
@@ -35,6 +35,9 @@ class Change(StrEnum):
     REVOKE = "revoke"
     ASK = "ask"
     """Nothing either, these three: who may talk to us is kept beside the log, and a question changes nothing."""
+    TAKE_AWAY = "take-away"
+    CORRECT = "correct"
+    """Nor these: leases are kept beside the log, and time is what the events say that follow."""
 
 
 class Payload(BaseModel):
@@ -169,6 +172,20 @@ class TokenRevocation(Payload):
     reason: str | None = None
 
 
+class LeaseFreeing(Payload):
+    holder: str
+    epoch: int
+    """Of the holder whose lease it was."""
+    reason: str | None = None
+
+
+class ClockCorrection(Payload):
+    """Whoever wrote last had a clock that was ahead by far: from here on the log follows the writer's own."""
+
+    before: int
+    after: int
+
+
 class AuditQuestion(Payload):
     question: str
     client: str | None = None
@@ -212,6 +229,7 @@ TITLES = {noun: noun.capitalize() for noun in NOUN_OF_KIND.values()} | {
     "disruptionbudget": "DisruptionBudget",
     "priorityclass": "PriorityClass",
 }
+CLOCK_CORRECTED = "ClockCorrected"
 CATALOGUE = {
     entry.name: entry
     for entry in (
@@ -222,6 +240,8 @@ CATALOGUE = {
         EventType("EffectNoted", BINDING, Change.NOTE, Note),
         EventType("TokenIssued", TOKEN, Change.ISSUE, TokenIssue),
         EventType("TokenRevoked", TOKEN, Change.REVOKE, TokenRevocation),
+        EventType("LeaseFreed", LEASE, Change.TAKE_AWAY, LeaseFreeing),
+        EventType(CLOCK_CORRECTED, CLOCK, Change.CORRECT, ClockCorrection),
         EventType("AuditRead", AUDIT, Change.ASK, AuditQuestion),
         EventType("AttemptMade", ATTEMPT, Change.ATTEMPT, Attempt),
         EventType("AttemptRepeated", ATTEMPT, Change.REPEAT, Repeat),

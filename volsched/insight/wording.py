@@ -119,4 +119,6 @@ _WORDS: Mapping[Change, Callable[[Data], str]] = {
     Change.ISSUE: _issued,
     Change.REVOKE: lambda _: "token revoked",
     Change.ASK: lambda data: f"asked: {data['question']}",
+    Change.TAKE_AWAY: lambda data: f"lease taken from {data['holder']}",
+    Change.CORRECT: lambda data: f"the log's time goes back by {(data['before'] - data['after']) // 1_000_000} s",
 }

@@ -14,7 +14,7 @@ from volsched.events.streams import noun_and_key
 from volsched.store import tables
 from volsched.store.base import read_base
 from volsched.store.dialects import dialect_of
-from volsched.store.log import fold_event, position_at, read_head, state_as_of
+from volsched.store.log import corrections, fold_event, position_at, read_head, state_as_of
 from volsched.store.rows import VIEWS, object_state
 
 LOOKED_AT = 10_000
@@ -43,11 +43,12 @@ def window(connection: Connection, *, first: int | None = None, last: int | None
     head, base = read_head(connection), read_base(connection)
     first = max(base.position + 1, 0 if first is None else first)
     last = head.position if last is None else min(last, head.position)
+    began = 0 if first == base.position + 1 else _time_of(connection, first, head.at + 1)
+    ended = head.at if last == head.position else _time_of(connection, last, 0)
+    # Where a clock was ahead and was corrected, the window spans all the times that were stamped in it.
+    steps = [it for it in corrections(connection) if first <= it.position <= last]
     return Window(
-        first,
-        last,
-        0 if first == base.position + 1 else _time_of(connection, first, head.at + 1),
-        head.at if last == head.position else _time_of(connection, last, 0),
+        first, last, min([began, *(it.after for it in steps)]), max([ended, *(it.before for it in steps)])
     )
 
 

@@ -8,9 +8,9 @@ from sqlalchemy import Connection
 
 from volsched.core.decision import NewEffect
 from volsched.core.fold import ObjectState, State, evolve
-from volsched.events.catalogue import CatalogueError, check_payload
+from volsched.events.catalogue import CLOCK_CORRECTED, CatalogueError, check_payload
 from volsched.events.envelope import Event, NewEvent, canonical, is_finite, link
-from volsched.events.streams import ATTEMPT, BINDING, noun_and_key
+from volsched.events.streams import ATTEMPT, BINDING, LOG_CLOCK, noun_and_key
 from volsched.model.limits import DEPTH_MAX, excess, is_deeper
 from volsched.store import tables
 from volsched.store.commands import EffectDone
@@ -29,6 +29,8 @@ ENVELOPE_DEPTH = 2
 """Levels that an event has around an object's fields."""
 FORMAT = 1
 """What this program reads and writes; a store says which formats may do so."""
+CARRIED_US = 300_000_000
+"""By so much the log's time may be ahead of a writer's clock, and stands still until that has caught up."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,21 @@ def lock_head(database: Database, connection: Connection) -> Head:
             "install the newer volsched"
         )
     return Head(position, bytes(hash_), at)
+
+
+def begin_batch(database: Database, connection: Connection, head: Head, *, now: int, actor: str) -> Batch:
+    """A batch at the log's time, which never goes back but for a correction that is in the log itself.
+
+    Clocks of healthy machines differ a little: then time stands still. Where it is ahead by more, whoever wrote last
+    had a wrong clock, or we have; to carry that on would stamp everything into the future until the future is here.
+    """
+    if head.at <= now + CARRIED_US:
+        return Batch(head, max(now, head.at))
+    batch = Batch(head, now)
+    load(database, connection, batch, [LOG_CLOCK])
+    corrected = NewEvent(stream=LOG_CLOCK, type=CLOCK_CORRECTED, data={"before": head.at, "after": now})
+    batch.take(*stage(batch, actor, [corrected], None), ())
+    return batch
 
 
 def load_states(

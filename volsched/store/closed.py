@@ -20,7 +20,7 @@ from volsched.store import tables
 from volsched.store.batch import Head
 from volsched.store.errors import StoreError
 from volsched.store.findings import BrokenLogError, Finding
-from volsched.store.log import event, position_at, read_head
+from volsched.store.log import event, last_until, position_at, read_head
 from volsched.store.replay import MISSING
 
 SETTLED_AFTER_US = 120_000_000
@@ -57,7 +57,9 @@ def closed_until(connection: Connection, base: Head, until: int, *, now: int) ->
     oldest = connection.execute(select(func.min(opened.c.first))).scalar()
     unknown = next(_unknown(connection, base, last), None)
     limits = [at - 1 for at in (oldest, None if unknown is None else unknown[2]) if at is not None]
-    return max(min([last, *limits]), base.position)
+    # Not one that a clock that was ahead has stamped: the log would seem to begin in the future.
+    closed = last_until(connection, settled, within=min([last, *limits]))
+    return max(closed or 0, base.position)
 
 
 def check_bindings(connection: Connection, until: int, done: str = "archived") -> None:

@@ -6,11 +6,12 @@ Rows are looked for without any lock and deleted by key, so that writers never w
 from collections.abc import Collection
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Table, delete, func, select
+from sqlalchemy import Connection, Table, delete, select
 
 from volsched.store import tables
 from volsched.store.base import read_base
 from volsched.store.database import Database
+from volsched.store.log import last_until
 
 BATCH = 1_000
 _events, _notices = tables.events, tables.notices
@@ -47,8 +48,7 @@ def expire_done(database: Database, *, before: int) -> int:
 
 def old_notices(connection: Connection, *, before: int, limit: int) -> list[OldNotice]:
     """Notices that were not told again since; the oldest first."""
-    until = connection.execute(select(func.max(_events.c.at)).where(_events.c.at <= before)).scalar()
-    last = connection.execute(select(func.max(_events.c.position)).where(_events.c.at == until)).scalar()
+    last = last_until(connection, before)
     base = read_base(connection)
     position = last if last is not None else base.position if base.at <= before else 0
     asked = select(_notices.c.key, _notices.c.rv, _notices.c.about, _notices.c.reason)

@@ -21,11 +21,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
+from volsched.events.envelope import NewEvent
+from volsched.events.streams import LEASE
 from volsched.store import tables
-from volsched.store.batch import lock_head
+from volsched.store.batch import begin_batch, load, lock_head, stage
 from volsched.store.commands import LeaseProof
 from volsched.store.database import Database
 from volsched.store.observer import Over, Term
+from volsched.store.writing import write
 
 NOBODY = ""
 
@@ -105,13 +108,30 @@ def release(database: Database, lease: Lease) -> bool:
         lock_head(database, connection)
         held = _is_held(connection, lease)
         if held:
-            give_up(connection, lease)
+            _give_up(connection, lease)
     return held
 
 
-def give_up(connection: Connection, lease: Lease) -> None:
-    """Nobody's from now on; under the head lock."""
-    _write(connection, Lease(name=lease.name, holder=NOBODY, epoch=lease.epoch + 1, until=0))
+def free(database: Database, name: str, *, actor: str, now: int, reason: str | None = None) -> Lease | None:
+    """Take the lease from whoever holds it, as the log then says; answers whose it was, None where it was nobody's.
+
+    A holder that lives finds out with its next write, which is refused, and may ask for it again like any other.
+    """
+    with database.write() as connection:
+        head = lock_head(database, connection)
+        found = _read(connection, name)
+        if found is None or found.holder == NOBODY:
+            return None
+        stream, data = f"{LEASE}/{name}", {"holder": found.holder, "epoch": found.epoch}
+        batch = begin_batch(database, connection, head, now=now, actor=actor)
+        load(database, connection, batch, [stream])
+        told = NewEvent(
+            stream=stream, type="LeaseFreed", data=data | ({} if reason is None else {"reason": reason})
+        )
+        batch.take(*stage(batch, actor, [told], None), ())
+        write(database, connection, batch)
+        _give_up(connection, found)
+    return found
 
 
 def current(database: Database, *, name: str) -> Lease | None:
@@ -129,11 +149,6 @@ def standings(database: Database, *, now: int, ttl: int = 0) -> list[Standing]:
         over = _over(database, connection, found, now=now, ttl=ttl)
     unchanged = database.observer.unchanged_for
     return [Standing(it, over.get(_seen_as(it.name)), unchanged(_seen_as(it.name)) or 0) for it in found]
-
-
-def read_lease(connection: Connection, name: str) -> Lease | None:
-    """Whoever holds it, be it nobody; None where there never was one of that name."""
-    return _read(connection, name)
 
 
 def _over(
@@ -162,6 +177,10 @@ def _read(connection: Connection, name: str) -> Lease | None:
 
 def _lease(row: Row[Any]) -> Lease:
     return Lease(**row._mapping)
+
+
+def _give_up(connection: Connection, lease: Lease) -> None:
+    _write(connection, Lease(name=lease.name, holder=NOBODY, epoch=lease.epoch + 1, until=0))
 
 
 def _is_held(connection: Connection, lease: Lease) -> bool:

@@ -8,13 +8,15 @@ Where events were archived, a reader that must miss nothing gets an ArchivedErro
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import orjson
-from sqlalchemy import Connection, Select, bindparam, func, select
+from sqlalchemy import Connection, Select, bindparam, func, select, true
 
 from volsched.core.fold import State, evolve
 from volsched.events.catalogue import CATALOGUE
 from volsched.events.envelope import Event
+from volsched.events.streams import LOG_CLOCK
 from volsched.events.upcast import upcast
 from volsched.store import tables
 from volsched.store.base import archived, read_base
@@ -89,14 +91,43 @@ def event(connection: Connection, position: int) -> Event | None:
 
 
 def position_at(connection: Connection, time: int) -> int:
-    """The last position that was written at or before a time; 0 where there is none. `at` never decreases."""
+    """The last position that was written at or before a time; 0 where there is none."""
     base = read_base(connection)
     if time < base.at:
         raise archived(connection, "that time", base)
-    # In two steps, each answered by the index on time alone.
-    at = connection.execute(select(func.max(_events.c.at)).where(_events.c.at <= time)).scalar()
-    last = connection.execute(select(func.max(_events.c.position)).where(_events.c.at == at)).scalar()
-    return int(last or base.position)
+    return last_until(connection, time) or base.position
+
+
+def last_until(connection: Connection, time: int, *, within: int = NEVER_REACHED) -> int | None:
+    """The last position, up to a given one, that is stamped with a time or an earlier one; None: there is none.
+
+    Between two corrections of the clock time never goes back, so that the index on it answers in two steps.
+    """
+    last = within
+    for first in (*reversed([it.position for it in corrections(connection)]), 0):
+        here = _events.c.position.between(first, last) if (first, last) != (0, NEVER_REACHED) else true()
+        at = connection.execute(select(func.max(_events.c.at)).where(_events.c.at <= time, here)).scalar()
+        if at is not None:
+            found = select(func.max(_events.c.position)).where(_events.c.at == at, here)
+            return int(connection.execute(found).scalar_one())
+        last = min(last, first - 1)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Where the log's time went back, because the clock before had been ahead by far."""
+
+    position: int
+    before: int
+    after: int
+
+
+def corrections(connection: Connection) -> list[Correction]:
+    """In the order of the log; few have any."""
+    asked = select(_events.c.position, _events.c.data).where(_events.c.stream == LOG_CLOCK)
+    rows = connection.execute(asked.order_by(_events.c.version)).all()
+    return [Correction(row.position, **orjson.loads(row.data)) for row in rows]
 
 
 def state_as_of(connection: Connection, stream: str, *, position: int) -> State | None:

@@ -18,7 +18,7 @@ from volsched.events.envelope import Event, NewEvent
 from volsched.events.redacting import REDACTION, REDACTIONS, Redact, redacted, seal_of
 from volsched.store import tables
 from volsched.store.base import read_base
-from volsched.store.batch import Batch, Head, load, lock_head, stage
+from volsched.store.batch import Head, begin_batch, load, lock_head, stage
 from volsched.store.closed import check_closed
 from volsched.store.database import Database
 from volsched.store.dialects import dialect_of
@@ -122,7 +122,7 @@ def _write(
         head = lock_head(database, connection)
         if read_base(connection) != base:
             raise StoreError("this store is being archived; nothing was lost, run it again")
-        batch = Batch(head, max(now, head.at))
+        batch = begin_batch(database, connection, head, now=now, actor=actor)
         load(database, connection, batch, [REDACTIONS])
         events, states = stage(batch, actor, [NewEvent(stream=REDACTIONS, type=REDACTION, data=data)], None)
         batch.take(events, states, ())

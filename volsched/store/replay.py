@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from volsched.core.fold import AttemptState, BindingState, FoldError, ObjectState, State, UnknownState
+from volsched.events.catalogue import CLOCK_CORRECTED
 from volsched.events.envelope import GENESIS, link
 from volsched.events.streams import ATTEMPT, BINDING
 from volsched.store import tables
@@ -119,7 +120,7 @@ def fold_chunks(
                 if version != (1 if state is None else state.version + 1):
                     wanted = 1 if state is None else state.version + 1
                     raise _broken(position, SKIPS, column="version", expected=wanted, got=version)
-                if at < last_at:
+                if at < last_at and type_ != CLOCK_CORRECTED:
                     raise _broken(position, BACKWARDS, column="at", expected=last_at, got=at)
                 last_at = at
                 states[stream] = fold_event(state, position, version, type_, schema, at, data)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, or_, select, updat
 from volsched.events.envelope import NewEvent
 from volsched.events.streams import TOKEN
 from volsched.store import tables
-from volsched.store.batch import Batch, load, lock_head, stage
+from volsched.store.batch import Batch, begin_batch, load, lock_head, stage
 from volsched.store.database import Database
 from volsched.store.errors import StoreError
 from volsched.store.writing import write
@@ -49,7 +49,7 @@ class StoredToken:
 def issue(database: Database, token: StoredToken, *, reason: str | None = None) -> None:
     """Keep a new token; raises TokenTakenError while one of its name can be used."""
     with database.write() as connection:
-        batch = _begin(database, connection, token.name, now=token.issued_at)
+        batch = _begin(database, connection, token.name, token.issued_by, now=token.issued_at)
         found = _find(connection, token.name)
         if found is not None and found.usable(token.issued_at):
             raise TokenTakenError(
@@ -71,7 +71,7 @@ def issue(database: Database, token: StoredToken, *, reason: str | None = None) 
 def revoke(database: Database, name: str, *, actor: str, now: int, reason: str | None = None) -> bool:
     """End a token; False if it was revoked before. Raises NoTokenError."""
     with database.write() as connection:
-        batch = _begin(database, connection, name, now=now)
+        batch = _begin(database, connection, name, actor, now=now)
         found = _find(connection, name)
         if found is None:
             raise NoTokenError(f'there is no token "{name}"; see volsched token list')
@@ -98,9 +98,9 @@ def usable_tokens(connection: Connection, *, now: int) -> int:
     return int(connection.execute(asked).scalar_one())
 
 
-def _begin(database: Database, connection: Connection, name: str, *, now: int) -> Batch:
+def _begin(database: Database, connection: Connection, name: str, actor: str, *, now: int) -> Batch:
     head = lock_head(database, connection)
-    batch = Batch(head, max(now, head.at))
+    batch = begin_batch(database, connection, head, now=now, actor=actor)
     load(database, connection, batch, [f"{TOKEN}/{name}"])
     return batch
 

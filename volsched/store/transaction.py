@@ -19,7 +19,7 @@ from volsched.events.catalogue import CatalogueError
 from volsched.events.envelope import Event, canonical
 from volsched.faults import reach
 from volsched.store import tables
-from volsched.store.batch import Batch, load, lock_head, stage
+from volsched.store.batch import Batch, begin_batch, load, lock_head, stage
 from volsched.store.commands import Command, ConflictError, DeposedError, Done, Outcome
 from volsched.store.database import Database
 from volsched.store.effects import lock_fences
@@ -69,7 +69,7 @@ def _execute(database: Database, commands: Sequence[Command], now: int, react: R
             head = lock_head(database, connection)
             began = head.position, head.hash
             database.recent.catch_up(connection, began)
-            batch = Batch(head, max(now, head.at))
+            batch = begin_batch(database, connection, head, now=now, actor=commands[0].actor)
             load(database, connection, batch, (stream for command in commands for stream in command.streams))
             guards = _Guards.load(database, connection, commands)
             outcomes = [_attempt(batch, guards, command) for command in commands]
