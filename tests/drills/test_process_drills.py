@@ -32,8 +32,8 @@ EVERY = [(name, engine) for name, it in PLAYS.items() for engine in it.engines]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NAMED = {
     "kill-worker", "kill-scheduler", "kill-controller", "kill-api", "kill-all", "flush-redis", "stop-redis",
-    "restart-postgres", "pause-worker", "poison-effect", "disk-full", "clock-skew", "partial-multi-claim",
-    "rolling-restart", "thundering-herd", "hot-lock", "slow-body",
+    "restart-postgres", "pause-worker", "poison-effect", "disk-full", "clock-skew", "clock-ahead-and-crash",
+    "partial-multi-claim", "rolling-restart", "thundering-herd", "hot-lock", "slow-body",
 }  # fmt: skip
 
 

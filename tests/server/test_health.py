@@ -4,6 +4,9 @@ import re
 
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.server.serving import Served
+from tests.store.samples import create_volume, must
+from volsched.engine.clock import SECOND, system_clock
+from volsched.store.leases import acquire
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 
@@ -32,6 +35,47 @@ def test_a_store_that_is_gone_makes_us_unready_but_not_dead(api: Served) -> None
             connection.exec_driver_sql("ALTER TABLE away RENAME TO log_head")
     assert api.http.get("/readyz").text == "ok"
     api.create(node("n1"))
+
+
+def test_a_controller_that_nobody_replaced_makes_us_unready(api: Served) -> None:
+    now = system_clock()
+    lease = acquire(api.database, name="controller", holder="gone", now=now - 120 * SECOND, ttl=15 * SECOND)
+    assert lease is not None
+    ready = api.http.get("/readyz")
+    assert ready.status_code == 503
+    assert "[-]controller failed: nobody acts as controller: it has run out" in ready.text
+    values = metrics(api)
+    assert values['volsched_lease_held{lease="controller"}'] == "0.0"
+    assert float(values['volsched_lease_renewal_age_seconds{lease="controller"}']) >= 120
+    assert acquire(api.database, name="controller", holder="next", now=now, ttl=60 * SECOND) is not None
+    assert api.http.get("/readyz").text == "ok"
+    assert metrics(api)['volsched_lease_held{lease="controller"}'] == "1.0"
+
+
+def test_a_log_that_is_ahead_of_our_clock_makes_us_unready_until_the_next_write(api: Served) -> None:
+    must(api.database, create_volume("ahead"), now=system_clock() + 7_200 * SECOND)
+    ready = api.http.get("/readyz")
+    assert ready.status_code == 503
+    assert "s ahead of this machine's clock" in ready.text
+    assert float(metrics(api)["volsched_log_ahead_seconds"]) > 7_000
+    api.create(node("n1"))
+    assert api.http.get("/readyz").text == "ok"
+    assert metrics(api)["volsched_log_ahead_seconds"] == "0.0"
+
+
+def test_leases_are_listed_and_freed_over_http(api: Served) -> None:
+    base = "/apis/volsched.io/v1/leases"
+    assert acquire(api.database, name="controller", holder="a", now=system_clock(), ttl=60 * SECOND) is not None
+    (row,) = api.http.get(base).json()["items"]
+    assert (row["name"], row["holder"], row["held"]) == ("controller", "a", True)
+    freed = api.http.post(f"{base}/controller/free", json={"reason": "stuck"})
+    assert freed.json()["message"] == "controller is free; a held it in epoch 1"
+    assert api.http.get(base).json()["items"] == []
+    assert api.http.post(f"{base}/controller/free", json={}).status_code == 409
+
+
+def metrics(served: Served) -> dict[str, str]:
+    return dict(re.findall(r"^(volsched_[^ ]+) (.+)$", served.http.get("/metrics").text, re.MULTILINE))
 
 
 def test_metrics_tell_how_the_store_stands(up: Served) -> None:

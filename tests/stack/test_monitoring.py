@@ -13,6 +13,7 @@ from tests.stack.composed import compose
 from tests.stack.processes import ROOT
 from tests.store.histories import fill
 from volsched.cli.app import Verbs
+from volsched.engine.clock import SECOND, system_clock
 from volsched.store.database import Database
 from volsched.store.leases import acquire
 
@@ -43,7 +44,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 def scraped(sqlite: Database) -> dict[str, set[str]]:
     """Metric → its labels, of a server that has something of everything."""
     fill(sqlite)
-    assert acquire(sqlite, name="controller", holder="test", now=1, ttl=1) is not None
+    assert acquire(sqlite, name="controller", holder="test", now=system_clock(), ttl=60 * SECOND) is not None
     names: dict[str, set[str]] = {}
     with served(sqlite) as up:
         up.http.get("/api/v1/pods")

@@ -79,6 +79,7 @@ class Verbs(LazyGroup):
                 examples="RECOVER_EXAMPLES",
             ),
             Family("effects", "recovery", "List, retry or cancel the work of workers."),
+            Family("leases", "leases", "See who acts in which role, and free one."),
             Verb("verify", "integrity", "Prove that the log is whole and unchanged.", examples="VERIFY_EXAMPLES"),
             Verb("rebuild", "integrity", "Make the views what the log says.", examples="REBUILD_EXAMPLES"),
             Verb("replay", "integrity", "Fold the log, up to any moment.", examples="REPLAY_EXAMPLES"),

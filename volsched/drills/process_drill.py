@@ -5,16 +5,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from math import ceil
 
 from sqlalchemy import select
 
 from volsched.core.binding.phases import LegPhase
 from volsched.drills.process_faults import Faults, ToolMissingError
-from volsched.drills.process_places import database_url, held_service, named, scratch_stack
-from volsched.drills.process_scenario import ON_SQLITE, Moment, Play
+from volsched.drills.process_places import OURS, database_url, held_service, named, scratch_stack
+from volsched.drills.process_scenario import ON_SQLITE, Moment, Play, Step
 from volsched.drills.process_work import (
     Pods,
     bound_pods,
+    is_slow,
     open_bindings,
     partly_bound,
     queued_effects,
@@ -27,7 +29,7 @@ from volsched.drills.timeline import Bar, Mark, Positions, Timeline, read_bars
 from volsched.engine.clock import system_clock
 from volsched.insight.invariants import violations
 from volsched.stack.handle import Stack
-from volsched.stack.identity import process_of
+from volsched.stack.identity import Identity, process_of
 from volsched.stack.load import doubled
 from volsched.stack.states import Condition, Seen
 from volsched.store import tables
@@ -84,8 +86,12 @@ class _Run:
     marks: list[Mark] = field(default_factory=list)
     faults_at: list[tuple[int, float]] = field(default_factory=list)
     """Positions of the log, and when."""
+    killed: dict[str, Identity] = field(default_factory=dict)
+    """Instance → the process that it was."""
     settled: bool = False
     settled_at: float = 0
+    ready_at: float | None = None
+    """When the first of the processes that were killed was well again."""
     held_back: bool = True
     """The process that came to the fault point is still to be left there."""
     _began: float = field(default_factory=time.monotonic)
@@ -108,11 +114,12 @@ class _Run:
             if not self.marks:
                 # What is begun and stands still now is what the fault hits.
                 self.faults_at.append((self._head(), self._now()))
-            elif step.verb in ("kill", "pause", "stop", "restart", "skew", "delete", "fill"):
+            elif step.verb in ("kill", "crash", "pause", "stop", "restart", "skew", "delete", "fill"):
                 self._note_head()
             # Only what hits it where it stands finds it held; it could not end in good order.
             self.held_back = step.verb in ("kill", "pause") and not self.marks
             self.marks.append(Mark(at=self._now(), what=str(step)))
+            self._note_victims(step)
             try:
                 self._faults.carry_out(step)
             except TimeoutError:
@@ -172,10 +179,27 @@ class _Run:
             "bindings in all": f"{ended['committed']:,} committed, {ended['rolled-back']:,} rolled back",
             "requests sent again": f"{self.pods.client.failures:,}",
             "processes started again": ", ".join(f"{name} {it}x" for name, it in restarts.items()) or "none",
+            **self._prompt(bars),
             "all settled after the fault": f"{(self.settled_at - self.marks[0].at) / 1000:,.1f} s"
             if self.settled
             else "no",
         }
+
+    def _prompt(self, bars: Sequence[Bar]) -> Mapping[str, str]:
+        """How soon bindings in flight took their next step, once somebody was there to take it.
+
+        Without those that wait for slow storage: they stand still however well everybody is.
+        """
+        if self.ready_at is None:
+            return {}
+        ready = self.ready_at
+        waits = sorted(max(it.moved - ready, 0.0) for it in bars if it.moved is not None and not is_slow(it.pod))
+        if not waits:
+            return {}
+        p50, p99 = (waits[max(ceil(share * len(waits)) - 1, 0)] for share in (0.5, 0.99))
+        after = ready - self.marks[0].at
+        told = f"{p50:,.0f} ms / {p99:,.0f} ms ({len(waits)} bindings; ready {after:,.0f} ms after the fault)"
+        return {"next step after a process was ready, p50 / p99": told}
 
     # --- waiting ----------------------------------------------------------------------------------------
 
@@ -204,6 +228,7 @@ class _Run:
 
     def _look(self) -> None:
         self._note_head(note=False)
+        self._note_ready()
         if self.moment.service is not None:
             service = held_service(self.engine, self.moment.service)
             kept = {self._victim()} if self.held_back else set()
@@ -217,6 +242,25 @@ class _Run:
         self.positions.seen(self._now(), head)
         if note:
             self.faults_at.append((head, self._now()))
+
+    def _note_ready(self) -> None:
+        """Of the services that were killed, whoever is healthy first in a new life."""
+        if self.ready_at is not None or not self.killed:
+            return
+        seen = self.stack.seen()
+        for it in seen.instances if seen else ():
+            known = self.killed.get(it.name)
+            if known is not None and it.process != known and it.condition is Condition.HEALTHY:
+                self.ready_at = self._now()
+
+    def _note_victims(self, step: Step) -> None:
+        seen, names = self.stack.seen(), set(named(self.engine, step.target))
+        if seen is not None and step.verb in ("kill", "crash"):
+            self.killed |= {
+                it.name: it.process
+                for it in seen.instances
+                if it.process is not None and names & {it.name, it.service} and it.service in OURS
+            }
 
     def _head(self) -> int:
         with self.database.read() as connection:

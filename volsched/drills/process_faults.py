@@ -107,6 +107,18 @@ class Faults:
         write_definition(self.stack.directory / "stack.json", replace(definition, services=services))
         self._restart(step)
 
+    def _crash(self, step: Step) -> None:
+        """Killed, and started with the right clock again."""
+        definition, names = self.stack.definition, named(self.engine, step.target)
+        services = tuple(
+            replace(it, environment={key: value for key, value in it.environment.items() if key != SKEW})
+            if it.name in names
+            else it
+            for it in definition.services
+        )
+        write_definition(self.stack.directory / "stack.json", replace(definition, services=services))
+        self._kill(step)
+
     def _flush(self, _step: Step) -> None:
         with redis.Redis.from_url(self.stack.redis_url) as client:
             client.flushall()

@@ -37,6 +37,7 @@ VERBS: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "start": (SERVICES, False),
     "restart": (SERVICES, False),
     "skew": (SERVICES, True),
+    "crash": (SERVICES, False),
     "flush": (("redis",), False),
     "wait": ((), True),
     "poison": (("effect",), False),

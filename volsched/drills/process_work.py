@@ -130,6 +130,11 @@ def _with_class(name: str, count: int, storage_class: str) -> Iterator[dict[str,
     yield from (*claims, pod)
 
 
+def is_slow(pod: str) -> bool:
+    """Whether its storage takes its time."""
+    return pod.partition("/")[2].startswith("slow-")
+
+
 def bound_pods(database: Database) -> int:
     pods = tables.pods
     return _count(database, select(func.count()).select_from(pods).where(pods.c.node.is_not(None)))

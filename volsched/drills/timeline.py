@@ -35,6 +35,8 @@ class Bar:
     """At a fault."""
     hit: float | None = None
     """When the first of these faults came."""
+    moved: float | None = None
+    """When it took its first step after that."""
 
     @property
     def committed(self) -> bool:
@@ -82,7 +84,7 @@ def read_bars(database: Database, positions: Positions, faults: Sequence[tuple[i
     """Every binding there was, in order; `faults` are positions at which something was broken, and when."""
     events, made = tables.events, dict[str, dict[str, Any]]()
     created: dict[str, int] = {}
-    wanted = ("BindingPlanned", "BindingMoved", "PodCreated")
+    wanted = ("BindingPlanned", "BindingMoved", "LegMoved", "PodCreated")
     asked = select(events.c.position, events.c.stream, events.c.type, events.c.data).where(
         events.c.type.in_(wanted)
     )
@@ -92,9 +94,12 @@ def read_bars(database: Database, positions: Positions, faults: Sequence[tuple[i
             if row.type == "PodCreated":
                 created[name] = row.position
                 continue
+            made.setdefault(name, {"steps": []})["steps"].append(row.position)
+            if row.type == "LegMoved":
+                continue
             data = from_json(row.data)
             if row.type == "BindingPlanned":
-                made[name] = {"pod": data["pod"], "legs": len(data["legs"]), "from": row.position, "to": None}
+                made[name] |= {"pod": data["pod"], "legs": len(data["legs"]), "from": row.position, "to": None}
             else:
                 made[name].update(state=data["state"], reason=data.get("reason") or made[name].get("reason", ""))
                 if not data["open"]:
@@ -110,7 +115,9 @@ def _bar(
     faults: Sequence[tuple[int, float]],
 ) -> Bar:
     first, last = it["from"], it["to"]
-    met = [at for position, at in faults if first <= position and (last is None or last > position)]
+    met = [(at, position) for position, at in faults if first <= position and (last is None or last > position)]
+    hit, where = min(met, default=(None, 0))
+    moved = next((step for step in it["steps"] if step > where), None) if met else None
     return Bar(
         binding=name,
         pod=it["pod"],
@@ -121,5 +128,6 @@ def _bar(
         state=it.get("state", Phase.PREBINDING),
         reason=it["reason"] if it.get("reason") else "",
         in_flight=bool(met),
-        hit=min(met, default=None),
+        hit=hit,
+        moved=None if moved is None else positions.time_of(moved),
     )

@@ -1,9 +1,13 @@
 """`/livez`, `/readyz` and `/healthz`, in the words of Kubernetes' own."""
 
 from volsched.engine.clock import SECOND
+from volsched.engine.volume_controller.controller import LEASE_NAME
 from volsched.server.services import Services
+from volsched.store import leases
+from volsched.store.batch import CARRIED_US, Head
 from volsched.store.database import FULL
 from volsched.store.errors import StoreError
+from volsched.store.leases import Standing
 from volsched.store.log import read_head
 
 MOST_LAG = 10_000
@@ -28,15 +32,17 @@ async def alive(services: Services) -> Checks:
 async def ready(services: Services) -> Checks:
     checks = await alive(services)
     try:
-        head = await services.read(_head, services)
+        head, leading = await services.read(_look, services)
         checks["room"] = await services.read(_room, services)
     except StoreError as error:
         return checks | {"store": str(error)}
-    lag = head - services.fan.position
+    lag = head.position - services.fan.position
     if lag > MOST_LAG:
         checks["tail"] = f"watches are {lag} events behind the log"
     stopping = "the server is shutting down" if services.fan.stopping else None
-    return checks | {"store": None, "shutdown": stopping}
+    now = services.clock()
+    wrong = {"clock": _clock(head, now), "controller": _controller(leading, now)}
+    return checks | {"store": None, "shutdown": stopping} | wrong
 
 
 def _room(services: Services) -> str | None:
@@ -57,6 +63,28 @@ def told(checks: Checks, *, name: str, verbose: bool) -> str:
     return "\n".join([*lines, f"{name} check {'failed' if failed else 'passed'}", ""])
 
 
-def _head(services: Services) -> int:
+def _look(services: Services) -> tuple[Head, Standing | None]:
     with services.database.read() as connection:
-        return read_head(connection).position
+        head = read_head(connection)
+    standings = leases.standings(services.database, now=services.clock())
+    return head, next((it for it in standings if it.lease.name == LEASE_NAME), None)
+
+
+def _clock(head: Head, now: int) -> str | None:
+    ahead = head.at - now
+    if ahead <= CARRIED_US:
+        return None
+    return (
+        f"the log's last event is {ahead // SECOND} s ahead of this machine's clock: this one is slow, or that of "
+        "whoever wrote last was fast; set it right, and the next write goes on with the right time"
+    )
+
+
+def _controller(leading: Standing | None, now: int) -> str | None:
+    """One that gave its lease back, or never was, is missed by an alert and not here: somebody wants it so."""
+    if leading is None or not leading.given_up(now):
+        return None
+    return (
+        f"nobody acts as controller: {leading.over}, and {leading.lease.holder} has not renewed its lease for "
+        f"{leading.age(now) // SECOND} s; start volsched serve controller"
+    )

@@ -11,6 +11,7 @@ from volsched.server.fan import Fan
 from volsched.store.database import Database
 from volsched.store.effects import EffectState
 from volsched.store.gauges import Gauges, read_gauges
+from volsched.store.leases import standings as standings_of
 
 
 class HttpMetrics:
@@ -39,6 +40,7 @@ class StoreMetrics(Collector):
         with self._database.read() as connection:
             gauges = read_gauges(connection)
         now = self._clock()
+        standings = standings_of(self._database, now=now)
         yield _plain("volsched_log_position", "Position of the log's last event.", gauges.position)
         yield _plain(
             "volsched_tail_lag_events",
@@ -52,8 +54,17 @@ class StoreMetrics(Collector):
         yield from _bindings(gauges, now)
         yield from _effects(gauges, now)
         yield _labelled("volsched_attempts", "Scheduling attempts on record.", "outcome", gauges.attempts)
-        held = {name: float(until > now) for name, until in gauges.leases.items()}
+        held = dict.fromkeys(gauges.leases, 0) | {it.lease.name: int(it.over is None) for it in standings}
         yield _labelled("volsched_lease_held", "Whether somebody holds the lease.", "lease", held)
+        ages = {it.lease.name: it.age(now) / SECOND for it in standings}
+        yield _labelled(
+            "volsched_lease_renewal_age_seconds", "For how long nobody has renewed the lease.", "lease", ages
+        )
+        yield _plain(
+            "volsched_log_ahead_seconds",
+            "By how much the log's last event is ahead of this machine's clock.",
+            max(gauges.at - now, 0) / SECOND,
+        )
 
 
 def _bindings(gauges: Gauges, now: int) -> Iterator[Metric]:

@@ -85,8 +85,8 @@ def lock_head(database: Database, connection: Connection) -> Head:
 def begin_batch(database: Database, connection: Connection, head: Head, *, now: int, actor: str) -> Batch:
     """A batch at the log's time, which never goes back but for a correction that is in the log itself.
 
-    Clocks of healthy machines differ a little: then time stands still. Where it is ahead by more, whoever wrote last
-    had a wrong clock, or we have; to carry that on would stamp everything into the future until the future is here.
+    Clocks of healthy machines differ a little: then time stands still. Where it is ahead by more, whoever wrote
+    last had a wrong clock, or we have; to carry that on would stamp everything into the future until that is here.
     """
     if head.at <= now + CARRIED_US:
         return Batch(head, max(now, head.at))

@@ -35,8 +35,10 @@ class Gauges:
     effects: tuple[Queued, ...]
     attempts: dict[str, int]
     """Outcome → how often."""
-    leases: dict[str, int]
-    """Name → until when it is held."""
+    at: int
+    """When the last event was written, by the clock of whoever wrote it."""
+    leases: tuple[str, ...]
+    """The names of all there are."""
 
     @property
     def parked(self) -> int:
@@ -54,8 +56,9 @@ def read_gauges(connection: Connection) -> Gauges:
         effects.c.queue, effects.c.state
     )
     outcomes = select(attempts.c.outcome, func.sum(attempts.c.count)).group_by(attempts.c.outcome)
+    head = read_head(connection)
     return Gauges(
-        position=read_head(connection).position,
+        position=head.position,
         in_flight=tuple(
             InFlight(state=state, count=count, oldest=oldest) for state, count, oldest in connection.execute(open_)
         ),
@@ -64,5 +67,6 @@ def read_gauges(connection: Connection) -> Gauges:
             for queue, state, count, due in connection.execute(queued)
         ),
         attempts={outcome: int(times) for outcome, times in connection.execute(outcomes)},
-        leases={it.name: it.until for it in connection.execute(select(leases.c.name, leases.c.until))},
+        at=head.at,
+        leases=tuple(connection.execute(select(leases.c.name)).scalars()),
     )

@@ -68,6 +68,15 @@ class Standing:
     unchanged_for: int
     """Microseconds for which we have seen no renewal, on our own clock."""
 
+    def age(self, now: int) -> int:
+        """Since the last renewal, as far as anybody can tell."""
+        renewed = self.lease.renewed_at
+        return max(self.unchanged_for, 0 if renewed is None else now - renewed)
+
+    def given_up(self, now: int) -> bool:
+        """Over, and nobody has taken it although there was time."""
+        return self.over is not None and self.age(now) > 2 * (self.lease.length or 0)
+
 
 def acquire(database: Database, *, name: str, holder: str, now: int, ttl: int) -> Lease | None:
     """The lease if it is free or over, or is ours already (its epoch stays); None while another holds it."""
@@ -113,7 +122,7 @@ def release(database: Database, lease: Lease) -> bool:
 
 
 def free(database: Database, name: str, *, actor: str, now: int, reason: str | None = None) -> Lease | None:
-    """Take the lease from whoever holds it, as the log then says; answers whose it was, None where it was nobody's.
+    """Take the lease from whoever holds it, as the log then says; answers whose it was, None if nobody's.
 
     A holder that lives finds out with its next write, which is refused, and may ask for it again like any other.
     """
@@ -122,12 +131,11 @@ def free(database: Database, name: str, *, actor: str, now: int, reason: str | N
         found = _read(connection, name)
         if found is None or found.holder == NOBODY:
             return None
-        stream, data = f"{LEASE}/{name}", {"holder": found.holder, "epoch": found.epoch}
+        stream, why = f"{LEASE}/{name}", {} if reason is None else {"reason": reason}
+        data = {"holder": found.holder, "epoch": found.epoch, **why}
         batch = begin_batch(database, connection, head, now=now, actor=actor)
         load(database, connection, batch, [stream])
-        told = NewEvent(
-            stream=stream, type="LeaseFreed", data=data | ({} if reason is None else {"reason": reason})
-        )
+        told = NewEvent(stream=stream, type="LeaseFreed", data=data)
         batch.take(*stage(batch, actor, [told], None), ())
         write(database, connection, batch)
         _give_up(connection, found)

@@ -149,6 +149,7 @@ TABLE: tuple[Row, ...] = (
     _row(OURS, "simulate/*", viewer=("create", *READ), operator=("create", *READ)),
     _row(OURS, "reservations/*", viewer=READ, operator=ALL, scheduler=ALL),
     _row(OURS, "effects/*", viewer=READ, operator=ALL),
+    _row(OURS, "leases/*", viewer=READ, operator=ALL),
     _row(OURS, "verify/*", auditor=("create", *READ), operator=("create", *READ)),
     _row(OURS, "history/*", auditor=READ, recorded=True),
     _row(OURS, "audit/*", auditor=READ, recorded=True),

@@ -3,7 +3,7 @@
 from volsched.core.binding.phases import Phase
 from volsched.engine.executor import QUEUES
 from volsched.server.negotiation import MERGE_PATCH
-from volsched.server.own import decided, effects, hypotheses, questions, reservations
+from volsched.server.own import decided, effects, hypotheses, leases, questions, reservations
 from volsched.server.own.models import Explain, Reason, Renewal, Reservation, ReservationPatch, Simulate, Verify
 from volsched.server.own.operations import Operation, Param
 from volsched.server.own.rows import INCLUDE
@@ -89,6 +89,9 @@ OPERATIONS: tuple[Operation, ...] = (
           writes=True, codes=(409,)),
     _post("/effects/{name}/cancel", "Let a binding end without its parked work.", effects.cancel, "Status",
           body=Reason, writes=True, codes=(409,)),
+    _get("/leases", "Who acts in the roles of which there is one.", leases.list_leases, "List"),
+    _post("/leases/{name}/free", "Take such a role from its holder.", leases.free_one, "Status", body=Reason,
+          writes=True, codes=(409,)),
     *_both("/reservations", "Reservations that are held.", reservations.list_held, "ReservationList", *LISTS,
            NAME, action="list"),
     _post(HELD, "Hold volumes and room for a pod.", reservations.create, "Reservation", body=Reservation,

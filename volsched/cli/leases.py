@@ -1,0 +1,70 @@
+"""`volsched leases`: who acts in the roles of which there is one, and freeing such a role by hand."""
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
+from volsched.cli.people import Reason, actor, checked_reason
+from volsched.cli.remote import paths
+from volsched.cli.remote.choice import chosen_server
+from volsched.cli.remote.server import RefusedError
+from volsched.cli.stores import Db, opened
+from volsched.engine.clock import system_clock
+from volsched.insight.lease_rows import lease_rows
+from volsched.store.leases import free, standings
+
+EXAMPLES = """**Examples**
+
+`volsched leases list` shows who holds which, when it was last renewed, and why one is over
+
+`volsched leases free controller --reason "its machine is cut off"` lets another take it at once
+"""
+NOT_HELD = 'nobody holds lease "{}"; see volsched leases list'
+
+app = typer.Typer(no_args_is_help=True, help="Leases of the roles of which there is one: list them, free one.")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As `volsched leases list` shows it.")]
+
+
+@app.command("list", epilog=EXAMPLES)
+def list_leases(db: Db = None, output: OutputOption = Output.table) -> None:
+    """Leases that somebody holds, or held when it ended."""
+    server, now = chosen_server(db), system_clock()
+    if server is not None:
+        rows = server.get(paths.own("leases"))["items"]
+    else:
+        with opened(db) as database:
+            rows = lease_rows(standings(database, now=now), now=now)
+    if output is Output.json:
+        print_json({"apiVersion": "volsched.io/v1", "kind": "List", "items": rows})
+        return
+    if not rows:
+        stdout.print("nobody holds a lease")
+        return
+    table = table_of("name", "holder", "epoch", "renewed", "until", "state")
+    for it in rows:
+        state = "held" if it["held"] else f"over: {it['why']}"
+        row = (it["name"], it["holder"], str(it["epoch"]), f"{it['renewedSecondsAgo']} s ago", it["until"], state)
+        table.add_row(*map(escape, row))
+    stdout.print(table)
+
+
+@app.command("free", no_args_is_help=True, epilog=EXAMPLES)
+def free_lease(name: Name, reason: Reason = None, db: Db = None) -> None:
+    """Take a lease from its holder, whose writes are refused from then on; the log keeps who did it and why."""
+    why, server = checked_reason(reason), chosen_server(db)
+    if server is not None:
+        try:
+            told = server.tell("POST", paths.own("leases", name, "free"), body={"reason": why or ""})
+        except RefusedError as error:
+            if error.code != 409:
+                server.refuse(error)
+            fail(Exit.NOT_FOUND, NOT_HELD.format(name))
+        stdout.print(escape(str(told.body["message"])))
+        return
+    with opened(db) as database:
+        freed = free(database, name, actor=actor("leases-free"), now=system_clock(), reason=why)
+    if freed is None:
+        fail(Exit.NOT_FOUND, NOT_HELD.format(name))
+    stdout.print(escape(f"{name} is free; {freed.holder} held it in epoch {freed.epoch}"))
