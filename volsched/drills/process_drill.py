@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -86,6 +86,8 @@ class _Run:
     marks: list[Mark] = field(default_factory=list)
     faults_at: list[tuple[int, float]] = field(default_factory=list)
     """Positions of the log, and when."""
+    killed_at: tuple[int, float] | None = None
+    """The position at the first kill, and when."""
     killed: dict[str, Identity] = field(default_factory=dict)
     """Instance → the process that it was."""
     settled: bool = False
@@ -139,7 +141,7 @@ class _Run:
 
     def scored(self, seed: int) -> Played:
         self._look()
-        bars = read_bars(self.database, self.positions, self.faults_at)
+        bars = read_bars(self.database, self.positions, self.faults_at, self.killed_at and self.killed_at[0])
         flying = [it for it in bars if it.in_flight]
         with self.database.read() as connection:
             wrong = told(violations(connection, at_rest=self.settled))
@@ -190,15 +192,15 @@ class _Run:
 
         Without those that wait for slow storage: they stand still however well everybody is.
         """
-        if self.ready_at is None:
+        if self.ready_at is None or self.killed_at is None:
             return {}
         ready = self.ready_at
         waits = sorted(max(it.moved - ready, 0.0) for it in bars if it.moved is not None and not is_slow(it.pod))
         if not waits:
             return {}
         p50, p99 = (waits[max(ceil(share * len(waits)) - 1, 0)] for share in (0.5, 0.99))
-        after = ready - self.marks[0].at
-        told = f"{p50:,.0f} ms / {p99:,.0f} ms ({len(waits)} bindings; ready {after:,.0f} ms after the fault)"
+        after = ready - self.killed_at[1]
+        told = f"{p50:,.0f} ms / {p99:,.0f} ms ({len(waits)} bindings; ready {after:,.0f} ms after the kill)"
         return {"next step after a process was ready, p50 / p99": told}
 
     # --- waiting ----------------------------------------------------------------------------------------
@@ -256,6 +258,8 @@ class _Run:
     def _note_victims(self, step: Step) -> None:
         seen, names = self.stack.seen(), set(named(self.engine, step.target))
         if seen is not None and step.verb in ("kill", "crash"):
+            with suppress(StoreError):
+                self.killed_at = self.killed_at or (self._head(), self._now())
             self.killed |= {
                 it.name: it.process
                 for it in seen.instances

@@ -36,7 +36,7 @@ class Bar:
     hit: float | None = None
     """When the first of these faults came."""
     moved: float | None = None
-    """When it took its first step after that."""
+    """When it took its first step after processes were killed, if it was in flight then."""
 
     @property
     def committed(self) -> bool:
@@ -80,8 +80,13 @@ class Positions:
         return self.times[min(number, len(self.times) - 1)] if self.times else 0.0
 
 
-def read_bars(database: Database, positions: Positions, faults: Sequence[tuple[int, float]]) -> list[Bar]:
-    """Every binding there was, in order; `faults` are positions at which something was broken, and when."""
+def read_bars(
+    database: Database, positions: Positions, faults: Sequence[tuple[int, float]], killed: int | None = None
+) -> list[Bar]:
+    """Every binding there was, in order; `faults` are positions at which something was broken, and when.
+
+    `killed` is the position at which processes were.
+    """
     events, made = tables.events, dict[str, dict[str, Any]]()
     created: dict[str, int] = {}
     wanted = ("BindingPlanned", "BindingMoved", "LegMoved", "PodCreated")
@@ -104,7 +109,7 @@ def read_bars(database: Database, positions: Positions, faults: Sequence[tuple[i
                 made[name].update(state=data["state"], reason=data.get("reason") or made[name].get("reason", ""))
                 if not data["open"]:
                     made[name]["to"] = row.position
-    return [_bar(name, it, created, positions, faults) for name, it in made.items()]
+    return [_bar(name, it, created, positions, faults, killed) for name, it in made.items()]
 
 
 def _bar(
@@ -113,11 +118,12 @@ def _bar(
     created: Mapping[str, int],
     positions: Positions,
     faults: Sequence[tuple[int, float]],
+    killed: int | None,
 ) -> Bar:
     first, last = it["from"], it["to"]
-    met = [(at, position) for position, at in faults if first <= position and (last is None or last > position)]
-    hit, where = min(met, default=(None, 0))
-    moved = next((step for step in it["steps"] if step > where), None) if met else None
+    met = [at for position, at in faults if first <= position and (last is None or last > position)]
+    was_open = killed is not None and first <= killed and (last is None or last > killed)
+    moved = next((step for step in it["steps"] if step > (killed or 0)), None) if was_open else None
     return Bar(
         binding=name,
         pod=it["pod"],
@@ -128,6 +134,6 @@ def _bar(
         state=it.get("state", Phase.PREBINDING),
         reason=it["reason"] if it.get("reason") else "",
         in_flight=bool(met),
-        hit=hit,
+        hit=min(met, default=None),
         moved=None if moved is None else positions.time_of(moved),
     )
