@@ -22,13 +22,13 @@ from volsched.engine.clock import skew_from, system_clock
 from volsched.engine.heartbeat import Heartbeat
 from volsched.engine.namespaces import ensure_namespaces
 from volsched.engine.runner import looping, waking
+from volsched.engine.standing import Standing
 from volsched.engine.system import Bell, Role, System
 from volsched.engine.upkeep.choice import Upkeep
 from volsched.faults import ArmingError, arm_from
 from volsched.library import whole_system
 from volsched.settings import Settings, configuration, read_settings
 from volsched.store.database import Database
-from volsched.store.errors import StoreError
 
 if TYPE_CHECKING:
     from volsched.server.access.tls import Tls
@@ -184,7 +184,7 @@ def _work(db: str | None, role: Role, make: Callable[[Database, Bell | None], Sy
             make(database, bell)
         except ConfigurationError as error:
             fail(Exit.USAGE, *error.problems)
-        standing = _Standing(lambda: make(database, bell))
+        standing = Standing(lambda: make(database, bell))
         beating = Heartbeat(read_settings().heartbeat_file).around(standing.step)
         with (
             closing(standing),
@@ -227,32 +227,6 @@ def _bell(database: Database) -> Bell | None:
     except ModuleNotFoundError as error:
         fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[stack]'")
     return RedisBell(redis, database, system_clock)
-
-
-@dataclass(slots=True)
-class _Standing:
-    """A system that is made anew after the store has failed it: what it remembers may be of before."""
-
-    make: Callable[[], System]
-    system: System | None = None
-    failed: bool = False
-
-    def step(self, now: int) -> int:
-        if self.failed:
-            # What it holds, its leases above all, would keep the next one waiting until it runs out.
-            self.close()
-        if self.system is None:
-            self.system, self.failed = self.make(), False
-        try:
-            return self.system.step(now)
-        except StoreError:
-            self.failed = True
-            raise
-
-    def close(self) -> None:
-        if self.system is not None:
-            self.system.close()
-            self.system = None
 
 
 def _configured(config: Path | None) -> Configuration:
@@ -349,7 +323,7 @@ def _serve(database: Database, where: _Where, make: Callable[[], System] | None,
         stderr.print(f"serving on {url} until Ctrl-C; try: {hint}")
         wake: Callable[[], None] = lambda: None  # noqa: E731 - replaced where there is somebody to be woken
         if make is not None:
-            standing = _Standing(make)
+            standing = Standing(make)
             stack.callback(standing.close)
             loop = looping(standing.step, clock=system_clock, name="volsched-system", failed=failed)
             wake = stack.enter_context(loop).wake

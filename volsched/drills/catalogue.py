@@ -52,6 +52,11 @@ SCENARIOS: Mapping[str, Scenario] = {
             chances={"misfit": 1, "storage": 0.1},
         ),
         Scenario(
+            name="sim-clocks",
+            about="like sim, and clocks jump by up to a year either way, often just before a crash",
+            chances={"skew": 0.25, "crash": 0.1, "wait": 0.15},
+        ),
+        Scenario(
             name="sim-attached",
             about="like sim, and a node attaches one disk, whatever is in flight",
             where=("local",),

@@ -31,6 +31,8 @@ COURSES = {
 }  # fmt: skip
 """The order in which one's work gives work to the next: what runs for long without it runs idle."""
 IN_TURN = 0.7
+JUMPS = (-40_000, -1_000, 1_000, 40_000, 700_000, 7_200_000, -7_200_000, 31_536_000_000, -31_536_000_000)
+"""Of a clock, in milliseconds: up to a year."""
 MOST_PLACES = 8
 """A process crashes or sleeps at one of so many that it comes to next."""
 
@@ -146,7 +148,8 @@ def _trouble(rng: Random, where: Where, temper: Temper) -> Choice:
         case "cut":
             return Choice("cut", who, {"for": str(rng.randint(3, 12))})
         case "skew":
-            return Choice("skew", who, {"ms": str(rng.choice((-40_000, -1_000, 1_000, 40_000, 700_000)))})
+            crash = {"crash": str(_place(rng))} if rng.random() < 0.4 else {}
+            return Choice("skew", who, {"ms": str(rng.choice(JUMPS)), **crash})
         case _ if where == "local":
             return Choice("storage", rng.choice(MISHAPS))
         case _:

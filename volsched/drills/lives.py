@@ -11,6 +11,7 @@ from volsched.cluster.simulated import Call, Fate, Faults, SimulatedCluster
 from volsched.drills.processes import Life, Surroundings
 from volsched.drills.schedule import Choice
 from volsched.engine.clock import SECOND
+from volsched.engine.standing import STEP_BACK
 
 START = 1_800_000_000 * SECOND
 DEEPEST = 3
@@ -62,6 +63,8 @@ class Lives:
     _given: Surroundings = field(init=False)
     _births: Counter[str] = field(default_factory=Counter)
     _skews: Counter[str] = field(default_factory=Counter)
+    _set_right: set[str] = field(default_factory=set)
+    """Processes whose clocks are right again when they have crashed."""
     _cuts: dict[str, int] = field(default_factory=dict)
     """Process → how many choices are taken when it is reached again."""
     _cut_now: bool = False
@@ -99,8 +102,7 @@ class Lives:
         try:
             done = self.born[who].step(frame.now, choice)
         except faults.FaultError:
-            self.counts["crashes"] += 1
-            del self.born[who]
+            self._gone(who)
             return frame.note, None
         except Exception as error:
             self.born.pop(who, None)
@@ -111,16 +113,30 @@ class Lives:
         return "; ".join(filter(None, (frame.note, f"{done} done" if done else ""))), None
 
     def crash(self, who: str) -> str:
-        if self._is_busy(who) or self.born.pop(who, None) is None:
+        if self._is_busy(who) or who not in self.born:
             return ""
         self._fates.pop(who, None)
-        self.counts["crashes"] += 1
+        self._gone(who)
         return "it is gone"
 
-    def skew(self, who: str, by: int) -> str:
+    def skew(self, who: str, by: int, crash: int = 0) -> str:
+        """`crash`: at the so manieth place that it comes to from now on; and then its clock is right again."""
         self.counts["clock jumps"] += 1
         self._skews[who] += by
+        if by < -STEP_BACK and not self._is_busy(who):
+            # As those do that are served (`engine.standing`).
+            self.born.pop(who, None)
+        if crash:
+            self._fates[who] = _Fate(CRASH, crash)
+            self._set_right.add(who)
         return "its clock jumps"
+
+    def _gone(self, who: str) -> None:
+        self.counts["crashes"] += 1
+        del self.born[who]
+        if who in self._set_right:
+            self._set_right.discard(who)
+            del self._skews[who]
 
     def cut(self, who: str, until: int) -> str:
         self.counts["partitions"] += 1
@@ -128,9 +144,12 @@ class Lives:
         return "cut off"
 
     def heal(self) -> None:
-        """Clocks are right again, none behind what it has shown, and everybody reaches everybody."""
-        self.now += max(0, *self._skews.values(), 0)
+        """Clocks are right again, also those that were ahead, and everybody reaches everybody."""
+        for who, skew in self._skews.items():
+            if skew > STEP_BACK:
+                self.born.pop(who, None)
         self._skews.clear()
+        self._set_right.clear()
         self._cuts.clear()
         self._fates.clear()
 

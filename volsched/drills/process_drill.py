@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from volsched.core.binding.phases import LegPhase
 from volsched.drills.process_faults import Faults, ToolMissingError
-from volsched.drills.process_places import OURS, database_url, held_service, named, scratch_stack
+from volsched.drills.process_places import database_url, held_service, named, scratch_stack
 from volsched.drills.process_scenario import ON_SQLITE, Moment, Play, Step
 from volsched.drills.process_work import (
     Pods,
@@ -40,6 +40,8 @@ from volsched.store.log import read_head
 ASKED = (1, 2, 3, 4, 5, 6, 8, 14)
 LOOK_SECONDS = 0.005
 MOMENT_SECONDS = 120.0
+HANDS = ("scheduler", "controller", "worker")
+"""Who takes a binding's next step; the API never does."""
 NOTHING_IN_FLIGHT = (
     "no binding was in flight at the fault, so this shows nothing of recovery; choose another moment"
 )
@@ -263,7 +265,7 @@ class _Run:
             self.killed |= {
                 it.name: it.process
                 for it in seen.instances
-                if it.process is not None and names & {it.name, it.service} and it.service in OURS
+                if it.process is not None and names & {it.name, it.service} and it.service in HANDS
             }
 
     def _head(self) -> int:

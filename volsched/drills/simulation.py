@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from volsched import faults
 from volsched.core.binding.phases import ALL_GUARDS, Guards
@@ -62,7 +63,11 @@ class Simulation:
         self.lives = Lives(self.counts, self._sleep)
         self.place = place_of(self.schedule, database, self.lives.clock, self._new_id, self.lives.fate)
         self.given = Surroundings(
-            self.slate.another, self.lives.clock, self._new_id, self.guards, line=self.place.line
+            partial(self.slate.another, lambda: self.lives.now),
+            self.lives.clock,
+            self._new_id,
+            self.guards,
+            line=self.place.line,
         )
         for array in (self.given.inside, self.given.outside):
             array.mishap = self._mishap
@@ -119,7 +124,7 @@ class Simulation:
             case "crash":
                 return self.lives.crash(choice.who)
             case "skew":
-                return self.lives.skew(choice.who, choice.number("ms") * MILLISECOND)
+                return self.lives.skew(choice.who, choice.number("ms") * MILLISECOND, choice.number("crash"))
             case "cut":
                 return self.lives.cut(choice.who, self.at + choice.number("for", 3))
             case "lose" | "double":

@@ -7,6 +7,7 @@ that SQLAlchemy has compiled. Nothing waits for a disk: what a stepped crash los
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sqlalchemy import event
 
 from volsched.store.database import Database, open_database
 from volsched.store.migrations import migrate
+from volsched.store.observer import Observer, monotonic_clock
 
 IN_MEMORY = Path("/dev/shm")
 
@@ -40,9 +42,12 @@ class Slate:
         self._file.write_bytes(self._empty)
         return self.another()
 
-    def another(self) -> Database:
-        """The same store as another process sees it: with a memory of its own of what it has read."""
-        return Database(self._opened.engine, self._opened.dialect)
+    def another(self, clock: Callable[[], int] = monotonic_clock) -> Database:
+        """The same store as another process sees it: with a memory of its own of what it has read.
+
+        `clock` is its monotonic one. It has no session: a crash that is only played does not end a process.
+        """
+        return Database(self._opened.engine, self._opened.dialect, observer=Observer(clock=clock))
 
     def close(self) -> None:
         self._opened.close()
