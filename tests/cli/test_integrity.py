@@ -32,8 +32,8 @@ def tamper(db: Path, statement: str) -> None:
 
 def test_migrate_makes_the_store_and_may_be_run_again(run: Run, tmp_path: Path) -> None:
     path = str(tmp_path / "new.db")
-    assert run("migrate", "--db", path).out == "the store is now at revision 0006\n"
-    assert run("migrate", "--db", path).out == "the store was already at revision 0006\n"
+    assert run("migrate", "--db", path).out == "the store is now at revision 0007\n"
+    assert run("migrate", "--db", path).out == "the store was already at revision 0007\n"
     assert "0 events in 0 streams verified" in run("verify", "--db", path).out
 
 
