@@ -236,3 +236,11 @@ def test_an_informer_misses_nothing(up: Served) -> None:
             break
     else:
         pytest.fail("the pod does not run")
+
+
+def test_a_pod_has_the_priority_of_its_class(api: Served) -> None:
+    priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "first"}}
+    assert api.http.post("/apis/scheduling.k8s.io/v1/priorityclasses", json={**priority, "value": 7}).is_success
+    spec = {"priorityClassName": "first", "containers": [{"name": "c", "image": "i"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    assert api.http.post("/api/v1/namespaces/default/pods", json=pod).json()["spec"]["priority"] == 7

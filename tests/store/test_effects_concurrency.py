@@ -199,9 +199,9 @@ def test_a_zombie_records_nothing(queue: Database, url: str) -> None:
     os.kill(zombie.pid or 0, signal.SIGKILL)
     zombie.join(PATIENCE_S)
     assert len(stale) == 25
-    with workers(url, 2) as (_, clock):
-        wait_until(lambda: counts(queue) == {("prebind", "leased"): 25, ("annotate", "ready"): 25})
-        clock.value += LEASE + 1
+    # Its leases are over with it, whatever the clock says.
+    with workers(url, 2):
+        wait_until(lambda: set(counts(queue)) <= {("prebind", "done"), ("annotate", "done")})
     assert_all_done_once_and_in_order(queue, steps=2)
     before = log(queue)
     outcomes = run(queue, *(record(entry, actor="zombie") for entry in stale))

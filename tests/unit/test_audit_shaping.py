@@ -45,6 +45,7 @@ def test_every_type_of_event_has_words() -> None:
         "patch": {"a": 1}, "legs": [{"claim": "shop/data"}], "pod": "shop/db", "node": "n", "state": "waiting",
         "leg": 0, "outcome": "planned", "effect": "b/0/prebind", "done": "retried",
         "roles": ["viewer"], "question": "diff", "stage": "PreBind", "claim": "shop/data",
+        "holder": "controller/a", "epoch": 2, "before": 2, "after": 1,
     }  # fmt: skip
     for type_ in CATALOGUE:
         assert words_of(event(type_, data)), type_

@@ -4,11 +4,14 @@ Namespaces that are not there or are being deleted, priorities that nobody defin
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from volsched.core.decision import States
 from volsched.core.fold import ObjectState, State
 from volsched.core.objects import ForbiddenError, NotFoundError
+from volsched.events.envelope import NewEvent
+from volsched.events.patch import merged
 from volsched.events.streams import stream_of
 from volsched.model.kinds import KINDS
 from volsched.model.meta import BETA_STORAGE_CLASS
@@ -81,6 +84,15 @@ def refuse_priority(kind: str, manifest: Manifest, states: States) -> None:
             f"the integer value of priority ({given}) must not be provided in pod spec; priority admission "
             f"controller computed {value} from the given PriorityClass name"
         )
+
+
+def with_priority(event: NewEvent, kind: str, manifest: Manifest, states: States) -> NewEvent:
+    """The creation of a pod that names a class, with the priority that this stands for."""
+    name = _priority_class(kind, manifest)
+    if name is None:
+        return event
+    priority = {"spec": {"priority": _value_of(name, kind, manifest, states)}}
+    return replace(event, data={**event.data, "patch": merged(event.data["patch"], priority)})
 
 
 def _value_of(name: str, kind: str, manifest: Manifest, states: States) -> int:

@@ -99,17 +99,23 @@ def _options(
     snapshot: Snapshot, node: Node, claim: Claim, storage_class: StorageClass, profile: Profile
 ) -> tuple[StorageCapacity | None, ...]:
     """What may be asked for room: of a claim that was promised its room already, only what it was promised."""
+    if not _asks_for_room(snapshot, claim, storage_class):
+        return (None,)
     if profile.joint_capacity and claim.meta.uid in snapshot.promised:
         return (snapshot.capacities.get(snapshot.promised[claim.meta.uid]),)
     return _sufficient(snapshot, node, claim, storage_class, profile)
+
+
+def _asks_for_room(snapshot: Snapshot, claim: Claim, storage_class: StorageClass) -> bool:
+    driver = snapshot.drivers.get(storage_class.provisioner)
+    return "storage" in claim.requests and driver is not None and driver.storage_capacity
 
 
 def _sufficient(
     snapshot: Snapshot, node: Node, claim: Claim, storage_class: StorageClass, profile: Profile
 ) -> tuple[StorageCapacity | None, ...]:
     """The capacity objects that have room for the claim alone, in key order; (None,) = none needs asking."""
-    driver = snapshot.drivers.get(storage_class.provisioner)
-    if "storage" not in claim.requests or driver is None or not driver.storage_capacity:
+    if not _asks_for_room(snapshot, claim, storage_class):
         return (None,)
     wanted = profile.bytes_of(claim.size)
     return tuple(

@@ -14,7 +14,7 @@ from volsched.core.binding.phases import LegPhase
 from volsched.drills.process_scenario import Work
 from volsched.engine.scheduling.planning import TIMEOUT_SECONDS
 from volsched.insight.bench_world import cluster, pods_with_claims
-from volsched.stack.load import CONNECTIONS, LOOK_SECONDS, NAMESPACE, PATHS, Client, Load
+from volsched.stack.load import CONNECTIONS, LOOK_SECONDS, PATHS, Client, Load
 from volsched.store import tables
 from volsched.store.database import Database
 
@@ -25,7 +25,6 @@ NEVER: dict[str, Any] = {
     "provisioner": "nobody.example.com",
     "volumeBindingMode": "WaitForFirstConsumer",
 }
-NAMESPACE: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench"}}
 SLOW_SECONDS = 3
 SLOW: dict[str, Any] = {
     "apiVersion": "storage.k8s.io/v1",
@@ -60,7 +59,6 @@ class Pods:
         it = cls(client, work, load)
         made = list(cluster(work.nodes, work.volumes))
         it._nodes = [manifest for manifest in made if manifest["kind"] == "Node"]
-        it._create([NAMESPACE])
         it._create([*(manifest for manifest in made if manifest["kind"] != "Node"), NEVER, SLOW])
         if not work.withheld:
             it.give_nodes()

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import uuid4
 
-from volsched.core.admission import CLAIM, class_of_claim, priority_streams, refuse_expansion, refuse_priority
+from volsched.core.admission import (
+    CLAIM,
+    class_of_claim,
+    priority_streams,
+    refuse_expansion,
+    refuse_priority,
+    with_priority,
+)
 from volsched.core.adopting import adopted, claim_uids, unresolved
 from volsched.core.applying import Applied, apply_object, refuse_unknown_claim
 from volsched.core.decision import Decision, States
@@ -138,8 +145,9 @@ class Submitter:
 
         def decide(states: States) -> Decision:
             event, applied = make(states.get(stream), entry, uid, now)
-            if applied is Applied.CREATED:
+            if applied is Applied.CREATED and event is not None:
                 refuse_priority(entry.kind.name, entry.manifest, states)
+                event = with_priority(event, entry.kind.name, entry.manifest, states)
             elif event is not None and entry.kind.name == CLAIM:
                 refuse_expansion(states.get(stream), event.data.get("patch", {}), classes.get(entry.key))
             result = {"applied": applied.value}

@@ -56,12 +56,14 @@ class Judge:
         if not (question.rooms or question.limited or question.inline or question.exclusive):
             # As for most pods. To make a snapshot costs as much as to judge a claim.
             return held.quiet
-        keys = [key for rooms in question.rooms for key in rooms.seen_from(position)]
+        keys = {key for rooms in question.rooms for key in rooms.seen_from(position)}
+        # What was promised counts wherever it speaks for by now.
+        keys |= {held.whole.promised.get(claim.meta.uid, "") for claim in question.claims.delayed}
         return replace(
             held.quiet,
             pods=self._pods(node),
             attachments=held.relations.attachments_to(node) if question.limited else {},
-            capacities={key: held.whole.capacities[key] for key in keys},
+            capacities={key: held.whole.capacities[key] for key in sorted(keys & held.whole.capacities.keys())},
         )
 
     def _candidates(self, position: int) -> dict[str, tuple[Volume, ...]]:

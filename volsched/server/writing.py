@@ -21,6 +21,7 @@ from volsched.core.admission import (
     refuse_expansion,
     refuse_namespace,
     refuse_priority,
+    with_priority,
 )
 from volsched.core.applying import refuse_unknown_claim
 from volsched.core.binding.seen import metadata, spec
@@ -178,15 +179,19 @@ def creating(target: Target, manifest: Manifest, who: Who, *, uid: str, seen: "S
     if target.namespace is not None:
         beside = (*beside, namespace_stream(target.namespace))
 
+    surroundings: dict[str, State] = {}
+
     def check(states: States) -> None:
         if target.namespace is not None:
             refuse_namespace(target.namespace, states)
         refuse_priority(kind.name, manifest, states)
+        surroundings.update({it: states[it] for it in beside if it in states})
 
     def decide(state: State | None) -> Decided:
         if not seen.claim_known:
             refuse_unknown_claim(kind, manifest)
-        event = create_object(state, kind, manifest, uid=uid, now=who.now)
+        made = create_object(state, kind, manifest, uid=uid, now=who.now)
+        event = with_priority(made, kind.name, manifest, surroundings)
         if seen.nodes is None:
             return event, ()
         _, (event, *notices) = admit(event, seen.nodes, now=who.now)

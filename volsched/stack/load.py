@@ -23,7 +23,6 @@ from volsched.stack.handle import Stack, rolling
 from volsched.store import tables
 from volsched.store.database import Database
 
-NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench"}}
 PATHS = {
     "Namespace": "/api/v1/namespaces",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
@@ -159,7 +158,7 @@ class Outcome:
 
 def prepare_cluster(client: Client, *, nodes: int, volumes: int) -> None:
     """The nodes and local volumes that a load is for."""
-    manifests = itertools.chain([NAMESPACE], cluster(nodes, volumes))
+    manifests = cluster(nodes, volumes)
     while left := list(itertools.islice(manifests, CONNECTIONS)):
         while left := client.create(left):
             time.sleep(LOOK_SECONDS)
