@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, func, or_, select, text
 
 from volsched.core.fold import State
 from volsched.events.envelope import Event
-from volsched.events.streams import noun_and_key
+from volsched.events.streams import LOG_CLOCK, noun_and_key
 from volsched.store import tables
 from volsched.store.base import read_base
 from volsched.store.dialects import dialect_of
@@ -182,10 +182,14 @@ def binding_page(
 
 
 def by_hand(connection: Connection, within: Window, *, before: int | None = None, limit: int) -> list[Event]:
-    """What people did with the command line, the latest first; that it was told in a notice is left out."""
+    """What people did with the command line, the latest first.
+
+    Left out is that it was told in a notice, and that the log's time was corrected when it was written.
+    """
     asked = select(_events).where(
         _BY_HAND,
         _events.c.stream.not_like("notice/%"),
+        _events.c.stream != LOG_CLOCK,
         _events.c.position >= within.first,
         _events.c.position <= within.last,
     )
