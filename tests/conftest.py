@@ -18,9 +18,9 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import event, make_url
 
-from volsched.store.database import Database, open_database
-from volsched.store.migrations import migrate
-from volsched.store.scratch import administer
+from volsched.log.database import Database, open_database
+from volsched.log.migrations import migrate
+from volsched.log.scratch_store import administer
 
 ENGINES = ("sqlite", "postgres")
 SPENT: Counter[str] = Counter()

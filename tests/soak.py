@@ -26,7 +26,7 @@ from tests.conftest import started_postgres
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.server.serving import collection
 from tests.stack.processes import ROOT, Redis, wait_until, worker
-from volsched.store.opening import migrate_store
+from volsched.log.store import migrate_store
 
 NODES, BATCH, LEGS, CLIENTS = 4, 100, 2, 16
 MOST_GROWTH = 0.05

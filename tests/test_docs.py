@@ -13,9 +13,9 @@ from tests.docs import Session, agrees, blocks, files
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.cli.app import app
 from volsched.engine.upkeep.releasing import releasing
-from volsched.store.database import Database, open_database
-from volsched.store.migrations import migrate
-from volsched.store.transaction import execute
+from volsched.log.database import Database, open_database
+from volsched.log.migrations import migrate
+from volsched.log.transaction import execute
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

@@ -17,10 +17,10 @@ import yaml
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from volsched import Engine
 from volsched.core.objects import NotFoundError
-from volsched.events.kind_names import UnknownKindError
 from volsched.library import Change, RefusedError
+from volsched.log.errors import NotMigratedError
+from volsched.log.events.kind_names import UnknownKindError
 from volsched.model import ManifestError
-from volsched.store.errors import NotMigratedError
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"

@@ -29,20 +29,20 @@ from volsched.engine.submitting import Submitter, Target, Verb
 from volsched.engine.system import Bell, Role, System, embedded
 from volsched.engine.upkeep.choice import Upkeep
 from volsched.engine.upkeep.expiry import Keep
-from volsched.events.kind_names import Named, kind_called
-from volsched.events.streams import KIND_OF_NOUN
 from volsched.insight.history import history
 from volsched.insight.shown import as_manifest
 from volsched.insight.sights import Sight, explained
+from volsched.log.database import Database
+from volsched.log.events.kind_names import Named, kind_called
+from volsched.log.events.streams import KIND_OF_NOUN
+from volsched.log.reads.as_of import Now
+from volsched.log.reads.decision_pages import bindings_page
+from volsched.log.reads.event_audit import window
+from volsched.log.reads.tail import read_head
+from volsched.log.store import migrate_store, open_store
+from volsched.log.transaction import execute
 from volsched.model.manifests import load_manifests
 from volsched.settings import Settings, configuration, database_url, read_settings
-from volsched.store.audit_log import window
-from volsched.store.database import Database
-from volsched.store.decided import bindings_page
-from volsched.store.log import read_head
-from volsched.store.looking import Now
-from volsched.store.opening import migrate_store, open_store
-from volsched.store.transaction import execute
 
 DEFAULT_NAMESPACE = "default"
 SHORT_ID = 12

@@ -15,10 +15,10 @@ from volsched.engine.heartbeat import Heartbeat
 from volsched.engine.recovery import recover
 from volsched.engine.sweep import Sweep
 from volsched.engine.system import local_executor
+from volsched.log.database import Database
+from volsched.log.reads.tail import read_head
+from volsched.log.store import open_store
 from volsched.settings import Settings
-from volsched.store.database import Database
-from volsched.store.log import read_head
-from volsched.store.opening import open_store
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE
 from volsched.engine.bell import CANARY, SWEEP, WAIT_FOR_BOUND, wake_up_name
 from volsched.engine.clock import MILLISECOND, system_clock
-from volsched.store.errors import StoreError
-from volsched.store.leases import acquire
+from volsched.log.errors import StoreError
+from volsched.log.leases import acquire
 from workers.app import OWN_CANARY, app
 from workers.process import Hands, hands, new_id
 

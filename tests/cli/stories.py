@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.conftest import unsynced
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.store.database import open_database
-from volsched.store.log import read_head
+from volsched.log.database import open_database
+from volsched.log.reads.tail import read_head
 
 
 def labelled(manifest: dict[str, Any], *, namespace: str | None = None, **labels: str) -> dict[str, Any]:

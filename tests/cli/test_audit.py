@@ -13,9 +13,9 @@ from tests.cli.conftest import Run
 from tests.cli.test_history import story
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched import faults
-from volsched.store.database import open_database
-from volsched.store.effects import claim as claim_effects
-from volsched.store.effects import park
+from volsched.log.database import open_database
+from volsched.log.effects import claim as claim_effects
+from volsched.log.effects import park
 
 __all__ = ["story"]
 

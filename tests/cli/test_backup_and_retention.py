@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.store.samples import NOW, create_volume, delete_volume, must
-from volsched.store.opening import migrate_store, open_store
+from volsched.log.store import migrate_store, open_store
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from tests.cli.conftest import Run
 from tests.conftest import unsynced
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.engine.scheduling.binding_alone import binding_alone, choose_now
-from volsched.store import tables
-from volsched.store.commands import ConflictError
-from volsched.store.database import Database, open_database
-from volsched.store.transaction import execute
-from volsched.store.verify import verify
+from volsched.log import tables
+from volsched.log.commands import ConflictError
+from volsched.log.database import Database, open_database
+from volsched.log.integrity.verify import verify
+from volsched.log.transaction import execute
 
 MADE: dict[str, Any] = {
     **LOCAL,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.server.serving import served
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 NODE: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
 CLASS: dict[str, Any] = {

@@ -11,7 +11,7 @@ from tests.cli.conftest import Run
 from tests.cli.stories import tell
 from tests.conftest import unsynced
 from tests.engine.clusters import Stepped
-from volsched.store.database import open_database
+from volsched.log.database import open_database
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import yaml
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.server.serving import Served, served
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 DUMP = Path(__file__).parent / "dumps" / "cluster.yaml"
 KUBECTL = shutil.which("kubectl")

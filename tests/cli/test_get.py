@@ -12,8 +12,8 @@ from tests.cli.conftest import Run
 from tests.cli.stories import tell
 from tests.manifest_samples import sample
 from volsched import Engine
-from volsched.events.kind_names import NAMED, SHORT, Named, kind_called
 from volsched.insight.cells import age
+from volsched.log.events.kind_names import NAMED, SHORT, Named, kind_called
 from volsched.model.kinds import KINDS
 from volsched.model.selector_text import SelectorTextError, parse_label_selector
 from volsched.model.selectors import label_selector_matches

@@ -13,7 +13,7 @@ from tests.audit_story import tell
 from tests.cli.conftest import Run
 from tests.conftest import unsynced
 from tests.engine.clusters import node
-from volsched.store.database import open_database
+from volsched.log.database import open_database
 
 
 @pytest.fixture(scope="module")

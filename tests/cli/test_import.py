@@ -11,8 +11,8 @@ import yaml
 
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
-from volsched.store.database import open_database
-from volsched.store.log import read_head
+from volsched.log.database import open_database
+from volsched.log.reads.tail import read_head
 
 BORN = "2024-05-01T10:00:00Z"
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.store.histories import fill, sql
 from tests.store.samples import NOW, create_volume, must
-from volsched.store.database import open_database
+from volsched.log.database import open_database
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.cli.app import app
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 
 @pytest.fixture

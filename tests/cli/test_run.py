@@ -10,9 +10,9 @@ from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched import faults
 from volsched.engine.clock import SECOND
-from volsched.store.database import open_database
-from volsched.store.effects import claim as claim_effects
-from volsched.store.effects import park
+from volsched.log.database import open_database
+from volsched.log.effects import claim as claim_effects
+from volsched.log.effects import park
 
 CLUSTER = (LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi"), pod("db", "data"))
 

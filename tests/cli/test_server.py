@@ -12,8 +12,8 @@ from tests.cli.conftest import Ran, Run
 from tests.cli.stories import tell
 from tests.conftest import unsynced
 from tests.server.serving import Served, served
-from volsched.store.database import open_database
-from volsched.store.log import read_head
+from volsched.log.database import open_database
+from volsched.log.reads.tail import read_head
 
 AGE = re.compile(r"\b\d+[smhd](\d+[smhd])?( ago)?\b")
 """Time goes on between two commands."""

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from volsched.cli.app import Verbs, app
 
 ENTRIES = [it for entries in Verbs.table.values() for it in entries]
-HEAVY = ("sqlalchemy", "alembic", "yaml", "volsched.model", "volsched.core", "volsched.store", "volsched.engine")
+HEAVY = ("sqlalchemy", "alembic", "yaml", "volsched.model", "volsched.core", "volsched.log", "volsched.engine")
 
 
 def commands(command: Any, *words: str) -> list[tuple[tuple[str, ...], Any]]:
@@ -74,5 +74,5 @@ def test_looking_at_objects_loads_neither_rules_nor_migrations() -> None:
     code = "import sys; import volsched.cli.get; print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     unwanted = {"alembic", "yaml", "volsched.core.cycle", "volsched.index", "volsched.engine.submitting"}
-    assert "volsched.store.log" in said
+    assert "volsched.log.reads.tail" in said
     assert not unwanted & set(said)

@@ -12,10 +12,10 @@ from volsched.cluster.foreign import ForeignApi
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import Cluster
 from volsched.cluster.simulated import SimulatedCluster
-from volsched.store.commands import Command, Done
-from volsched.store.database import open_database
-from volsched.store.migrations import migrate
-from volsched.store.transaction import execute
+from volsched.log.commands import Command, Done
+from volsched.log.database import open_database
+from volsched.log.migrations import migrate
+from volsched.log.transaction import execute
 
 TIME = "2026-11-16T12:00:00Z"
 

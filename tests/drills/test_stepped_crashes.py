@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import unsynced
 from tests.drills.crashes import Run
-from volsched.store.database import Database, open_database
-from volsched.store.migrations import migrate
+from volsched.log.database import Database, open_database
+from volsched.log.migrations import migrate
 
 SEEDS = os.environ.get("VOLSCHED_DRILL_SEEDS", "1..25")
 FIRST, LAST = (int(number) for number in SEEDS.split(".."))

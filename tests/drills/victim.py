@@ -18,8 +18,8 @@ from volsched.engine.clock import MILLISECOND, SECOND
 from volsched.engine.scheduling.planning import TIMEOUT_SECONDS
 from volsched.engine.system import System, embedded
 from volsched.faults import arm_from
-from volsched.store.database import Database, open_database
-from volsched.store.log import read_head
+from volsched.log.database import Database, open_database
+from volsched.log.reads.tail import read_head
 
 START = 1_800_000_000_000_000
 MOST_STEPS = 4_000

@@ -7,7 +7,7 @@ from tests.engine.binding_world import (
     World,
     is_free,
 )
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 A, B, C = "db/a", "db/b", "db/c"
 LEGS = {A: "pv-a", B: "pv-b", C: "pv-c"}

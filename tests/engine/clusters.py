@@ -10,8 +10,8 @@ from volsched.cluster.local import LocalCluster
 from volsched.core.binding.saga import PREBIND
 from volsched.engine.clock import SECOND
 from volsched.engine.system import System, embedded
-from volsched.store import tables
-from volsched.store.database import Database
+from volsched.log import tables
+from volsched.log.database import Database
 
 Manifest = dict[str, Any]
 START = 1_800_000_000_000_000

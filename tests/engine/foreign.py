@@ -11,9 +11,9 @@ from volsched.cluster.port import Capabilities, Manifest
 from volsched.cluster.simulated import Faults, SimulatedCluster
 from volsched.engine.mirror import KINDS_MIRRORED, Mirror, without_null_fields
 from volsched.events.patch import merged
-from volsched.events.streams import NOUN_OF_KIND
-from volsched.store.database import Database
-from volsched.store.rows import VIEWS, object_state
+from volsched.log.database import Database
+from volsched.log.events.streams import NOUN_OF_KIND
+from volsched.log.rows import VIEWS, object_state
 
 TIME = "2026-11-16T12:00:00Z"
 

@@ -16,10 +16,15 @@ from volsched.cluster.port import Manifest
 from volsched.cluster.simulated import Call, Fate, SimulatedCluster
 from volsched.core.binding.planning import Plan, PlannedLeg, plan
 from volsched.core.binding.saga import time_out
-from volsched.core.fold import BindingState, LegState, ObjectState
 from volsched.engine.clock import SECOND
 from volsched.engine.executor import LEASE, QUEUES, Executor, Progress
 from volsched.engine.mirror import Mirror
+from volsched.log import tables
+from volsched.log.batch import load_states
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.events.fold import BindingState, LegState, ObjectState
+from volsched.log.transaction import execute
 from volsched.model.meta import (
     BIND_COMPLETED,
     BINDING_STAMP,
@@ -27,11 +32,6 @@ from volsched.model.meta import (
     ROLLBACK,
     STORAGE_PROVISIONER,
 )
-from volsched.store import tables
-from volsched.store.batch import load_states
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database
-from volsched.store.transaction import execute
 
 VOLUME, CLAIM, POD, NODE = "PersistentVolume", "PersistentVolumeClaim", "Pod", "Node"
 TIMEOUT = 600 * SECOND

@@ -20,8 +20,8 @@ from volsched.engine.scheduling.picture import Picture
 from volsched.engine.scheduling.scheduler import Scheduler
 from volsched.engine.world import World
 from volsched.index import Index
-from volsched.store import tables
-from volsched.store.database import open_database
+from volsched.log import tables
+from volsched.log.database import open_database
 
 IDLE_SECONDS = 0.01
 

@@ -12,7 +12,7 @@ from volsched.engine.provisioners.external import External
 from volsched.engine.provisioners.protocol import Surroundings, Unfinished
 from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.engine.world import World
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 ZONE = "topology.kubernetes.io/zone"
 OUTSIDE = "sim.example.com"

@@ -15,7 +15,7 @@ from tests.conftest import unsynced
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.simulated import SIMULATED, Simulated
-from volsched.store.database import Database, open_database
+from volsched.log.database import Database, open_database
 
 MADE: Manifest = {**LOCAL, "metadata": {"name": "made"}, "provisioner": SIMULATED}
 AT_ONCE: Manifest = {**MADE, "metadata": {"name": "at-once"}, "volumeBindingMode": "Immediate"}

@@ -12,10 +12,10 @@ from volsched.core.configuration import Configuration
 from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.binding_alone import binding_alone, choose_now
 from volsched.engine.scheduling.reservations import HOLD_AT_MOST
-from volsched.store.commands import ConflictError, Done
-from volsched.store.database import Database
-from volsched.store.transaction import execute
-from volsched.store.verify import verify
+from volsched.log.commands import ConflictError, Done
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
+from volsched.log.transaction import execute
 
 ACTOR = "cli/bind/ada"
 POOL = "default/pool"

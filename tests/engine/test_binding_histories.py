@@ -30,14 +30,14 @@ from volsched.core.binding.saga import (
 )
 from volsched.core.binding.seen import claim_is_bound
 from volsched.engine.clock import SECOND
+from volsched.log import tables
+from volsched.log.scratch_store import scratch_store
 from volsched.model.meta import (
     HOSTNAME,
     PROVISIONED_BY,
     ROLLBACK,
     SELECTED_NODE,
 )
-from volsched.store import tables
-from volsched.store.scratch import scratch_store
 
 CLAIMS = st.sampled_from(list(LEGS))
 PODS = st.sampled_from(["db/app", "db/other"])

@@ -30,15 +30,15 @@ from volsched.core.binding.saga import (
 )
 from volsched.engine.clock import SECOND
 from volsched.engine.executor import Progress
+from volsched.log import tables
+from volsched.log.commands import DeposedError, Done, EffectDone
+from volsched.log.effects import claim
 from volsched.model.meta import (
     BIND_COMPLETED,
     BINDING_STAMP,
     HOSTNAME,
     STORAGE_PROVISIONER,
 )
-from volsched.store import tables
-from volsched.store.commands import DeposedError, Done, EffectDone
-from volsched.store.effects import claim
 
 
 # The way forward --------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.engine.changes import creating
 from volsched.engine.clock import system_clock
 from volsched.engine.executor import QUEUES
-from volsched.store import tables
-from volsched.store.commands import Done
-from volsched.store.database import Database
-from volsched.store.transaction import execute
-from volsched.store.verify import verify
+from volsched.log import tables
+from volsched.log.commands import Done
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
+from volsched.log.transaction import execute
 
 SCHEDULERS = 4
 NODES = 20

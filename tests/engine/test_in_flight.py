@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from volsched.engine.clock import SECOND
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 DRIVER = "disks.example.com"
 MADE: Manifest = {**LOCAL, "metadata": {"name": "made"}, "provisioner": DRIVER}

@@ -19,11 +19,11 @@ from volsched.cluster.foreign import ForeignApi
 from volsched.cluster.port import Change, ClusterError
 from volsched.cluster.simulated import Fate, Faults, SimulatedCluster
 from volsched.engine.mirror import Mirror, Progress, observe
-from volsched.events.streams import KIND_OF_NOUN, noun_and_key
-from volsched.store.database import Database, open_database
-from volsched.store.log import fold_event, tail
-from volsched.store.migrations import migrate
-from volsched.store.verify import verify
+from volsched.log.database import Database, open_database
+from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
+from volsched.log.integrity.verify import verify
+from volsched.log.migrations import migrate
+from volsched.log.reads.tail import fold_event, tail
 
 NAMES = ("a", "b", "c")
 MAKERS: dict[str, Callable[[str], dict[str, Any]]] = {

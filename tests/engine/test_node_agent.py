@@ -17,11 +17,11 @@ from volsched.engine.clock import SECOND
 from volsched.engine.nodes.agent import NodeAgent
 from volsched.engine.world import World
 from volsched.insight.invariants import violations
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
+from volsched.log.reads.tail import read_stream
+from volsched.log.transaction import execute
 from volsched.model.meta import ROLLBACK
-from volsched.store.database import Database
-from volsched.store.log import read_stream
-from volsched.store.transaction import execute
-from volsched.store.verify import verify
 
 ON_SQLITE = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 CLASS_OF_DISKS = {**LOCAL, "metadata": {"name": "disks"}}

@@ -25,8 +25,8 @@ from volsched.engine.clock import MILLISECOND, SECOND
 from volsched.engine.system import local_executor
 from volsched.engine.volume_controller.operations import LONGEST_BACKOFF, Key, Operations
 from volsched.engine.volume_controller.said import Said
-from volsched.store.database import Database
-from volsched.store.leases import acquire
+from volsched.log.database import Database
+from volsched.log.leases import acquire
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 KEY = ("PersistentVolume", "disk")

@@ -6,8 +6,8 @@ import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod
 from volsched.engine.clock import SECOND
-from volsched.store.database import Database
-from volsched.store.verify import verify
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 

@@ -15,10 +15,10 @@ from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.array import Array
 from volsched.engine.provisioners.host_path import HOST_PATH, RECORDS, HostPath
 from volsched.engine.provisioners.simulated import SIMULATED, Simulated
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
 from volsched.model.meta import PV_CONTROLLER_FINALIZER, SELECTED_NODE
 from volsched.settings import Settings
-from volsched.store.database import Database
-from volsched.store.verify import verify
 
 on_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 SCRIPTED = Scripted.plugin.name

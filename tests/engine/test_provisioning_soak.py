@@ -14,8 +14,8 @@ from volsched.engine.provisioners.array import Array
 from volsched.engine.provisioners.host_path import HOST_PATH, RECORDS, HostPath
 from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.insight.invariants import violations
-from volsched.store.database import Database
-from volsched.store.verify import verify
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
 
 MISHAPS = ("exhausted", "refused", "raise", "too-small", "", "", "", "")
 ROUNDS = 60

@@ -9,8 +9,8 @@ from sqlalchemy import select
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.engine.test_queueing import attempts, change, condition
-from volsched.store import tables
-from volsched.store.database import Database
+from volsched.log import tables
+from volsched.log.database import Database
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 

@@ -8,7 +8,6 @@ import pytest
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched import faults
 from volsched.core.binding.holding import GatedError
-from volsched.core.decision import Decision
 from volsched.engine.clock import SECOND
 from volsched.engine.recovery import recover
 from volsched.engine.scheduling.reserving import (
@@ -21,13 +20,14 @@ from volsched.engine.scheduling.reserving import (
     reservation,
 )
 from volsched.engine.writer import OverloadedError
-from volsched.events.envelope import NewEvent
 from volsched.insight.invariants import violations
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database
-from volsched.store.effects import list_effects
-from volsched.store.transaction import execute
-from volsched.store.verify import verify
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.effects import list_effects
+from volsched.log.events.decision import Decision
+from volsched.log.events.envelope import NewEvent
+from volsched.log.integrity.verify import verify
+from volsched.log.transaction import execute
 
 DISKS = [
     LOCAL,

@@ -9,9 +9,9 @@ from volsched import faults
 from volsched.engine.clock import SECOND
 from volsched.engine.runner import run_until_idle
 from volsched.insight.invariants import violations
-from volsched.store.database import Database
-from volsched.store.errors import ConnectionLostError
-from volsched.store.verify import verify
+from volsched.log.database import Database
+from volsched.log.errors import ConnectionLostError
+from volsched.log.integrity.verify import verify
 
 IMMEDIATE = {**LOCAL, "metadata": {"name": "now"}, "volumeBindingMode": "Immediate"}
 

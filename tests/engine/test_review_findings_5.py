@@ -34,7 +34,7 @@ from volsched.engine.upkeep.garbage import GarbageCollector
 from volsched.engine.volume_controller.controller import LEASE_TTL, Controller
 from volsched.engine.world import World
 from volsched.library import whole_system
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 
 @pytest.fixture(autouse=True)

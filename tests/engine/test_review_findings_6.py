@@ -16,9 +16,9 @@ from volsched.core.profile import VOLSCHED
 from volsched.core.status import SKIP
 from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.binding_alone import binding_alone, choose_now
-from volsched.store.commands import ConflictError
-from volsched.store.database import Database
-from volsched.store.transaction import execute
+from volsched.log.commands import ConflictError
+from volsched.log.database import Database
+from volsched.log.transaction import execute
 
 ZONE = "topology.kubernetes.io/zone"
 

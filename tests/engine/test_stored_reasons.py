@@ -7,10 +7,10 @@ from sqlalchemy import func, select
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.engine.clock import SECOND
 from volsched.insight.sights import explained_as_of
-from volsched.store import tables
-from volsched.store.database import Database
-from volsched.store.log import read_head
-from volsched.store.looking import Now
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.reads.as_of import Now
+from volsched.log.reads.tail import read_head
 
 FIVE_MINUTES = 310
 

@@ -9,9 +9,9 @@ from sqlalchemy import select
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched import faults
-from volsched.store import tables
-from volsched.store.database import Database
-from volsched.store.verify import verify
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ from volsched import faults
 from volsched.engine.changes import creating
 from volsched.engine.clock import SECOND
 from volsched.engine.upkeep.choice import Upkeep
-from volsched.store.commands import Done
-from volsched.store.database import Database
-from volsched.store.transaction import execute
-from volsched.store.verify import verify
+from volsched.log.commands import Done
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
+from volsched.log.transaction import execute
 
 
 def stateful_set(name: str = "db", replicas: int = 3, *, templates: int = 1, **spec: Any) -> Manifest:

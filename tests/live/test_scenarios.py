@@ -9,7 +9,7 @@ from volsched.drills.live_player import Player
 from volsched.drills.live_scenario import Scenario, read_scenario, scenario_files
 from volsched.drills.live_system import played_system
 from volsched.drills.live_verdict import judged
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 SCENARIOS = [read_scenario(file) for file in scenario_files([Path(__file__).parent / "scenarios"])]
 

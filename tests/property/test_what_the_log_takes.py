@@ -20,20 +20,20 @@ from tests.engine.clusters import node
 from tests.server.serving import served
 from volsched.engine.clock import SECOND, system_clock
 from volsched.library import Engine, RefusedError
+from volsched.log.database import Database, open_database
+from volsched.log.durable_files import lines_of_file
+from volsched.log.integrity.rebuild import rebuild
+from volsched.log.integrity.replay import fold_log
+from volsched.log.integrity.verify import verify
+from volsched.log.reads.startup import load_nodes, load_world
+from volsched.log.reads.tail import read_head
+from volsched.log.retention.archive import archive
+from volsched.log.retention.backup import back_up
+from volsched.log.retention.export import events_of, manifest_of, write_csv, write_jsonl
+from volsched.log.retention.import_files import import_log, verify_export
+from volsched.log.retention.restore import restore
 from volsched.model.problems import ManifestError
 from volsched.server.negotiation import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
-from volsched.store.archive import archive
-from volsched.store.backup import back_up
-from volsched.store.database import Database, open_database
-from volsched.store.durable import lines_of_file
-from volsched.store.importing import import_log, verify_export
-from volsched.store.loading import load_nodes, load_world
-from volsched.store.log import read_head
-from volsched.store.rebuild import rebuild
-from volsched.store.replay import fold_log
-from volsched.store.restoring import restore
-from volsched.store.transfer import events_of, manifest_of, write_csv, write_jsonl
-from volsched.store.verify import verify
 
 LATER = 1_000 * SECOND
 NODES, VOLUMES = "/api/v1/nodes", "/api/v1/persistentvolumes"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import unsynced
 from tests.server.serving import Served, served
-from volsched.store.database import Database, open_database
+from volsched.log.database import Database, open_database
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from kubernetes import client
 from volsched.engine.clock import system_clock
 from volsched.engine.runner import looping
 from volsched.engine.system import embedded
+from volsched.log.database import Database
 from volsched.server.fan import RING
 from volsched.server.limits import DEFAULT_LIMITS, Limits
 from volsched.server.serving import Server, address, listen, serve
-from volsched.store.database import Database
 
 WAIT_SECONDS = 20
 MANIFESTS = Path(__file__).parents[2] / "docs" / "examples"

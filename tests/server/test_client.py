@@ -9,7 +9,7 @@ from kubernetes import client, watch
 
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.server.serving import Served, served
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 Manifest = dict[str, Any]
 

@@ -15,11 +15,11 @@ from tests.stack.processes import wait_until
 from volsched.core.configuration import DEFAULT
 from volsched.core.status import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH
 from volsched.engine.writer import OverloadedError
+from volsched.log.commands import Command
+from volsched.log.database import Database
 from volsched.server.extender.desk import Desk
 from volsched.server.extender.messages import Assignment
 from volsched.server.extender.service import Extender
-from volsched.store.commands import Command
-from volsched.store.database import Database
 
 Manifest = dict[str, Any]
 OTHERS = "kube-scheduler"

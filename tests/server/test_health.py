@@ -6,7 +6,7 @@ from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.server.serving import Served
 from tests.store.samples import create_volume, must
 from volsched.engine.clock import SECOND, system_clock
-from volsched.store.leases import acquire
+from volsched.log.leases import acquire
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 

@@ -14,6 +14,7 @@ from volsched.core.objects import StaleError
 from volsched.engine.clock import system_clock
 from volsched.engine.runner import running
 from volsched.engine.writer import Writer
+from volsched.log.database import Database
 from volsched.model.limits import DEPTH_MAX, ITEMS_MAX, OBJECT_BYTES_MAX
 from volsched.server.access.reviewing import ACCESS
 from volsched.server.bodies import MOST_BYTES, SMALL_BYTES
@@ -24,7 +25,6 @@ from volsched.server.paths import Target, parse_path
 from volsched.server.services import WRITE_TRIES, Services
 from volsched.server.strategic import strategic_merged
 from volsched.server.writing import NOTHING_TO_SEE, creating, patching
-from volsched.store.database import Database
 
 NODES = "/api/v1/nodes"
 Manifest = dict[str, Any]

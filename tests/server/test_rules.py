@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.field_types import dumped
-from volsched.events.envelope import Event, canonical
+from volsched.log.events.envelope import Event, canonical
 from volsched.model.kinds import KINDS
 from volsched.server import discovery, openapi
 from volsched.server.changes import changes_of

@@ -19,14 +19,14 @@ from tests.engine.clusters import LOCAL, Stepped, node
 from tests.server.serving import Served, served
 from volsched.engine.clock import SECOND, system_clock
 from volsched.engine.writer import Writer
+from volsched.log.database import Database
+from volsched.log.retention.archive import archive
 from volsched.server.fan import Batch, Fan, Tail
 from volsched.server.getting import watch_objects
 from volsched.server.negotiation import PLAIN
 from volsched.server.paths import Target, parse_path
 from volsched.server.reading import read_changes
 from volsched.server.services import Services
-from volsched.store.archive import archive
-from volsched.store.database import Database
 
 NODES = "/api/v1/nodes"
 MERGE = {"content-type": "application/merge-patch+json"}

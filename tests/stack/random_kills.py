@@ -16,12 +16,12 @@ from pathlib import Path
 import psutil
 
 from volsched.engine.clock import SECOND, system_clock
+from volsched.log.database import open_database
+from volsched.log.integrity.verify import verify
 from volsched.stack.bench import scratch_stack
 from volsched.stack.handle import Stack
 from volsched.stack.identity import process_of
 from volsched.stack.load import LOOK_SECONDS, Client, Load, outcome, prepare_cluster
-from volsched.store.database import open_database
-from volsched.store.verify import verify
 
 PODS_PER_SECOND = 10
 CLAIMS = (1, 2)

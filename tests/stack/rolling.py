@@ -5,10 +5,10 @@ import tempfile
 from pathlib import Path
 
 from volsched.engine.clock import system_clock
+from volsched.log.database import open_database
+from volsched.log.integrity.verify import verify
 from volsched.stack.bench import scratch_stack
 from volsched.stack.load import Client, Load, prepare_cluster, restart_under_load
-from volsched.store.database import open_database
-from volsched.store.verify import verify
 
 PODS_PER_SECOND = 60
 VOLUMES = 4_000

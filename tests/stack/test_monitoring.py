@@ -14,8 +14,8 @@ from tests.stack.processes import ROOT
 from tests.store.histories import fill
 from volsched.cli.app import Verbs
 from volsched.engine.clock import SECOND, system_clock
-from volsched.store.database import Database
-from volsched.store.leases import acquire
+from volsched.log.database import Database
+from volsched.log.leases import acquire
 
 DEPLOY = ROOT / "deploy"
 METRIC = re.compile(r"\b((?:volsched|process)_[a-z_]+)(?:\{([^}]*)\})?")

@@ -22,11 +22,11 @@ from tests.stack.processes import ROOT, Redis, wait_until, worker
 from tests.stack.proxy import Line, to_file, to_port
 from tests.stack.work import bound_pods, leg_moves, phases, queued
 from volsched.insight.invariants import violations
-from volsched.store.database import Database, open_database
-from volsched.store.dialects.postgres import MOST_CONNECTIONS
-from volsched.store.effects import list_effects
-from volsched.store.migrations import migrate
-from volsched.store.verify import verify
+from volsched.log.database import Database, open_database
+from volsched.log.dialects.postgres import MOST_CONNECTIONS
+from volsched.log.effects import list_effects
+from volsched.log.integrity.verify import verify
+from volsched.log.migrations import migrate
 
 EACH = 8
 """Pods that are made around every outage."""

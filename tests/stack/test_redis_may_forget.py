@@ -10,9 +10,9 @@ from tests.stack.work import done, leg_moves, phases, plan_legs, queued
 from volsched.engine.bell import CANARY, WAKE_UPS, RedisBell, wake_up_name
 from volsched.engine.clock import system_clock
 from volsched.engine.executor import QUEUES
-from volsched.store.database import Database
-from volsched.store.leases import current
-from volsched.store.verify import verify
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
+from volsched.log.leases import current
 
 pytestmark = [pytest.mark.usefixtures("url"), pytest.mark.parametrize("url", ["postgres"], indirect=True)]
 

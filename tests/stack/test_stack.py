@@ -10,8 +10,8 @@ from tests.stack.work import bound_pods, create, leg_moves, phases, queued
 from volsched.engine.bell import RedisBell
 from volsched.engine.clock import system_clock
 from volsched.engine.system import embedded
-from volsched.store.database import Database
-from volsched.store.verify import verify
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
 
 pytestmark = pytest.mark.parametrize("url", ["postgres"], indirect=True)
 HOSTS = 4

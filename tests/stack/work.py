@@ -10,18 +10,18 @@ from sqlalchemy import func, select
 from tests.engine.clusters import LOCAL, Manifest, claim, node, pod, volume
 from volsched.core.binding.planning import Plan, PlannedLeg, plan
 from volsched.core.binding.seen import version
-from volsched.core.decision import Decision, States
-from volsched.core.fold import ObjectState
 from volsched.core.objects import create_object
 from volsched.engine.clock import SECOND, rfc3339, system_clock
-from volsched.events.envelope import NewEvent
-from volsched.events.streams import stream_of
+from volsched.log import tables
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState
+from volsched.log.events.streams import stream_of
+from volsched.log.reads.tail import read_head
+from volsched.log.transaction import execute
 from volsched.model.kinds import KINDS
-from volsched.store import tables
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database
-from volsched.store.log import read_head
-from volsched.store.transaction import execute
 
 HOUR = 3_600 * SECOND
 NODE = "node-0"

@@ -8,16 +8,16 @@ from typing import Any
 from tests.store.histories import SECOND, fill, log, views
 from tests.store.samples import NOW, append, change_volume, create_volume, delete_volume, must
 from tests.store.test_transfer import exported
-from volsched.core.fold import State
-from volsched.events.envelope import NewEvent
-from volsched.store import tables
-from volsched.store.archive import Archive, archive
-from volsched.store.database import Database
-from volsched.store.durable import lines_of_file
-from volsched.store.loading import load_world
-from volsched.store.log import position_at, read_head, state_as_of, tail
-from volsched.store.replay import fold_log
-from volsched.store.verify import Anchor, verify
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.durable_files import lines_of_file
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import State
+from volsched.log.integrity.replay import fold_log
+from volsched.log.integrity.verify import Anchor, verify
+from volsched.log.reads.startup import load_world
+from volsched.log.reads.tail import position_at, read_head, state_as_of, tail
+from volsched.log.retention.archive import Archive, archive
 
 LATER = NOW + 3600 * SECOND
 MOVED = (tables.events, tables.snapshots, tables.checkpoints)

@@ -14,8 +14,8 @@ import sys
 import time
 
 from tests.conftest import unsynced
-from volsched.store.batch import lock_head
-from volsched.store.database import Database, open_database
+from volsched.log.batch import lock_head
+from volsched.log.database import Database, open_database
 
 THINKS_SECONDS = 0.002
 """Of its own CPU, while it has the lock."""

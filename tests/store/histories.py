@@ -5,10 +5,10 @@ from typing import Any
 from sqlalchemy import Table, insert, select, text
 
 from tests.store.samples import NOW, append, change_volume, create_volume, delete_volume, must, plan
-from volsched.events.envelope import GENESIS, Event, NewEvent, link
-from volsched.store import tables
-from volsched.store.commands import Command
-from volsched.store.database import Database
+from volsched.log import tables
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.events.envelope import GENESIS, Event, NewEvent, link
 
 SECOND = 1_000_000
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from volsched.core.decision import NOTHING, Decision, NewEffect, States
-from volsched.core.fold import ObjectState
-from volsched.events.envelope import NewEvent
-from volsched.store.commands import Command, Done, Outcome
-from volsched.store.database import Database
-from volsched.store.transaction import execute
+from volsched.log.commands import Command, Done, Outcome
+from volsched.log.database import Database
+from volsched.log.events.decision import NOTHING, Decision, NewEffect, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState
+from volsched.log.transaction import execute
 
 NOW = 1_700_000_000_000_000
 

@@ -3,11 +3,11 @@
 import pytest
 
 from tests.store.samples import create_volume, must
-from volsched.store.batch import lock_head
-from volsched.store.database import Database, open_database
-from volsched.store.dialects import postgres
-from volsched.store.errors import ConnectionLostError
-from volsched.store.log import read_head
+from volsched.log.batch import lock_head
+from volsched.log.database import Database, open_database
+from volsched.log.dialects import postgres
+from volsched.log.errors import ConnectionLostError
+from volsched.log.reads.tail import read_head
 
 pytestmark = pytest.mark.parametrize("url", ["postgres"], indirect=True)
 

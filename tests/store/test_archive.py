@@ -11,22 +11,22 @@ from tests.store.archived import answers, ended, files, problems, put
 from tests.store.histories import SECOND, fill, log, rewrite, sql, views
 from tests.store.samples import NOW, append, change_volume, create_volume, delete_volume, must, plan
 from tests.store.test_transfer import emptied, exported
-from volsched.events.envelope import Event, NewEvent
-from volsched.store import archive as archiving
-from volsched.store import tables
-from volsched.store.archive import Archive, archive
-from volsched.store.base import archived_files
-from volsched.store.database import Database
-from volsched.store.durable import lines_of_file
-from volsched.store.errors import ArchivedError, StoreError
-from volsched.store.findings import BrokenLogError
-from volsched.store.importing import import_log, verify_export
-from volsched.store.log import position_at, state_as_of, tail
-from volsched.store.rebuild import rebuild
-from volsched.store.replay import fold_log
-from volsched.store.snapshots import EVERY
-from volsched.store.transfer import ExportError
-from volsched.store.verify import Anchor, verify
+from volsched.log import tables
+from volsched.log.base import archived_files
+from volsched.log.database import Database
+from volsched.log.durable_files import lines_of_file
+from volsched.log.errors import ArchivedError, StoreError
+from volsched.log.events.envelope import Event, NewEvent
+from volsched.log.integrity.findings import BrokenLogError
+from volsched.log.integrity.rebuild import rebuild
+from volsched.log.integrity.replay import fold_log
+from volsched.log.integrity.verify import Anchor, verify
+from volsched.log.reads.tail import position_at, state_as_of, tail
+from volsched.log.retention import archive as archiving
+from volsched.log.retention.archive import Archive, archive
+from volsched.log.retention.export import ExportError
+from volsched.log.retention.import_files import import_log, verify_export
+from volsched.log.snapshots import EVERY
 
 
 @pytest.mark.parametrize("until", [1, 2, 10, 17, 20])

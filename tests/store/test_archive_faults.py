@@ -12,11 +12,11 @@ from tests.store.archived import LATER, ROOT, Progress, answers, ended, problems
 from tests.store.histories import log
 from tests.store.test_rebuild import writing
 from tests.store.test_transfer import exported
-from volsched.store import archive as archiving
-from volsched.store.archive import Archive
-from volsched.store.database import Database
-from volsched.store.errors import ArchivedError, StoreError
-from volsched.store.log import tail
+from volsched.log.database import Database
+from volsched.log.errors import ArchivedError, StoreError
+from volsched.log.reads.tail import tail
+from volsched.log.retention import archive as archiving
+from volsched.log.retention.archive import Archive
 
 
 class CrashError(Exception):
@@ -75,8 +75,8 @@ def test_a_killed_archive_has_its_file_before_rows_are_gone(database: Database, 
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from volsched.store import archive as archiving\n"
-        "from volsched.store.database import open_database\n"
+        "from volsched.log import archive as archiving\n"
+        "from volsched.log.database import open_database\n"
         "archiving.STEP = 2\n"
         "def progress(position):\n"
         "    print(position, flush=True)\n"

@@ -11,14 +11,14 @@ from tests.store.archived import ended, problems, put
 from tests.store.histories import log, rewrite, sql, views
 from tests.store.samples import create_volume, must
 from tests.store.test_transfer import exported
-from volsched.store.base import archived_files, base_rows, read_base, sum_of
-from volsched.store.database import Database
-from volsched.store.durable import lines_of_file
-from volsched.store.errors import StoreError
-from volsched.store.findings import BrokenLogError
-from volsched.store.rebuild import rebuild
-from volsched.store.transfer import ExportError
-from volsched.store.verify import Anchor, parse_anchor
+from volsched.log.base import archived_files, base_rows, read_base, sum_of
+from volsched.log.database import Database
+from volsched.log.durable_files import lines_of_file
+from volsched.log.errors import StoreError
+from volsched.log.integrity.findings import BrokenLogError
+from volsched.log.integrity.rebuild import rebuild
+from volsched.log.integrity.verify import Anchor, parse_anchor
+from volsched.log.retention.export import ExportError
 
 DAMAGED = 'checkpoints "base-states": what the streams had become at the base is not what was archived'
 NOT_ARCHIVED = "it is not what the archives say"

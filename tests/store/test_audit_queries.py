@@ -13,18 +13,19 @@ from sqlalchemy import Connection, inspect, select, text
 from tests.audit_story import QUIET, tell
 from tests.engine.clusters import START, Stepped
 from tests.store.samples import change_volume, create_volume, must
-from volsched.events.streams import KIND_OF_NOUN
 from volsched.insight import causes, decisions, history, tenures
 from volsched.insight.answers import Answer
 from volsched.insight.bench_audit import QUESTIONS, bench_audit
 from volsched.insight.bench_stories import fill_stories
 from volsched.insight.world_diff import world_diff
-from volsched.store import audit, tables
-from volsched.store.archive import archive
-from volsched.store.audit_log import Window, first_changes, position_since, states_as_of, stream_page, window
-from volsched.store.database import Database
-from volsched.store.log import read_head, state_as_of
-from volsched.store.verify import verify
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.events.streams import KIND_OF_NOUN
+from volsched.log.integrity.verify import verify
+from volsched.log.reads import decision_audit
+from volsched.log.reads.event_audit import Window, first_changes, position_since, states_as_of, stream_page, window
+from volsched.log.reads.tail import read_head, state_as_of
+from volsched.log.retention.archive import archive
 
 LIMIT = 1_000
 
@@ -47,7 +48,7 @@ def test_the_stolen_volume_is_what_the_audit_finds(stepped: Stepped) -> None:
         assert "was changed by somebody else" in undone["failedWhy"]
         on_node_0 = decisions.on_node(connection, "node-0", everything, after=None, limit=LIMIT).items
         assert [(it["pod"], it["state"]) for it in on_node_0] == [("default/db", "committed")]
-        took = audit.times_to_bound(connection, everything, limit=LIMIT)
+        took = decision_audit.times_to_bound(connection, everything, limit=LIMIT)
         assert {(it.class_name, it.zone) for it in took} == {("local", "zone-a")}
         served = tenures.claims_of(connection, "n0-small", everything, after=None, limit=LIMIT).items
         assert [(it["claim"], it["data"]) for it in served] == [("default/small", "dirty")]

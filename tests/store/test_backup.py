@@ -16,19 +16,19 @@ from sqlalchemy import select
 from tests.store.archived import ended, put
 from tests.store.histories import fill, log, sql, views
 from tests.store.samples import NOW, create_volume, must
-from volsched.store import tables
-from volsched.store.backup import CARRIED, back_up, check_backup
-from volsched.store.database import Database
-from volsched.store.durable import lines_of_file
-from volsched.store.effects import claim
-from volsched.store.errors import StoreError
-from volsched.store.findings import BrokenLogError
-from volsched.store.leases import acquire, current
-from volsched.store.opening import open_store
-from volsched.store.restoring import LEAP, restore
-from volsched.store.scratch import scratch_store
-from volsched.store.transfer import ExportError
-from volsched.store.verify import parse_anchor, verify
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.durable_files import lines_of_file
+from volsched.log.effects import claim
+from volsched.log.errors import StoreError
+from volsched.log.integrity.findings import BrokenLogError
+from volsched.log.integrity.verify import parse_anchor, verify
+from volsched.log.leases import acquire, current
+from volsched.log.retention.backup import CARRIED, back_up, check_backup
+from volsched.log.retention.export import ExportError
+from volsched.log.retention.restore import LEAP, restore
+from volsched.log.scratch_store import scratch_store
+from volsched.log.store import open_store
 
 ROOT = Path(__file__).parents[2]
 Lines = list[str]
@@ -197,8 +197,8 @@ def test_a_full_disk_leaves_no_file(sqlite: Database, tmp_path: Path, name: str)
     """The disk's end is played by a limit on the size of files, in a process of its own."""
     must(sqlite, *(create_volume(f"v-{os.urandom(20).hex()}") for _ in range(200)))
     script = (
-        "import sys\nfrom pathlib import Path\nfrom volsched.store.opening import open_store\n"
-        "from volsched.store.backup import back_up\n"
+        "import sys\nfrom pathlib import Path\nfrom volsched.log.store import open_store\n"
+        "from volsched.log.retention.backup import back_up\n"
         "back_up(open_store(sys.argv[1]), out=Path(sys.argv[2]), now=1)\n"
     )
     url, out = str(sqlite.engine.url), tmp_path / "elsewhere"

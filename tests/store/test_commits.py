@@ -6,9 +6,9 @@ from tests.store.samples import create_volume
 from tests.store.test_transaction import log
 from volsched.engine.clock import system_clock
 from volsched.engine.runner import looping, waking
-from volsched.store.commits import commits
-from volsched.store.database import Database, open_database
-from volsched.store.transaction import execute
+from volsched.log.commit_signal import commits
+from volsched.log.database import Database, open_database
+from volsched.log.transaction import execute
 
 LONG = 20.0
 

@@ -6,13 +6,11 @@ import pytest
 from sqlalchemy import RowMapping, select
 
 from tests.store.samples import NOW, create_volume, must, run
-from volsched.core.decision import Decision, NewEffect, States
-from volsched.events.envelope import NewEvent
-from volsched.store import tables
-from volsched.store.batch import lock_head
-from volsched.store.commands import Command, ConflictError, DeposedError, Done, EffectDone
-from volsched.store.database import Database
-from volsched.store.effects import (
+from volsched.log import tables
+from volsched.log.batch import lock_head
+from volsched.log.commands import Command, ConflictError, DeposedError, Done, EffectDone
+from volsched.log.database import Database
+from volsched.log.effects import (
     LEASE_RAN_OUT,
     LONGEST_BACKOFF_US,
     MAX_ERROR_CHARS,
@@ -29,6 +27,8 @@ from volsched.store.effects import (
     retry_later,
     unpark,
 )
+from volsched.log.events.decision import Decision, NewEffect, States
+from volsched.log.events.envelope import NewEvent
 
 LEASE = 10_000_000
 AFTER_LEASE = NOW + LEASE + 1

@@ -21,13 +21,13 @@ from sqlalchemy import select, text
 
 from tests.store.samples import NOW, create_volume, must, run
 from tests.store.test_transaction import log
-from volsched.core.decision import Decision, NewEffect
-from volsched.events.envelope import NewEvent
-from volsched.store import tables
-from volsched.store.commands import Command, DeposedError, Done, EffectDone
-from volsched.store.database import Database, open_database
-from volsched.store.effects import Claimed, claim, counts, retry_later
-from volsched.store.transaction import execute
+from volsched.log import tables
+from volsched.log.commands import Command, DeposedError, Done, EffectDone
+from volsched.log.database import Database, open_database
+from volsched.log.effects import Claimed, claim, counts, retry_later
+from volsched.log.events.decision import Decision, NewEffect
+from volsched.log.events.envelope import NewEvent
+from volsched.log.transaction import execute
 
 # Processes of their own, forked from a small one that has imported all this once and has no threads.
 processes = get_context("forkserver")

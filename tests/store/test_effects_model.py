@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.store.samples import NOW, create_volume
-from volsched.core.decision import Decision, NewEffect
-from volsched.store.commands import Command, DeposedError, Done, EffectDone
-from volsched.store.database import Database, open_database
-from volsched.store.effects import Retry, claim, extend, list_effects, next_due, park, retry_later, unpark
-from volsched.store.migrations import migrate
-from volsched.store.transaction import execute
+from volsched.log.commands import Command, DeposedError, Done, EffectDone
+from volsched.log.database import Database, open_database
+from volsched.log.effects import Retry, claim, extend, list_effects, next_due, park, retry_later, unpark
+from volsched.log.events.decision import Decision, NewEffect
+from volsched.log.migrations import migrate
+from volsched.log.transaction import execute
 
 LEASE = 10
 MAX_ATTEMPTS = 2

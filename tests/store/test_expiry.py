@@ -9,11 +9,11 @@ from volsched.core.binding.requesting import REQUESTED
 from volsched.engine.changes import telling
 from volsched.engine.clock import SECOND
 from volsched.engine.upkeep.expiry import DAY, Keep
-from volsched.store import tables
-from volsched.store.database import Database
-from volsched.store.expiry import expire_commands
-from volsched.store.transaction import execute
-from volsched.store.verify import verify
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
+from volsched.log.retention.expiry import expire_commands
+from volsched.log.transaction import execute
 
 
 def count(database: Database, table: object) -> int:

@@ -9,10 +9,10 @@ from tests.store.samples import NOW, create_volume, must, run
 from tests.store.test_processes import check_chain
 from tests.store.test_transaction import log
 from volsched.engine.writer import Writer
-from volsched.store import tables
-from volsched.store.database import Database, open_database
-from volsched.store.errors import NewerStoreError, NotMigratedError, StoreError
-from volsched.store.migrations import migrate
+from volsched.log import tables
+from volsched.log.database import Database, open_database
+from volsched.log.errors import NewerStoreError, NotMigratedError, StoreError
+from volsched.log.migrations import migrate
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

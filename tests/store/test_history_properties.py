@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 from tests.store.histories import log, views
 from tests.store.samples import NOW, append, change_volume, create_volume, delete_volume, plan
 from tests.store.test_transfer import emptied
-from volsched.events.envelope import NewEvent
-from volsched.store import archive as archiving
-from volsched.store import tables
-from volsched.store.commands import Command
-from volsched.store.database import Database, open_database
-from volsched.store.durable import lines_of_file
-from volsched.store.importing import import_log, verify_export
-from volsched.store.loading import load_world
-from volsched.store.log import read_head, state_as_of
-from volsched.store.migrations import migrate
-from volsched.store.rebuild import rebuild
-from volsched.store.replay import fold_log
-from volsched.store.transaction import execute
-from volsched.store.transfer import events_of, manifest_of, write_jsonl
-from volsched.store.verify import verify
+from volsched.log import tables
+from volsched.log.commands import Command
+from volsched.log.database import Database, open_database
+from volsched.log.durable_files import lines_of_file
+from volsched.log.events.envelope import NewEvent
+from volsched.log.integrity.rebuild import rebuild
+from volsched.log.integrity.replay import fold_log
+from volsched.log.integrity.verify import verify
+from volsched.log.migrations import migrate
+from volsched.log.reads.startup import load_world
+from volsched.log.reads.tail import read_head, state_as_of
+from volsched.log.retention import archive as archiving
+from volsched.log.retention.export import events_of, manifest_of, write_jsonl
+from volsched.log.retention.import_files import import_log, verify_export
+from volsched.log.transaction import execute
 
 NAMES = st.sampled_from("abc")
 BINDINGS = st.sampled_from(["b1", "b2", "b3"])

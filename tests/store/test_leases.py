@@ -7,10 +7,10 @@ import pytest
 
 from tests.store.samples import NOW, create_volume, must, run
 from tests.store.test_transaction import log
-from volsched.store.batch import lock_head
-from volsched.store.commands import DeposedError
-from volsched.store.database import Database, open_database
-from volsched.store.leases import Lease, acquire, current, release, renew
+from volsched.log.batch import lock_head
+from volsched.log.commands import DeposedError
+from volsched.log.database import Database, open_database
+from volsched.log.leases import Lease, acquire, current, release, renew
 
 TTL = 5_000_000
 AFTER = NOW + TTL + 1

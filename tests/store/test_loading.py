@@ -4,12 +4,12 @@ import pytest
 from sqlalchemy import delete, update
 
 from tests.store.samples import append, change_volume, create_volume, delete_volume, must, plan
-from volsched.core.fold import BindingState, ObjectState
-from volsched.events.envelope import NewEvent
-from volsched.store import tables
-from volsched.store.database import Database
-from volsched.store.errors import IntegrityBrokenError
-from volsched.store.loading import load_world
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.errors import IntegrityBrokenError
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import BindingState, ObjectState
+from volsched.log.reads.startup import load_world
 
 
 def test_objects_and_open_bindings_are_loaded(database: Database) -> None:

@@ -7,13 +7,14 @@ from sqlalchemy import func, select, text
 
 from tests.store.histories import SECOND, fill, log, sql
 from tests.store.samples import NOW, change_volume, create_volume, delete_volume, must
-from volsched.core.fold import AttemptState, BindingState, ObjectState
-from volsched.events.envelope import GENESIS
-from volsched.events.upcast import upcast
-from volsched.store import tables
-from volsched.store.database import Database
-from volsched.store.errors import NewerStoreError, NotMigratedError
-from volsched.store.log import (
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.errors import NewerStoreError, NotMigratedError
+from volsched.log.events.envelope import GENESIS
+from volsched.log.events.fold import AttemptState, BindingState, ObjectState
+from volsched.log.events.upcast import upcast
+from volsched.log.integrity.replay import fold_log
+from volsched.log.reads.tail import (
     event,
     events_of_binding,
     position_at,
@@ -22,8 +23,7 @@ from volsched.store.log import (
     state_as_of,
     tail,
 )
-from volsched.store.replay import fold_log
-from volsched.store.snapshots import EVERY, dumped, loaded
+from volsched.log.snapshots import EVERY, dumped, loaded
 
 
 def test_the_head_of_an_empty_log_is_its_beginning(database: Database) -> None:
@@ -122,7 +122,7 @@ def test_old_events_are_brought_forward_when_folded(database: Database, monkeypa
     must(database, create_volume("a"))
     sql(database, """UPDATE events SET schema = 0, data = '{"change":{"metadata":{"uid":"old"}}}'""")
     steps = {("VolumeCreated", 0): lambda data: {"patch": data["change"]}}
-    monkeypatch.setattr("volsched.store.log.upcast", partial(upcast, upcasters=steps))
+    monkeypatch.setattr("volsched.log.reads.tail.upcast", partial(upcast, upcasters=steps))
     with database.read() as connection:
         state = state_as_of(connection, "volume/a", position=1)
         replayed = fold_log(connection, check=False).states["volume/a"]

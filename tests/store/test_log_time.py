@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 
 from tests.store.samples import NOW, create_volume, must
 from tests.store.test_transaction import log
-from volsched.store.archive import archive
-from volsched.store.audit_log import position_since, window
-from volsched.store.base import read_base
-from volsched.store.batch import CARRIED_US
-from volsched.store.closed import SETTLED_AFTER_US, closed_until
-from volsched.store.database import Database
-from volsched.store.leases import acquire, current, free
-from volsched.store.log import last_until, position_at, read_head
-from volsched.store.replay import fold_log
-from volsched.store.verify import verify
+from volsched.log.base import read_base
+from volsched.log.batch import CARRIED_US
+from volsched.log.database import Database
+from volsched.log.integrity.replay import fold_log
+from volsched.log.integrity.verify import verify
+from volsched.log.leases import acquire, current, free
+from volsched.log.reads.event_audit import position_since, window
+from volsched.log.reads.tail import last_until, position_at, read_head
+from volsched.log.retention.archive import archive
+from volsched.log.retention.closed_range import SETTLED_AFTER_US, closed_until
 
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND

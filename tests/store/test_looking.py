@@ -7,15 +7,15 @@ import pytest
 
 from tests.store.archived import ended, put
 from tests.store.histories import log
-from volsched.core.fold import AttemptState, BindingState, ObjectState, State
-from volsched.events.kind_names import NAMED
-from volsched.events.streams import noun_and_key
 from volsched.insight.shown import as_manifest
-from volsched.store.database import Database
-from volsched.store.errors import ArchivedError
-from volsched.store.log import read_head
-from volsched.store.looking import AsOf, Look, Now
-from volsched.store.replay import fold_log
+from volsched.log.database import Database
+from volsched.log.errors import ArchivedError
+from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State
+from volsched.log.events.kind_names import NAMED
+from volsched.log.events.streams import noun_and_key
+from volsched.log.integrity.replay import fold_log
+from volsched.log.reads.as_of import AsOf, Look, Now
+from volsched.log.reads.tail import read_head
 
 Everything = dict[str, Any]
 

@@ -12,10 +12,10 @@ from sqlalchemy import inspect, select
 
 from tests.store.histories import fill
 from tests.store.samples import create_volume, must
-from volsched.store import tables
-from volsched.store.database import Database
-from volsched.store.migrations import downgrade, migrate
-from volsched.store.revisions import known, newest, revision_of, scripts
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.migrations import downgrade, migrate
+from volsched.log.revisions import known, newest, revision_of, scripts
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy import make_url
 
 from tests.store.histories import sql
-from volsched.store.database import Database
-from volsched.store.errors import NewerStoreError, NotMigratedError, StoreError
-from volsched.store.opening import migrate_store, open_store
-from volsched.store.revisions import newest
-from volsched.store.scratch import administer
+from volsched.log.database import Database
+from volsched.log.errors import NewerStoreError, NotMigratedError, StoreError
+from volsched.log.revisions import newest
+from volsched.log.scratch_store import administer
+from volsched.log.store import migrate_store, open_store
 
 
 def test_a_fresh_file_is_migrated_and_opened(tmp_path: Path) -> None:

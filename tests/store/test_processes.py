@@ -19,10 +19,10 @@ from tests.store.test_transaction import log
 from volsched.engine.clock import system_clock
 from volsched.engine.runner import running
 from volsched.engine.writer import Writer
-from volsched.events.envelope import GENESIS, links_to
-from volsched.store import tables
-from volsched.store.database import Database, open_database
-from volsched.store.migrations import migrate
+from volsched.log import tables
+from volsched.log.database import Database, open_database
+from volsched.log.events.envelope import GENESIS, links_to
+from volsched.log.migrations import migrate
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,14 +8,14 @@ import pytest
 
 from tests.store.histories import fill, log, sql, views
 from tests.store.samples import NOW, change_volume, create_volume, must
-from volsched.store import rebuild as rebuilding
-from volsched.store import tables
-from volsched.store.database import Database, open_database
-from volsched.store.findings import BrokenLogError
-from volsched.store.rebuild import rebuild
-from volsched.store.snapshots import EVERY
-from volsched.store.transaction import execute
-from volsched.store.verify import verify
+from volsched.log import tables
+from volsched.log.database import Database, open_database
+from volsched.log.integrity import rebuild as rebuilding
+from volsched.log.integrity.findings import BrokenLogError
+from volsched.log.integrity.rebuild import rebuild
+from volsched.log.integrity.verify import verify
+from volsched.log.snapshots import EVERY
+from volsched.log.transaction import execute
 
 DAMAGE = (
     "UPDATE volumes SET phase = 'Lost', rv = 1 WHERE key = 'a'",

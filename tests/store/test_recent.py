@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from tests.store.samples import NOW, change_volume, create_volume, delete_volume, must
 from volsched import faults
-from volsched.core.decision import NOTHING, Decision, States
-from volsched.core.fold import ObjectState
-from volsched.store import recent
-from volsched.store.commands import Command
-from volsched.store.database import Database, open_database
-from volsched.store.transaction import execute
-from volsched.store.verify import verify
+from volsched.log import recent_states
+from volsched.log.commands import Command
+from volsched.log.database import Database, open_database
+from volsched.log.events.decision import NOTHING, Decision, States
+from volsched.log.events.fold import ObjectState
+from volsched.log.integrity.verify import verify
+from volsched.log.transaction import execute
 
 NAMES = ("a", "b", "c")
 
@@ -75,14 +75,14 @@ def test_not_even_where_the_log_has_come_as_far_meanwhile(database: Database, ot
 def test_a_process_far_behind_begins_anew(
     database: Database, other: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent, "MOST_BEHIND", 2)
+    monkeypatch.setattr(recent_states, "MOST_BEHIND", 2)
     must(database, create_volume("a"))
     must(other, create_volume("b"), create_volume("c"), phase("a", "Bound"), phase("b", "Failed"))
     assert seen_by(database, "a") == "Bound"
 
 
 def test_only_so_much_is_remembered(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "MOST", 2)
+    monkeypatch.setattr(recent_states, "MOST", 2)
     must(database, *(create_volume(name) for name in NAMES))
     assert [database.recent.get(f"volume/{name}") is not None for name in NAMES] == [False, True, True]
     assert seen_by(database, "a") == "Available"

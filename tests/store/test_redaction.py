@@ -20,22 +20,22 @@ from tests.store.samples import (
     plan,
     volume_manifest,
 )
-from volsched.events.envelope import Event, NewEvent, canonical
-from volsched.events.redacting import BLANK, LAST_APPLIED, REDACTION, Redact, redacted, seal_of
-from volsched.store import tables
-from volsched.store.backup import back_up
-from volsched.store.database import Database
-from volsched.store.durable import lines_of_file
-from volsched.store.errors import StoreError
-from volsched.store.importing import import_log, verify_export
-from volsched.store.log import state_as_of
-from volsched.store.rebuild import rebuild
-from volsched.store.redaction import STEP, Redacted, redact
-from volsched.store.restoring import restore
-from volsched.store.scratch import scratch_store
-from volsched.store.snapshots import EVERY
-from volsched.store.transfer import ExportError, events_of, manifest_of, write_jsonl
-from volsched.store.verify import parse_anchor, verify
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.durable_files import lines_of_file
+from volsched.log.errors import StoreError
+from volsched.log.events.envelope import Event, NewEvent, canonical
+from volsched.log.events.redaction import BLANK, LAST_APPLIED, REDACTION, Redact, redacted, seal_of
+from volsched.log.integrity.rebuild import rebuild
+from volsched.log.integrity.verify import parse_anchor, verify
+from volsched.log.reads.tail import state_as_of
+from volsched.log.retention.backup import back_up
+from volsched.log.retention.export import ExportError, events_of, manifest_of, write_jsonl
+from volsched.log.retention.import_files import import_log, verify_export
+from volsched.log.retention.redaction import STEP, Redacted, redact
+from volsched.log.retention.restore import restore
+from volsched.log.scratch_store import scratch_store
+from volsched.log.snapshots import EVERY
 
 ALL = tuple(Redact)
 NOTES = {"team": "alice@example.com", "volsched.io/binding": "b1", LAST_APPLIED: '{"team":"alice"}'}

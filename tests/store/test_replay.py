@@ -6,11 +6,11 @@ import pytest
 
 from tests.store.histories import fill, log, rewrite, sql
 from tests.store.samples import change_volume, create_volume, must
-from volsched.core.fold import AttemptState, BindingState, ObjectState, UnknownState
-from volsched.events.envelope import Event
-from volsched.store.database import Database
-from volsched.store.findings import BrokenLogError
-from volsched.store.replay import Folded, fold_log, fold_tail
+from volsched.log.database import Database
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import AttemptState, BindingState, ObjectState, UnknownState
+from volsched.log.integrity.findings import BrokenLogError
+from volsched.log.integrity.replay import Folded, fold_log, fold_tail
 
 
 def test_every_stream_is_folded_and_the_end_is_told(database: Database) -> None:

@@ -19,12 +19,12 @@ from volsched.engine.executor import Executor
 from volsched.engine.mirror import Mirror
 from volsched.engine.recovery import Recovered, recover
 from volsched.insight.invariants import violations
-from volsched.store.backup import back_up
-from volsched.store.database import Database
-from volsched.store.durable import lines_of_file
-from volsched.store.restoring import restore
-from volsched.store.scratch import scratch_store
-from volsched.store.verify import verify
+from volsched.log.database import Database
+from volsched.log.durable_files import lines_of_file
+from volsched.log.integrity.verify import verify
+from volsched.log.retention.backup import back_up
+from volsched.log.retention.restore import restore
+from volsched.log.scratch_store import scratch_store
 
 
 @pytest.fixture

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from tests.store.samples import NOW, must
 from tests.store.test_effects import effect, queue_up
-from volsched.store.database import Database, open_database
-from volsched.store.effects import Claimed, claim, due_queues, retry_later
-from volsched.store.leases import Lease, acquire, current, renew, standings
-from volsched.store.observer import Observer, Over
-from volsched.store.sessions import NoSession
+from volsched.log.database import Database, open_database
+from volsched.log.effects import Claimed, claim, due_queues, retry_later
+from volsched.log.lease_observer import Observer, Over
+from volsched.log.leases import Lease, acquire, current, renew, standings
+from volsched.log.sessions import NoSession
 
 TTL = 15_000_000
 HOUR = 3_600_000_000
 HOLDER = """
 import sys
-from volsched.store.database import open_database
-from volsched.store.effects import claim
-from volsched.store.leases import acquire
+from volsched.log.database import open_database
+from volsched.log.effects import claim
+from volsched.log.leases import acquire
 url, now = sys.argv[1], int(sys.argv[2])
 database = open_database(url)
 lease = acquire(database, name="controller", holder="dead", now=now, ttl=15_000_000)

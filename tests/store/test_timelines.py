@@ -7,10 +7,10 @@ import pytest
 from tests.store.archived import put
 from tests.store.histories import SECOND
 from tests.store.samples import NOW, change_volume, create_volume, delete_volume, must
-from volsched.core.lives import Life
-from volsched.store.database import Database
-from volsched.store.log import read_head
-from volsched.store.timelines import Written, last_written, lives
+from volsched.log.database import Database
+from volsched.log.events.object_lives import Life
+from volsched.log.reads.tail import read_head
+from volsched.log.reads.timelines import Written, last_written, lives
 
 STREAM = "volume/a"
 

@@ -6,14 +6,14 @@ import pytest
 from sqlalchemy import select
 
 from tests.store.samples import NOW, append, change_volume, create_volume, delete_volume, must, plan, run
-from volsched.core.decision import Decision
-from volsched.core.fold import ObjectState
-from volsched.events.catalogue import CatalogueError
-from volsched.events.envelope import GENESIS, Event, NewEvent, links_to
-from volsched.store import tables
-from volsched.store.batch import load_states
-from volsched.store.commands import ConflictError, DeposedError, Done, LeaseProof
-from volsched.store.database import Database
+from volsched.log import tables
+from volsched.log.batch import load_states
+from volsched.log.commands import ConflictError, DeposedError, Done, LeaseProof
+from volsched.log.database import Database
+from volsched.log.events.catalogue import CatalogueError
+from volsched.log.events.decision import Decision
+from volsched.log.events.envelope import GENESIS, Event, NewEvent, links_to
+from volsched.log.events.fold import ObjectState
 
 
 def log(database: Database) -> list[Event]:

@@ -9,22 +9,16 @@ import pytest
 
 from tests.store.histories import fill, log, rewrite, sql, views
 from tests.store.samples import change_volume, create_volume, must
-from volsched.events.envelope import GENESIS, Event
-from volsched.store import tables
-from volsched.store.database import Database
-from volsched.store.errors import StoreError
-from volsched.store.findings import BrokenLogError
-from volsched.store.importing import import_log, verify_export
-from volsched.store.log import read_head
-from volsched.store.snapshots import EVERY
-from volsched.store.transfer import (
-    ExportError,
-    events_of,
-    manifest_of,
-    write_csv,
-    write_jsonl,
-)
-from volsched.store.verify import parse_anchor, verify
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.errors import StoreError
+from volsched.log.events.envelope import GENESIS, Event
+from volsched.log.integrity.findings import BrokenLogError
+from volsched.log.integrity.verify import parse_anchor, verify
+from volsched.log.reads.tail import read_head
+from volsched.log.retention.export import ExportError, events_of, manifest_of, write_csv, write_jsonl
+from volsched.log.retention.import_files import import_log, verify_export
+from volsched.log.snapshots import EVERY
 
 EXPORTED_AT = 1_800_000_000_000_000
 Lines = list[str]

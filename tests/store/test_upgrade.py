@@ -11,13 +11,13 @@ from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.store.histories import sql
 from tests.store.next_version import NEXT, write_next_revision
 from volsched.library import Engine
-from volsched.store.batch import FORMAT
-from volsched.store.database import Database
-from volsched.store.errors import NewerStoreError
-from volsched.store.opening import open_store
-from volsched.store.rebuild import rebuild
-from volsched.store.revisions import newest, scripts
-from volsched.store.verify import verify
+from volsched.log.batch import FORMAT
+from volsched.log.database import Database
+from volsched.log.errors import NewerStoreError
+from volsched.log.integrity.rebuild import rebuild
+from volsched.log.integrity.verify import verify
+from volsched.log.revisions import newest, scripts
+from volsched.log.store import open_store
 
 MANY = 12
 """Commands, after which every statement was prepared that a driver prepares at all."""

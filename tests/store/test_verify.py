@@ -6,13 +6,13 @@ import pytest
 
 from tests.store.histories import fill, log, rewrite, sql
 from tests.store.samples import change_volume, create_volume, must
-from volsched.events.envelope import GENESIS, link
-from volsched.store.database import Database
-from volsched.store.errors import StoreError
-from volsched.store.findings import Finding
-from volsched.store.rebuild import rebuild
-from volsched.store.snapshots import EVERY
-from volsched.store.verify import Anchor, parse_anchor, verify
+from volsched.log.database import Database
+from volsched.log.errors import StoreError
+from volsched.log.events.envelope import GENESIS, link
+from volsched.log.integrity.findings import Finding
+from volsched.log.integrity.rebuild import rebuild
+from volsched.log.integrity.verify import Anchor, parse_anchor, verify
+from volsched.log.snapshots import EVERY
 
 NOT_LINKED = "the event, or the one before, is not what was once written"
 

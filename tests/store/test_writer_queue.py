@@ -21,10 +21,10 @@ from tests.conftest import unsynced
 from tests.store.samples import create_volume
 from tests.store.test_processes import ROOT, wait_until
 from tests.store.test_transaction import log
-from volsched.store.batch import lock_head
-from volsched.store.commands import Done
-from volsched.store.database import Database, open_database
-from volsched.store.transaction import execute
+from volsched.log.batch import lock_head
+from volsched.log.commands import Done
+from volsched.log.database import Database, open_database
+from volsched.log.transaction import execute
 
 PROCESSES = 4
 TURNS = 60
@@ -219,7 +219,7 @@ def test_a_program_that_does_not_queue_is_waited_for(
     other.execute("BEGIN IMMEDIATE")
     done: list[bool] = []
     thread = threading.Thread(target=lambda: done.append(writes(database, "disk")), daemon=True)
-    with caplog.at_level(logging.WARNING, logger="volsched.store"):
+    with caplog.at_level(logging.WARNING, logger="volsched.log"):
         thread.start()
         wait_until(lambda: "a program that does not queue" in caplog.text)
     assert not done
@@ -275,7 +275,7 @@ def test_without_room_for_a_queue_writers_write_all_the_same(
 ) -> None:
     queue_of(file).mkdir()
     first, second = opened(), opened()
-    with caplog.at_level(logging.WARNING, logger="volsched.store"):
+    with caplog.at_level(logging.WARNING, logger="volsched.log"):
         assert writes(first, "one")
         assert writes(second, "two")
         assert writes(first, "three")

@@ -10,7 +10,7 @@ from tests.store.samples import create_volume
 from volsched.engine.clock import system_clock
 from volsched.engine.runner import running
 from volsched.engine.writer import Writer
-from volsched.store.database import open_database
+from volsched.log.database import open_database
 
 
 def main(url: str, name: str, count: int, batch: int) -> None:

@@ -97,7 +97,7 @@ def test_a_line_that_is_no_pin_is_refused_with_its_number(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "modules"),
     [
-        ("base", ["volsched.cli.app", "volsched.library", "volsched.engine.system", "volsched.store.migrations"]),
+        ("base", ["volsched.cli.app", "volsched.library", "volsched.engine.system", "volsched.log.migrations"]),
         ("image", ["workers.app", "volsched.server.app", "volsched.stack.health", "volsched.cli.stack"]),
     ],
 )

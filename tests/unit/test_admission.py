@@ -10,9 +10,9 @@ from volsched.core.admission import (
     refuse_namespace,
     refuse_priority,
 )
-from volsched.core.fold import ObjectState
 from volsched.core.objects import ForbiddenError
 from volsched.core.uids import uid_of
+from volsched.log.events.fold import ObjectState
 
 CLAIM = ObjectState(
     version=1,

@@ -13,7 +13,7 @@ from volsched.core.rejections import Failure, Miss, Rejection, Rule
 from volsched.core.scheduled import gated_conditions, placed_conditions, reason_of, refused_conditions
 from volsched.core.snapshot import snapshot_of
 from volsched.core.status import NO_VOLUME_TO_BIND, SUCCESS, TOO_MANY_VOLUMES, Code, Status
-from volsched.events.envelope import canonical
+from volsched.log.events.envelope import canonical
 
 LATER = "2026-01-02T00:00:00Z"
 EARLIER = "2026-01-01T00:00:00Z"

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from volsched.events.catalogue import CATALOGUE
-from volsched.events.envelope import Event, canonical
 from volsched.insight.answers import TokenError, place_in, place_token, time_text
 from volsched.insight.attempts import verdict
 from volsched.insight.decisions import first_failure
 from volsched.insight.latency import percentiles
 from volsched.insight.tenures import NEVER_BOUND, UNKNOWN_DATA, Tenure, data_state, tenures
 from volsched.insight.wording import patch_words, reason_of, words_of
-from volsched.store.audit import Took
+from volsched.log.events.catalogue import CATALOGUE
+from volsched.log.events.envelope import Event, canonical
+from volsched.log.reads.decision_audit import Took
 
 
 def event(type_: str, data: dict[str, Any], *, version: int = 1, stream: str = "volume/disk") -> Event:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.objects import read
 from volsched.core.ephemeral import ephemeral_claims, has_templates, lacking
-from volsched.core.fold import ObjectState
+from volsched.log.events.fold import ObjectState
 from volsched.model.storage import Claim
 from volsched.model.workloads import Pod
 

@@ -21,11 +21,11 @@ from volsched.core.failures import (
     demerits,
     pause_after,
 )
-from volsched.core.fold import BindingState, LegState
 from volsched.core.profile import PARITY, VOLSCHED
 from volsched.core.queue.entry import SECOND
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.index import Index
+from volsched.log.events.fold import BindingState, LegState
 
 NOW = 1_800_000_000 * SECOND
 NODES = [node("n1"), in_zone("n2", "a"), node("n3"), in_zone("n4", "b")]

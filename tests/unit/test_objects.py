@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from volsched.core.fold import ObjectState, evolve
 from volsched.core.objects import (
     AlreadyExistsError,
     InvalidError,
@@ -14,8 +13,9 @@ from volsched.core.objects import (
     delete_object,
     update_object,
 )
-from volsched.events.catalogue import check_payload
-from volsched.events.envelope import NewEvent
+from volsched.log.events.catalogue import check_payload
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState, evolve
 from volsched.model.kinds import KINDS
 
 CLAIM = KINDS["PersistentVolumeClaim"]

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from volsched.core.fold import BindingState, LegState, ObjectState, State
-from volsched.core.lives import Life
 from volsched.core.ownership import is_orphan
 from volsched.core.rejected import NODE_REJECTED, REJECTED_NODES, nodes_to_avoid
 from volsched.core.releasing import ReleaseRefusedError, return_volume
 from volsched.core.stale_nodes import gone_since, is_made_for, promised_node
 from volsched.insight.orphans import find_orphans
+from volsched.log.events.fold import BindingState, LegState, ObjectState, State
+from volsched.log.events.object_lives import Life
 from volsched.model.meta import ROLLBACK, SELECTED_NODE
 
 Manifest = dict[str, Any]

@@ -10,11 +10,11 @@ from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, s
 from volsched.cli.files import lines_of
 from volsched.cli.stores import Db, bar, explained, now_us, opened
 from volsched.engine.clock import rfc3339
+from volsched.log.reads.tail import read_head
+from volsched.log.retention.backup import Backup, back_up, check_backup
+from volsched.log.retention.restore import restore as restore_store
+from volsched.log.store import migrate_store
 from volsched.settings import database_url
-from volsched.store.backup import Backup, back_up, check_backup
-from volsched.store.log import read_head
-from volsched.store.opening import migrate_store
-from volsched.store.restoring import restore as restore_store
 
 BACKUP_EXAMPLES = """**Examples**
 

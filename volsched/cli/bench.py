@@ -25,8 +25,8 @@ from volsched.insight.bench_processes import bench_bind_of_processes
 from volsched.insight.bench_store import bench_append, bench_plan
 from volsched.insight.bench_stories import fill_stories
 from volsched.insight.http_load import LoadError
-from volsched.store.database import Database
-from volsched.store.scratch import scratch_store
+from volsched.log.database import Database
+from volsched.log.scratch_store import scratch_store
 
 DECIDE_EXAMPLES = """
 Examples:

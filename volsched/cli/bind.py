@@ -12,9 +12,9 @@ from volsched.core.binding.alone import NoSuchObjectError, NothingFitsError, Not
 from volsched.core.configuration import ConfigurationError
 from volsched.engine.clock import system_clock
 from volsched.engine.scheduling.binding_alone import InFlightError, binding_alone, choose_now
+from volsched.log.commands import ConflictError
+from volsched.log.transaction import execute
 from volsched.settings import configuration
-from volsched.store.commands import ConflictError
-from volsched.store.transaction import execute
 
 EXAMPLES = """**Examples**
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from volsched.cli.console import Exit, fail
-from volsched.store.durable import ERRORS, PRIVATE, lines_of_file
+from volsched.log.durable_files import ERRORS, PRIVATE, lines_of_file
 
 
 def lines_of(name: str) -> Iterator[str]:

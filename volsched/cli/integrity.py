@@ -15,19 +15,19 @@ from volsched.cli.files import lines_of, written
 from volsched.cli.remote.choice import chosen_server, refuse_server
 from volsched.cli.remote.paths import own
 from volsched.cli.stores import Db, bar, explained, opened, position_of
-from volsched.core.fold import ObjectState, State
-from volsched.events.streams import noun_and_key
 from volsched.insight.verified import verified
+from volsched.log.base import read_base
+from volsched.log.database import Database
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.streams import noun_and_key
+from volsched.log.integrity.findings import Finding
+from volsched.log.integrity.rebuild import rebuild as rebuild_views
+from volsched.log.integrity.replay import fold_log
+from volsched.log.integrity.verify import Anchor, parse_anchor
+from volsched.log.integrity.verify import verify as verify_store
+from volsched.log.reads.tail import read_head
+from volsched.log.store import migrate_store
 from volsched.settings import data_directory, database_url, default_url
-from volsched.store.base import read_base
-from volsched.store.database import Database
-from volsched.store.findings import Finding
-from volsched.store.log import read_head
-from volsched.store.opening import migrate_store
-from volsched.store.rebuild import rebuild as rebuild_views
-from volsched.store.replay import fold_log
-from volsched.store.verify import Anchor, parse_anchor
-from volsched.store.verify import verify as verify_store
 
 SHOWN = 20
 MIGRATE_EXAMPLES = """

@@ -13,7 +13,7 @@ from volsched.cli.remote.server import RefusedError
 from volsched.cli.stores import Db, opened
 from volsched.engine.clock import system_clock
 from volsched.insight.lease_rows import lease_rows
-from volsched.store.leases import free, standings
+from volsched.log.leases import free, standings
 
 EXAMPLES = """**Examples**
 

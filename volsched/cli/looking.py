@@ -9,14 +9,14 @@ from sqlalchemy import Connection
 
 from volsched.cli.console import Exit, fail
 from volsched.cli.stores import now_us, position_of
-from volsched.core.fold import BindingState, ObjectState, State
 from volsched.engine.clock import system_clock
-from volsched.events.streams import BINDING
 from volsched.insight.cells import Item
 from volsched.insight.moments import MomentError, is_position, time_of
-from volsched.store.database import Database
-from volsched.store.log import event, read_head
-from volsched.store.looking import AsOf, Look, Now
+from volsched.log.database import Database
+from volsched.log.events.fold import BindingState, ObjectState, State
+from volsched.log.events.streams import BINDING
+from volsched.log.reads.as_of import AsOf, Look, Now
+from volsched.log.reads.tail import event, read_head
 
 AsOfOption = Annotated[
     str | None,

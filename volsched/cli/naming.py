@@ -8,9 +8,9 @@ import typer
 from sqlalchemy import Connection
 
 from volsched.cli.console import Exit, fail
-from volsched.events.kind_names import NAMED, Named, UnknownKindError, kind_called, shown_names
-from volsched.events.streams import KIND_OF_NOUN
 from volsched.insight.near_names import never_was
+from volsched.log.events.kind_names import NAMED, Named, UnknownKindError, kind_called, shown_names
+from volsched.log.events.streams import KIND_OF_NOUN
 
 if TYPE_CHECKING:
     from volsched.engine.submitting import Target

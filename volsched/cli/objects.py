@@ -18,16 +18,16 @@ from volsched.core.zonal_upgrade import ZonalReport
 from volsched.engine.clock import system_clock
 from volsched.engine.namespaces import ensure_namespaces, named_namespaces, namespace_manifest
 from volsched.engine.submitting import Submitter, Target, Verb
-from volsched.events.kind_names import kind_called
 from volsched.insight.adoption import adoption_warnings
 from volsched.insight.near_names import not_found
+from volsched.log.commands import ConflictError
+from volsched.log.database import Database
+from volsched.log.events.kind_names import kind_called
+from volsched.log.reads.as_of import Now
+from volsched.log.reads.tail import read_head
 from volsched.model.manifests import Loaded, dump_manifests, load_manifests
 from volsched.model.problems import ManifestError
 from volsched.settings import Settings
-from volsched.store.commands import ConflictError
-from volsched.store.database import Database
-from volsched.store.log import read_head
-from volsched.store.looking import Now
 
 APPLY_EXAMPLES = """**Examples**
 

@@ -11,10 +11,10 @@ import typer
 from rich.cells import cell_len
 
 from volsched.cli.console import print_json, stdout
-from volsched.events.kind_names import Named
 from volsched.insight.cells import Column, Item
 from volsched.insight.columns import columns_of
 from volsched.insight.shown import as_manifest
+from volsched.log.events.kind_names import Named
 from volsched.model.visible import plain_cell, visible
 
 GAP = 3

@@ -17,7 +17,7 @@ from volsched.cli.answers import AnswerForm, FormOption, answer_of, asking, prin
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db
 from volsched.insight.answers import Answer
-from volsched.store.audit_log import Window
+from volsched.log.reads.event_audit import Window
 
 PAGE = 50
 

@@ -16,9 +16,9 @@ from volsched.engine.clock import SECOND, rfc3339, system_clock
 from volsched.engine.executor import QUEUES
 from volsched.engine.recovery import Recovered, RecoveryReport, recover
 from volsched.engine.sweep import Sweep
-from volsched.store.database import Database
-from volsched.store.effects import EffectState, list_effects
-from volsched.store.in_flight import Parked, parked_effects
+from volsched.log.database import Database
+from volsched.log.effects import EffectState, list_effects
+from volsched.log.reads.open_bindings import Parked, parked_effects
 
 RECOVER_EXAMPLES = """**Examples**
 

@@ -14,8 +14,8 @@ from volsched.cli.stores import Db, opened
 from volsched.engine.clock import rfc3339, system_clock
 from volsched.engine.upkeep.releasing import releasing
 from volsched.insight.orphans import Orphan, orphans_of
-from volsched.store.commands import ConflictError
-from volsched.store.transaction import execute
+from volsched.log.commands import ConflictError
+from volsched.log.transaction import execute
 
 FIELDS = ("kind", "object", "since", "detail", "remedy")
 SECONDS_SHOWN = len("2025-11-16T22:00:00")

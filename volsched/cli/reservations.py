@@ -16,7 +16,6 @@ from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, opened
 from volsched.core.binding.holding import GatedError
 from volsched.core.binding.phases import Phase
-from volsched.core.fold import BindingState
 from volsched.engine.clock import rfc3339, system_clock
 from volsched.engine.scheduling.reserving import (
     DEFAULT_SECONDS,
@@ -31,10 +30,11 @@ from volsched.engine.scheduling.reserving import (
     reservation,
 )
 from volsched.insight.answers import Answer, Item
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database
-from volsched.store.decided import bindings_page
-from volsched.store.transaction import execute
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.events.fold import BindingState
+from volsched.log.reads.decision_pages import bindings_page
+from volsched.log.transaction import execute
 
 EXAMPLES = """**Examples**
 

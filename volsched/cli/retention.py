@@ -12,14 +12,14 @@ from volsched.cli.durations import duration
 from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.stores import Db, bar, now_us, opened
 from volsched.engine.clock import rfc3339
-from volsched.events.redacting import Redact
-from volsched.store.archive import archive
-from volsched.store.base import read_base
-from volsched.store.closed import closed_until
-from volsched.store.database import Database
-from volsched.store.log import position_at
-from volsched.store.redaction import redact
-from volsched.store.retained import Retained, retained
+from volsched.log.base import read_base
+from volsched.log.database import Database
+from volsched.log.events.redaction import Redact
+from volsched.log.reads.tail import position_at
+from volsched.log.retention.archive import archive
+from volsched.log.retention.closed_range import closed_until
+from volsched.log.retention.growth import Retained, retained
+from volsched.log.retention.redaction import redact
 
 APPLY_EXAMPLES = """**Examples**
 

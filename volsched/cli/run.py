@@ -17,7 +17,7 @@ from volsched.engine.system import System
 from volsched.engine.upkeep.choice import zonal_report
 from volsched.insight.summary import summary
 from volsched.library import whole_system
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 SCHEDULE_EXAMPLES = """**Examples**
 

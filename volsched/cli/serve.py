@@ -27,8 +27,8 @@ from volsched.engine.system import Bell, Role, System
 from volsched.engine.upkeep.choice import Upkeep
 from volsched.faults import ArmingError, arm_from
 from volsched.library import whole_system
+from volsched.log.database import Database
 from volsched.settings import Settings, configuration, read_settings
-from volsched.store.database import Database
 
 if TYPE_CHECKING:
     from volsched.server.access.tls import Tls

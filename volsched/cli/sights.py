@@ -12,9 +12,9 @@ from volsched.cli.inputs import load_files
 from volsched.cli.remote.paths import own
 from volsched.cli.stores import opened
 from volsched.core.profile import PROFILES, Profile
-from volsched.events.kind_names import UnknownKindError
 from volsched.insight.answers import UnknownError
 from volsched.insight.sights import QuestionError, Sight, sight_of
+from volsched.log.events.kind_names import UnknownKindError
 from volsched.model.problems import ConfigurationError
 from volsched.settings import configuration
 

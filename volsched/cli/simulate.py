@@ -11,10 +11,10 @@ from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import own
 from volsched.cli.sights import ConfigOption, OptionalFiles, answered, deciding_profile, sight
 from volsched.cli.stores import Db
-from volsched.events.kind_names import UnknownKindError
 from volsched.insight.sights import QuestionError, named_object, simulated
 from volsched.insight.simulate import Scenario
 from volsched.insight.stranding import GONE
+from volsched.log.events.kind_names import UnknownKindError
 from volsched.model.kinds import Object
 
 EXAMPLES = """**Examples**

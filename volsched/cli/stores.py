@@ -14,12 +14,12 @@ from volsched.cli.remote.choice import refuse_server
 from volsched.insight import moments
 from volsched.insight.answers import UnknownError
 from volsched.insight.moments import EPOCH, MomentError
+from volsched.log.database import Database
+from volsched.log.errors import ArchivedError, IntegrityBrokenError, NotMigratedError, StoreError
+from volsched.log.retention.export import ExportError
+from volsched.log.store import open_store
 from volsched.model.problems import ConfigurationError
 from volsched.settings import database_url
-from volsched.store.database import Database
-from volsched.store.errors import ArchivedError, IntegrityBrokenError, NotMigratedError, StoreError
-from volsched.store.opening import open_store
-from volsched.store.transfer import ExportError
 
 Db = Annotated[
     str | None,

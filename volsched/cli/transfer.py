@@ -12,9 +12,9 @@ from volsched.cli.files import lines_of, written
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import own
 from volsched.cli.stores import Db, bar, explained, now_us, opened, position_of
-from volsched.store.archive import archive as archive_log
-from volsched.store.importing import import_log, verify_export
-from volsched.store.transfer import events_of, manifest_of, write_csv, write_jsonl
+from volsched.log.retention.archive import archive as archive_log
+from volsched.log.retention.export import events_of, manifest_of, write_csv, write_jsonl
+from volsched.log.retention.import_files import import_log, verify_export
 
 if TYPE_CHECKING:
     from volsched.cli.remote.server import Server

@@ -22,9 +22,9 @@ from volsched.cluster.port import (
     Watched,
 )
 from volsched.cluster.rules import bind_pod, key_of, refused, unassign_pod
-from volsched.core.fold import ObjectState, State, evolve
 from volsched.core.objects import ObjectError, create_object, delete_object, update_object
-from volsched.events.envelope import NewEvent
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState, State, evolve
 from volsched.model.kinds import KINDS
 
 ABLE = Capabilities(can_unbind=True, has_data_state=True, can_unassign=True)

@@ -11,20 +11,20 @@ from sqlalchemy import select
 
 from volsched.cluster.port import Capabilities, Change, ExpiredError, Listed, Manifest, UnansweredError, Watched
 from volsched.cluster.rules import bind_pod, key_of, refused, unassign_pod
-from volsched.core.decision import NOTHING, Decision, States
-from volsched.core.fold import State, versioned
 from volsched.core.objects import ObjectError, create_object, delete_object, update_object
 from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
-from volsched.events.envelope import NewEvent
-from volsched.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key, stream_of
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.errors import ArchivedError
+from volsched.log.events.decision import NOTHING, Decision, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import State, versioned
+from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key, stream_of
+from volsched.log.reads.startup import load_nodes
+from volsched.log.reads.tail import read_head, tail
+from volsched.log.rows import VIEWS, object_state
 from volsched.model.kinds import KINDS
 from volsched.model.workloads import Node
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database
-from volsched.store.errors import ArchivedError
-from volsched.store.loading import load_nodes
-from volsched.store.log import read_head, tail
-from volsched.store.rows import VIEWS, object_state
 
 Append = Callable[[Command], Done]
 """Carries a command out durably; raises what its decide raises."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from volsched.core.decision import States
-from volsched.core.fold import ObjectState, State
 from volsched.core.objects import ForbiddenError, NotFoundError
-from volsched.events.envelope import NewEvent
 from volsched.events.patch import merged
-from volsched.events.streams import stream_of
+from volsched.log.events.decision import States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.streams import stream_of
 from volsched.model.kinds import KINDS
 from volsched.model.meta import BETA_STORAGE_CLASS
 from volsched.model.quantity import ZERO, Quantity

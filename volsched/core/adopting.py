@@ -10,9 +10,9 @@ from typing import Any
 
 from volsched.core.binding.seen import Manifest, claim_of, metadata, status, uid
 from volsched.core.controller.phases import GIVEN_UP
-from volsched.events.catalogue import TITLES
-from volsched.events.envelope import NewEvent
-from volsched.events.streams import NOUN_OF_KIND, stream_of
+from volsched.log.events.catalogue import TITLES
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.streams import NOUN_OF_KIND, stream_of
 from volsched.model.kinds import Kind
 from volsched.model.problems import Defect
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from volsched.core.fold import ObjectState, State
 from volsched.core.objects import InvalidError, create_object, update_object
-from volsched.events.envelope import NewEvent
 from volsched.events.patch import merged
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState, State
 from volsched.model.kinds import Kind
 from volsched.model.problems import Defect
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from volsched.core.binding.seen import Manifest, metadata, spec
 from volsched.core.claims import claim_uses, is_owned_by, not_owner
-from volsched.core.fold import ObjectState, State
 from volsched.core.ownership import controlled_by
+from volsched.log.events.fold import ObjectState, State
 from volsched.model.storage import Claim
 from volsched.model.workloads import Pod
 

@@ -23,10 +23,10 @@ from volsched.core.binding.judging import DEADLINE_EXCEEDED
 from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST
 from volsched.core.binding.phases import REFUSED, STILL_PROVISIONING, Phase
 from volsched.core.claims import claim_uses, is_fully_bound
-from volsched.core.fold import BindingState, LegState, State
 from volsched.core.profile import Profile
 from volsched.core.queue.entry import SECOND
 from volsched.core.snapshot import Snapshot
+from volsched.log.events.fold import BindingState, LegState, State
 from volsched.model.meta import TOPOLOGY_LABELS
 from volsched.model.workloads import Node, Pod
 

@@ -4,8 +4,8 @@ import hashlib
 from typing import Any
 
 from volsched.core.binding.seen import metadata
-from volsched.core.fold import ObjectState, State
-from volsched.events.envelope import NewEvent
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState, State
 from volsched.model.kinds import KINDS
 
 DEFAULT_NAMESPACE = "default"

@@ -7,13 +7,13 @@ log positions and are compared for equality only; a name that is used again gets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from volsched.core.fold import ObjectState, State
 from volsched.core.grace import going, grace_seconds, shortened, time_left
 from volsched.core.scheduled import gated_conditions
-from volsched.events.catalogue import TITLES
-from volsched.events.envelope import NewEvent
 from volsched.events.patch import difference
-from volsched.events.streams import NOUN_OF_KIND, stream_of
+from volsched.log.events.catalogue import TITLES
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.streams import NOUN_OF_KIND, stream_of
 from volsched.model.defaults import with_defaults
 from volsched.model.kinds import Kind
 from volsched.model.limits import excess

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from volsched.core.binding.seen import Manifest, manifest_of, metadata, uid
-from volsched.core.decision import States
-from volsched.core.fold import ObjectState, State
-from volsched.events.streams import NOUN_OF_KIND, stream_of
+from volsched.log.events.decision import States
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.streams import NOUN_OF_KIND, stream_of
 from volsched.model.kinds import KINDS
 
 COLLECTED = ("Pod", "PersistentVolumeClaim", "ControllerRevision")

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from volsched.core.binding.seen import annotations, living, metadata, status
-from volsched.core.decision import States
-from volsched.core.fold import State
+from volsched.log.events.decision import States
+from volsched.log.events.fold import State
 
 REJECTED_NODES = "scheduling.volumes/rejected-nodes"
 NODE_REJECTED = "NodeRejected"

@@ -18,10 +18,10 @@ from volsched.core.binding.seen import (
 )
 from volsched.core.controller.phases import GIVEN_UP
 from volsched.core.controller.upkeep import RETAIN
-from volsched.core.decision import States
-from volsched.core.fold import BindingState, LegState
 from volsched.core.notices import notice_event, notice_stream
-from volsched.events.envelope import NewEvent
+from volsched.log.events.decision import States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import BindingState, LegState
 from volsched.model.meta import BINDING_STAMP, BOUND_BY_CONTROLLER
 from volsched.model.storage import AVAILABLE
 

@@ -7,7 +7,7 @@ from typing import Any
 from volsched.core.binding.seen import Manifest, spec, status
 from volsched.core.notices import notice_event
 from volsched.core.status import Code
-from volsched.events.envelope import NewEvent
+from volsched.log.events.envelope import NewEvent
 
 POD_SCHEDULED = "PodScheduled"
 UNSCHEDULABLE = "Unschedulable"

@@ -13,8 +13,8 @@ from volsched.core.claims import selection_key
 from volsched.core.controller.edits import with_annotations
 from volsched.core.controller.provisioning import provisioned_name
 from volsched.core.controller.view import held_claim
-from volsched.core.fold import ObjectState, State
-from volsched.core.lives import Life
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.object_lives import Life
 from volsched.model.meta import ROLLBACK, SELECTED_NODE_KEYS
 
 GONE_SECONDS = 60

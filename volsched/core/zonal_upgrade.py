@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from volsched.core.binding.seen import Manifest, manifest_of, metadata, spec, uid
-from volsched.core.decision import States
 from volsched.core.notices import notice_event, notice_stream
 from volsched.core.zonal import (
     CONFLICT_REASON,
@@ -21,7 +20,8 @@ from volsched.core.zonal import (
     ZonalUpgrade,
     upgrade_zonal,
 )
-from volsched.events.envelope import NewEvent
+from volsched.log.events.decision import States
+from volsched.log.events.envelope import NewEvent
 from volsched.model.kinds import KINDS
 from volsched.model.meta import TOPOLOGY_LABELS, Metadata
 from volsched.model.selectors import NodeSelector

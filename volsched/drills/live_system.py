@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from volsched.engine.clock import MILLISECOND, SECOND
 from volsched.engine.system import System, embedded
+from volsched.log.database import Database
+from volsched.log.scratch_store import scratch_store
 from volsched.server.serving import Server, address, listen, serve
-from volsched.store.database import Database
-from volsched.store.scratch import scratch_store
 
 BEGINS = 1_790_000_000 * SECOND
 """Any time would do; it is fixed so that two runs are alike."""

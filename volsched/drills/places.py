@@ -12,7 +12,7 @@ from volsched.drills.others import ForeignController, ForeignProvisioner, Others
 from volsched.drills.schedule import Choice, Schedule
 from volsched.engine.clock import Clock, rfc3339
 from volsched.engine.system import local_executor
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 PLAIN = "plain"
 """A choice that says what the foreign cluster is: one that can do no more than a Kubernetes of today."""

@@ -28,14 +28,14 @@ from volsched.drills.telling import told
 from volsched.drills.timeline import Bar, Mark, Positions, Timeline, read_bars
 from volsched.engine.clock import system_clock
 from volsched.insight.invariants import violations
+from volsched.log import tables
+from volsched.log.database import Database, open_database
+from volsched.log.errors import StoreError
+from volsched.log.reads.tail import read_head
 from volsched.stack.handle import Stack
 from volsched.stack.identity import Identity, process_of
 from volsched.stack.load import doubled
 from volsched.stack.states import Condition, Seen
-from volsched.store import tables
-from volsched.store.database import Database, open_database
-from volsched.store.errors import StoreError
-from volsched.store.log import read_head
 
 ASKED = (1, 2, 3, 4, 5, 6, 8, 14)
 LOOK_SECONDS = 0.005

@@ -18,13 +18,13 @@ from volsched.drills.process_scenario import ON_SQLITE, Step
 from volsched.drills.process_work import Pods, bound_pods, open_bindings
 from volsched.engine.clock import SKEW
 from volsched.faults import DRILL_FLAG
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.effects import MAX_ATTEMPTS, EffectState
 from volsched.stack.handle import Stack, rolling
 from volsched.stack.identity import process_of
 from volsched.stack.services import write_definition
 from volsched.stack.states import SETTLED, Condition, Seen
-from volsched.store import tables
-from volsched.store.database import Database
-from volsched.store.effects import MAX_ATTEMPTS, EffectState
 
 Until = Callable[[Callable[[], bool]], None]
 """Keeps the load up until a condition holds. Raises TimeoutError."""

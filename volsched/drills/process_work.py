@@ -14,9 +14,9 @@ from volsched.core.binding.phases import LegPhase
 from volsched.drills.process_scenario import Work
 from volsched.engine.scheduling.planning import TIMEOUT_SECONDS
 from volsched.insight.bench_world import cluster, pods_with_claims
+from volsched.log import tables
+from volsched.log.database import Database
 from volsched.stack.load import CONNECTIONS, LOOK_SECONDS, PATHS, Client, Load
-from volsched.store import tables
-from volsched.store.database import Database
 
 NEVER: dict[str, Any] = {
     "apiVersion": "storage.k8s.io/v1",

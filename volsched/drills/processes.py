@@ -24,9 +24,9 @@ from volsched.engine.recovery import recover
 from volsched.engine.sweep import Sweep
 from volsched.engine.system import Role, System, embedded, local_executor
 from volsched.engine.world import World
-from volsched.store.database import Database
-from volsched.store.effects import due_queues
-from volsched.store.reactions import Reaction
+from volsched.log.database import Database
+from volsched.log.effects import due_queues
+from volsched.log.reactions import Reaction
 
 MAX_ATTEMPTS = 50
 """Before an effect is parked: a line that is bad on purpose is no reason to give work up."""

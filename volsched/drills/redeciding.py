@@ -16,20 +16,20 @@ from sqlalchemy import Connection, select
 from volsched.core.attempts import FAILED, PLANNED, message_of
 from volsched.core.binding.seen import living
 from volsched.core.cycle import Attempt
-from volsched.core.fold import BindingState
 from volsched.core.profile import Profile
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.snapshot import Snapshot
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.picture import Picture
 from volsched.engine.world import World
-from volsched.events.envelope import Event
 from volsched.index import Index
+from volsched.log import tables
+from volsched.log.base import load_base
+from volsched.log.database import Database
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import BindingState
+from volsched.log.reads.tail import fold_event, tail
 from volsched.model.meta import ZONE
-from volsched.store import tables
-from volsched.store.base import load_base
-from volsched.store.database import Database
-from volsched.store.log import fold_event, tail
 
 CHUNK = 2_000
 NO_ZONE = "no zone"

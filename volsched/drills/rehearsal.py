@@ -23,15 +23,15 @@ from volsched.engine.clock import MILLISECOND, SECOND
 from volsched.engine.recovery import Recovered, RecoveryReport, recover
 from volsched.engine.system import System, embedded
 from volsched.insight.invariants import Violation, violations
-from volsched.store import tables
-from volsched.store.backup import back_up
-from volsched.store.database import Database
-from volsched.store.durable import lines_of_file
-from volsched.store.in_flight import open_bindings
-from volsched.store.log import read_head
-from volsched.store.restoring import restore
-from volsched.store.scratch import scratch_store
-from volsched.store.verify import verify
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.durable_files import lines_of_file
+from volsched.log.integrity.verify import verify
+from volsched.log.reads.open_bindings import open_bindings
+from volsched.log.reads.tail import read_head
+from volsched.log.retention.backup import back_up
+from volsched.log.retention.restore import restore
+from volsched.log.scratch_store import scratch_store
 
 OWNER = "rehearsal"
 ASKED = (1, 2, 4, 5, 6, 14)

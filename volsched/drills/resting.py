@@ -10,7 +10,6 @@ from volsched.core.binding.saga import ANNOTATE, PREBIND
 from volsched.core.binding.seen import binding_stream
 from volsched.core.cycle import attempt
 from volsched.core.failures import Demerits
-from volsched.core.fold import BindingState, State
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.snapshot import Snapshot
 from volsched.engine.clock import SECOND, rfc3339
@@ -18,15 +17,16 @@ from volsched.engine.mirror import KINDS_MIRRORED, without_null_fields
 from volsched.engine.scheduling.picture import Picture
 from volsched.engine.scheduling.scheduler import wants_node
 from volsched.engine.world import World
-from volsched.events.streams import NOUN_OF_KIND
 from volsched.index import Index
 from volsched.insight.invariants import Violation
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.effects import EffectState
+from volsched.log.events.fold import BindingState, State
+from volsched.log.events.streams import NOUN_OF_KIND
+from volsched.log.integrity.verify import verify
+from volsched.log.rows import VIEWS, object_state
 from volsched.model.workloads import Pod
-from volsched.store import tables
-from volsched.store.database import Database
-from volsched.store.effects import EffectState
-from volsched.store.rows import VIEWS, object_state
-from volsched.store.verify import verify
 
 _effects = tables.effects
 _WRITES_TO_COME = select(_effects.c.binding, _effects.c.lane).where(

@@ -17,7 +17,7 @@ from volsched.drills.shrinking import shrunk
 from volsched.drills.simulation import Verdict, play
 from volsched.drills.slate import Slate
 from volsched.drills.telling import shape, told
-from volsched.store.collector import collector_resting
+from volsched.log.garbage_pause import collector_resting
 
 CHUNK = 20
 """Seeds given to a core at once: enough that the giving costs nothing, few enough that progress is seen."""

@@ -25,7 +25,7 @@ from volsched.drills.watching import Watching
 from volsched.engine.clock import MILLISECOND
 from volsched.engine.provisioners.driver import CreateVolume
 from volsched.insight.invariants import Violation
-from volsched.store.log import read_head
+from volsched.log.reads.tail import read_head
 
 
 @dataclass(frozen=True, slots=True)

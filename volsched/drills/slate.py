@@ -14,9 +14,9 @@ from typing import Any
 
 from sqlalchemy import event
 
-from volsched.store.database import Database, open_database
-from volsched.store.migrations import migrate
-from volsched.store.observer import Observer, monotonic_clock
+from volsched.log.database import Database, open_database
+from volsched.log.lease_observer import Observer, monotonic_clock
+from volsched.log.migrations import migrate
 
 IN_MEMORY = Path("/dev/shm")
 

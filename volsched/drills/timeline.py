@@ -14,8 +14,8 @@ from pydantic_core import from_json
 from sqlalchemy import select
 
 from volsched.core.binding.phases import Phase
-from volsched.store import tables
-from volsched.store.database import Database
+from volsched.log import tables
+from volsched.log.database import Database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

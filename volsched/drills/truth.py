@@ -13,9 +13,9 @@ from volsched.core.binding.acts import DIRTY
 from volsched.core.binding.phases import UNDER_WAY, Phase
 from volsched.core.binding.seen import binding_stream, claim_is_bound, claim_of, spec, status, uid
 from volsched.core.binding.strays import stamp_of
-from volsched.core.fold import BindingState, State
 from volsched.drills.others import CLAIM, VOLUME
 from volsched.insight.invariants import Violation
+from volsched.log.events.fold import BindingState, State
 
 HOLDING = (*UNDER_WAY, Phase.COMMITTING)
 

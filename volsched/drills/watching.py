@@ -10,9 +10,9 @@ from volsched.drills.places import Place
 from volsched.drills.truth import Truth
 from volsched.engine.system import System
 from volsched.insight.invariants import Lookout, Violation
-from volsched.store import tables
-from volsched.store.database import Database
-from volsched.store.in_flight import next_deadline
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.reads.open_bindings import next_deadline
 
 _stream = tables.events.c.stream
 _DEEDS = select(func.count()).where(

@@ -17,8 +17,8 @@ from kombu import Connection
 
 from volsched.engine.clock import SECOND, Clock
 from volsched.engine.executor import QUEUES
-from volsched.store.database import Database
-from volsched.store.effects import due_queues
+from volsched.log.database import Database
+from volsched.log.effects import due_queues
 
 SWEEP, WAIT_FOR_BOUND, CANARY = "sweep", "wait_for_bound", "canary"
 WAKE_UPS = (*QUEUES, WAIT_FOR_BOUND, SWEEP, CANARY)

@@ -24,22 +24,22 @@ from volsched.core.binding.saga import (
 )
 from volsched.core.binding.seen import binding_stream, uid
 from volsched.core.binding.strays import UNDO, landed_since, record_undone
-from volsched.core.decision import NOTHING, Decision, States
-from volsched.core.fold import BindingState, ObjectState, State
 from volsched.core.scheduled import scheduled_event, scheduled_stream
 from volsched.engine.clock import SECOND, Clock, rfc3339
-from volsched.events.catalogue import TITLES
-from volsched.events.envelope import NewEvent
 from volsched.events.patch import merged
-from volsched.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.faults import reach
-from volsched.store.batch import load_states
-from volsched.store.commands import Command, DeposedError, Done, EffectDone
-from volsched.store.database import Database
-from volsched.store.effects import MAX_ATTEMPTS, Claimed, backoff, claim, extend, retry_later
-from volsched.store.errors import ConnectionLostError
-from volsched.store.reactions import Reaction
-from volsched.store.transaction import execute
+from volsched.log.batch import load_states
+from volsched.log.commands import Command, DeposedError, Done, EffectDone
+from volsched.log.database import Database
+from volsched.log.effects import MAX_ATTEMPTS, Claimed, backoff, claim, extend, retry_later
+from volsched.log.errors import ConnectionLostError
+from volsched.log.events.catalogue import TITLES
+from volsched.log.events.decision import NOTHING, Decision, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import BindingState, ObjectState, State
+from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
+from volsched.log.reactions import Reaction
+from volsched.log.transaction import execute
 
 WRITES = (PREBIND, ANNOTATE, RELEASE)
 QUEUES = (*WRITES, BIND_POD)

@@ -22,17 +22,17 @@ from volsched.cluster.rules import key_of
 from volsched.core.binding.saga import advance
 from volsched.core.binding.seen import binding_stream, living, metadata, origin_version, uid
 from volsched.core.binding.strays import undoing, writers_of
-from volsched.core.decision import NOTHING, Decision, States
-from volsched.events.catalogue import TITLES
-from volsched.events.envelope import NewEvent
 from volsched.events.patch import difference
-from volsched.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database
-from volsched.store.errors import ConnectionLostError
-from volsched.store.reactions import Reaction
-from volsched.store.rows import VIEWS
-from volsched.store.transaction import execute
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.errors import ConnectionLostError
+from volsched.log.events.catalogue import TITLES
+from volsched.log.events.decision import NOTHING, Decision, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
+from volsched.log.reactions import Reaction
+from volsched.log.rows import VIEWS
+from volsched.log.transaction import execute
 
 NOT_MIRRORED = frozenset({"Event"})
 """What the foreign cluster tells its own users; our notices are not its business, nor are its ours."""

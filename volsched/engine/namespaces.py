@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from uuid import uuid4
 
 from volsched.core.admission import NAMESPACE, SYSTEM_NAMESPACES, namespace_stream
-from volsched.core.fold import ObjectState
 from volsched.core.objects import AlreadyExistsError
 from volsched.engine.changes import creating
+from volsched.log.batch import load_states
+from volsched.log.database import Database
+from volsched.log.events.fold import ObjectState
+from volsched.log.transaction import execute
 from volsched.model.manifests import Loaded
-from volsched.store.batch import load_states
-from volsched.store.database import Database
-from volsched.store.transaction import execute
 
 
 def named_namespaces(loaded: Iterable[Loaded]) -> list[str]:

@@ -11,17 +11,17 @@ from enum import StrEnum
 from volsched.core.binding.phases import Phase
 from volsched.core.binding.saga import advance, context_of, effects_of, open_binding, time_out
 from volsched.core.binding.seen import binding_stream
-from volsched.core.decision import Decision, NewEffect, States
-from volsched.core.fold import BindingState
 from volsched.engine.clock import SECOND
 from volsched.faults import reach
-from volsched.store.commands import Command
-from volsched.store.database import Database
-from volsched.store.in_flight import known_effects, open_bindings, parked_effects, surroundings
-from volsched.store.leases import acquire, release
-from volsched.store.loading import check_head
-from volsched.store.log import state_as_of
-from volsched.store.transaction import execute
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.events.decision import Decision, NewEffect, States
+from volsched.log.events.fold import BindingState
+from volsched.log.leases import acquire, release
+from volsched.log.reads.open_bindings import known_effects, open_bindings, parked_effects, surroundings
+from volsched.log.reads.startup import check_head
+from volsched.log.reads.tail import state_as_of
+from volsched.log.transaction import execute
 
 LEASE_NAME = "recovery"
 LEASE_TTL = 30 * SECOND

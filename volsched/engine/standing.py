@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from volsched.engine.clock import SECOND
 from volsched.engine.system import System
-from volsched.store.errors import StoreError
+from volsched.log.errors import StoreError
 
 STEP_BACK = 10 * SECOND
 """Less than that is only late, by as much."""

@@ -19,25 +19,25 @@ from volsched.core.admission import (
 )
 from volsched.core.adopting import adopted, claim_uids, unresolved
 from volsched.core.applying import Applied, apply_object, refuse_unknown_claim
-from volsched.core.decision import Decision, States
-from volsched.core.fold import ObjectState, State
 from volsched.core.objects import create_object, delete_object
 from volsched.core.zonal import ZonalUpgrade
 from volsched.core.zonal_upgrade import ZonalReport, admission_streams, admit, asks_for_nodes
 from volsched.engine.clock import Clock, rfc3339
-from volsched.events.envelope import Event, NewEvent
-from volsched.events.streams import stream_of
+from volsched.log.batch import load_states
+from volsched.log.commands import Command, Outcome, Seen
+from volsched.log.database import Database
+from volsched.log.errors import StoreError
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import Event, NewEvent
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.streams import stream_of
+from volsched.log.reads.startup import load_nodes
+from volsched.log.reads.tail import read_head
+from volsched.log.transaction import execute
 from volsched.model.kinds import Kind, Manifest
 from volsched.model.manifests import Loaded
 from volsched.model.problems import ManifestError, Problem
 from volsched.model.workloads import Node
-from volsched.store.batch import load_states
-from volsched.store.commands import Command, Outcome, Seen
-from volsched.store.database import Database
-from volsched.store.errors import StoreError
-from volsched.store.loading import load_nodes
-from volsched.store.log import read_head
-from volsched.store.transaction import execute
 
 BATCH = 500
 

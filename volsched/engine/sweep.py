@@ -24,15 +24,16 @@ from volsched.core.binding.saga import (
 )
 from volsched.core.binding.seen import binding_stream, manifest_of, metadata
 from volsched.core.binding.strays import undoing
-from volsched.core.decision import Decision, States
-from volsched.core.fold import State
 from volsched.engine.clock import SECOND
-from volsched.events.envelope import NewEvent
 from volsched.faults import reach
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database
-from volsched.store.effects import cancel, unpark
-from volsched.store.in_flight import (
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.effects import cancel, unpark
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import State
+from volsched.log.reactions import Reaction
+from volsched.log.reads.open_bindings import (
     Parked,
     next_deadline,
     open_bindings,
@@ -40,8 +41,7 @@ from volsched.store.in_flight import (
     parked_effects,
     surroundings,
 )
-from volsched.store.reactions import Reaction
-from volsched.store.transaction import execute
+from volsched.log.transaction import execute
 
 PAGE = 200
 """Bindings looked at, and overdue ones ended, in one step."""

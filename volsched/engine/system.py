@@ -29,10 +29,10 @@ from volsched.engine.upkeep.expiry import DEFAULT_KEEP, Keep
 from volsched.engine.volume_controller.controller import Controller
 from volsched.engine.world import World
 from volsched.index import Index
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database
-from volsched.store.effects import due_queues, next_due
-from volsched.store.transaction import execute
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.effects import due_queues, next_due
+from volsched.log.transaction import execute
 
 SWEEP_EVERY = 1 * SECOND
 RECOVER_AGAIN = 1 * SECOND

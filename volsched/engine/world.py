@@ -11,14 +11,14 @@ from typing import Any
 from sqlalchemy import Connection
 
 from volsched.core.failures import Failures
-from volsched.core.fold import BindingState, ObjectState, State, versioned
-from volsched.events.envelope import Event
-from volsched.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, noun_and_key
+from volsched.log.database import Database
+from volsched.log.errors import ArchivedError
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import BindingState, ObjectState, State, versioned
+from volsched.log.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, noun_and_key
+from volsched.log.reads.startup import load_world
+from volsched.log.reads.tail import fold_event, tails
 from volsched.model.kinds import Object
-from volsched.store.database import Database
-from volsched.store.errors import ArchivedError
-from volsched.store.loading import load_world
-from volsched.store.log import fold_event, tails
 
 
 @dataclass(slots=True)

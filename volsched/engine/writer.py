@@ -13,10 +13,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from volsched.engine.clock import MILLISECOND, SECOND
-from volsched.store.commands import Command, Done, Outcome
-from volsched.store.database import Database
-from volsched.store.errors import ConnectionLostError, StoreError
-from volsched.store.transaction import execute, is_committed
+from volsched.log.commands import Command, Done, Outcome
+from volsched.log.database import Database
+from volsched.log.errors import ConnectionLostError, StoreError
+from volsched.log.transaction import execute, is_committed
 
 MAX_BATCH = 128
 MAX_QUEUED = 10_000

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from volsched.store.audit import After
+from volsched.log.reads.decision_audit import After
 
 Item = dict[str, Any]
 MICROSECONDS = 1_000_000

@@ -6,21 +6,21 @@ from sqlalchemy import Connection, Row
 
 from volsched.core.attempts import RUNNERS_UP
 from volsched.core.cycle import EXAMPLES
-from volsched.core.fold import AttemptState
 from volsched.core.notices import DEFAULT_NAMESPACE
 from volsched.insight.answers import Answer, Item, UnknownError, place_in, place_token, time_text
 from volsched.insight.explain_past import attempts_at, failing
-from volsched.store import audit
-from volsched.store.audit_log import Window
-from volsched.store.log import read_head
-from volsched.store.rows import attempt_state
+from volsched.log.events.fold import AttemptState
+from volsched.log.reads import decision_audit
+from volsched.log.reads.event_audit import Window
+from volsched.log.reads.tail import read_head
+from volsched.log.rows import attempt_state
 
 NOTHING_TRIED = 'nothing was tried for pod "{pod}" up to then'
 
 
 def attempts_of(connection: Connection, pod: str, within: Window, *, after: str | None, limit: int) -> Answer:
     """All attempts to schedule a pod, the latest first."""
-    rows = audit.attempts_for(connection, pod, within, after=place_in(after), limit=limit + 1)
+    rows = decision_audit.attempts_for(connection, pod, within, after=place_in(after), limit=limit + 1)
     more = len(rows) > limit
     rows = rows[:limit]
     return Answer(
@@ -31,7 +31,7 @@ def attempts_of(connection: Connection, pod: str, within: Window, *, after: str 
 
 def why(connection: Connection, attempt: str, *, node: str | None = None) -> Item:
     """What was decided, on what, and against which nodes; with a node, what was decided about that one."""
-    row = audit.attempt(connection, attempt)
+    row = decision_audit.attempt(connection, attempt)
     if row is None:
         raise UnknownError(
             f'there is no attempt "{attempt}"; list those of a pod with: volsched audit attempts POD'
@@ -42,7 +42,7 @@ def why(connection: Connection, attempt: str, *, node: str | None = None) -> Ite
 
 def why_named(connection: Connection, name: str, *, node: str | None = None) -> Item:
     """Of the attempt of that name, else of the pod of that name in the namespace that is meant where none is."""
-    if audit.attempt(connection, name) is not None:
+    if decision_audit.attempt(connection, name) is not None:
         return why(connection, name, node=node)
     pod = f"{DEFAULT_NAMESPACE}/{name}"
     item = why_pod(connection, pod, position=read_head(connection).position, node=node)

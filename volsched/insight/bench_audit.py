@@ -16,10 +16,10 @@ from volsched.insight.answers import Answer
 from volsched.insight.bench_stories import FEWEST_VOLUMES, NODES, Story
 from volsched.insight.orphans import orphans_of
 from volsched.insight.world_diff import world_diff
-from volsched.store.audit_log import Window, position_since, window
-from volsched.store.database import Database
-from volsched.store.log import event, read_head, state_as_of
-from volsched.store.transfer import events_of, manifest_of, write_jsonl
+from volsched.log.database import Database
+from volsched.log.reads.event_audit import Window, position_since, window
+from volsched.log.reads.tail import event, read_head, state_as_of
+from volsched.log.retention.export import events_of, manifest_of, write_jsonl
 
 Clock = Callable[[], float]
 ASKED = 20

@@ -18,8 +18,8 @@ from typing import Any
 from volsched.engine.system import Bell, System, embedded
 from volsched.insight.bench_store import bench_append
 from volsched.insight.bench_world import Clock, cluster, create, micros, pods_with_claims
-from volsched.store.collector import collect_seldom
-from volsched.store.database import Database
+from volsched.log.database import Database
+from volsched.log.garbage_pause import collect_seldom
 
 APPEND_BATCHES = 20
 APPEND_SIZE = 100

@@ -11,17 +11,17 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.core.decision import Decision
-from volsched.core.fold import BindingState
-from volsched.events.envelope import NewEvent
 from volsched.insight.bench_store import create_surroundings, create_volume, must, plan_volume
-from volsched.store import tables
-from volsched.store.commands import Command
-from volsched.store.database import Database
-from volsched.store.loading import load_world
-from volsched.store.log import state_as_of
-from volsched.store.replay import fold_log
-from volsched.store.transaction import execute
+from volsched.log import tables
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.events.decision import Decision
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import BindingState
+from volsched.log.integrity.replay import fold_log
+from volsched.log.reads.startup import load_world
+from volsched.log.reads.tail import state_as_of
+from volsched.log.transaction import execute
 
 Clock = Callable[[], float]
 PHASES = ("Available", "Bound", "Released")

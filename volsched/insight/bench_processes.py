@@ -24,11 +24,11 @@ from volsched.engine.system import embedded
 from volsched.insight.bench_bind import APPEND_BATCHES, APPEND_SIZE, POLL_SECONDS, BindRow
 from volsched.insight.bench_store import bench_append
 from volsched.insight.bench_world import Clock, cluster, create, pods_with_claims
-from volsched.store import tables
-from volsched.store.collector import collect_seldom
-from volsched.store.database import Database, open_database
-from volsched.store.log import read_head
-from volsched.store.scratch import scratch_store
+from volsched.log import tables
+from volsched.log.database import Database, open_database
+from volsched.log.garbage_pause import collect_seldom
+from volsched.log.reads.tail import read_head
+from volsched.log.scratch_store import scratch_store
 
 PATIENCE_SECONDS = 300.0
 """In which at least one more pod must have been bound."""

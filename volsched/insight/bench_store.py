@@ -12,14 +12,14 @@ from sqlalchemy import update
 
 from volsched.core.binding.planning import Plan, PlannedLeg, plan
 from volsched.core.binding.seen import version
-from volsched.core.decision import Decision, States
-from volsched.core.fold import ObjectState
-from volsched.events.envelope import Event, NewEvent
-from volsched.store import tables
-from volsched.store.batch import lock_head, place
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database
-from volsched.store.transaction import execute
+from volsched.log import tables
+from volsched.log.batch import lock_head, place
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import Event, NewEvent
+from volsched.log.events.fold import ObjectState
+from volsched.log.transaction import execute
 
 Clock = Callable[[], float]
 MICROSECONDS = 1_000_000

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.core.decision import NOTHING, Decision, States
-from volsched.events.envelope import NewEvent
 from volsched.insight.bench_store import create_volume, must
-from volsched.store.commands import Command
-from volsched.store.database import Database
-from volsched.store.log import read_head
-from volsched.store.transaction import execute
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.events.decision import NOTHING, Decision, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.reads.tail import read_head
+from volsched.log.transaction import execute
 
 SECOND = 1_000_000
 STORIES_PER_COMMIT = 50

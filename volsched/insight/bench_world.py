@@ -4,15 +4,15 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from volsched.core.decision import Decision, States
 from volsched.core.objects import create_object
 from volsched.engine.clock import SECOND
-from volsched.events.streams import stream_of
 from volsched.insight.bench_store import must
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.streams import stream_of
+from volsched.log.transaction import execute
 from volsched.model.kinds import KINDS
-from volsched.store.commands import Command
-from volsched.store.database import Database
-from volsched.store.transaction import execute
 
 Clock = Callable[[], float]
 CREATED_TOGETHER = 200

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection
 
-from volsched.events.envelope import Event
 from volsched.insight.answers import Answer, Item, UnknownError
 from volsched.insight.history import entry
 from volsched.insight.wording import subject_of
-from volsched.store.audit_log import EVERYTHING, binding_page, consequences, events_at
+from volsched.log.events.envelope import Event
+from volsched.log.reads.event_audit import EVERYTHING, binding_page, consequences, events_at
 
 
 def causation(connection: Connection, position: int, *, limit: int) -> Answer:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from volsched.core.binding.seen import is_being_deleted, metadata, status
-from volsched.core.fold import AttemptState, BindingState, ObjectState, State
 from volsched.engine.clock import SECOND, parse_rfc3339
+from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"

@@ -5,9 +5,7 @@ Pure: a column is a function of what is stored and of the time at which it is lo
 
 from collections.abc import Callable, Mapping
 
-from volsched.core.fold import AttemptState, BindingState
 from volsched.engine.clock import rfc3339
-from volsched.events.streams import ATTEMPT, BINDING
 from volsched.insight.cells import (
     AGE,
     NAME,
@@ -21,6 +19,8 @@ from volsched.insight.cells import (
 from volsched.insight.storage_columns import STORAGE_COLUMNS
 from volsched.insight.stored_columns import STORED_COLUMNS
 from volsched.insight.workload_columns import WORKLOAD_COLUMNS
+from volsched.log.events.fold import AttemptState, BindingState
+from volsched.log.events.streams import ATTEMPT, BINDING
 
 
 def columns_of(noun: str, *, wide: bool) -> list[Column]:

@@ -8,27 +8,30 @@ from sqlalchemy import Connection, Row
 
 from volsched.core.binding.phases import SETTLED, Phase
 from volsched.core.binding.seen import binding_stream
-from volsched.core.fold import BindingState, State
-from volsched.events.envelope import Event
 from volsched.insight.answers import Answer, Item, place_in, place_token, seconds_between, time_text
 from volsched.insight.wording import reason_of, subject_of, words_of
-from volsched.store import audit
-from volsched.store.audit_log import Window, events_at, states_as_of, streams_together
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import BindingState, State
+from volsched.log.reads import decision_audit
+from volsched.log.reads.event_audit import Window, events_at, states_as_of, streams_together
 
 
 def on_node(connection: Connection, node: str, within: Window, *, after: str | None, limit: int) -> Answer:
     """Every plan to bind a pod to a node, and what became of it."""
-    rows = audit.planned_on(connection, node, within, after=place_in(after), limit=limit + 1)
-    legs = audit.legs_of(connection, [row.id for row in rows[:limit]])
+    rows = decision_audit.planned_on(connection, node, within, after=place_in(after), limit=limit + 1)
+    legs = decision_audit.legs_of(connection, [row.id for row in rows[:limit]])
     items = [binding_item(row, legs[row.id]) for row in rows[:limit]]
     return Answer(items=items, after=_next(rows, limit))
 
 
 def rollbacks(connection: Connection, within: Window, *, after: str | None, limit: int) -> Answer:
     """Transactions that were undone, each with the first step that failed."""
-    rows = audit.rolled_back(connection, within, after=place_in(after), limit=limit + 1)
+    rows = decision_audit.rolled_back(connection, within, after=place_in(after), limit=limit + 1)
     ids = [row.id for row in rows[:limit]]
-    legs, stories = audit.legs_of(connection, ids), streams_together(connection, [*map(binding_stream, ids)])
+    legs, stories = (
+        decision_audit.legs_of(connection, ids),
+        streams_together(connection, [*map(binding_stream, ids)]),
+    )
     failures = {it: first_failure(stories[binding_stream(it)]) for it in ids}
     causes = events_at(
         connection, {it.cause for it in failures.values() if it is not None and it.cause is not None}
@@ -56,8 +59,8 @@ def in_flight(connection: Connection, *, now: int, older_than: int, after: str |
     place = place_in(after)
     # The clocks of those that plan are not ours: only an age that is asked for is compared with them.
     until = now - older_than if older_than else None
-    rows = audit.in_flight(connection, planned_until=until, after=place, limit=limit + 1)
-    legs = audit.legs_of(connection, [row.id for row in rows[:limit]])
+    rows = decision_audit.in_flight(connection, planned_until=until, after=place, limit=limit + 1)
+    legs = decision_audit.legs_of(connection, [row.id for row in rows[:limit]])
     items = [binding_item(row, legs[row.id]) | _age(row, now) for row in rows[:limit]]
     return Answer(items=items, after=_next(rows, limit))
 
@@ -67,7 +70,9 @@ def was_in_flight(
 ) -> Answer:
     """Bindings that were open at the end of the window, as they were then."""
     at, place = within.until, place_in(after)
-    rows = audit.were_in_flight(connection, at=at, planned_until=at - older_than, after=place, limit=limit + 1)
+    rows = decision_audit.were_in_flight(
+        connection, at=at, planned_until=at - older_than, after=place, limit=limit + 1
+    )
     then = states_as_of(connection, [binding_stream(row.id) for row in rows[:limit]], position=within.last)
     items = [_as_of(row, then[binding_stream(row.id)]) | _age(row, at) for row in rows[:limit]]
     return Answer(items=[it for it in items if it["open"]], after=_next(rows, limit))

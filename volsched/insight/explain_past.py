@@ -8,10 +8,10 @@ from sqlalchemy import Connection, select
 
 from volsched.core.attempts import FAILED, PLANNED
 from volsched.core.binding.seen import binding_stream
-from volsched.core.fold import AttemptState, BindingState
 from volsched.engine.clock import rfc3339
-from volsched.store import tables
-from volsched.store.audit_log import states_as_of
+from volsched.log import tables
+from volsched.log.events.fold import AttemptState, BindingState
+from volsched.log.reads.event_audit import states_as_of
 
 LOOKED_AT = 500
 """Attempts of a pod, the latest: who fails more often than that is told by these."""

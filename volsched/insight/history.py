@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import orjson
 from sqlalchemy import Connection
 
-from volsched.events.envelope import Event
 from volsched.insight.answers import Answer, Item, UnknownError, number_in, time_text
 from volsched.insight.wording import reason_of, subject_of, words_of
-from volsched.store.audit_log import EVERYTHING, Window, binding_page, by_hand, events_at, stream_page
+from volsched.log.events.envelope import Event
+from volsched.log.reads.event_audit import EVERYTHING, Window, binding_page, by_hand, events_at, stream_page
 
 
 def history(connection: Connection, stream: str, within: Window, *, after: str | None, limit: int) -> Answer:

@@ -25,16 +25,16 @@ from volsched.core.binding.seen import (
     volume_reaches,
 )
 from volsched.core.claims import claim_uses
-from volsched.core.fold import BindingState, ObjectState, State
 from volsched.core.node.statuses import RUNNING, admitted_by
 from volsched.engine.scheduling.picture import read_object
 from volsched.events.patch import merged
+from volsched.log import tables
+from volsched.log.base import load_base
+from volsched.log.events.fold import BindingState, ObjectState, State
+from volsched.log.reads.tail import fold_event, read_head, tails
 from volsched.model.meta import BINDING_STAMP
 from volsched.model.quantity import parse_quantity
 from volsched.model.workloads import Pod
-from volsched.store import tables
-from volsched.store.base import load_base
-from volsched.store.log import fold_event, read_head, tails
 
 PLANNED = "BindingPlanned"
 

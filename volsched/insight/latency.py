@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from sqlalchemy import Connection
 
 from volsched.insight.answers import MICROSECONDS, Answer, Item
-from volsched.store.audit import Took, times_to_bound
-from volsched.store.audit_log import Window
+from volsched.log.reads.decision_audit import Took, times_to_bound
+from volsched.log.reads.event_audit import Window
 
 PERCENTILES = (50, 90, 99)
 LAST_BINDINGS = 1_000

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from volsched.engine.clock import SECOND, rfc3339
-from volsched.store.leases import Standing
+from volsched.log.leases import Standing
 
 
 def lease_rows(standings: Iterable[Standing], *, now: int) -> list[dict[str, Any]]:

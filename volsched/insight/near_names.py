@@ -7,11 +7,11 @@ import difflib
 
 from sqlalchemy import Connection
 
-from volsched.core.fold import ObjectState
-from volsched.events.kind_names import Named
 from volsched.insight.cells import namespace_of
-from volsched.store.log import read_head, state_as_of
-from volsched.store.looking import Look, Now
+from volsched.log.events.fold import ObjectState
+from volsched.log.events.kind_names import Named
+from volsched.log.reads.as_of import Look, Now
+from volsched.log.reads.tail import read_head, state_as_of
 
 SUGGESTED = 3
 

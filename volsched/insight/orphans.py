@@ -16,16 +16,16 @@ from volsched.core.binding.seen import (
     uid,
 )
 from volsched.core.controller.phases import RELEASED
-from volsched.core.fold import ObjectState, State
 from volsched.core.releasing import claim_stream
 from volsched.core.stale_nodes import promised_node
 from volsched.core.zonal_upgrade import labelled_node
 from volsched.index.domains import Domains, places_of_selector
 from volsched.index.nodes import Nodes
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.reads.as_of import Now
+from volsched.log.reads.tail import read_head
+from volsched.log.reads.timelines import last_written
 from volsched.model.storage import LOST
-from volsched.store.log import read_head
-from volsched.store.looking import Now
-from volsched.store.timelines import last_written
 
 PROVISIONED = "pvc-"
 LOOKED_AT = ("node", "volume", "claim")

@@ -5,9 +5,9 @@ from itertools import islice
 import orjson
 from sqlalchemy import Connection
 
-from volsched.events.streams import AUDIT_READS
 from volsched.insight.answers import Answer, Item, number_in, time_text
-from volsched.store.audit_log import Window, stream_backwards
+from volsched.log.events.streams import AUDIT_READS
+from volsched.log.reads.event_audit import Window, stream_backwards
 
 NEWEST = 2**62
 

@@ -12,15 +12,12 @@ from sqlalchemy import select
 
 from volsched.core.attempts import PLANNED
 from volsched.core.failures import NO_DEMERITS
-from volsched.core.fold import ObjectState, State
 from volsched.core.profile import Profile
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.snapshot import FIELD_OF
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.picture import Picture
 from volsched.engine.world import World
-from volsched.events.kind_names import kind_called
-from volsched.events.streams import KIND_OF_NOUN
 from volsched.index import Index
 from volsched.insight.answers import UnknownError
 from volsched.insight.disclosure import disclosed
@@ -31,12 +28,15 @@ from volsched.insight.moments import position_of
 from volsched.insight.remedies_failures import failure_remedies
 from volsched.insight.simulate import NoSuchZoneError, NotThereError, Scenario, simulate
 from volsched.insight.simulate_told import told
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.kind_names import kind_called
+from volsched.log.events.streams import KIND_OF_NOUN
+from volsched.log.reads.tail import event, read_head, state_as_of
 from volsched.model.kinds import Object
 from volsched.model.meta import LEGACY_ZONE, ZONE
 from volsched.model.workloads import Pod
-from volsched.store import tables
-from volsched.store.database import Database
-from volsched.store.log import event, read_head, state_as_of
 
 NEAR_NAMES = 5
 

@@ -8,9 +8,9 @@ from sqlalchemy import Connection, func, select
 
 from volsched.core.claims import claim_uses
 from volsched.engine.scheduling.picture import read_object
+from volsched.log import tables
+from volsched.log.rows import object_state
 from volsched.model.workloads import Pod
-from volsched.store import tables
-from volsched.store.rows import object_state
 
 
 def summary(connection: Connection) -> dict[str, Any]:

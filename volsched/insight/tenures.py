@@ -9,12 +9,12 @@ import orjson
 from sqlalchemy import Connection
 
 from volsched.core.binding.seen import claim_of, spec, status, uid
-from volsched.core.fold import ObjectState, State
-from volsched.events.envelope import Event
 from volsched.insight.answers import Answer, Item, UnknownError, number_in, time_text
 from volsched.insight.history import entry
-from volsched.store.audit_log import Window, stream_backwards, stream_forwards, streams_together
-from volsched.store.log import fold_event, state_as_of
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.reads.event_audit import Window, stream_backwards, stream_forwards, streams_together
+from volsched.log.reads.tail import fold_event, state_as_of
 
 UNKNOWN_DATA = "unknown, so it counts as dirty"
 NEVER_BOUND = "unused: the claim was never bound to it"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from volsched.store.verify import Report
+from volsched.log.integrity.verify import Report
 
 
 def verified(report: Report) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.core.fold import ObjectState, State
-from volsched.events.envelope import Event
 from volsched.events.patch import difference
-from volsched.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.insight.answers import Answer, Item, number_in
 from volsched.insight.wording import change_words
-from volsched.store.audit_log import Window, first_changes, objects_now, states_as_of
-from volsched.store.log import read_head
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
+from volsched.log.reads.event_audit import Window, first_changes, objects_now, states_as_of
+from volsched.log.reads.tail import read_head
 
 QUIET = frozenset({"notice"})
 """Nouns that are left out unless they are asked for."""

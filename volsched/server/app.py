@@ -21,6 +21,7 @@ from volsched.core.configuration import DEFAULT, Configuration
 from volsched.engine.clock import Clock
 from volsched.engine.runner import Failed, looping, running, waking
 from volsched.engine.writer import Writer
+from volsched.log.database import Database
 from volsched.server import discovery, health, openapi
 from volsched.server.access.callers import current_caller
 from volsched.server.access.gate import Gate
@@ -35,7 +36,6 @@ from volsched.server.metrics import HttpMetrics, StoreMetrics
 from volsched.server.own.app import Own
 from volsched.server.services import Services
 from volsched.server.statuses import UNSERVED, ApiError
-from volsched.store.database import Database
 
 TAIL_BEGINS_SECONDS = 60
 LINGER_SECONDS = 0.02

@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 
-from volsched.core.fold import ObjectState, State
-from volsched.events.envelope import Event
-from volsched.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.insight.shown import as_manifest
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
+from volsched.log.reads.tail import fold_event
 from volsched.server.queries import Selection
-from volsched.store.log import fold_event
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 States = MutableMapping[str, State]

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from volsched.core.fold import ObjectState, versioned
 from volsched.core.objects import KEPT_METADATA, AlreadyExistsError, InvalidError, NotFoundError, StaleError
+from volsched.log.client_leases import client_lease, make_client_lease, remove_client_lease, replace_client_lease
+from volsched.log.events.fold import ObjectState, versioned
 from volsched.model.limits import excess
 from volsched.model.manifests import check_manifest
 from volsched.model.problems import Defect
@@ -27,12 +28,6 @@ from volsched.server.paths import Target
 from volsched.server.queries import Query, writing
 from volsched.server.services import Services
 from volsched.server.statuses import error_of, success
-from volsched.store.client_leases import (
-    client_lease,
-    make_client_lease,
-    remove_client_lease,
-    replace_client_lease,
-)
 
 
 def _read(body: Body) -> Manifest:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from volsched.core.fold import State
+from volsched.log.database import Database
+from volsched.log.errors import ArchivedError
+from volsched.log.events.fold import State
+from volsched.log.reads.startup import load_world
+from volsched.log.reads.tail import tail
 from volsched.server.changes import Change, changes_of
 from volsched.server.resources import RESOURCES
-from volsched.store.database import Database
-from volsched.store.errors import ArchivedError
-from volsched.store.loading import load_world
-from volsched.store.log import tail
 
 CHUNK = 2_000
 RING = 8_192

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from volsched.core.fold import ObjectState, versioned
 from volsched.insight.cells import Item
+from volsched.log.events.fold import ObjectState, versioned
+from volsched.log.reads.tail import read_head
 from volsched.server import tables
 from volsched.server.answers import Answer
 from volsched.server.changes import ADDED, BOOKMARK, Change, Scope, event_line
@@ -17,7 +18,6 @@ from volsched.server.resources import Resource
 from volsched.server.services import Services
 from volsched.server.statuses import ApiError, expired
 from volsched.server.watch_response import DEFAULT_SECONDS, MOST_SECONDS, Watch
-from volsched.store.log import read_head
 
 CATCH_UP_TRIES = 3
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"

@@ -2,13 +2,13 @@
 
 from volsched.engine.clock import SECOND
 from volsched.engine.volume_controller.controller import LEASE_NAME
+from volsched.log import leases
+from volsched.log.batch import CARRIED_US, Head
+from volsched.log.database import FULL
+from volsched.log.errors import StoreError
+from volsched.log.leases import Standing
+from volsched.log.reads.tail import read_head
 from volsched.server.services import Services
-from volsched.store import leases
-from volsched.store.batch import CARRIED_US, Head
-from volsched.store.database import FULL
-from volsched.store.errors import StoreError
-from volsched.store.leases import Standing
-from volsched.store.log import read_head
 
 MOST_LAG = 10_000
 """Events that the reader behind the watches may be late by before we call ourselves not ready."""

@@ -7,11 +7,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from volsched.engine.clock import SECOND, Clock
+from volsched.log.database import Database
+from volsched.log.effects import EffectState
+from volsched.log.leases import standings as standings_of
+from volsched.log.reads.gauges import Gauges, read_gauges
 from volsched.server.fan import Fan
-from volsched.store.database import Database
-from volsched.store.effects import EffectState
-from volsched.store.gauges import Gauges, read_gauges
-from volsched.store.leases import standings as standings_of
 
 
 class HttpMetrics:

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from volsched.core.fold import BindingState, ObjectState, State
-from volsched.events.streams import BINDING
 from volsched.insight.cells import Item
+from volsched.log.client_leases import client_lease, client_leases
+from volsched.log.database import Database
+from volsched.log.events.fold import BindingState, ObjectState, State
+from volsched.log.events.streams import BINDING
+from volsched.log.reads.as_of import Now
+from volsched.log.reads.object_pages import events_of_kind, page, page_as_of
+from volsched.log.reads.tail import read_head, state_as_of
 from volsched.server.changes import Change, changes_of
 from volsched.server.paths import Target
 from volsched.server.queries import Listing, Match
 from volsched.server.resources import Kept
 from volsched.server.statuses import not_found, too_large_version
-from volsched.store.client_leases import client_lease, client_leases
-from volsched.store.database import Database
-from volsched.store.listing import events_of_kind, page, page_as_of
-from volsched.store.log import read_head, state_as_of
-from volsched.store.looking import Now
 
 CHUNK = 500
 """Objects that are read at a time where a selector leaves some of them out."""

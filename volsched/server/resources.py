@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from volsched.events.kind_names import NAMED, SHORT
-from volsched.events.streams import NOUN_OF_KIND
+from volsched.log.events.kind_names import NAMED, SHORT
+from volsched.log.events.streams import NOUN_OF_KIND
 from volsched.model.kinds import KINDS, Kind
 from volsched.model.stored import Bare
 from volsched.model.workloads import Event

@@ -12,12 +12,12 @@ import anyio.to_thread
 from volsched.core.objects import StaleError
 from volsched.engine.clock import Clock, rfc3339
 from volsched.engine.writer import Writer
+from volsched.log.database import Database
+from volsched.log.errors import FullError
 from volsched.server.access.callers import current_caller, current_reason
 from volsched.server.fan import Fan
 from volsched.server.limits import DEFAULT_LIMITS, Limits, WatchShares
 from volsched.server.writing import HeavyError, OutdatedError, Who, Write, Written
-from volsched.store.database import Database
-from volsched.store.errors import FullError
 
 READERS = 8
 """Requests that ask the database at the same time; as many connections are opened."""

@@ -9,6 +9,8 @@ import uvicorn
 
 from volsched.core.configuration import DEFAULT, Configuration
 from volsched.engine.clock import Clock
+from volsched.log.database import Database
+from volsched.log.tokens import usable_tokens
 from volsched.server.access.connection import Connection
 from volsched.server.access.tls import Tls
 from volsched.server.app import Api
@@ -16,8 +18,6 @@ from volsched.server.fan import RING
 from volsched.server.guarding import is_loopback
 from volsched.server.limits import DEFAULT_LIMITS, Limits
 from volsched.server.patience import PatientConfig
-from volsched.store.database import Database
-from volsched.store.tokens import usable_tokens
 
 GRACE_SECONDS = 5
 """How long requests may take to end once the server is told to."""

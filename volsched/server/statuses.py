@@ -15,14 +15,14 @@ from volsched.core.objects import (
     StaleError,
 )
 from volsched.engine.writer import EndedError, OverloadedError, WriterClosedError
-from volsched.events.catalogue import CatalogueError
+from volsched.log.commands import RejectedError
+from volsched.log.database import FULL
+from volsched.log.errors import ArchivedError, ConnectionLostError, FullError, ReplacedError, StoreError
+from volsched.log.events.catalogue import CatalogueError
 from volsched.model.problems import Defect
 from volsched.model.strategy.field_errors import FieldError
 from volsched.server.paths import Target
 from volsched.server.resources import BINDING
-from volsched.store.commands import RejectedError
-from volsched.store.database import FULL
-from volsched.store.errors import ArchivedError, ConnectionLostError, FullError, ReplacedError, StoreError
 
 REASONS = {
     400: "BadRequest",

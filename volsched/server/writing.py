@@ -25,8 +25,6 @@ from volsched.core.admission import (
 )
 from volsched.core.applying import refuse_unknown_claim
 from volsched.core.binding.seen import metadata, spec
-from volsched.core.decision import Decision, States
-from volsched.core.fold import ObjectState, State, versioned
 from volsched.core.objects import (
     ForbiddenError,
     NotFoundError,
@@ -36,17 +34,19 @@ from volsched.core.objects import (
     update_object,
 )
 from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
-from volsched.events.envelope import NewEvent
 from volsched.events.patch import merged
-from volsched.events.streams import stream_of
+from volsched.log.batch import load_states
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState, State, versioned
+from volsched.log.events.streams import stream_of
+from volsched.log.reads.startup import load_nodes
+from volsched.log.reads.timelines import lives
 from volsched.model.limits import holds_more
 from volsched.model.workloads import Node
 from volsched.server.paths import Target
-from volsched.store.batch import load_states
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database
-from volsched.store.loading import load_nodes
-from volsched.store.timelines import lives
 
 Manifest = dict[str, Any]
 Decided = tuple[NewEvent | None, tuple[NewEvent, ...]]

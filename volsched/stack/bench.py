@@ -10,9 +10,9 @@ from pathlib import Path
 from volsched.insight.bench_bind import BindRow
 from volsched.insight.bench_processes import append_rate, bench_bind_beside
 from volsched.insight.bench_world import Clock
+from volsched.log.database import open_database
 from volsched.stack.handle import Stack
 from volsched.stack.local import free_port, prepare
-from volsched.store.database import open_database
 
 
 @contextmanager

@@ -55,8 +55,8 @@ def loop() -> str | None:
 def worker() -> str | None:
     from volsched.engine.bell import RedisBell, own_canary
     from volsched.engine.clock import system_clock
+    from volsched.log.database import open_database
     from volsched.settings import read_settings
-    from volsched.store.database import open_database
 
     settings = read_settings()
     bell = RedisBell(settings.redis_url or "", open_database(settings.database_url), system_clock)

@@ -19,9 +19,9 @@ from sqlalchemy import func, select
 from volsched.engine.clock import SECOND
 from volsched.insight.bench_world import cluster, pods_with_claims
 from volsched.insight.invariants import violations
+from volsched.log import tables
+from volsched.log.database import Database
 from volsched.stack.handle import Stack, rolling
-from volsched.store import tables
-from volsched.store.database import Database
 
 PATHS = {
     "Namespace": "/api/v1/namespaces",

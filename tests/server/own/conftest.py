@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import unsynced
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.server.serving import Served, served
-from volsched.store.database import Database, open_database
+from volsched.log.database import Database, open_database
 
 DISKS = [
     LOCAL,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.own.conftest import furnished
 from tests.server.serving import Served, served
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 HELD = "/apis/volsched.io/v1/namespaces/default/reservations"
 

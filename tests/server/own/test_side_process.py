@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests.engine.clusters import node, pod
 from tests.server.serving import Served, served
+from volsched.log.database import Database
 from volsched.server.limits import Limits
-from volsched.store.database import Database
 
 EXPLAIN = "/apis/volsched.io/v1/namespaces/default/explain/p"
 

@@ -14,6 +14,8 @@ from starlette.applications import Starlette
 
 from tests.server.serving import WAIT_SECONDS
 from volsched.engine.clock import system_clock
+from volsched.log.database import Database
+from volsched.log.tokens import StoredToken, issue
 from volsched.server.access.authority import Authority, Issued
 from volsched.server.access.callers import Role
 from volsched.server.access.certificates import organizations
@@ -23,8 +25,6 @@ from volsched.server.access.tls import load_tls
 from volsched.server.access.tokens import new_token
 from volsched.server.limits import DEFAULT_LIMITS, Limits
 from volsched.server.serving import Server, address, listen, serve
-from volsched.store.database import Database
-from volsched.store.tokens import StoredToken, issue
 
 LONG = timedelta(hours=1)
 _files = itertools.count()

@@ -22,11 +22,11 @@ from tests.engine.clusters import node, pod
 from tests.server.security.serving import issue_token
 from volsched.cli.app import app
 from volsched.engine.clock import SECOND, system_clock
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
+from volsched.log.reads.tail import tail
+from volsched.log.tokens import NoTokenError, TokenTakenError, all_tokens, revoke, usable_tokens
 from volsched.server.access.callers import Role
-from volsched.store.database import Database
-from volsched.store.log import tail
-from volsched.store.tokens import NoTokenError, TokenTakenError, all_tokens, revoke, usable_tokens
-from volsched.store.verify import verify
 
 KUBECTL = shutil.which("kubectl")
 TOKEN = re.compile(r"volsched\.[0-9a-f]{16}\.[\w-]{43}")

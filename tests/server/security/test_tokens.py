@@ -14,12 +14,12 @@ from tests.engine.clusters import node, pod
 from tests.server.security.serving import Secured, issue_token, secured
 from tests.server.serving import collection
 from volsched.engine.clock import system_clock
+from volsched.log.database import Database
+from volsched.log.tokens import revoke
 from volsched.server.access.authority import Authority
 from volsched.server.access.callers import Role
 from volsched.server.access.tokens import new_token, read_token
 from volsched.server.limits import Limits
-from volsched.store.database import Database
-from volsched.store.tokens import revoke
 
 NOBODY = "volsched.0123456789abcdef." + "A" * 43
 

@@ -6,9 +6,9 @@ A scene is a plain dict of states: a test changes what it is about, with `change
 from collections.abc import Mapping
 from typing import Any
 
-from volsched.core.decision import Decision, States
-from volsched.core.fold import Assumed, BindingState, LegState, ObjectState, State, evolve
 from volsched.events.patch import merged
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.fold import Assumed, BindingState, LegState, ObjectState, State, evolve
 from volsched.model.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLER, HOSTNAME, SELECTED_NODE
 
 B = "b1"

@@ -51,8 +51,8 @@ from volsched.core.binding.acts import (
 from volsched.core.binding.phases import Guards, LegPhase
 from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome
 from volsched.core.binding.strays import UNDO
-from volsched.core.fold import BindingState, ObjectState
-from volsched.events.streams import stream_of
+from volsched.log.events.fold import BindingState, ObjectState
+from volsched.log.events.streams import stream_of
 from volsched.model.meta import (
     BETA_STORAGE_PROVISIONER,
     BIND_COMPLETED,

@@ -6,7 +6,7 @@ import pytest
 
 from volsched.core.binding.conflicts import outdated
 from volsched.core.binding.planning import Plan, PlannedLeg
-from volsched.events.envelope import Event, canonical
+from volsched.log.events.envelope import Event, canonical
 from volsched.model.meta import SELECTED_NODE
 
 LEG = PlannedLeg(claim="db/data", claim_uid="u1", volume="disk", rv="1")

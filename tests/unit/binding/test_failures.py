@@ -36,10 +36,10 @@ from volsched.core.binding.saga import (
     record_pod,
     time_out,
 )
-from volsched.core.decision import Decision
-from volsched.core.fold import AttemptState, LegState
 from volsched.core.notices import SCHEDULER
-from volsched.events.envelope import NewEvent
+from volsched.log.events.decision import Decision
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import AttemptState, LegState
 
 NOW = "2026-01-02T00:00:00Z"
 PREBIND_FAILED = 'running PreBind plugin "VolumeBinding": '

@@ -34,7 +34,7 @@ from tests.unit.binding.scenes import (
 )
 from volsched.core.binding import judging
 from volsched.core.binding.judging import WAIT, Bound, Failed, Verdict
-from volsched.core.fold import LegState, ObjectState
+from volsched.log.events.fold import LegState, ObjectState
 from volsched.model.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE
 
 ELSEWHERE = {"spec": {"nodeAffinity": on_host("n2")}}

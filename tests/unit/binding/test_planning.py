@@ -37,7 +37,6 @@ from tests.unit.binding.scenes import (
 )
 from volsched.core.binding.planning import Plan, PlanConflictError, PlannedLeg, plan
 from volsched.core.filtering import NodeAnswer
-from volsched.core.fold import ObjectState
 from volsched.core.overlay import Overlay
 from volsched.core.profile import VOLSCHED
 from volsched.core.provisioning import Provision
@@ -46,6 +45,7 @@ from volsched.core.serving import StaticBinding
 from volsched.core.snapshot import Snapshot
 from volsched.core.volumes import bind_volume
 from volsched.events.patch import merged
+from volsched.log.events.fold import ObjectState
 from volsched.model.meta import BINDING_STAMP, BOUND_BY_CONTROLLER, SELECTED_NODE
 from volsched.model.storage import Claim, Volume
 

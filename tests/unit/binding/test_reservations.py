@@ -28,8 +28,8 @@ from tests.unit.binding.scenes import (
 from volsched.core.binding.holding import GatedError, cancel, confirm, renew
 from volsched.core.binding.phases import LegPhase, Phase
 from volsched.core.binding.saga import TIME_TO_BIND_US, TIME_TO_WRITE_US, advance, effects_of, fail, time_out
-from volsched.core.decision import NOTHING, Decision
-from volsched.core.fold import LegState, ObjectState
+from volsched.log.events.decision import NOTHING, Decision
+from volsched.log.events.fold import LegState, ObjectState
 
 STATIC, DYNAMIC = static_leg(), dynamic_leg()
 Change = Callable[[Scene], Scene]

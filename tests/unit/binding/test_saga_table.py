@@ -53,8 +53,8 @@ from volsched.core.binding.saga import (
     record_pod,
     time_out,
 )
-from volsched.core.decision import Decision, States
-from volsched.core.fold import LegState
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.fold import LegState
 
 LEGS = tuple(LegPhase)
 Answer = Callable[[States], Decision]

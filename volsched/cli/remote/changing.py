@@ -12,7 +12,7 @@ from volsched.core.objects import AlreadyExistsError, NotFoundError, ObjectError
 from volsched.core.zonal_upgrade import asks_for_nodes
 from volsched.engine.namespaces import namespace_manifest
 from volsched.engine.submitting import Target, Verb
-from volsched.events.kind_names import kind_called
+from volsched.log.events.kind_names import kind_called
 from volsched.model.manifests import Loaded
 
 MERGE_PATCH = "application/merge-patch+json"

@@ -2,8 +2,8 @@
 
 from urllib.parse import quote
 
-from volsched.events.kind_names import Named
-from volsched.events.streams import KIND_OF_NOUN
+from volsched.log.events.kind_names import Named
+from volsched.log.events.streams import KIND_OF_NOUN
 
 OWN = "/apis/volsched.io/v1"
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from volsched.cli.console import Exit, fail
 from volsched.cli.remote import paths
 from volsched.cli.remote.server import RefusedError, Server
-from volsched.store.effects import EffectState, Queued
+from volsched.log.effects import EffectState, Queued
 
 PAGE = 1_000
 

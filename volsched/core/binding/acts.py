@@ -29,9 +29,9 @@ from volsched.core.binding.seen import (
     version,
 )
 from volsched.core.binding.strays import ENDED_WITHOUT, UNDO
-from volsched.core.decision import States
-from volsched.core.fold import BindingState, LegState, ObjectState
 from volsched.core.scheduled import placing_patch
+from volsched.log.events.decision import States
+from volsched.log.events.fold import BindingState, LegState, ObjectState
 from volsched.model.meta import (
     ALPHA_SELECTED_NODES,
     BETA_STORAGE_PROVISIONER,

@@ -11,14 +11,14 @@ from volsched.core.binding.planning import claim_patch, volume_patch
 from volsched.core.binding.seen import living
 from volsched.core.claims import is_delay_binding, is_fully_bound, selected_node
 from volsched.core.cycle import attempt
-from volsched.core.decision import States
 from volsched.core.filtering import prefilter
 from volsched.core.profile import Profile
 from volsched.core.promised_room import Room, written_room
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError
 from volsched.core.volumes import is_bound_to
-from volsched.events.envelope import NewEvent
+from volsched.log.events.decision import States
+from volsched.log.events.envelope import NewEvent
 from volsched.model.meta import ROLLBACK, SELECTED_NODE, Metadata
 from volsched.model.storage import Claim
 from volsched.model.workloads import Pod, PodVolume

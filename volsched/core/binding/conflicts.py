@@ -13,8 +13,8 @@ import orjson
 from volsched.core.attach import TERMINATED
 from volsched.core.binding.planning import Plan
 from volsched.core.promised_room import PROMISED_ROOM, promised_room
-from volsched.events.envelope import Event
-from volsched.events.streams import noun_and_key
+from volsched.log.events.envelope import Event
+from volsched.log.events.streams import noun_and_key
 from volsched.model.meta import SELECTED_NODE_KEYS
 
 _MOVES = ('"nodeName"', '"labels"', '"deletionTimestamp"', *(f'"{phase}"' for phase in TERMINATED))

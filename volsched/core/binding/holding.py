@@ -12,8 +12,8 @@ from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LO
 from volsched.core.binding.phases import Phase
 from volsched.core.binding.saga import begin, let_go, moved, open_binding
 from volsched.core.binding.seen import manifest_of, pod_stream, spec
-from volsched.core.decision import NOTHING, Decision, States
-from volsched.core.fold import BindingState
+from volsched.log.events.decision import NOTHING, Decision, States
+from volsched.log.events.fold import BindingState
 
 
 class GatedError(Exception):

@@ -24,8 +24,8 @@ from volsched.core.binding.seen import (
     uid,
     volume_reaches,
 )
-from volsched.core.decision import States
-from volsched.core.fold import BindingState, LegState, ObjectState
+from volsched.log.events.decision import States
+from volsched.log.events.fold import BindingState, LegState, ObjectState
 from volsched.model.meta import ROLLBACK, SELECTED_NODE
 from volsched.model.storage import LOST
 

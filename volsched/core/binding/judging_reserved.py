@@ -7,8 +7,8 @@ the reservation: its write would be refused, and whoever holds it had better kno
 from volsched.core.binding.judging import Failed, judge_leg, judge_pod
 from volsched.core.binding.phases import LegPhase
 from volsched.core.binding.seen import claim_is_bound, living, manifest_of, pod_stream, spec, version
-from volsched.core.decision import States
-from volsched.core.fold import BindingState, LegState
+from volsched.log.events.decision import States
+from volsched.log.events.fold import BindingState, LegState
 
 LEASE_EXPIRED = "the reservation expired: it was neither confirmed nor renewed in time"
 RESERVATION_LOST = "the reservation was lost"

@@ -24,11 +24,11 @@ from volsched.core.binding.seen import (
     version,
 )
 from volsched.core.claims import selection
-from volsched.core.decision import Decision, States
-from volsched.core.fold import BindingState, ObjectState, evolve
 from volsched.core.scheduled import nomination
 from volsched.core.volumes import YES
-from volsched.events.envelope import NewEvent
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import BindingState, ObjectState, evolve
 from volsched.model.meta import BOUND_BY_CONTROLLER, ROLLBACK
 
 Manifest = Mapping[str, Any]

@@ -26,10 +26,10 @@ from volsched.core.binding.seen import (
     status,
     uid,
 )
-from volsched.core.decision import NOTHING, Decision, NewEffect, States
-from volsched.core.fold import BindingState, LegState, State
 from volsched.core.scheduled import nomination
-from volsched.events.envelope import NewEvent
+from volsched.log.events.decision import NOTHING, Decision, NewEffect, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import BindingState, LegState, State
 from volsched.model.meta import BINDING_STAMP, SELECTED_NODE
 
 PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"

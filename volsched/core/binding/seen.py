@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from volsched.core.decision import States
-from volsched.core.fold import BindingState, ObjectState
+from volsched.log.events.decision import States
+from volsched.log.events.fold import BindingState, ObjectState
 from volsched.model.meta import BIND_COMPLETED
 from volsched.model.selectors import NodeSelector, node_selector_matches
 

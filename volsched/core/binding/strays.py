@@ -22,9 +22,9 @@ from volsched.core.binding.seen import (
     origin_version,
     uid,
 )
-from volsched.core.decision import NOTHING, Decision, NewEffect, States
-from volsched.core.fold import BindingState, LegState, ObjectState
-from volsched.events.envelope import NewEvent
+from volsched.log.events.decision import NOTHING, Decision, NewEffect, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import BindingState, LegState, ObjectState
 from volsched.model.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
 
 UNDO = "undo"

@@ -11,7 +11,6 @@ from itertools import islice
 
 from volsched.cluster.rules import unassign_pod
 from volsched.core.binding.acts import DIRTY
-from volsched.core.decision import States
 from volsched.core.node.attachments import attachment_of, to_detach
 from volsched.core.node.checks import CHECKS, Check
 from volsched.core.node.lifecycle import (
@@ -37,14 +36,15 @@ from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.nodes.scenes import NodeScenes
 from volsched.engine.nodes.seen import if_still_so
 from volsched.engine.world import World
-from volsched.events.envelope import Event, NewEvent
-from volsched.events.streams import noun_and_key, stream_of
+from volsched.log.commands import Command, Done, Seen
+from volsched.log.database import Database
+from volsched.log.events.decision import States
+from volsched.log.events.envelope import Event, NewEvent
+from volsched.log.events.streams import noun_and_key, stream_of
+from volsched.log.transaction import execute
 from volsched.model.kinds import KINDS
 from volsched.model.storage import VolumeAttachment
 from volsched.model.workloads import Node, Pod
-from volsched.store.commands import Command, Done, Seen
-from volsched.store.database import Database
-from volsched.store.transaction import execute
 
 BATCH = 256
 RETRY = 1 * SECOND

@@ -17,7 +17,7 @@ from volsched.engine.clock import SECOND, parse_rfc3339
 from volsched.engine.nodes.seen import version_of
 from volsched.engine.scheduling.picture import read_object
 from volsched.engine.world import World
-from volsched.events.streams import noun_and_key
+from volsched.log.events.streams import noun_and_key
 from volsched.model.kinds import Object
 from volsched.model.storage import Claim, Volume, VolumeAttachment
 from volsched.model.workloads import Node, Pod

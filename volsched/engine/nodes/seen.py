@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from volsched.core.decision import Decision, States
-from volsched.core.fold import ObjectState, State
-from volsched.events.envelope import NewEvent
-from volsched.store.commands import Command, ConflictError, Seen
+from volsched.log.commands import Command, ConflictError, Seen
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState, State
 
 
 def if_still_so(

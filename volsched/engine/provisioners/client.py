@@ -8,12 +8,12 @@ from volsched.core.binding.seen import manifest_of, metadata
 from volsched.core.controller import Held, held_claim, held_class
 from volsched.engine.changes import telling
 from volsched.engine.world import World
-from volsched.events.streams import noun_and_key
+from volsched.log.commands import Command, Done, Outcome
+from volsched.log.database import Database
+from volsched.log.events.streams import noun_and_key
+from volsched.log.transaction import execute
 from volsched.model.kinds import KINDS
 from volsched.model.storage import Claim, CSINode, StorageClass
-from volsched.store.commands import Command, Done, Outcome
-from volsched.store.database import Database
-from volsched.store.transaction import execute
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,10 @@ from volsched.engine.provisioners.external_volumes import ExternalVolumes
 from volsched.engine.provisioners.keeping import Keeper
 from volsched.engine.provisioners.waiting import LONGEST_BACKOFF, backoff
 from volsched.engine.world import World
-from volsched.events.streams import noun_and_key
+from volsched.log.commands import Done
+from volsched.log.database import Database
+from volsched.log.events.streams import noun_and_key
 from volsched.model.storage import Claim, StorageClass
-from volsched.store.commands import Done
-from volsched.store.database import Database
 
 RESYNC = 900 * SECOND
 PROVISIONING = "Provisioning"

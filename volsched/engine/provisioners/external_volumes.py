@@ -9,11 +9,11 @@ from volsched.core.controller.edits import with_finalizers
 from volsched.core.controller.reasons import VOLUME_FAILED_DELETE, WARNING
 from volsched.core.external.acting import guarding, is_to_be_deleted
 from volsched.core.external.outcomes import Code, Refused
-from volsched.core.fold import ObjectState
 from volsched.engine.changes import deleting, unchanged, updating
 from volsched.engine.provisioners.client import Client
 from volsched.engine.provisioners.driver import Driver
 from volsched.engine.provisioners.waiting import backoff
+from volsched.log.events.fold import ObjectState
 from volsched.model.meta import EXTERNAL_PROVISIONER_FINALIZER
 
 

@@ -15,19 +15,19 @@ import orjson
 
 from volsched.core.binding.seen import Manifest, annotations, living, metadata
 from volsched.core.controller.provisioning import provisioned_name
-from volsched.core.decision import NOTHING
-from volsched.core.fold import ObjectState
 from volsched.engine.changes import creating, deleting, updating
 from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.protocol import Surroundings
 from volsched.engine.world import World
-from volsched.events.envelope import Event
-from volsched.events.streams import KIND_OF_NOUN, noun_and_key
+from volsched.log.commands import Command, Done, LeaseProof, Seen
+from volsched.log.database import Database
+from volsched.log.events.decision import NOTHING
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import ObjectState
+from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
+from volsched.log.transaction import execute
 from volsched.model.meta import PROVISIONED_BY
 from volsched.model.storage import Claim
-from volsched.store.commands import Command, Done, LeaseProof, Seen
-from volsched.store.database import Database
-from volsched.store.transaction import execute
 
 _log = logging.getLogger(__name__)
 

@@ -4,16 +4,16 @@ from volsched.core.binding.alone import BIND_REQUESTED, Choice, NotToBeBoundErro
 from volsched.core.binding.conflicts import changed_since, promised_since, taken_by_plan
 from volsched.core.binding.seen import origin_version
 from volsched.core.configuration import DEFAULT, Configuration
-from volsched.core.decision import Decision, States
-from volsched.core.fold import ObjectState
 from volsched.core.notices import notice_event, notice_stream
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.picture import Picture
 from volsched.engine.world import World
-from volsched.events.envelope import Event
 from volsched.index import Index
-from volsched.store.commands import Command, Seen
-from volsched.store.database import Database
+from volsched.log.commands import Command, Seen
+from volsched.log.database import Database
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import ObjectState
 
 COMPONENT = "volsched"
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from volsched.core.configuration import Configuration
 from volsched.core.failures import Demerits, demerits
-from volsched.core.fold import BindingState, ObjectState
 from volsched.core.promised_room import Room
 from volsched.core.queue.changes import Change, aspects_of
 from volsched.core.snapshot import FIELD_OF
@@ -18,11 +17,12 @@ from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.reservations import HOLD_AT_MOST, Reservations
 from volsched.engine.world import World
 from volsched.events.patch import merged
-from volsched.events.streams import BINDING, KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.index import Index
+from volsched.log.database import Database
+from volsched.log.events.fold import BindingState, ObjectState
+from volsched.log.events.streams import BINDING, KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.model.kinds import Object
 from volsched.model.workloads import Pod
-from volsched.store.database import Database
 
 NOUNS = frozenset(
     {"node", "namespace", "class", "volume", "claim", "pod", "driver", "csinode", "capacity", "attachment"}

@@ -10,16 +10,16 @@ from volsched.core.binding.conflicts import outdated
 from volsched.core.binding.planning import Plan, PlannedLeg, plan
 from volsched.core.binding.seen import version
 from volsched.core.cycle import Attempt
-from volsched.core.decision import Decision, States
-from volsched.core.fold import ObjectState
 from volsched.core.plugins.spread import DO_NOT_SCHEDULE, constraints_of
 from volsched.core.promised_room import Room
 from volsched.core.reserving import AssumedVolume, Reservation
 from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.picture import Picture
+from volsched.log.commands import Command, Seen
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.fold import ObjectState
 from volsched.model.storage import READ_WRITE_ONCE_POD
 from volsched.model.workloads import Pod
-from volsched.store.commands import Command, Seen
 
 VERSION = version_of("volsched")
 MOST_DIGITS = 7

@@ -18,9 +18,7 @@ from volsched.core.binding.planning import PlanConflictError
 from volsched.core.binding.seen import binding_stream, living, pod_stream
 from volsched.core.configuration import DEFAULT, Configuration
 from volsched.core.cycle import Attempt, attempt
-from volsched.core.decision import Decision, States
 from volsched.core.filtering import not_ready
-from volsched.core.fold import BindingState
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.reserving import assume_pod_volumes
 from volsched.core.status import AttemptError, Code, Status
@@ -28,14 +26,16 @@ from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.picture import Picture, read_object
 from volsched.engine.scheduling.planning import Planned, bind_seconds, decider, plan_command, plan_for
 from volsched.engine.scheduling.refusing import Told, telling_again
+from volsched.log import tables
+from volsched.log.commands import Command, ConflictError, Done, Seen
+from volsched.log.database import Database
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.fold import BindingState
+from volsched.log.reads.decision_audit import attempts_for
+from volsched.log.reads.event_audit import EVERYTHING
+from volsched.log.reads.open_bindings import surroundings
+from volsched.log.reads.tail import state_as_of
 from volsched.model.workloads import Pod
-from volsched.store import tables
-from volsched.store.audit import attempts_for
-from volsched.store.audit_log import EVERYTHING
-from volsched.store.commands import Command, ConflictError, Done, Seen
-from volsched.store.database import Database
-from volsched.store.in_flight import surroundings
-from volsched.store.log import state_as_of
 
 TRIES = 5
 DEFAULT_SECONDS = 60

@@ -13,7 +13,7 @@ from volsched.engine.upkeep.stale_nodes import StaleNodes
 from volsched.engine.upkeep.statefulsets import StatefulSets
 from volsched.engine.upkeep.zonal import ZonalUpgrader
 from volsched.engine.world import World
-from volsched.store.database import Database
+from volsched.log.database import Database
 
 
 class Upkeep(StrEnum):

@@ -13,11 +13,11 @@ from volsched.engine.changes import all_of, creating, telling
 from volsched.engine.scheduling.picture import read_object
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.transaction import execute
 from volsched.model.storage import Claim
 from volsched.model.workloads import Pod
-from volsched.store.commands import Command
-from volsched.store.database import Database
-from volsched.store.transaction import execute
 
 BATCH = 256
 COMPONENT = "ephemeral-volume-controller"

@@ -12,11 +12,11 @@ from volsched.core.binding.seen import living, manifest_of, uid
 from volsched.engine.changes import deleting
 from volsched.engine.clock import SECOND
 from volsched.engine.world import World
-from volsched.events.streams import NOUN_OF_KIND, stream_of
-from volsched.store.commands import Command
-from volsched.store.database import Database
-from volsched.store.expiry import expire_commands, expire_done, old_notices
-from volsched.store.transaction import execute
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.events.streams import NOUN_OF_KIND, stream_of
+from volsched.log.retention.expiry import expire_commands, expire_done, old_notices
+from volsched.log.transaction import execute
 
 DAY = 86_400 * SECOND
 EVERY = 60 * SECOND

@@ -3,14 +3,14 @@
 from sqlalchemy import select
 
 from volsched.core.binding.seen import binding_stream, living
-from volsched.core.decision import Decision, States
 from volsched.core.releasing import claim_stream, return_volume, returned_notice
 from volsched.engine.clock import rfc3339
-from volsched.store import tables
-from volsched.store.batch import load_states
-from volsched.store.commands import Command
-from volsched.store.database import Database
-from volsched.store.reactions import touching_bindings
+from volsched.log import tables
+from volsched.log.batch import load_states
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.events.decision import Decision, States
+from volsched.log.reactions import touching_bindings
 
 
 def releasing(database: Database, name: str, *, reason: str, by: str, actor: str, now: int) -> Command | None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from volsched.core.binding.seen import annotations, living, manifest_of, uid
 from volsched.core.claims import selection_key
-from volsched.core.fold import BindingState, ObjectState
 from volsched.core.objects import StaleError
 from volsched.core.releasing import claim_stream
 from volsched.core.stale_nodes import (
@@ -27,11 +26,12 @@ from volsched.engine.changes import all_of, key_of, telling, updating
 from volsched.engine.clock import SECOND
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
-from volsched.store.base import read_base
-from volsched.store.commands import Command, ConflictError
-from volsched.store.database import Database
-from volsched.store.timelines import last_written, lives
-from volsched.store.transaction import execute
+from volsched.log.base import read_base
+from volsched.log.commands import Command, ConflictError
+from volsched.log.database import Database
+from volsched.log.events.fold import BindingState, ObjectState
+from volsched.log.reads.timelines import last_written, lives
+from volsched.log.transaction import execute
 
 BATCH = 256
 CLAIM = "PersistentVolumeClaim"

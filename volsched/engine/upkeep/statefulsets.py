@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from volsched.core.binding.seen import Manifest, living, manifest_of, status
-from volsched.core.fold import ObjectState
 from volsched.core.objects import InvalidError
 from volsched.core.ownership import controller_of, is_owned
 from volsched.core.statefulsets import (
@@ -28,10 +27,11 @@ from volsched.engine.changes import all_of, creating, deleting, telling, updatin
 from volsched.engine.scheduling.picture import read_object
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.events.fold import ObjectState
+from volsched.log.transaction import execute
 from volsched.model.workloads import StatefulSet
-from volsched.store.commands import Command
-from volsched.store.database import Database
-from volsched.store.transaction import execute
 
 BATCH = 64
 """Sets looked at in one step."""

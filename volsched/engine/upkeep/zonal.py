@@ -8,16 +8,16 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from volsched.core.binding.seen import manifest_of
-from volsched.core.decision import Decision, States
 from volsched.core.zonal import ZonalUpgrade
 from volsched.core.zonal_upgrade import ZonalReport, convert, has_zone_labels, is_settled, labelled_node
 from volsched.engine.clock import rfc3339
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.events.decision import Decision, States
+from volsched.log.transaction import execute
 from volsched.model.workloads import Node
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database
-from volsched.store.transaction import execute
 
 BATCH = 256
 

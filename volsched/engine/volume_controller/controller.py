@@ -30,7 +30,6 @@ from volsched.core.controller import (
     sync_claim,
     sync_volume,
 )
-from volsched.core.fold import ObjectState
 from volsched.core.objects import ObjectError
 from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.keeping import Keeper
@@ -39,14 +38,15 @@ from volsched.engine.volume_controller.operations import Key, Operations
 from volsched.engine.volume_controller.said import Said
 from volsched.engine.volume_controller.syncing import Sync
 from volsched.engine.world import World
-from volsched.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.faults import reach
+from volsched.log.commands import Done
+from volsched.log.database import Database
+from volsched.log.events.fold import ObjectState
+from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
+from volsched.log.leases import Lease, acquire, current, release
+from volsched.log.transaction import execute
 from volsched.model.meta import ROLLBACK
 from volsched.model.workloads import Pod
-from volsched.store.commands import Done
-from volsched.store.database import Database
-from volsched.store.leases import Lease, acquire, current, release
-from volsched.store.transaction import execute
 
 LEASE_NAME = "controller"
 POD = "Pod"

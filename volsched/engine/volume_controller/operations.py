@@ -39,10 +39,10 @@ from volsched.engine.volume_controller.calls import (
     stored_by,
 )
 from volsched.engine.volume_controller.said import Said
-from volsched.events.streams import stream_of
-from volsched.store.commands import Command, DeposedError, Done, LeaseProof, Outcome
-from volsched.store.database import Database
-from volsched.store.transaction import execute
+from volsched.log.commands import Command, DeposedError, Done, LeaseProof, Outcome
+from volsched.log.database import Database
+from volsched.log.events.streams import stream_of
+from volsched.log.transaction import execute
 
 FIRST_BACKOFF = 500 * MILLISECOND
 LONGEST_BACKOFF = 122 * SECOND

@@ -21,8 +21,6 @@ from volsched.core.controller import (
     SyncError,
     Update,
 )
-from volsched.core.decision import Decision, States
-from volsched.core.fold import ObjectState, versioned
 from volsched.core.notices import notice_event, notice_stream
 from volsched.core.objects import ObjectError
 from volsched.engine.changes import key_of
@@ -30,11 +28,13 @@ from volsched.engine.clock import rfc3339
 from volsched.engine.volume_controller.operations import COMPONENT, Key
 from volsched.engine.volume_controller.said import Said
 from volsched.engine.world import World
-from volsched.events.catalogue import TITLES
-from volsched.events.envelope import Event, NewEvent
 from volsched.events.patch import difference, merged
-from volsched.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
-from volsched.store.commands import Command, ConflictError, LeaseProof, Seen
+from volsched.log.commands import Command, ConflictError, LeaseProof, Seen
+from volsched.log.events.catalogue import TITLES
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import Event, NewEvent
+from volsched.log.events.fold import ObjectState, versioned
+from volsched.log.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
 
 
 @dataclass(slots=True)

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 from volsched.core.binding.phases import LegPhase, Phase
 from volsched.core.binding.saga import PREBIND
-from volsched.core.fold import BindingState
 from volsched.engine.clock import system_clock
 from volsched.engine.recovery import Recovered, recover
 from volsched.engine.system import System
 from volsched.insight.demo.objects import LEDGER, QUEUE, RACK, SHOP
 from volsched.insight.demo.stage import Rows, Stage, Told, check, new_id
 from volsched.insight.demo.worker import LEASE_SECONDS
-from volsched.store.audit_log import EVERYTHING, stream_page
+from volsched.log.events.fold import BindingState
+from volsched.log.reads.event_audit import EVERYTHING, stream_page
 
 LEDGER_POD, QUEUE_POD = f"{SHOP}/ledger-0", f"{SHOP}/queue-0"
 STOLEN, SOMEBODY = "n1-large", "somebody-else"

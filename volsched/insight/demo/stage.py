@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from volsched.core.fold import BindingState
 from volsched.engine.clock import SECOND, system_clock
 from volsched.engine.provisioners.simulated import Simulated
 from volsched.engine.runner import run_until_idle
@@ -21,10 +20,11 @@ from volsched.engine.system import System, embedded
 from volsched.faults import DRILL_FLAG, FAULT
 from volsched.insight.demo.objects import Manifest
 from volsched.insight.shown import as_manifest
+from volsched.log.database import Database
+from volsched.log.events.fold import BindingState
+from volsched.log.reads.as_of import Now
+from volsched.log.reads.tail import read_head
 from volsched.model.manifests import load_manifests
-from volsched.store.database import Database
-from volsched.store.log import read_head
-from volsched.store.looking import Now
 
 SHORT_ID = 12
 PATIENCE_SECONDS = 20.0

@@ -9,7 +9,7 @@ from volsched.insight.demo.failing import killed, stolen
 from volsched.insight.demo.placing import cluster, contended, three_claims
 from volsched.insight.demo.proving import audited, verified
 from volsched.insight.demo.stage import Scene, Stage
-from volsched.store.opening import migrate_store, open_store
+from volsched.log.store import migrate_store, open_store
 
 SCENES = (
     Scene("A cluster with local disks and zonal storage", cluster),

@@ -12,7 +12,7 @@ from volsched.engine.executor import QUEUES
 from volsched.engine.system import local_executor
 from volsched.faults import arm_from
 from volsched.insight.demo.stage import new_id
-from volsched.store.opening import open_store
+from volsched.log.store import open_store
 
 LEASE_SECONDS = 2
 """Short, so that nobody has to wait long for what a dead worker held."""

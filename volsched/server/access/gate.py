@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote
 from prometheus_client import CollectorRegistry, Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from volsched.log.errors import StoreError
 from volsched.server.access.asking import Asked, asked_of
 from volsched.server.access.callers import Caller, local_caller, note_caller, note_reason
 from volsched.server.access.certificates import caller_of
@@ -26,7 +27,6 @@ from volsched.server.guarding import NOT_FOR_YOU
 from volsched.server.limits import Rates
 from volsched.server.services import Services
 from volsched.server.statuses import ApiError, store_error
-from volsched.store.errors import StoreError
 
 _log = logging.getLogger("volsched.server")
 ASK_AGAIN_SECONDS = 2.0

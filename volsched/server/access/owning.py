@@ -6,13 +6,13 @@ import orjson
 from sqlalchemy import select
 
 from volsched.core.claims import claim_uses
+from volsched.log import tables
+from volsched.log.database import Database
 from volsched.model.kinds import KINDS
 from volsched.model.workloads import Pod
 from volsched.server.access.asking import Asked
 from volsched.server.field_selectors import parse_field_selector
 from volsched.server.resources import resource_at
-from volsched.store import tables
-from volsched.store.database import Database
 
 _pods = tables.pods
 

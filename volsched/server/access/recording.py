@@ -1,9 +1,9 @@
 """Reads of the history become part of it: who asked what, before they are answered."""
 
-from volsched.core.decision import Decision, States
-from volsched.events.envelope import NewEvent
-from volsched.events.streams import AUDIT_READS
-from volsched.store.commands import Command
+from volsched.log.commands import Command
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.streams import AUDIT_READS
 
 LONGEST_QUESTION = 500
 

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from volsched.engine.clock import SECOND, Clock
+from volsched.log.database import Database
+from volsched.log.tokens import StoredToken, token_of_id
 from volsched.server.access.callers import Caller, Grant, Role
-from volsched.store.database import Database
-from volsched.store.tokens import StoredToken, token_of_id
 
 PREFIX = "volsched"
 """By which scanners for leaked secrets find them."""

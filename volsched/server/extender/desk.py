@@ -16,7 +16,6 @@ from volsched.core.binding.seen import living, spec
 from volsched.core.configuration import Configuration
 from volsched.core.cycle import VOLUME_BINDING, Attempt
 from volsched.core.filtering import not_ready
-from volsched.core.fold import BindingState
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
 from volsched.core.reserving import assume_pod_volumes
 from volsched.core.status import SUCCESS, AttemptError, Code, Status
@@ -24,15 +23,16 @@ from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.picture import Picture
 from volsched.engine.scheduling.planning import Planned, decider, plan_command, plan_for
 from volsched.engine.scheduling.reserving import confirming
-from volsched.events.streams import BINDING
 from volsched.index.roll_call import RollCall
+from volsched.log.commands import Command, ConflictError, RejectedError
+from volsched.log.database import Database
+from volsched.log.events.fold import BindingState
+from volsched.log.events.streams import BINDING
+from volsched.log.reads.as_of import Now
+from volsched.log.reads.tail import read_head
 from volsched.model.workloads import Pod
 from volsched.server.extender.messages import Assignment, Preemption, Sifted, Victims
 from volsched.server.extender.strangers import Strangers
-from volsched.store.commands import Command, ConflictError, RejectedError
-from volsched.store.database import Database
-from volsched.store.log import read_head
-from volsched.store.looking import Now
 
 TRIES = 5
 """How often a plan is made again because somebody else was faster."""

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from volsched.core.configuration import Configuration
 from volsched.engine.clock import SECOND
+from volsched.log.commands import Command
 from volsched.server.answers import Answer
 from volsched.server.extender import messages
 from volsched.server.extender.desk import BindError, Desk, Placed
@@ -27,7 +28,6 @@ from volsched.server.negotiation import JSON, media_type
 from volsched.server.receiving import receive_body
 from volsched.server.services import Services, new_uid
 from volsched.server.statuses import INTERNAL, RETRY_AFTER_SECONDS, UNSERVED, ApiError, store_error
-from volsched.store.commands import Command
 
 PREFIX = "/extender/"
 HEALTH = ("healthz", "health")

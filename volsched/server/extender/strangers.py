@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 
 from volsched.core.binding.seen import living, metadata
-from volsched.core.decision import States
+from volsched.log import tables
+from volsched.log.base import read_base
+from volsched.log.database import Database
+from volsched.log.events.decision import States
 from volsched.model.workloads import Pod
-from volsched.store import tables
-from volsched.store.base import read_base
-from volsched.store.database import Database
 
 MOST = 10_000
 """Pods that are remembered; whoever asks us to bind has shown us the pod a moment ago."""

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from volsched.core.configuration import Configuration
 from volsched.engine.scheduling.reserving import LONGEST_KEY, Reserver
+from volsched.log.commands import Command, Done
 from volsched.server.access.callers import Caller, current_caller
 from volsched.server.answers import Answer
 from volsched.server.bodies import Body
@@ -26,7 +27,6 @@ from volsched.server.own.side_process import SideProcesses, UnsendableError
 from volsched.server.receiving import receive_body
 from volsched.server.services import Services
 from volsched.server.statuses import RETRY_AFTER_SECONDS, UNSERVED, ApiError
-from volsched.store.commands import Command, Done
 
 LONG_AT_ONCE, LONG_WAITING = 2, 8
 """Explanations, simulations, verifications: each may take seconds of one core."""

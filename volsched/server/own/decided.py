@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from volsched.core.fold import AttemptState, BindingState, State
 from volsched.engine.clock import rfc3339
-from volsched.events.streams import ATTEMPT, BINDING
 from volsched.insight.answers import place_in, place_token
 from volsched.insight.cells import namespace_of
 from volsched.insight.shown import as_manifest
+from volsched.log.events.fold import AttemptState, BindingState, State
+from volsched.log.events.streams import ATTEMPT, BINDING
+from volsched.log.reads.as_of import Now
+from volsched.log.reads.decision_pages import attempts_page, bindings_page
+from volsched.log.reads.tail import read_head
 from volsched.server.answers import Answer
 from volsched.server.negotiation import Form
 from volsched.server.own.kinds import ATTEMPTS, BINDINGS
@@ -16,9 +19,6 @@ from volsched.server.own.operations import Asked, Context
 from volsched.server.own.rows import rows
 from volsched.server.own.shown import Kind, Manifest, shown_list, shown_one
 from volsched.server.statuses import ApiError
-from volsched.store.decided import attempts_page, bindings_page
-from volsched.store.log import read_head
-from volsched.store.looking import Now
 
 Found = Sequence[tuple[str, BindingState]] | Sequence[tuple[str, AttemptState]]
 

@@ -6,6 +6,9 @@ from typing import Any
 
 from volsched.engine.clock import rfc3339
 from volsched.engine.sweep import Sweep
+from volsched.log.effects import EffectState, Queued, list_effects
+from volsched.log.reads.open_bindings import Parked, parked_effects
+from volsched.log.reads.tail import read_head
 from volsched.server.answers import Answer
 from volsched.server.own.decided import missing
 from volsched.server.own.kinds import EFFECTS
@@ -13,9 +16,6 @@ from volsched.server.own.models import Reason
 from volsched.server.own.operations import API_VERSION, Asked, Context
 from volsched.server.own.shown import shown_list, shown_one
 from volsched.server.statuses import ApiError
-from volsched.store.effects import EffectState, Queued, list_effects
-from volsched.store.in_flight import Parked, parked_effects
-from volsched.store.log import read_head
 
 EVERY_PARKED = 100_000
 CHUNK = 1_000

@@ -11,6 +11,10 @@ from volsched.insight.moments import window_of
 from volsched.insight.sights import explained, explained_as_of, named_object, sight_of, simulated
 from volsched.insight.simulate import Scenario
 from volsched.insight.verified import verified
+from volsched.log.errors import StoreError
+from volsched.log.integrity.verify import parse_anchor, verify
+from volsched.log.reads.event_audit import Window
+from volsched.log.retention.export import events_of, manifest_of, write_jsonl
 from volsched.model.kinds import Object
 from volsched.model.manifests import load_manifests
 from volsched.model.problems import ManifestError
@@ -18,10 +22,6 @@ from volsched.server.answers import Answer
 from volsched.server.own.models import Explain, Simulate, Verify
 from volsched.server.own.operations import Asked, Context
 from volsched.server.statuses import ApiError
-from volsched.store.audit_log import Window
-from volsched.store.errors import StoreError
-from volsched.store.transfer import events_of, manifest_of, write_jsonl
-from volsched.store.verify import parse_anchor, verify
 
 MOST_EXPORTED = 50_000
 """Events in one answer; whoever wants more asks for the next range."""

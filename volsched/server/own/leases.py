@@ -1,11 +1,11 @@
 """Leases: who acts in an exclusive role, and taking one from a holder that keeps others away for no reason."""
 
 from volsched.insight.lease_rows import lease_rows
+from volsched.log.leases import free, standings
 from volsched.server.answers import Answer
 from volsched.server.own.models import Reason
 from volsched.server.own.operations import API_VERSION, Asked, Context
 from volsched.server.statuses import ApiError
-from volsched.store.leases import free, standings
 
 
 def list_leases(context: Context, asked: Asked) -> Answer:

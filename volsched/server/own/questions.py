@@ -7,9 +7,6 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.core.fold import ObjectState, State
-from volsched.events.kind_names import Named, kind_called
-from volsched.events.streams import BINDING
 from volsched.insight import attempts, causes, decisions, history, latency, reads, tenures
 from volsched.insight.answers import Answer as Page
 from volsched.insight.answers import UnknownError, time_text
@@ -20,6 +17,12 @@ from volsched.insight.near_names import never_was, not_found
 from volsched.insight.orphans import orphans_of
 from volsched.insight.shown import as_list, as_manifest
 from volsched.insight.world_diff import world_diff
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.kind_names import Named, kind_called
+from volsched.log.events.streams import BINDING
+from volsched.log.reads.as_of import AsOf, Look, Now
+from volsched.log.reads.event_audit import Window, window
+from volsched.log.reads.tail import event, read_head
 from volsched.server.access.callers import current_caller
 from volsched.server.answers import Answer
 from volsched.server.negotiation import Form
@@ -27,9 +30,6 @@ from volsched.server.own.operations import Asked, Context
 from volsched.server.own.rows import rows
 from volsched.server.own.shown import page
 from volsched.server.statuses import ApiError
-from volsched.store.audit_log import Window, window
-from volsched.store.log import event, read_head
-from volsched.store.looking import AsOf, Look, Now
 
 MOMENT = "volsched-moment"
 """A header: the time of what is described, in microseconds since 1970."""

@@ -6,7 +6,6 @@ from sqlalchemy import Connection
 
 from volsched.core.binding.holding import GatedError
 from volsched.core.binding.phases import Phase
-from volsched.core.fold import BindingState
 from volsched.engine.clock import rfc3339
 from volsched.engine.scheduling.reserving import (
     ENDED,
@@ -21,6 +20,9 @@ from volsched.engine.scheduling.reserving import (
 )
 from volsched.insight.answers import place_in, place_token
 from volsched.insight.attempts import why
+from volsched.log.events.fold import BindingState
+from volsched.log.reads.decision_pages import bindings_page
+from volsched.log.reads.tail import read_head
 from volsched.server.answers import Answer
 from volsched.server.own.decided import missing
 from volsched.server.own.kinds import RESERVATIONS
@@ -28,8 +30,6 @@ from volsched.server.own.models import Renewal, Reservation, ReservationPatch
 from volsched.server.own.operations import API_VERSION, Asked, Context
 from volsched.server.own.shown import shown_list, shown_one
 from volsched.server.statuses import ApiError
-from volsched.store.decided import bindings_page
-from volsched.store.log import read_head
 
 CONFIRMED = frozenset({Phase.PREBINDING, Phase.WAITING, Phase.COMMITTING})
 

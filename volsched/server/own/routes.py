@@ -2,13 +2,13 @@
 
 from volsched.core.binding.phases import Phase
 from volsched.engine.executor import QUEUES
+from volsched.log.effects import EffectState
 from volsched.server.negotiation import MERGE_PATCH
 from volsched.server.own import decided, effects, hypotheses, leases, questions, reservations
 from volsched.server.own.models import Explain, Reason, Renewal, Reservation, ReservationPatch, Simulate, Verify
 from volsched.server.own.operations import Operation, Param
 from volsched.server.own.rows import INCLUDE
 from volsched.server.queries import FieldValidation
-from volsched.store.effects import EffectState
 
 PAGE, MOST = 500, 1_000
 NAMESPACED = "/namespaces/{namespace}"

@@ -22,6 +22,8 @@ from volsched.core.configuration import Configuration
 from volsched.engine.clock import system_clock
 from volsched.engine.scheduling.reserving import Reserver
 from volsched.engine.writer import Writer
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database, open_database
 from volsched.server.answers import Answer
 from volsched.server.fan import Fan
 from volsched.server.own.operations import Asked, Context
@@ -29,8 +31,6 @@ from volsched.server.own.refusals import error_of
 from volsched.server.own.routes import OPERATIONS
 from volsched.server.services import Services
 from volsched.server.statuses import ApiError
-from volsched.store.commands import Command, Done
-from volsched.store.database import Database, open_database
 
 _LENGTH = struct.Struct(">Q")
 _PART = 2**16

@@ -1,0 +1,199 @@
+"""What one transaction has decided so far: states as they are read, events as they get their place in the log."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection
+
+from volsched.log import tables
+from volsched.log.commands import EffectDone
+from volsched.log.database import Database
+from volsched.log.errors import NewerStoreError, NotMigratedError
+from volsched.log.events.catalogue import CLOCK_CORRECTED, CatalogueError, check_payload
+from volsched.log.events.decision import NewEffect
+from volsched.log.events.envelope import Event, NewEvent, canonical, is_finite, link
+from volsched.log.events.fold import ObjectState, State, evolve
+from volsched.log.events.streams import ATTEMPT, BINDING, LOG_CLOCK, noun_and_key
+from volsched.log.rows import VIEWS, attempt_state, binding_state, object_state
+from volsched.model.limits import DEPTH_MAX, excess, is_deeper
+
+LIGHT_PAYLOAD = 2**12
+"""Characters of an event that are let through unweighed: the rules weigh the whole of what users write."""
+ENVELOPE_DEPTH = 2
+"""Levels that an event has around an object's fields."""
+FORMAT = 1
+"""What this program reads and writes; a store says which formats may do so."""
+CARRIED_US = 300_000_000
+"""By so much the log's time may be ahead of a writer's clock, and stands still until that has caught up."""
+
+
+@dataclass(slots=True)
+class Head:
+    position: int
+    hash: bytes
+    at: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a transaction has decided so far and will write."""
+
+    head: Head
+    now: int
+    states: dict[str, State] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    """Last version of streams that have no state in the views: deleted objects."""
+    loaded: set[str] = field(default_factory=set)
+    events: list[Event] = field(default_factory=list)
+    effects: list[tuple[NewEffect, int]] = field(default_factory=list)
+    results: list[tuple[str, int, int, str]] = field(default_factory=list)
+    finished: list[EffectDone] = field(default_factory=list)
+    changed: dict[str, None] = field(default_factory=dict)
+
+    def version(self, stream: str) -> int:
+        state = self.states.get(stream)
+        return self.versions.get(stream, 0) if state is None else state.version
+
+    def take(self, events: Sequence[Event], states: dict[str, State], effects: Iterable[NewEffect]) -> None:
+        self.states |= states
+        self.changed |= dict.fromkeys(states)
+        self.events += events
+        if events:
+            self.head = Head(events[-1].position, events[-1].hash, self.now)
+        self.effects += [(effect, self.head.position) for effect in effects]
+
+
+def lock_head(database: Database, connection: Connection) -> Head:
+    row = database.dialect.begin_write(connection)
+    if row is None:
+        raise NotMigratedError("the store has no head; run: volsched migrate")
+    _, position, hash_, at, _, min_writer = row
+    if min_writer > FORMAT:
+        raise NewerStoreError(
+            f"the store asks for writers of format {min_writer} or newer and this program writes format {FORMAT}; "
+            "install the newer volsched"
+        )
+    return Head(position, bytes(hash_), at)
+
+
+def begin_batch(database: Database, connection: Connection, head: Head, *, now: int, actor: str) -> Batch:
+    """A batch at the log's time, which never goes back but for a correction that is in the log itself.
+
+    Clocks of healthy machines differ a little: then time stands still. Where it is ahead by more, whoever wrote
+    last had a wrong clock, or we have; to carry that on would stamp everything into the future until that is here.
+    """
+    if head.at <= now + CARRIED_US:
+        return Batch(head, max(now, head.at))
+    batch = Batch(head, now)
+    load(database, connection, batch, [LOG_CLOCK])
+    corrected = NewEvent(stream=LOG_CLOCK, type=CLOCK_CORRECTED, data={"before": head.at, "after": now})
+    batch.take(*stage(batch, actor, [corrected], None), ())
+    return batch
+
+
+def load_states(
+    database: Database, connection: Connection, streams: Iterable[str]
+) -> tuple[dict[str, State], dict[str, int]]:
+    """What each stream has become, from the views; and the last versions of streams that have no row there."""
+    by_noun: dict[str, list[str]] = {}
+    for stream in streams:
+        noun, key = noun_and_key(stream)
+        by_noun.setdefault(noun, []).append(key)
+    states: dict[str, State] = {}
+    for noun, keys in by_noun.items():
+        for key, state in _load_noun(database, connection, noun, keys):
+            states[f"{noun}/{key}"] = state
+    absent = [f"{noun}/{key}" for noun, keys in by_noun.items() for key in keys if f"{noun}/{key}" not in states]
+    return states, database.dialect.fetch_versions(connection, absent) if absent else {}
+
+
+def _load_noun(
+    database: Database, connection: Connection, noun: str, keys: list[str]
+) -> Iterable[tuple[str, State]]:
+    fetch = database.dialect.fetch
+    if noun == BINDING:
+        legs: dict[str, list[dict[str, Any]]] = {}
+        for leg in fetch(connection, tables.binding_legs, "binding", keys):
+            legs.setdefault(leg["binding"], []).append(leg)
+        rows = fetch(connection, tables.bindings, "id", keys)
+        return [(row["id"], binding_state(row, legs.get(row["id"], []))) for row in rows]
+    if noun == ATTEMPT:
+        return [(row["id"], attempt_state(row)) for row in fetch(connection, tables.attempts, "id", keys)]
+    if noun in VIEWS:
+        return [(row["key"], object_state(row)) for row in fetch(connection, VIEWS[noun][0], "key", keys)]
+    return []
+
+
+def load(database: Database, connection: Connection, batch: Batch, streams: Iterable[str]) -> None:
+    missing: list[str] = []
+    for stream in dict.fromkeys(streams):
+        if stream not in batch.loaded:
+            batch.loaded.add(stream)
+            known = database.recent.get(stream)
+            if known is None:
+                missing.append(stream)
+            else:
+                batch.states[stream] = known
+    if missing:
+        states, versions = load_states(database, connection, missing)
+        batch.states |= states
+        batch.versions |= versions
+
+
+def stage(
+    batch: Batch, actor: str, new_events: Iterable[NewEvent], cause: int | None
+) -> tuple[list[Event], dict[str, State]]:
+    """The events with their places in the log, and what their streams become."""
+    events: list[Event] = []
+    states: dict[str, State] = {}
+    previous = batch.head.hash
+    for position, new in enumerate(new_events, start=batch.head.position + 1):
+        state = states.get(new.stream, batch.states.get(new.stream))
+        version = (batch.versions.get(new.stream, 0) if state is None else state.version) + 1
+        event = place(new, actor, batch.now, position, version, previous, cause)
+        became = states[new.stream] = evolve(
+            state, type_=new.type, version=version, position=position, at=batch.now, data=new.data
+        )
+        nested = event.data.count("{") + event.data.count("[")
+        if len(event.data) > LIGHT_PAYLOAD or nested > DEPTH_MAX:
+            _refuse_excess(new, state, became)
+        events.append(event)
+        previous = event.hash
+    return events, states
+
+
+def _refuse_excess(new: NewEvent, before: State | None, after: State) -> None:
+    """The last door: whoever writes, what is stored must be readable by export, archive, backup and all others."""
+    if is_deeper(new.data, DEPTH_MAX + ENVELOPE_DEPTH):
+        raise CatalogueError(f"{new.type} of {new.stream} is nested more than {DEPTH_MAX} levels deep")
+    old = before.manifest if isinstance(before, ObjectState) else None
+    told = excess(after.manifest, old) if isinstance(after, ObjectState) and after.manifest else None
+    if told is not None:
+        raise CatalogueError(f"{new.stream} {told}")
+
+
+def place(
+    new: NewEvent, actor: str, at: int, position: int, version: int, previous: bytes, cause: int | None = None
+) -> Event:
+    """The event at its place in the log, checked against the catalogue and linked to the one before.
+
+    `cause` is that of an event which names none itself.
+    """
+    stream, type_, binding = new.stream, new.type, new.binding
+    cause = cause if new.cause is None else new.cause
+    if not stream.isprintable() or not (binding is None or binding.isprintable()):
+        raise CatalogueError(f"{stream!r} and {binding!r} may not hold control characters")
+    schema = check_payload(type_, stream.partition("/")[0], new.data).schema
+    try:
+        data = canonical(new.data)
+    except TypeError as error:
+        raise CatalogueError(
+            f"{type_} of {stream} cannot be stored: {error}; write such a value as a string"
+        ) from None
+    # Looked for only where there is a null that it may have become: it would be a walk through every event.
+    if "null" in data and not is_finite(new.data):
+        raise CatalogueError(f"{type_} of {stream} holds a number that is not finite; write it as a string")
+    hash_ = link(previous, position, stream, version, type_, schema, at, actor, cause, binding, data)
+    # Past the constructor of the named tuple, which costs as much again as the tuple.
+    return tuple.__new__(Event, (position, stream, version, type_, schema, at, actor, cause, binding, data, hash_))

@@ -1,0 +1,222 @@
+"""Hot statements on PostgreSQL: COPY for the log, arrays unnested into one statement for the views."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    any_,
+    bindparam,
+    event,
+    literal,
+)
+
+from volsched.log.dialects.columns import HEAD, all_columns
+from volsched.log.dialects.writer_queue import Turn
+
+# admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout, idle_in_transaction_session_timeout,
+# too_many_connections. Errors without a state come from the connection itself.
+SHUTDOWN_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "53300"})
+ABANDONED_AFTER_MS = 30_000
+"""A writer that says nothing for so long in the middle of a transaction loses it, and its locks. The server would
+else hold the head row for a process that is frozen, or for hours for a machine that is gone."""
+CHANNEL = "volsched_commits"
+"""On which every commit to the log is told to whoever listens."""
+STATEMENT_MS = 300_000
+"""Nothing that we ask takes so long: exports and checks read through a cursor, a chunk per statement."""
+LOCK_MS = 60_000
+"""Twice what an abandoned transaction is given. Who waits longer for the head row is told, and tries again."""
+KEPT_CONNECTIONS = 5
+MOST_CONNECTIONS = 15
+"""Of one process; docs/operations.md adds them up. They are opened when they are needed: most have one or two."""
+POOL_SECONDS = 30
+CONNECTING = {
+    "connect_timeout": 10,
+    # A machine that is gone says nothing: without these a reader would wait for hours, with them half a minute.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+SCAN_CHUNK = 2_000
+"""Rows per round trip of a scan."""
+
+
+def postgres_options(name: str) -> dict[str, Any]:
+    """What an engine is made with. A connection is asked whether it lives before it is used again."""
+    return {
+        "pool_pre_ping": True,
+        "pool_size": KEPT_CONNECTIONS,
+        "max_overflow": MOST_CONNECTIONS - KEPT_CONNECTIONS,
+        "pool_timeout": POOL_SECONDS,
+        # The same few are used again and again, and the others are the first to be let go.
+        "pool_use_lifo": True,
+        "connect_args": CONNECTING | {"fallback_application_name": name},
+    }
+
+
+@dataclass(frozen=True)
+class Postgres:
+    def configure(self, engine: Engine) -> None:
+        """The server's defaults are what we want: read committed, durable commits. But nothing waits for ever."""
+
+        @event.listens_for(engine, "connect")
+        def _connected(raw: Any, _record: object) -> None:
+            raw.autocommit = True
+            raw.execute(
+                f"SELECT set_config('lock_timeout', '{LOCK_MS}', false), "
+                f"set_config('statement_timeout', '{STATEMENT_MS}', false)"
+            )
+            raw.autocommit = False
+
+    def turn(self, connection: Connection) -> AbstractContextManager[Turn]:  # noqa: ARG002 - for SQLite
+        """The server queues those who wait for the head row, in the order in which they came."""
+        return nullcontext(Turn())
+
+    def begin_migration(self, connection: Connection) -> None:
+        _driver(connection).execute(
+            "SELECT set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)"
+        )
+
+    def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
+        # In one statement, because every commit pays for it.
+        asked = f"SELECT {_limit()}, {HEAD} FROM log_head FOR UPDATE"
+        row: tuple[Any, ...] | None = _driver(connection).execute(asked).fetchone()
+        return None if row is None else row[1:]
+
+    def begin_beside_log(self, connection: Connection) -> None:
+        """The driver begins by itself, and what is changed is locked row by row."""
+        _driver(connection).execute(f"SELECT {_limit()}")
+
+    def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
+        # Both in one statement, because every commit pays for it. The notice goes out with the commit.
+        _driver(connection).execute(
+            "WITH moved AS (UPDATE log_head SET position = %s, hash = %s, at = %s RETURNING 1) "
+            f"SELECT pg_notify('{CHANNEL}', '') FROM moved",
+            (position, hash_, at),
+        )
+
+    def insert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
+        names = ", ".join(f'"{column.name}"' for column in table.columns)
+        with (
+            _driver(connection).cursor() as cursor,
+            cursor.copy(f"COPY {table.name} ({names}) FROM STDIN (FORMAT BINARY)") as copy,
+        ):
+            copy.set_types(_types(table))
+            for row in rows:
+                copy.write_row(row)
+
+    def upsert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
+        columns = [list(values) for values in zip(*rows, strict=True)]
+        _driver(connection).execute(_upsert(table), columns)
+
+    def update(
+        self, connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        names = [*columns, "key"]
+        arrays = ", ".join(f"%b::{_type_name(table.c[name].type)}[]" for name in names)
+        changed = ", ".join(f'"{name}" = new."{name}"' for name in columns)
+        _driver(connection).execute(
+            f"UPDATE {table.name} AS old SET {changed} FROM unnest({arrays}) "
+            f"AS new({', '.join(names)}) WHERE old.key = new.key",
+            [list(values) for values in zip(*rows, strict=True)],
+        )
+
+    def fetch(
+        self, connection: Connection, table: Table, column: str, keys: Iterable[str]
+    ) -> list[dict[str, Any]]:
+        cursor = _driver(connection).execute(
+            f'SELECT {all_columns(table)} FROM {table.name} WHERE "{column}" = ANY(%s)', (list(keys),)
+        )
+        names = [entry.name for entry in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
+        return column == any_(literal(list(keys), ARRAY(Text)))
+
+    def among_named(self, column: Column[str], name: str) -> ColumnElement[bool]:
+        return column == any_(bindparam(name, type_=ARRAY(Text)))
+
+    def named(self, keys: Iterable[str]) -> list[str]:
+        return list(keys)
+
+    def scan(
+        self, connection: Connection, table: Table, *, order: str, after: Any = None, until: Any = None
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        names = all_columns(table)
+        bounds = {f'"{order}" > %s': after, f'"{order}" <= %s': until}
+        asked = " AND ".join(words for words, bound in bounds.items() if bound is not None)
+        # A cursor of the server's: the client would hold the whole table otherwise.
+        with _driver(connection).cursor(name="volsched_scan", binary=True) as cursor:
+            cursor.execute(
+                f'SELECT {names} FROM {table.name} {"WHERE " + asked if asked else ""} ORDER BY "{order}"',
+                [bound for bound in bounds.values() if bound is not None],
+            )
+            while chunk := cursor.fetchmany(SCAN_CHUNK):
+                yield chunk
+
+    def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
+        return dict(
+            _driver(connection)
+            .execute(
+                "SELECT * FROM (SELECT asked.stream, coalesce("
+                "(SELECT max(version) FROM events WHERE events.stream = asked.stream), "
+                "(SELECT max(version) FROM snapshots WHERE snapshots.stream = asked.stream)) AS last "
+                "FROM unnest(%s::text[]) AS asked(stream)) AS versions WHERE last IS NOT NULL",
+                (list(streams),),
+            )
+            .fetchall()
+        )
+
+    def is_lost(self, error: BaseException) -> bool:
+        state = getattr(error, "sqlstate", None)
+        return state is None or state[:2] == "08" or state in SHUTDOWN_STATES
+
+
+def _limit() -> str:
+    return f"set_config('idle_in_transaction_session_timeout', '{ABANDONED_AFTER_MS}', true)"
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+@cache
+def _types(table: Table) -> list[str]:
+    return [_type_name(column.type) for column in table.columns]
+
+
+def _type_name(type_: object) -> str:
+    # BigInteger is an Integer too, so it is asked for first.
+    if isinstance(type_, BigInteger):
+        return "int8"
+    if isinstance(type_, Integer):
+        return "int4"
+    if isinstance(type_, Boolean):
+        return "bool"
+    return "bytea" if isinstance(type_, LargeBinary) else "text"
+
+
+@cache
+def _upsert(table: Table) -> str:
+    names = [f'"{column.name}"' for column in table.columns]
+    arrays = ", ".join(f"%b::{name}[]" for name in _types(table))
+    key = [f'"{column.name}"' for column in table.primary_key.columns]
+    changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
+    return (
+        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({arrays}) "
+        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
+    )

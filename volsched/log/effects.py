@@ -1,0 +1,437 @@
+"""The queue of effects: work outside the log, claimed in batches under a lease and a fence.
+
+An effect is ready, leased or parked; a done one has left the queue (`Command.effect`, in the transaction of the
+events it caused). Every claim raises its fence, and whoever comes with an older one changes nothing.
+
+Effects of a lane are done one after the other: only the first one there is can be claimed, and while that one
+waits, is leased or is parked, the ones behind it wait too. Claiming does not take the head lock, so that workers
+never queue behind writers, and lanes are safe all the same:
+
+- Effects are only ever added behind all others of their lane: under the head lock, with a growing (position, seq).
+  So whoever sees an effect sees every earlier one that is not done yet, and an effect that is first stays first.
+- A claimant whose picture is stale can only be wrong in taking a done effect for the first one still. It then
+  finds no row to lock. One that another has claimed meanwhile is read again under its row lock, and passed over.
+- A writer that records an outcome holds the effect's row lock from its check of the fence to its commit
+  (`lock_fences`), so an expired lease cannot be taken over in between.
+
+Rejected: an advisory lock or a row per lane (a lock more per effect, for what the order of adding gives already),
+and marking effects as blocked (two more writes per effect on the hot path).
+
+Lock order beside the head row: effects by key, wherever a transaction waits for more than one.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from pydantic_core import from_json
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    tuple_,
+    union_all,
+    update,
+)
+
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.dialects import Dialect
+from volsched.log.lease_observer import Term
+
+MAX_ATTEMPTS = 8
+FIRST_BACKOFF_US = 500_000
+LONGEST_BACKOFF_US = 300_000_000
+MAX_ERROR_CHARS = 4_000
+LENGTH_UNTOLD_US = 30_000_000
+"""Of a lease that was written by a program that did not say it: what it is unless somebody has set another."""
+LEASE_RAN_OUT = "The lease of the last attempt ran out: its worker died, hung, or took too long."
+
+effects = tables.effects
+
+
+class EffectState(StrEnum):
+    READY = "ready"
+    LEASED = "leased"
+    PARKED = "parked"
+
+
+class Retry(StrEnum):
+    """What became of an effect whose attempt failed."""
+
+    RETRYING = "retrying"
+    PARKED = "parked"
+    DEPOSED = "deposed"
+    """Nothing: it is no longer ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """An effect to be carried out by us, and by nobody else while the lease lasts."""
+
+    key: str
+    lane: str
+    queue: str
+    kind: str
+    binding: str | None
+    data: Mapping[str, Any]
+    position: int
+    """Of the event that it was queued with."""
+    fence: int
+    attempts: int
+    """This one included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """An effect as an operator sees it."""
+
+    key: str
+    lane: str
+    queue: str
+    kind: str
+    binding: str | None
+    data: Mapping[str, Any]
+    position: int
+    due: int
+    state: EffectState
+    lease_owner: str | None
+    lease_until: int | None
+    attempts: int
+    error: str | None
+
+
+def claim(
+    database: Database,
+    *,
+    queue: str,
+    owner: str,
+    limit: int,
+    now: int,
+    lease_for: int,
+    max_attempts: int = MAX_ATTEMPTS,
+) -> list[Claimed]:
+    """Take up to `limit` effects that are due; attempts count from here on, so a crash counts as one.
+
+    Oldest trouble first: leases that ran out, then what was put off and is due again, then the new in the order
+    of the log. Were it by time alone, an effect that failed once would wait behind every new one in a burst.
+
+    What lost its lease in its last attempt is parked instead, so fewer than `limit` does not mean nothing is left.
+    """
+    session = database.observer.session.id()
+    taken: list[Any] = []
+    with _beside_log(database) as connection:
+        abandoned = _abandoned(database, connection, (queue,), now, "claim")
+        given = {"queue": queue, "now": now, "abandoned": database.dialect.named(abandoned)}
+        for found in _claimable(database.dialect):
+            room = limit - len(taken)
+            if room > 0:
+                rows = connection.execute(found, {**given, "room": room}).all()
+                # One that was renewed, or claimed anew, while we came to its row is not abandoned.
+                rows = [row for row in rows if row.key not in abandoned or _is_free(row, abandoned, now)]
+                exhausted = {
+                    row.key for row in rows if row.state == EffectState.LEASED and row.attempts >= max_attempts
+                }
+                taken += [row for row in rows if row.key not in exhausted]
+                if exhausted:
+                    _give_back(database, connection, exhausted, state=EffectState.PARKED, error=LEASE_RAN_OUT)
+        if taken:
+            _change(
+                database,
+                connection,
+                {row.key for row in taken},
+                state=EffectState.LEASED,
+                lease_owner=owner,
+                lease_until=now + lease_for,
+                lease_length=lease_for,
+                lease_session=session,
+                fence=effects.c.fence + 1,
+                attempts=effects.c.attempts + 1,
+            )
+    return [
+        Claimed(
+            key=row.key,
+            lane=row.lane,
+            queue=row.queue,
+            kind=row.kind,
+            binding=row.binding,
+            data=from_json(row.data),
+            position=row.position,
+            fence=row.fence + 1,
+            attempts=row.attempts + 1,
+        )
+        for row in taken
+    ]
+
+
+def backoff(attempts: int, *, first: int = FIRST_BACKOFF_US, longest: int = LONGEST_BACKOFF_US) -> int:
+    """How long to wait after this many attempts, in microseconds: doubling, up to a bound.
+
+    Without jitter: however many become due at once, they are claimed a batch at a time.
+    """
+    return min(first << min(max(attempts - 1, 0), 63), longest)
+
+
+def retry_later(
+    database: Database, *, key: str, fence: int, due: int, error: str, max_attempts: int = MAX_ATTEMPTS
+) -> Retry:
+    """Give back an effect whose attempt failed: to be claimed again at `due`, or parked if that was the last."""
+    with _beside_log(database) as connection:
+        attempts = _attempts_if_held(connection, key, fence)
+        if attempts is None:
+            return Retry.DEPOSED
+        if attempts >= max_attempts:
+            _give_back(database, connection, {key}, state=EffectState.PARKED, error=error)
+            return Retry.PARKED
+        _give_back(database, connection, {key}, state=EffectState.READY, due=max(due, 0), error=error)
+        return Retry.RETRYING
+
+
+def park(database: Database, *, key: str, fence: int, error: str) -> bool:
+    """Give up an effect of which its holder knows that no attempt can succeed; False if it is no longer ours."""
+    with _beside_log(database) as connection:
+        held = _attempts_if_held(connection, key, fence) is not None
+        if held:
+            _give_back(database, connection, {key}, state=EffectState.PARKED, error=error)
+    return held
+
+
+def unpark(database: Database, *, key: str, now: int) -> bool:
+    """An operator's retry: due at once, with all its attempts anew; False if the effect is not parked.
+
+    The error stays readable until the next attempt has ended.
+    """
+    with _beside_log(database) as connection:
+        parked = select(effects.c.key).where(effects.c.key == key, effects.c.state == EffectState.PARKED)
+        found = connection.execute(parked.with_for_update()).first() is not None
+        if found:
+            _change(database, connection, {key}, state=EffectState.READY, due=max(now, 0), attempts=0)
+    return found
+
+
+def cancel(database: Database, *, key: str, outcome: str, now: int) -> bool:
+    """Take a parked effect out of the queue for good; False if it is not parked. Its lane goes on behind it."""
+    done = tables.effects_done
+    with _beside_log(database) as connection:
+        parked = select(effects).where(effects.c.key == key, effects.c.state == EffectState.PARKED)
+        found = connection.execute(parked.with_for_update()).first()
+        if found is not None:
+            kept = {name: getattr(found, name) for name in ("key", "lane", "queue", "kind", "binding", "data")}
+            connection.execute(
+                insert(done).values(**kept, outcome=outcome, attempts=found.attempts, done_at=max(now, 0))
+            )
+            connection.execute(delete(effects).where(effects.c.key == key))
+    return found is not None
+
+
+def extend(database: Database, fences: Mapping[str, int], *, until: int) -> set[str]:
+    """The heartbeat of a batch, key → fence: leases last until then; answers the keys that are still ours."""
+    if not fences:
+        return set()
+    with _beside_log(database) as connection:
+        ours = tuple_(effects.c.key, effects.c.fence).in_(list(fences.items()))
+        held = select(effects.c.key).where(ours, effects.c.state == EffectState.LEASED).order_by(effects.c.key)
+        keys = set(connection.execute(held.with_for_update()).scalars())
+        if keys:
+            _change(database, connection, keys, lease_until=until)
+    return keys
+
+
+def lock_fences(database: Database, connection: Connection, keys: Iterable[str]) -> dict[str, int]:
+    """The fences of those that are leased, which nobody can claim any more until this transaction ends.
+
+    For the one that records outcomes. A claim skips the locked rows; were they only read, it could take over an
+    expired lease between the check of the fence and the commit, and both would have done the effect.
+    """
+    rows = connection.execute(_leased(database.dialect), {"these": database.dialect.named(keys)})
+    return {row.key: row.fence for row in rows}
+
+
+@cache
+def _leased(dialect: Dialect) -> Select[Any]:
+    these = dialect.among_named(effects.c.key, "these"), effects.c.state == EffectState.LEASED
+    return select(effects.c.key, effects.c.fence).where(*these).order_by(effects.c.key).with_for_update()
+
+
+def list_effects(
+    database: Database,
+    *,
+    state: EffectState | None = None,
+    queue: str | None = None,
+    limit: int = 100,
+    after: str | None = None,
+) -> list[Queued]:
+    """A page of the queue by key; `after` is the last key of the page before."""
+    page = select(*(effects.c[entry.name] for entry in fields(Queued))).order_by(effects.c.key).limit(limit)
+    if state is not None:
+        page = page.where(effects.c.state == state)
+    if queue is not None:
+        page = page.where(effects.c.queue == queue)
+    if after is not None:
+        page = page.where(effects.c.key > after)
+    with database.read() as connection:
+        rows = connection.execute(page).all()
+    return [
+        Queued(**{**row._mapping, "data": from_json(row.data), "state": EffectState(row.state)}) for row in rows
+    ]
+
+
+def counts(database: Database) -> dict[tuple[str, EffectState], int]:
+    """How many effects there are by queue and state; what there is none of is missing."""
+    grouped = select(effects.c.queue, effects.c.state, func.count()).group_by(effects.c.queue, effects.c.state)
+    with database.read() as connection:
+        return {(queue, EffectState(state)): count for queue, state, count in connection.execute(grouped)}
+
+
+def next_due(database: Database, *, queue: str) -> int | None:
+    """When something can be claimed next if nothing else happens; None: not before an effect is added or done."""
+    here = select(effects.c.due).where(effects.c.queue == queue, _FIRST_OF_LANE)
+    ready = here.where(effects.c.state == EffectState.READY).order_by(effects.c.due).limit(1)
+    leased = select(func.min(effects.c.lease_until)).where(
+        effects.c.queue == queue, effects.c.state == EffectState.LEASED
+    )
+    with database.read() as connection:
+        due, until = connection.execute(ready).scalar(), connection.execute(leased).scalar()
+    times = [time for time in (due, None if until is None else until + 1) if time is not None]
+    return min(times, default=None)
+
+
+def due_queues(database: Database, queues: Iterable[str], *, now: int) -> list[str]:
+    """In which of these queues something can be claimed now."""
+    asked = tuple(queues)
+    with database.read() as connection:
+        abandoned = database.dialect.named(_abandoned(database, connection, asked, now, "due"))
+        some_due = _some_due(database.dialect, asked)
+        return list(connection.execute(some_due, {"now": now, "abandoned": abandoned}).scalars())
+
+
+_mate = effects.alias("mate")
+# A subquery per candidate and not an anti-join: PostgreSQL would be free to hash the whole queue for that one.
+_FIRST_OF_LANE = effects.c.key == (
+    select(_mate.c.key)
+    .where(_mate.c.lane == effects.c.lane)
+    .order_by(_mate.c.position, _mate.c.seq)
+    .limit(1)
+    .correlate(effects)
+    .scalar_subquery()
+)
+
+
+@cache
+def _claimable(dialect: Dialect) -> tuple[Select[Any], ...]:
+    """What may be claimed, oldest trouble first; each a range of `ix_effects_claim` in its own order.
+
+    Built once: to build a statement costs several times what an empty queue takes to answer it.
+    """
+    state, due, place = effects.c.state, effects.c.due, (effects.c.position, effects.c.seq)
+    ranges: tuple[tuple[ColumnElement[bool], tuple[ColumnElement[int], ...]], ...] = (
+        (_is_left(dialect), place),
+        ((state == EffectState.READY) & (due > 0) & _is_due(), (due, *place)),
+        ((state == EffectState.READY) & (due == 0), place),
+    )
+
+    def one(condition: ColumnElement[bool], order: tuple[ColumnElement[int], ...]) -> Select[Any]:
+        found = select(effects).where(effects.c.queue == bindparam("queue"), condition, _FIRST_OF_LANE)
+        return found.order_by(*order).limit(bindparam("room")).with_for_update(of=effects, skip_locked=True)
+
+    return tuple(one(*it) for it in ranges)
+
+
+@cache
+def _some_due(dialect: Dialect, queues: tuple[str, ...]) -> CompoundSelect[Any]:
+    ready = (effects.c.state == EffectState.READY) & _is_due()
+    some = select(effects.c.key).where(ready | _is_left(dialect), _FIRST_OF_LANE)
+    return union_all(*(select(literal(it)).where(some.where(effects.c.queue == it).exists()) for it in queues))
+
+
+def _is_due() -> ColumnElement[bool]:
+    """Nothing is put off for longer than the longest back-off: what seems to be was put off by a wrong clock."""
+    now: BindParameter[int] = bindparam("now")
+    return (effects.c.due <= now) | (effects.c.due > now + LONGEST_BACKOFF_US)
+
+
+def _is_left(dialect: Dialect) -> ColumnElement[bool]:
+    """Claimed by somebody who will not come back to it."""
+    now: BindParameter[int] = bindparam("now")
+    over = (effects.c.lease_until < now) | dialect.among_named(effects.c.key, "abandoned")
+    return (effects.c.state == EffectState.LEASED) & over
+
+
+_HELD = select(
+    effects.c.key, effects.c.fence, effects.c.lease_until, effects.c.lease_length, effects.c.lease_session
+)
+
+
+def _abandoned(
+    database: Database, connection: Connection, queues: tuple[str, ...], now: int, why: str
+) -> dict[str, tuple[int, int]]:
+    """Keys whose leases are over before their time (`store.observer`), each with its fence and end."""
+    observer, place = database.observer, f"{why}/{'/'.join(queues)}"
+    if not observer.may_look(place):
+        return {}
+    claimed = _HELD.where(effects.c.queue.in_(queues), effects.c.state == EffectState.LEASED)
+    rows = {_seen_as(place, row.key): row for row in connection.execute(claimed)}
+    observer.forget(_seen_as(place, ""), rows.keys())
+    terms = {
+        name: Term(
+            stamp=(row.fence, row.lease_until),
+            until=row.lease_until,
+            length=LENGTH_UNTOLD_US if row.lease_length is None else row.lease_length,
+            session=row.lease_session,
+        )
+        for name, row in rows.items()
+        if row.lease_until >= now
+    }
+    over = observer.look(connection, terms, now=now) if terms else {}
+    return {rows[name].key: (rows[name].fence, rows[name].lease_until) for name in over}
+
+
+def _is_free(row: Any, abandoned: Mapping[str, tuple[int, int]], now: int) -> bool:
+    same = abandoned[row.key] == (row.fence, row.lease_until)
+    return same or row.state != EffectState.LEASED or row.lease_until < now
+
+
+def _seen_as(place: str, key: str) -> str:
+    return f"effect/{place}/{key}"
+
+
+@contextmanager
+def _beside_log(database: Database) -> Iterator[Connection]:
+    with database.write() as connection:
+        database.dialect.begin_beside_log(connection)
+        yield connection
+
+
+def _attempts_if_held(connection: Connection, key: str, fence: int) -> int | None:
+    held = select(effects.c.attempts).where(
+        effects.c.key == key, effects.c.fence == fence, effects.c.state == EffectState.LEASED
+    )
+    attempts: int | None = connection.execute(held.with_for_update()).scalar()
+    return attempts
+
+
+def _give_back(
+    database: Database, connection: Connection, keys: set[str], *, state: EffectState, error: str, **values: Any
+) -> None:
+    # Text in a database holds neither NUL nor half a surrogate pair, and whoever raised it may not know that.
+    told = error.encode(errors="replace").decode().replace("\0", "?")[:MAX_ERROR_CHARS]
+    nobody = {"lease_length": None, "lease_session": None}
+    _change(
+        database, connection, keys, state=state, error=told, lease_owner=None, lease_until=None, **nobody, **values
+    )
+
+
+def _change(database: Database, connection: Connection, keys: set[str], **values: Any) -> None:
+    """Change rows that this transaction has locked."""
+    connection.execute(update(effects).where(database.dialect.among(effects.c.key, keys)).values(**values))

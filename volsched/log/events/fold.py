@@ -1,0 +1,223 @@
+"""The fold: what a stream has become after an event. The same function live, in replay and in verification.
+
+A stream's state depends on the stream's own events only, so streams can be folded in any order and a single one
+can be checked alone. Unknown event types move the version and nothing else: a newer program wrote them.
+
+A million events are folded one by one, which is why states are tuples (a third of what frozen dataclasses cost to
+make) and why what to do is looked up by the event's type instead of matched.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from volsched.events.patch import merged, without_nulls
+from volsched.log.events.catalogue import CATALOGUE, Change
+
+Data = Mapping[str, Any]
+
+
+class Assumed(NamedTuple):
+    """A patch laid over an object by a binding; it counts while `rv` is the object's."""
+
+    binding: str
+    patch: Data
+    rv: int
+
+
+class ObjectState(NamedTuple):
+    """`manifest` is None once the object is deleted; its stream goes on if the name is used again."""
+
+    version: int
+    rv: int = 0
+    manifest: Data | None = None
+    assumed: Assumed | None = None
+
+
+class LegState(NamedTuple):
+    claim: str
+    volume: str | None
+    owner: bool
+    open: bool = True
+    state: str = "assumed"
+    reason: str | None = None
+    claim_uid: str = ""
+    dynamic: bool = False
+    """Planned without a volume: one was to be provisioned. It may have one by now."""
+    rv: str = ""
+    written_rv: str | None = None
+    joins: str | None = None
+    capacity: str | None = None
+    bytes: int | None = None
+
+
+class BindingState(NamedTuple):
+    version: int
+    plan: Data
+    planned_at: int
+    state: str = "prebinding"
+    open: bool = True
+    reason: str | None = None
+    ended_at: int | None = None
+    legs: tuple[LegState, ...] = ()
+
+
+class AttemptState(NamedTuple):
+    version: int
+    made: Data
+    first_at: int
+    last_at: int
+    decided_at: int
+    times: int = 1
+
+
+class UnknownState(NamedTuple):
+    """A stream of which no event is known to this program yet."""
+
+    version: int
+
+
+State = ObjectState | BindingState | AttemptState | UnknownState
+
+
+class FoldError(Exception):
+    """An event that cannot follow what its stream has become: the log is not one that we wrote."""
+
+
+def versioned(state: ObjectState) -> dict[str, Any]:
+    """The manifest as the API shows it: with its resourceVersion."""
+    manifest = dict(state.manifest or {})
+    manifest["metadata"] = {**manifest.get("metadata", {}), "resourceVersion": str(state.rv)}
+    return manifest
+
+
+def evolve(state: State | None, type_: str, version: int, position: int, at: int, data: Data) -> State:
+    """The stream's state after the event."""
+    return _STEPS.get(type_, _pass)(state, version, position, at, data)
+
+
+def _write(state: State | None, version: int, position: int, _at: int, data: Data) -> State:
+    if isinstance(state, ObjectState) and state.manifest is not None:
+        return ObjectState(version, position, merged(state.manifest, data["patch"]), state.assumed)
+    return ObjectState(version, position, without_nulls(data["patch"]))
+
+
+def _delete(_: State | None, version: int, position: int, _at: int, _data: Data) -> State:
+    return ObjectState(version, position)
+
+
+def _assume(state: State | None, version: int, _position: int, _at: int, data: Data) -> State:
+    held = _object(state, "assumed")
+    return ObjectState(version, held.rv, held.manifest, Assumed(data["binding"], data["patch"], data["rv"]))
+
+
+def _free(state: State | None, version: int, _position: int, _at: int, data: Data) -> State:
+    held = _object(state, "freed")
+    mine = held.assumed is not None and held.assumed.binding == data["binding"]
+    return ObjectState(version, held.rv, held.manifest, None if mine else held.assumed)
+
+
+def _plan(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
+    if isinstance(state, BindingState):
+        raise FoldError("a binding is planned a second time")
+    return BindingState(version, data, at, legs=tuple(_leg(leg) for leg in data["legs"]))
+
+
+def _leg(planned: Data) -> LegState:
+    volume, owner = planned.get("volume"), planned.get("owner", True)
+    return LegState(
+        claim=planned["claim"],
+        volume=volume,
+        owner=owner,
+        state="assumed" if owner else "joined",
+        claim_uid=planned.get("claim_uid", ""),
+        dynamic=volume is None,
+        rv=planned.get("rv", ""),
+        joins=planned.get("joins"),
+        capacity=planned.get("capacity"),
+        bytes=planned.get("bytes"),
+    )
+
+
+def _move_binding(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
+    held, is_open = _binding(state), data["open"]
+    ended_at = None if is_open else at
+    # With its binding a leg lets go of its volume and its claim.
+    legs = held.legs if is_open else tuple(leg._replace(open=False) for leg in held.legs)
+    plan = {**held.plan, "deadline": data["deadline"]} if "deadline" in data else held.plan
+    return BindingState(version, plan, held.planned_at, data["state"], is_open, data.get("reason"), ended_at, legs)
+
+
+def _move_leg(state: State | None, version: int, _position: int, _at: int, data: Data) -> State:
+    held, index = _binding(state), data["leg"]
+    if not 0 <= index < len(held.legs):
+        raise FoldError(f"leg {index} is moved of a binding that has {len(held.legs)}")
+    leg, legs = held.legs[index], list(held.legs)
+    legs[index] = leg._replace(
+        volume=data.get("volume", leg.volume),
+        open=data["open"],
+        state=data["state"],
+        reason=data.get("reason"),
+        written_rv=data.get("rv", leg.written_rv),
+    )
+    return BindingState(
+        version, held.plan, held.planned_at, held.state, held.open, held.reason, held.ended_at, tuple(legs)
+    )
+
+
+def _attempt(_: State | None, version: int, _position: int, at: int, data: Data) -> State:
+    return AttemptState(version, data, at, at, data["decided_at"])
+
+
+def _repeat(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
+    if not isinstance(state, AttemptState):
+        raise FoldError("an attempt is repeated before it is made")
+    return AttemptState(version, state.made, state.first_at, at, data["decided_at"], state.times + 1)
+
+
+def _fail(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
+    """The binding that the attempt led to failed. When it was decided, and how often, stays as it was."""
+    if not isinstance(state, AttemptState):
+        raise FoldError("an attempt fails before it is made")
+    failure = {"at": at} | {name: it for name, it in data.items() if name != "message"}
+    detail = {**state.made["detail"], "message": data["message"], "failure": failure}
+    return state._replace(version=version, made={**state.made, "outcome": "failed", "detail": detail})
+
+
+def _pass(state: State | None, version: int, _position: int, _at: int, _data: Data) -> State:
+    return UnknownState(version) if state is None else state._replace(version=version)
+
+
+def _object(state: State | None, verb: str) -> ObjectState:
+    # A deleted object counts as none: its row is gone from the views, so a live fold would not find it either.
+    if not isinstance(state, ObjectState) or state.manifest is None:
+        raise FoldError(f"an object that is not there is {verb}")
+    return state
+
+
+def _binding(state: State | None) -> BindingState:
+    if not isinstance(state, BindingState):
+        raise FoldError("a binding is moved before it is planned")
+    return state
+
+
+_Step = Callable[[State | None, int, int, int, Data], State]
+_STEP_OF_CHANGE: Mapping[Change, _Step] = {
+    Change.CREATE: _write,
+    Change.PATCH: _write,
+    Change.DELETE: _delete,
+    Change.ASSUME: _assume,
+    Change.FREE: _free,
+    Change.PLAN: _plan,
+    Change.MOVE_BINDING: _move_binding,
+    Change.MOVE_LEG: _move_leg,
+    Change.ATTEMPT: _attempt,
+    Change.FAIL: _fail,
+    Change.REPEAT: _repeat,
+    Change.NOTE: _pass,
+    Change.ISSUE: _pass,
+    Change.REVOKE: _pass,
+    Change.ASK: _pass,
+    Change.TAKE_AWAY: _pass,
+    Change.CORRECT: _pass,
+}
+_STEPS: Mapping[str, _Step] = {name: _STEP_OF_CHANGE[entry.change] for name, entry in CATALOGUE.items()}

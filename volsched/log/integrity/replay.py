@@ -1,0 +1,156 @@
+"""Folding the whole log in memory, and proving on the way that it is one: dense, ordered, unbroken.
+
+The loop in `fold_chunks` sees every event ever written, so it is made for speed: rows come from the driver as
+plain tuples in chunks, nothing is built per event but the new state, and the garbage collector rests meanwhile.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection
+
+from volsched.log import tables
+from volsched.log.base import archived, load_base, read_base
+from volsched.log.batch import Head
+from volsched.log.dialects import dialect_of
+from volsched.log.events.catalogue import CLOCK_CORRECTED
+from volsched.log.events.envelope import GENESIS, link
+from volsched.log.events.fold import AttemptState, BindingState, FoldError, ObjectState, State, UnknownState
+from volsched.log.events.streams import ATTEMPT, BINDING
+from volsched.log.garbage_pause import collector_resting
+from volsched.log.integrity.findings import BrokenLogError, Finding
+from volsched.log.integrity.seals import NO_SEALS, Seals, read_seals
+from volsched.log.reads.tail import fold_event
+from volsched.log.rows import VIEWS
+
+Progress = Callable[[int], None]
+"""Called now and then with the position that is reached."""
+
+MISSING = "the event is missing"
+SKIPS = "its stream does not go on here"
+BACKWARDS = "time runs backwards"
+NOT_LINKED = "the event, or the one before, is not what was once written"
+_STATE_OF_NOUN: Mapping[str, type[State]] = {
+    **dict.fromkeys(VIEWS, ObjectState),
+    BINDING: BindingState,
+    ATTEMPT: AttemptState,
+}
+
+
+@dataclass(slots=True)
+class Folded:
+    """What all streams have become at a position of the log."""
+
+    head: Head = field(default_factory=lambda: Head(0, GENESIS, 0))
+    states: dict[str, State] = field(default_factory=dict)
+    redacted: list[int] = field(default_factory=list)
+    """Positions of events that are no longer what was once written, and whose seal holds."""
+
+
+def fold_log(
+    connection: Connection,
+    *,
+    until: int | None = None,
+    check: bool = True,
+    progress: Progress | None = None,
+    start: Folded | None = None,
+) -> Folded:
+    """Fold all events up to a position; BrokenLogError at the first that cannot be what was once written there.
+
+    `check` covers the hash chain; that positions, versions and times are in order is always looked at. The fold
+    starts at the store's base, or at `start` where that is known from the archives themselves.
+    """
+    folded = _base(connection) if start is None else start
+    if until is not None and until < folded.head.position:
+        raise archived(connection, f"position {until}", folded.head)
+    # From the very first row, not from behind the base: a row before that would be a forgery.
+    scan = dialect_of(connection.engine).scan(connection, tables.events, order="position", until=until)
+    seals = read_seals(connection) if check else NO_SEALS
+    with collector_resting():
+        fold_chunks(scan, folded, check=check, progress=progress, seals=seals)
+        check_nouns(folded.states)
+    return folded
+
+
+def fold_tail(connection: Connection, folded: Folded) -> None:
+    """Go on, in place, from where `folded` stands to the end of the log."""
+    after = folded.head.position
+    base = read_base(connection)
+    if after < base.position:
+        # The log was archived past it meanwhile; to run the command again starts from there.
+        raise archived(connection, f"position {after + 1}", base)
+    fold_chunks(
+        dialect_of(connection.engine).scan(connection, tables.events, order="position", after=after),
+        folded,
+        seals=read_seals(connection),
+    )
+
+
+def fold_chunks(
+    chunks: Iterable[Sequence[tuple[Any, ...]]],
+    folded: Folded,
+    *,
+    check: bool = True,
+    progress: Progress | None = None,
+    seals: Seals = NO_SEALS,
+) -> None:
+    """Fold rows of the log onto what there is, in place. `seals` are those of events that were redacted."""
+    states = folded.states
+    expected, previous, last_at = folded.head.position, folded.head.hash, folded.head.at
+    position = expected
+    try:
+        for chunk in chunks:
+            for position, stream, version, type_, schema, at, actor, cause, binding, data, hash_ in chunk:
+                expected += 1
+                if position != expected:
+                    raise _not_dense(expected, position)
+                if check:
+                    previous = link(
+                        previous, position, stream, version, type_, schema, at, actor, cause, binding, data
+                    )
+                    if previous != hash_ and seals.get(position) == link(
+                        hash_, position, stream, version, type_, schema, at, actor, cause, binding, data
+                    ):
+                        folded.redacted.append(position)
+                        previous = hash_
+                    elif previous != hash_:
+                        raise _broken(position, NOT_LINKED, column="hash", expected=previous, got=hash_)
+                state = states.get(stream)
+                if version != (1 if state is None else state.version + 1):
+                    wanted = 1 if state is None else state.version + 1
+                    raise _broken(position, SKIPS, column="version", expected=wanted, got=version)
+                if at < last_at and type_ != CLOCK_CORRECTED:
+                    raise _broken(position, BACKWARDS, column="at", expected=last_at, got=at)
+                last_at = at
+                states[stream] = fold_event(state, position, version, type_, schema, at, data)
+            folded.head = Head(position, hash_, last_at)
+            if progress is not None:
+                progress(position)
+    except (FoldError, LookupError, TypeError, ValueError, AttributeError) as error:
+        # Whatever a payload that is not what the catalogue says leads to; the position says which.
+        raise _broken(position, f"the event cannot follow what was before: {error}") from error
+
+
+def _base(connection: Connection) -> Folded:
+    base = load_base(connection)
+    return Folded(base.head, base.states)
+
+
+def check_nouns(states: Mapping[str, State]) -> None:
+    """An object's events in the stream of a binding, say, can be linked and folded, but have no row anywhere."""
+    for stream, state in states.items():
+        kind = type(state)
+        if kind is not _STATE_OF_NOUN.get(stream.partition("/")[0]) and kind is not UnknownState:
+            problem = "its events are not those of its kind"
+            raise BrokenLogError(Finding(problem=problem, table=tables.events.name, key=stream))
+
+
+def _not_dense(expected: int, got: int) -> BrokenLogError:
+    if got < expected:
+        return _broken(got, "there is an event before the first")
+    return _broken(expected, MISSING)
+
+
+def _broken(position: int, problem: str, **found: Any) -> BrokenLogError:
+    return BrokenLogError(Finding(problem=problem, position=position, **found))

@@ -1,0 +1,1 @@
+"""Reading the store: lists, past states, open bindings, audit queries."""

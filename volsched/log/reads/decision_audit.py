@@ -1,0 +1,151 @@
+"""What the audit asks of decisions: bindings, their legs, attempts, and how long they took.
+
+Pages are read on from a key, as in `store.audit_log`.
+"""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, Select, func, select, text, tuple_
+
+from volsched.core.binding.phases import Phase
+from volsched.log import tables
+from volsched.log.dialects import dialect_of
+from volsched.log.reads.event_audit import Window
+
+_bindings, _legs, _attempts = tables.bindings, tables.binding_legs, tables.attempts
+# As text, word for word as in the partial indexes: SQLite uses one only if the condition is the index's own.
+_OPEN, _ROLLED_BACK = text("bindings.open"), text("bindings.state = 'rolled-back'")
+
+
+class After(NamedTuple):
+    """The binding, or attempt, that a page ended with."""
+
+    at: int
+    id: str
+
+
+class Took(NamedTuple):
+    """How long one leg of a committed binding took, from the plan to the pod's node."""
+
+    class_name: str | None
+    zone: str | None
+    microseconds: int
+
+
+def rolled_back(
+    connection: Connection, within: Window, *, after: After | None = None, limit: int
+) -> list[Row[Any]]:
+    """Bindings that were undone, the one that was planned last first."""
+    return _page(connection, select(_bindings).where(_ROLLED_BACK), within, after, limit, newest_first=True)
+
+
+def planned_on(
+    connection: Connection, node: str, within: Window, *, after: After | None = None, limit: int
+) -> list[Row[Any]]:
+    """Bindings to a node, in the order in which they were planned."""
+    return _page(connection, select(_bindings).where(_bindings.c.node == node), within, after, limit)
+
+
+def in_flight(
+    connection: Connection, *, planned_until: int | None = None, after: After | None = None, limit: int
+) -> list[Row[Any]]:
+    """Bindings that are open now and were planned until a time, the oldest first.
+
+    There are few, and they are sorted here: asked to do it, SQLite walks by time through all there ever were.
+    """
+    rows = connection.execute(select(_bindings).where(_OPEN)).all()
+    old = [row for row in rows if planned_until is None or row.planned_at <= planned_until]
+    found = sorted(old, key=lambda row: (row.planned_at, row.id))
+    return [row for row in found if after is None or (row.planned_at, row.id) > after][:limit]
+
+
+def were_in_flight(
+    connection: Connection, *, at: int, planned_until: int, after: After | None = None, limit: int
+) -> list[Row[Any]]:
+    """Bindings that were open at a time, whatever has become of them since; those that ended just then as well."""
+    ended_later = _bindings.c.ended_at.is_(None) | (_bindings.c.ended_at >= at)
+    asked = select(_bindings).where(_bindings.c.planned_at <= planned_until, ended_later)
+    return _keyset(connection, asked, after, limit)
+
+
+def binding(connection: Connection, id_: str) -> Row[Any] | None:
+    return connection.execute(select(_bindings).where(_bindings.c.id == id_)).one_or_none()
+
+
+def legs_of(connection: Connection, bindings: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """The legs of each of these bindings, in order."""
+    found: dict[str, list[dict[str, Any]]] = {it: [] for it in bindings}
+    rows = dialect_of(connection.engine).fetch(connection, _legs, "binding", bindings) if bindings else []
+    for row in sorted(rows, key=lambda it: int(it["leg"])):
+        found[row["binding"]].append(row)
+    return found
+
+
+def attempt(connection: Connection, id_: str) -> Row[Any] | None:
+    return connection.execute(select(_attempts).where(_attempts.c.id == id_)).one_or_none()
+
+
+def attempts_for(
+    connection: Connection, pod: str, within: Window, *, after: After | None = None, limit: int
+) -> list[Row[Any]]:
+    """The attempts to schedule a pod, the latest first."""
+    asked = select(_attempts).where(
+        _attempts.c.pod == pod, _attempts.c.last_at >= within.since, _attempts.c.last_at <= within.until
+    )
+    key = tuple_(_attempts.c.last_at, _attempts.c.id)
+    if after is not None:
+        asked = asked.where(key < tuple_(*after))
+    asked = asked.order_by(_attempts.c.last_at.desc(), _attempts.c.id.desc())
+    return list(connection.execute(asked.limit(limit)))
+
+
+def times_to_bound(connection: Connection, within: Window, *, limit: int) -> list[Took]:
+    """Of the legs of the bindings that were planned last in the window and are committed.
+
+    The class is that of the claim, or of its volume once the claim is gone.
+    """
+    claims, volumes, nodes = tables.claims, tables.volumes, tables.nodes
+    recent = (
+        select(_bindings.c.id, _bindings.c.node, (_bindings.c.ended_at - _bindings.c.planned_at).label("took"))
+        .where(
+            _bindings.c.planned_at >= within.since,
+            _bindings.c.planned_at <= within.until,
+            _bindings.c.state == Phase.COMMITTED,
+        )
+        .order_by(_bindings.c.planned_at.desc())
+        .limit(limit)
+        .subquery()
+    )
+    asked = (
+        select(func.coalesce(claims.c.class_name, volumes.c.class_name), nodes.c.zone, recent.c.took)
+        .join(_legs, _legs.c.binding == recent.c.id)
+        .join(claims, claims.c.key == _legs.c.claim, isouter=True)
+        .join(volumes, volumes.c.key == _legs.c.volume, isouter=True)
+        .join(nodes, nodes.c.key == recent.c.node, isouter=True)
+    )
+    return [Took(*row) for row in connection.execute(asked)]
+
+
+def _page(
+    connection: Connection,
+    asked: Select[Any],
+    within: Window,
+    after: After | None,
+    limit: int,
+    *,
+    newest_first: bool = False,
+) -> list[Row[Any]]:
+    here = asked.where(_bindings.c.planned_at >= within.since, _bindings.c.planned_at <= within.until)
+    return _keyset(connection, here, after, limit, newest_first=newest_first)
+
+
+def _keyset(
+    connection: Connection, asked: Select[Any], after: After | None, limit: int, *, newest_first: bool = False
+) -> list[Row[Any]]:
+    if after is not None:
+        key = tuple_(_bindings.c.planned_at, _bindings.c.id)
+        asked = asked.where(key < tuple_(*after) if newest_first else key > tuple_(*after))
+    order = (_bindings.c.planned_at, _bindings.c.id)
+    ordered = asked.order_by(*(it.desc() for it in order)) if newest_first else asked.order_by(*order)
+    return list(connection.execute(ordered.limit(limit)))

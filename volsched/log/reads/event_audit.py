@@ -1,0 +1,223 @@
+"""What the audit asks of events: pages of a stream, causes and consequences, what people did by hand.
+
+Every page is found by an index and read on from a key: the last page of a long history costs what the first does.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Select, func, or_, select, text
+
+from volsched.log import tables
+from volsched.log.base import read_base
+from volsched.log.dialects import dialect_of
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import State
+from volsched.log.events.streams import LOG_CLOCK, noun_and_key
+from volsched.log.reads.tail import corrections, fold_event, position_at, read_head, state_as_of
+from volsched.log.rows import VIEWS, object_state
+
+LOOKED_AT = 10_000
+"""Events that a page of differences is looked for in: some ten milliseconds."""
+CHUNK = 50
+
+_events = tables.events
+# As text, word for word as in the partial index: SQLite uses one only if the condition is the index's own.
+_BY_HAND = text("substr(actor, 1, 4) = 'cli/'")
+
+
+class Window(NamedTuple):
+    """A part of the history: its first and last position, and when it begins and ends."""
+
+    first: int
+    last: int
+    since: int
+    until: int
+
+
+EVERYTHING = Window(0, 2**62, 0, 2**62)
+
+
+def window(connection: Connection, *, first: int | None = None, last: int | None = None) -> Window:
+    """The window of these positions, both included; it begins with what is still here, and ends with the log."""
+    head, base = read_head(connection), read_base(connection)
+    first = max(base.position + 1, 0 if first is None else first)
+    last = head.position if last is None else min(last, head.position)
+    began = 0 if first == base.position + 1 else _time_of(connection, first, head.at + 1)
+    ended = head.at if last == head.position else _time_of(connection, last, 0)
+    # Where a clock was ahead and was corrected, the window spans all the times that were stamped in it.
+    steps = [it for it in corrections(connection) if first <= it.position <= last]
+    return Window(
+        first, last, min([began, *(it.after for it in steps)]), max([ended, *(it.before for it in steps)])
+    )
+
+
+def _time_of(connection: Connection, position: int, otherwise: int) -> int:
+    found = connection.execute(select(_events.c.at).where(_events.c.position == position)).scalar()
+    return otherwise if found is None else int(found)
+
+
+def position_since(connection: Connection, time: int) -> int:
+    """The first position that was written at or after a time; behind the end where there is none."""
+    base = read_base(connection)
+    return base.position + 1 if time <= base.at else position_at(connection, time - 1) + 1
+
+
+def stream_page(
+    connection: Connection, stream: str, within: Window, *, after: int = 0, limit: int | None = None
+) -> list[Event]:
+    """The events of a stream in a window, behind a version."""
+    start = after or _last_version(connection, stream, within.first - 1)
+    asked = select(_events).where(_events.c.stream == stream, _events.c.version > start)
+    asked = asked.where(_events.c.position <= within.last)
+    return _read(connection, asked.order_by(_events.c.version).limit(limit))
+
+
+def streams_together(connection: Connection, streams: Collection[str]) -> dict[str, list[Event]]:
+    """The events of each of these streams, which should be short."""
+    found: dict[str, list[Event]] = {it: [] for it in streams}
+    if streams:
+        asked = select(_events).where(dialect_of(connection.engine).among(_events.c.stream, streams))
+        for it in _read(connection, asked.order_by(_events.c.position)):
+            found[it.stream].append(it)
+    return found
+
+
+def stream_forwards(connection: Connection, stream: str, within: Window, *, after: int = 0) -> Iterator[Event]:
+    """The events of a stream in a window, behind a version, read as they are asked for."""
+    while found := stream_page(connection, stream, within, after=after, limit=CHUNK):
+        yield from found
+        after = found[-1].version
+
+
+def stream_backwards(connection: Connection, stream: str, *, version: int) -> Iterator[Event]:
+    """The events of a stream from a version back to the first that is still here, read as they are asked for."""
+    while True:
+        asked = select(_events).where(_events.c.stream == stream, _events.c.version <= version)
+        found = _read(connection, asked.order_by(_events.c.version.desc()).limit(CHUNK))
+        yield from found
+        if len(found) < CHUNK:
+            return
+        version = found[-1].version - 1
+
+
+def _last_version(connection: Connection, stream: str, position: int) -> int:
+    """The last version of a stream until a position, found by halving: both only grow."""
+    if position <= read_base(connection).position:
+        return 0
+    ends = select(func.min(_events.c.version), func.max(_events.c.version)).where(_events.c.stream == stream)
+    low, high = connection.execute(ends).one()
+    if low is None:
+        return 0
+    low -= 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        asked = select(_events.c.position).where(_events.c.stream == stream, _events.c.version == middle)
+        if connection.execute(asked).scalar_one() <= position:
+            low = middle
+        else:
+            high = middle - 1
+    return int(low)
+
+
+def states_as_of(connection: Connection, streams: Collection[str], *, position: int) -> dict[str, State | None]:
+    """What each of the streams had become at a position: `state_as_of` of many at once.
+
+    Short streams are read together; the few that are long enough for snapshots one by one.
+    """
+    kept, among = tables.snapshots, dialect_of(connection.engine).among
+    if not streams:
+        return {}
+    snapshots = select(kept.c.stream).where(among(kept.c.stream, streams)).distinct()
+    long = set(connection.execute(snapshots).scalars())
+    states: dict[str, State | None] = {it: state_as_of(connection, it, position=position) for it in sorted(long)}
+    states |= dict.fromkeys(it for it in streams if it not in long)
+    short = among(_events.c.stream, [it for it in streams if it not in long])
+    asked = select(_events).where(short, _events.c.position <= position).order_by(_events.c.position)
+    for it in _read(connection, asked):
+        before = states[it.stream]
+        states[it.stream] = fold_event(before, it.position, it.version, it.type, it.schema, it.at, it.data)
+    return states
+
+
+def objects_now(connection: Connection, streams: Collection[str]) -> dict[str, State]:
+    """The same of objects at the end of the log: their views say it, and those that are gone are missing."""
+    by_noun: dict[str, list[str]] = {}
+    for stream in streams:
+        noun, key = noun_and_key(stream)
+        by_noun.setdefault(noun, []).append(key)
+    fetch = dialect_of(connection.engine).fetch
+    return {
+        f"{noun}/{row['key']}": object_state(row)
+        for noun, keys in by_noun.items()
+        for row in fetch(connection, VIEWS[noun][0], "key", keys)
+    }
+
+
+def events_at(connection: Connection, positions: Collection[int]) -> dict[int, Event]:
+    """Those that are still in the store."""
+    if not positions:
+        return {}
+    asked = select(_events).where(_events.c.position.in_(sorted(positions)))
+    return {it.position: it for it in _read(connection, asked)}
+
+
+def consequences(connection: Connection, positions: Collection[int], *, limit: int) -> list[Event]:
+    """The events that these directly led to."""
+    if not positions:
+        return []
+    asked = select(_events).where(_events.c.cause.in_(sorted(positions)))
+    return _read(connection, asked.order_by(_events.c.position).limit(limit))
+
+
+def binding_page(
+    connection: Connection, binding: str, within: Window, *, after: int = 0, limit: int
+) -> list[Event]:
+    """Everything that was done for a binding, over all streams, in a window and behind a position."""
+    start = max(after, within.first - 1)
+    asked = select(_events).where(
+        _events.c.binding == binding, _events.c.position > start, _events.c.position <= within.last
+    )
+    return _read(connection, asked.order_by(_events.c.position).limit(limit))
+
+
+def by_hand(connection: Connection, within: Window, *, before: int | None = None, limit: int) -> list[Event]:
+    """What people did with the command line, the latest first.
+
+    Left out is that it was told in a notice, and that the log's time was corrected when it was written.
+    """
+    asked = select(_events).where(
+        _BY_HAND,
+        _events.c.stream.not_like("notice/%"),
+        _events.c.stream != LOG_CLOCK,
+        _events.c.position >= within.first,
+        _events.c.position <= within.last,
+    )
+    if before is not None:
+        asked = asked.where(_events.c.position < before)
+    return _read(connection, asked.order_by(_events.c.position.desc()).limit(limit))
+
+
+def first_changes(
+    connection: Connection, within: Window, *, nouns: Collection[str], after: int = 0, limit: int
+) -> tuple[list[Event], int]:
+    """The first event of every stream of these nouns in the window, and how far was looked: at most LOOKED_AT
+    events, so that a page costs the same wherever in the history it is.
+    """
+    before = _events.alias("before")
+    start = max(after, within.first - 1)
+    stop = min(start + LOOKED_AT, within.last)
+    is_first = before.c.position.is_(None) | (before.c.position < within.first)
+    mate = (before.c.stream == _events.c.stream) & (before.c.version == _events.c.version - 1)
+    asked = (
+        select(_events)
+        .join(before, mate, isouter=True)
+        .where(_events.c.position > start, _events.c.position <= stop, is_first)
+        .where(or_(*(_events.c.stream.startswith(f"{noun}/") for noun in sorted(nouns))))
+    )
+    found = _read(connection, asked.order_by(_events.c.position).limit(limit))
+    return found, found[-1].position if len(found) == limit else stop
+
+
+def _read(connection: Connection, asked: Select[tuple[object, ...]]) -> list[Event]:
+    return [Event._make(row) for row in connection.execute(asked)]

@@ -1,0 +1,114 @@
+"""Starting from the views: everything a process needs to go on, without reading the history.
+
+The cost follows the number of objects and open bindings, never the length of the log.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import BindParameter, Connection, Select, bindparam, select, text
+
+from volsched.core.failures import KEPT
+from volsched.core.zonal_upgrade import labelled_node
+from volsched.log import tables
+from volsched.log.errors import IntegrityBrokenError
+from volsched.log.events.fold import BindingState, State
+from volsched.log.events.streams import BINDING
+from volsched.log.garbage_pause import collector_resting
+from volsched.log.rows import OVERLAY, VIEWS, Row, binding_state, object_state
+from volsched.model.workloads import Node
+
+STATE_COLUMNS = frozenset({"key", "version", "rv", "manifest", *OVERLAY})
+
+# Made once: to put a statement together takes longer than a small store takes to answer it. Typed columns follow
+# from the manifest: to fetch them too would cost a fifth more.
+_OBJECTS = {
+    noun: select(*(it for it in table.c if it.name in STATE_COLUMNS)) for noun, (table, _) in VIEWS.items()
+}
+_OPEN = select(tables.bindings).where(tables.bindings.c.open)
+_OPEN_LEGS = select(tables.binding_legs).where(
+    tables.binding_legs.c.binding.in_(select(tables.bindings.c.id).where(tables.bindings.c.open))
+)
+LONGEST_BINDING = 4 * KEPT
+"""Of a binding that took longer to fail, a start knows nothing: they are found by when they were planned."""
+_ended_after: BindParameter[int] = bindparam("ended_after", type_=tables.bindings.c.ended_at.type)
+_FAILED = select(tables.bindings).where(
+    text("bindings.state = 'rolled-back'"),
+    tables.bindings.c.planned_at > _ended_after - LONGEST_BINDING,
+    tables.bindings.c.ended_at > _ended_after,
+)
+_FAILED_LEGS = select(tables.binding_legs).where(
+    tables.binding_legs.c.binding.in_(_FAILED.with_only_columns(tables.bindings.c.id))
+)
+_HEAD = select(tables.log_head)
+_LAST = select(tables.events.c.position, tables.events.c.hash).order_by(tables.events.c.position.desc()).limit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All objects and open bindings as of one position."""
+
+    position: int
+    states: dict[str, State]
+    failed: list[tuple[str, BindingState]]
+    """Bindings that were rolled back a short while ago."""
+
+
+def load_world(connection: Connection) -> World:
+    """One picture of the views; refuses a head that is not the log's last event."""
+    position = check_head(connection)
+    with collector_resting():
+        return World(position, _load_states(connection), _load_failed(connection))
+
+
+def _load_failed(connection: Connection) -> list[tuple[str, BindingState]]:
+    """As old as may count at the time of the last event; whoever asks later needs less."""
+    given = {"ended_after": connection.execute(_HEAD).one().at - KEPT}
+    return list(_bindings(connection, _FAILED, _FAILED_LEGS, given))
+
+
+def _bindings(
+    connection: Connection, asked: Select[Any], of_legs: Select[Any], given: dict[str, int] | None = None
+) -> Iterator[tuple[str, BindingState]]:
+    legs: dict[str, list[Row]] = {}
+    for leg in _rows(connection, of_legs, given):
+        legs.setdefault(leg["binding"], []).append(leg)
+    for row in _rows(connection, asked, given):
+        yield row["id"], binding_state(row, legs.get(row["id"], []))
+
+
+def _load_states(connection: Connection) -> dict[str, State]:
+    states: dict[str, State] = {}
+    for noun, asked in _OBJECTS.items():
+        for row in _rows(connection, asked):
+            states[f"{noun}/{row['key']}"] = object_state(row)
+    states |= {f"{BINDING}/{id_}": state for id_, state in _bindings(connection, _OPEN, _OPEN_LEGS)}
+    return states
+
+
+def _rows(connection: Connection, query: Select[Any], given: dict[str, int] | None = None) -> Iterator[Row]:
+    result = connection.execute(query, given)
+    names = list(result.keys())
+    return (dict(zip(names, row, strict=True)) for row in result)
+
+
+def load_nodes(connection: Connection) -> list[Node]:
+    """All nodes as far as their names and labels go: how they are labelled is what a volume's labels mean."""
+    manifests = (orjson.loads(text) for text in connection.execute(select(tables.nodes.c.manifest)).scalars())
+    return [labelled_node(manifest) for manifest in manifests]
+
+
+def check_head(connection: Connection) -> int:
+    head = connection.execute(_HEAD).one()
+    last = connection.execute(_LAST).one_or_none()
+    if (head.position, bytes(head.hash)) != (
+        (0, bytes(32)) if last is None else (last.position, bytes(last.hash))
+    ):
+        found = 0 if last is None else last.position
+        raise IntegrityBrokenError(
+            f"the head says position {head.position} and the log ends at {found} with another hash; "
+            "stop all writers and run: volsched verify"
+        )
+    return int(head.position)

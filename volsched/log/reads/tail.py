@@ -1,0 +1,166 @@
+"""Reading the log: its head, its tail, one stream, one binding, and what an object was at a position.
+
+This is the one place where stored events are turned into what the fold understands (`fold_event`): data parsed and
+brought forward to today's schema.
+
+Where events were archived, a reader that must miss nothing gets an ArchivedError; a timeline (`read_stream`,
+`events_of_binding`) begins with the first event that is still here.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import orjson
+from sqlalchemy import Connection, Select, bindparam, func, select, true
+
+from volsched.log import tables
+from volsched.log.base import archived, read_base
+from volsched.log.batch import FORMAT, Head
+from volsched.log.errors import NewerStoreError, NotMigratedError
+from volsched.log.events.catalogue import CATALOGUE
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import State, evolve
+from volsched.log.events.streams import LOG_CLOCK
+from volsched.log.events.upcast import upcast
+from volsched.log.snapshots import newest_snapshot
+
+_events = tables.events
+CHUNK = 5_000
+"""Events held at once by whoever follows the log."""
+NEVER_REACHED = 2**62
+_SCHEMAS = {name: entry.schema for name, entry in CATALOGUE.items()}
+_HEAD = select(tables.log_head)
+_TAIL = (
+    select(_events)
+    .where(_events.c.position > bindparam("after"))
+    .order_by(_events.c.position)
+    .limit(bindparam("limit"))
+)
+"""Made once: every process asks it all the time, and to put it together takes longer than to answer it."""
+
+
+def read_head(connection: Connection) -> Head:
+    """Where the log ends; refuses a store that asks for newer readers."""
+    row = connection.execute(_HEAD).one_or_none()
+    if row is None:
+        raise NotMigratedError("the store has no head; run: volsched migrate")
+    if row.min_reader > FORMAT:
+        raise NewerStoreError(
+            f"the store asks for readers of format {row.min_reader} or newer and this program reads format "
+            f"{FORMAT}; install the newer volsched"
+        )
+    return Head(row.position, bytes(row.hash), row.at)
+
+
+def tail(connection: Connection, *, after: int, limit: int) -> list[Event]:
+    """The events that follow a position, in order. Positions are commit-ordered: none can appear behind."""
+    found = [Event._make(row) for row in connection.execute(_TAIL, {"after": after, "limit": limit})]
+    # An archive always leaves the last event, so a reader that fell behind one sees a gap, never just nothing.
+    if found and found[0].position > after + 1:
+        base = read_base(connection)
+        if after < base.position:
+            raise archived(connection, f"position {after + 1}", base)
+    return found
+
+
+def tails(connection: Connection, *, after: int) -> Iterator[list[Event]]:
+    """All events that follow a position, so many at a time."""
+    while events := tail(connection, after=after, limit=CHUNK):
+        yield events
+        if len(events) < CHUNK:
+            # Nobody can have added to it: a read transaction is one picture.
+            return
+        after = events[-1].position
+
+
+def read_stream(
+    connection: Connection, stream: str, *, after_version: int = 0, limit: int | None = None
+) -> list[Event]:
+    asked = select(_events).where(_events.c.stream == stream, _events.c.version > after_version)
+    return _read(connection, asked.limit(limit), by_version=True)
+
+
+def events_of_binding(connection: Connection, binding: str) -> list[Event]:
+    """Everything that was done for a binding, over all streams."""
+    return _read(connection, select(_events).where(_events.c.binding == binding))
+
+
+def event(connection: Connection, position: int) -> Event | None:
+    found = _read(connection, select(_events).where(_events.c.position == position))
+    return found[0] if found else None
+
+
+def position_at(connection: Connection, time: int) -> int:
+    """The last position that was written at or before a time; 0 where there is none."""
+    base = read_base(connection)
+    if time < base.at:
+        raise archived(connection, "that time", base)
+    return last_until(connection, time) or base.position
+
+
+def last_until(connection: Connection, time: int, *, within: int = NEVER_REACHED) -> int | None:
+    """The last position, up to a given one, that is stamped with a time or an earlier one; None: there is none.
+
+    Between two corrections of the clock time never goes back, so that the index on it answers in two steps.
+    """
+    last = within
+    for first in (*reversed([it.position for it in corrections(connection)]), 0):
+        here = _events.c.position.between(first, last) if (first, last) != (0, NEVER_REACHED) else true()
+        at = connection.execute(select(func.max(_events.c.at)).where(_events.c.at <= time, here)).scalar()
+        if at is not None:
+            found = select(func.max(_events.c.position)).where(_events.c.at == at, here)
+            return int(connection.execute(found).scalar_one())
+        last = min(last, first - 1)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Where the log's time went back, because the clock before had been ahead by far."""
+
+    position: int
+    before: int
+    after: int
+
+
+def corrections(connection: Connection) -> list[Correction]:
+    """In the order of the log; few have any."""
+    asked = select(_events.c.position, _events.c.data).where(_events.c.stream == LOG_CLOCK)
+    rows = connection.execute(asked.order_by(_events.c.version)).all()
+    return [Correction(row.position, **orjson.loads(row.data)) for row in rows]
+
+
+def state_as_of(connection: Connection, stream: str, *, position: int) -> State | None:
+    """What a stream had become at a position: its newest snapshot until then, and the few events since."""
+    base = read_base(connection)
+    if position < base.position:
+        raise archived(connection, f"position {position}", base)
+    state = newest_snapshot(connection, stream, position=position)
+    since = 0 if state is None else state.version
+    # Not beyond the snapshot that follows: what came later in a long stream would be read in vain.
+    kept = tables.snapshots
+    following = select(func.min(kept.c.version)).where(kept.c.stream == stream, kept.c.position > position)
+    asked = select(_events).where(
+        _events.c.stream == stream,
+        _events.c.version > since,
+        _events.c.version <= func.coalesce(following.scalar_subquery(), NEVER_REACHED),
+        _events.c.position <= position,
+    )
+    for it in _read(connection, asked, by_version=True):
+        state = fold_event(state, it.position, it.version, it.type, it.schema, it.at, it.data)
+    return state
+
+
+def fold_event(
+    state: State | None, position: int, version: int, type_: str, schema: int, at: int, text: str
+) -> State:
+    """The stream's state after a stored event of any schema. Every replay goes through here."""
+    data = orjson.loads(text)
+    if schema != _SCHEMAS.get(type_):
+        data = upcast(type_, schema, data)
+    return evolve(state, type_, version, position, at, data)
+
+
+def _read(connection: Connection, asked: Select[tuple[object, ...]], *, by_version: bool = False) -> list[Event]:
+    ordered = asked.order_by(_events.c.version if by_version else _events.c.position)
+    return [Event._make(row) for row in connection.execute(ordered)]

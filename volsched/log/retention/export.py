@@ -1,0 +1,197 @@
+"""A range of the log as a file that proves itself.
+
+The first line is the manifest: where the range begins and ends and the hashes there. Every other line is one event
+with its hash. So a file can be checked anywhere without a store, and its first line serves as an anchor of the
+store it came from. Data is written as JSON, not as text in text: people read these files.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import orjson
+from sqlalchemy import Connection
+
+from volsched.log import tables
+from volsched.log.base import archived, read_base
+from volsched.log.dialects import dialect_of
+from volsched.log.errors import IntegrityBrokenError, StoreError
+from volsched.log.events.envelope import Event, canonical, links_to
+from volsched.log.events.redaction import seal_of
+from volsched.log.integrity.findings import BrokenLogError, Finding
+from volsched.log.integrity.replay import MISSING, NOT_LINKED, Progress
+from volsched.log.integrity.seals import Seals, read_seals
+from volsched.log.reads.tail import event, read_head
+from volsched.model.visible import plain_cell
+
+FORMAT_NAME = "volsched-log/1"
+CHUNK = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    first: int
+    last: int
+    before: bytes
+    """Hash of the event before the first."""
+    hash: bytes
+    """Hash of the last event."""
+    count: int
+    at: int
+    """Time of the last event."""
+    exported_at: int
+    redacted: Seals = field(default_factory=dict)
+    """Seals of events that are no longer what was once written."""
+
+    def dump(self) -> str:
+        return json.dumps(
+            {
+                "format": FORMAT_NAME,
+                "first": self.first,
+                "last": self.last,
+                "before": self.before.hex(),
+                "hash": self.hash.hex(),
+                "count": self.count,
+                "at": self.at,
+                "exportedAt": self.exported_at,
+            }
+            | ({"redacted": {str(at): seal.hex() for at, seal in self.redacted.items()}} if self.redacted else {})
+        )
+
+
+class ExportError(IntegrityBrokenError):
+    """A file that is not what an export writes. Names the line, and the position where it is known."""
+
+    file: int = 0
+    """Which of the files that were given."""
+
+
+def manifest_of(
+    connection: Connection, *, first: int | None = None, last: int | None = None, now: int
+) -> Manifest:
+    """What an export of this range will say of itself; by default of all that is there."""
+    head, base = read_head(connection), read_base(connection)
+    first = base.position + 1 if first is None else first
+    last = head.position if last is None else last
+    if head.position == 0:
+        raise StoreError("the log is empty; there is nothing to export")
+    if 1 <= first <= base.position:
+        raise archived(connection, f"position {first}", base)
+    if not 1 <= first <= last <= head.position:
+        raise StoreError(
+            f"there is no range {first} to {last}; the log has positions {base.position + 1} to {head.position}"
+        )
+    before = base.hash if first == base.position + 1 else _hash_at(connection, first - 1)
+    end = event(connection, last)
+    if end is None:
+        raise BrokenLogError(Finding(problem=MISSING, position=last))
+    return Manifest(
+        first=first,
+        last=last,
+        before=before,
+        hash=end.hash,
+        count=last - first + 1,
+        at=end.at,
+        exported_at=now,
+        redacted={at: seal for at, seal in read_seals(connection).items() if first <= at <= last},
+    )
+
+
+def _hash_at(connection: Connection, position: int) -> bytes:
+    found = event(connection, position)
+    if found is None:
+        raise BrokenLogError(Finding(problem=MISSING, position=position))
+    return found.hash
+
+
+def events_of(connection: Connection, manifest: Manifest, *, progress: Progress | None = None) -> Iterator[Event]:
+    """The events of the range; a broken log is not carried on elsewhere."""
+    scan = dialect_of(connection.engine).scan
+    before = manifest.first - 1
+    chunks = scan(connection, tables.events, order="position", after=before, until=manifest.last)
+    rows = (Event._make(row) for chunk in chunks for row in chunk)
+    for it in linked(rows, manifest):
+        if progress is not None and it.position % CHUNK == 0:
+            progress(it.position)
+        yield it
+
+
+def linked(events: Iterable[Event], manifest: Manifest) -> Iterator[Event]:
+    """The events, as long as each is linked to the one before and they end where the manifest says."""
+    position, previous, at = manifest.first - 1, manifest.before, manifest.at
+    for position, it in enumerate(events, start=manifest.first):
+        if it.position != position:
+            raise BrokenLogError(Finding(problem=MISSING, position=position))
+        if position > manifest.last:
+            raise BrokenLogError(Finding(problem=f"the manifest ends at {manifest.last}", position=position))
+        if not links_to(it, previous) and manifest.redacted.get(position) != seal_of(it):
+            raise BrokenLogError(Finding(problem=NOT_LINKED, position=position))
+        previous, at = it.hash, it.at
+        yield it
+    if position != manifest.last:
+        raise BrokenLogError(Finding(problem=MISSING, position=position + 1))
+    if (previous, at) != (manifest.hash, manifest.at):
+        raise BrokenLogError(Finding(problem="the manifest has another hash or time for it", position=position))
+
+
+def write_jsonl(out: IO[str], manifest: Manifest, events: Iterable[Event]) -> None:
+    out.write(manifest.dump() + "\n")
+    for it in events:
+        envelope = {name: value for name, value in it._asdict().items() if name not in ("data", "hash")}
+        # The data is canonical JSON already and goes in as it is.
+        out.write(
+            f'{json.dumps(envelope, ensure_ascii=False)[:-1]}, "data": {it.data}, "hash": "{it.hash.hex()}"}}\n'
+        )
+
+
+def write_csv(out: IO[str], events: Iterable[Event]) -> None:
+    """For spreadsheets; a CSV file has no manifest and cannot be imported."""
+    writer = csv.writer(out)
+    writer.writerow(Event._fields)
+    for it in events:
+        row = (*it[:-1], it.hash.hex())
+        writer.writerow(plain_cell(cell) if isinstance(cell, str) else cell for cell in row)
+
+
+def read_manifest(lines: Iterator[str]) -> Manifest:
+    try:
+        given: dict[str, Any] = json.loads(next(lines, ""))
+        if given["format"] != FORMAT_NAME:
+            raise ExportError(f"line 1: the format is {given['format']} and this program reads {FORMAT_NAME}")
+        return Manifest(
+            first=int(given["first"]),
+            last=int(given["last"]),
+            before=bytes.fromhex(given["before"]),
+            hash=bytes.fromhex(given["hash"]),
+            count=int(given["count"]),
+            at=int(given["at"]),
+            exported_at=int(given["exportedAt"]),
+            redacted={int(at): bytes.fromhex(seal) for at, seal in given.get("redacted", {}).items()},
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise ExportError("line 1: this is not the manifest of an export; give a file that export wrote") from None
+
+
+def read_events(lines: Iterator[str], manifest: Manifest) -> Iterator[Event]:
+    """The events after the manifest; ExportError at the first that cannot be what was once exported."""
+    try:
+        yield from linked((_parsed(line, number) for number, line in enumerate(lines, start=2)), manifest)
+    except BrokenLogError as broken:
+        raise at_line(broken, manifest) from None
+
+
+def _parsed(line: str, number: int) -> Event:
+    try:
+        given: dict[str, Any] = orjson.loads(line)
+        given["data"] = canonical(given["data"])
+        given["hash"] = bytes.fromhex(given["hash"])
+        return Event(**given)
+    except (ValueError, TypeError, KeyError):
+        raise ExportError(f"line {number}: this is not an event; the file is damaged or was edited") from None
+
+
+def at_line(broken: BrokenLogError, manifest: Manifest) -> ExportError:
+    number = (broken.finding.position or manifest.first) - manifest.first + 2
+    return ExportError(f"line {number}: {broken}")
