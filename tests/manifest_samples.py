@@ -5,9 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from volsched.model.kinds import KINDS
-from volsched.model.manifests import Loaded, load_manifests
-from volsched.model.problems import ManifestError
+from volsched.kube.kinds import KINDS
+from volsched.kube.manifest_reader import Loaded, load_manifests
+from volsched.kube.problems import ManifestError
 
 REMOVED = object()
 

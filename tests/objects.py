@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from volsched.core.profile import VOLSCHED
-from volsched.model.kinds import KINDS, Manifest
-from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, HOSTNAME, SELECTED_NODE, ZONE
-from volsched.model.storage import Claim, CSIDriver, CSINode, StorageCapacity, StorageClass, Volume
-from volsched.model.workloads import Node, Pod
+from volsched.kube.kinds import KINDS, Manifest
+from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, HOSTNAME, SELECTED_NODE, ZONE
+from volsched.kube.storage import Claim, CSIDriver, CSINode, StorageCapacity, StorageClass, Volume
+from volsched.kube.workloads import Node, Pod
 
 RWO = "ReadWriteOnce"
 ROX = "ReadOnlyMany"

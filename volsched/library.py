@@ -32,6 +32,7 @@ from volsched.engine.upkeep.expiry import Keep
 from volsched.insight.history import history
 from volsched.insight.shown import as_manifest
 from volsched.insight.sights import Sight, explained
+from volsched.kube.manifest_reader import load_manifests
 from volsched.log.database import Database
 from volsched.log.events.kind_names import Named, kind_called
 from volsched.log.events.streams import KIND_OF_NOUN
@@ -41,7 +42,6 @@ from volsched.log.reads.event_audit import window
 from volsched.log.reads.tail import read_head
 from volsched.log.store import migrate_store, open_store
 from volsched.log.transaction import execute
-from volsched.model.manifests import load_manifests
 from volsched.settings import Settings, configuration, database_url, read_settings
 
 DEFAULT_NAMESPACE = "default"

@@ -41,7 +41,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from volsched.core.queue.shares import ALL, Share, read_share
-from volsched.model.problems import ConfigurationError, ManifestError
+from volsched.kube.problems import ConfigurationError, ManifestError
 
 if TYPE_CHECKING:
     from volsched.core.configuration import Configuration
@@ -157,7 +157,7 @@ def configuration(given: Path | None = None) -> "Configuration":
     """
     # Here and not above: most who read settings decide nothing, and need neither rules nor YAML.
     from volsched.core.configuration import Configuration, configure
-    from volsched.model.documents import read_documents
+    from volsched.kube.documents import read_documents
 
     path = given or read_settings().config
     if path is None:

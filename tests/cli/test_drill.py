@@ -15,10 +15,10 @@ from volsched.drills.redeciding import redecide
 from volsched.drills.rehearsal import copied, read_only, rehearse
 from volsched.engine.clock import SECOND
 from volsched.engine.recovery import Recovered
+from volsched.kube.meta import ZONE
 from volsched.log.database import Database, open_database
 from volsched.log.migrations import migrate
 from volsched.log.reads.tail import read_head
-from volsched.model.meta import ZONE
 
 CLASS = {**LOCAL, "metadata": {"name": "made"}, "provisioner": "nobody.example.com"}
 

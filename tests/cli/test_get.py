@@ -13,10 +13,10 @@ from tests.cli.stories import tell
 from tests.manifest_samples import sample
 from volsched import Engine
 from volsched.insight.cells import age
+from volsched.kube.kinds import KINDS
+from volsched.kube.selector_text import SelectorTextError, parse_label_selector
+from volsched.kube.selectors import label_selector_matches
 from volsched.log.events.kind_names import NAMED, SHORT, Named, kind_called
-from volsched.model.kinds import KINDS
-from volsched.model.selector_text import SelectorTextError, parse_label_selector
-from volsched.model.selectors import label_selector_matches
 
 SECOND = 1_000_000
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from volsched.model.meta import ZONE
+from volsched.kube.meta import ZONE
 
 Manifest = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from volsched.model.meta import HOSTNAME
+from volsched.kube.meta import HOSTNAME
 
 
 def node(name: str = "n1", **labels: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.manifests import claim, node, pod, volume
 from volsched.cluster.port import Cluster, Manifest, Refusal, RefusedError, Watched
 from volsched.cluster.rules import REJECTED_NODES
-from volsched.events.patch import merged
+from volsched.kube.merge_patch import merged
 
 CLAIM, VOLUME, POD, NODE = "PersistentVolumeClaim", "PersistentVolume", "Pod", "Node"
 

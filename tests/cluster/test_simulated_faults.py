@@ -12,7 +12,7 @@ from tests.cluster.manifests import claim, node, pod
 from volsched.cluster.foreign import KUBERNETES, ForeignApi
 from volsched.cluster.port import ClusterError, ExpiredError, Manifest, Refusal, RefusedError, UnansweredError
 from volsched.cluster.simulated import Call, Fate, Faults, SimulatedCluster
-from volsched.events.patch import merged
+from volsched.kube.merge_patch import merged
 
 NODE = "Node"
 

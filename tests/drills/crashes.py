@@ -23,12 +23,12 @@ from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.reserving import Asked, NotToBeReservedError, Reserver, UnknownPodError
 from volsched.engine.system import System, embedded
 from volsched.insight.invariants import Violation, violations
+from volsched.kube.meta import SELECTED_NODE
 from volsched.log import tables
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
-from volsched.model.meta import SELECTED_NODE
 
 MADE = {
     "apiVersion": "storage.k8s.io/v1",

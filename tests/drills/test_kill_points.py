@@ -15,10 +15,10 @@ from sqlalchemy import func, select
 from tests.drills.victim import CLAIMS, PODS, Run, create_classes, create_pods
 from volsched.faults import DRILL_FLAG, FAULT, POINTS
 from volsched.insight.invariants import violations
+from volsched.kube.meta import BINDING_STAMP
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.model.meta import BINDING_STAMP
 
 ROOT = Path(__file__).parents[2]
 CALLS = frozenset({"executor.calling", "executor.called"})

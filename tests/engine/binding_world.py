@@ -26,26 +26,14 @@ from volsched.core.binding import saga
 from volsched.core.binding.phases import ALL_GUARDS, Guards, LegPhase
 from volsched.core.binding.planning import Plan, PlannedLeg, plan
 from volsched.core.binding.saga import advance, context_of
-from volsched.core.binding.seen import binding_stream, claim_is_bound, version, volume_reaches
 from volsched.engine.clock import SECOND
 from volsched.engine.executor import QUEUES, Executor, Progress
 from volsched.engine.mirror import Mirror
 from volsched.engine.sweep import Sweep
-from volsched.events.patch import merged
 from volsched.faults import Fault
-from volsched.log import tables
-from volsched.log.batch import load_states
-from volsched.log.commands import Command, Done, Outcome
-from volsched.log.database import Database, open_database
-from volsched.log.events.decision import Decision, States
-from volsched.log.events.envelope import Event, NewEvent
-from volsched.log.events.fold import BindingState, ObjectState
-from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
-from volsched.log.integrity.verify import verify
-from volsched.log.migrations import migrate
-from volsched.log.reads.tail import read_head
-from volsched.log.transaction import execute
-from volsched.model.meta import (
+from volsched.kube.manifest import claim_is_bound, volume_reaches
+from volsched.kube.merge_patch import merged
+from volsched.kube.meta import (
     BIND_COMPLETED,
     BINDING_STAMP,
     BOUND_BY_CONTROLLER,
@@ -54,6 +42,19 @@ from volsched.model.meta import (
     ROLLBACK,
     SELECTED_NODE,
 )
+from volsched.log import tables
+from volsched.log.batch import load_states
+from volsched.log.commands import Command, Done, Outcome
+from volsched.log.database import Database, open_database
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import Event, NewEvent
+from volsched.log.events.fold import BindingState, ObjectState
+from volsched.log.events.object_states import binding_stream, version
+from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
+from volsched.log.integrity.verify import verify
+from volsched.log.migrations import migrate
+from volsched.log.reads.tail import read_head
+from volsched.log.transaction import execute
 
 NOW = 1_800_000_000_000_000
 TIMEOUT = 600 * SECOND

@@ -10,7 +10,7 @@ from volsched.cluster.foreign import ABLE, ForeignApi
 from volsched.cluster.port import Capabilities, Manifest
 from volsched.cluster.simulated import Faults, SimulatedCluster
 from volsched.engine.mirror import KINDS_MIRRORED, Mirror, without_null_fields
-from volsched.events.patch import merged
+from volsched.kube.merge_patch import merged
 from volsched.log.database import Database
 from volsched.log.events.streams import NOUN_OF_KIND
 from volsched.log.rows import VIEWS, object_state

@@ -19,19 +19,13 @@ from volsched.core.binding.saga import time_out
 from volsched.engine.clock import SECOND
 from volsched.engine.executor import LEASE, QUEUES, Executor, Progress
 from volsched.engine.mirror import Mirror
+from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLER, ROLLBACK, STORAGE_PROVISIONER
 from volsched.log import tables
 from volsched.log.batch import load_states
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, LegState, ObjectState
 from volsched.log.transaction import execute
-from volsched.model.meta import (
-    BIND_COMPLETED,
-    BINDING_STAMP,
-    BOUND_BY_CONTROLLER,
-    ROLLBACK,
-    STORAGE_PROVISIONER,
-)
 
 VOLUME, CLAIM, POD, NODE = "PersistentVolume", "PersistentVolumeClaim", "Pod", "Node"
 TIMEOUT = 600 * SECOND

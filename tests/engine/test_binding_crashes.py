@@ -14,14 +14,10 @@ from tests.engine.binding_world import (
 )
 from volsched.core.binding.phases import Guards
 from volsched.engine.executor import Progress
+from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLER
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.effects import unpark
-from volsched.model.meta import (
-    BIND_COMPLETED,
-    BINDING_STAMP,
-    BOUND_BY_CONTROLLER,
-)
 
 # Crashes ----------------------------------------------------------------------------------------------
 POINTS = ("executor.claimed", "commit.before", "commit.after", "executor.recorded")

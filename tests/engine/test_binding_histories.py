@@ -28,16 +28,11 @@ from volsched.core.binding.saga import (
     record_leg,
     record_pod,
 )
-from volsched.core.binding.seen import claim_is_bound
 from volsched.engine.clock import SECOND
+from volsched.kube.manifest import claim_is_bound
+from volsched.kube.meta import HOSTNAME, PROVISIONED_BY, ROLLBACK, SELECTED_NODE
 from volsched.log import tables
 from volsched.log.scratch_store import scratch_store
-from volsched.model.meta import (
-    HOSTNAME,
-    PROVISIONED_BY,
-    ROLLBACK,
-    SELECTED_NODE,
-)
 
 CLAIMS = st.sampled_from(list(LEGS))
 PODS = st.sampled_from(["db/app", "db/other"])

@@ -30,15 +30,10 @@ from volsched.core.binding.saga import (
 )
 from volsched.engine.clock import SECOND
 from volsched.engine.executor import Progress
+from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, HOSTNAME, STORAGE_PROVISIONER
 from volsched.log import tables
 from volsched.log.commands import DeposedError, Done, EffectDone
 from volsched.log.effects import claim
-from volsched.model.meta import (
-    BIND_COMPLETED,
-    BINDING_STAMP,
-    HOSTNAME,
-    STORAGE_PROVISIONER,
-)
 
 
 # The way forward --------------------------------------------------------------------------------------

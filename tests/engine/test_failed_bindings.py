@@ -15,9 +15,9 @@ from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.engine.scheduling.picture import Picture
 from volsched.engine.world import World
 from volsched.insight.sights import explained, sight_of
+from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.reads.tail import read_head
-from volsched.model.meta import BINDING_STAMP, SELECTED_NODE
 
 PODS = 8
 MISFIT = "n2"

@@ -11,8 +11,8 @@ from volsched.cluster.simulated import Call, Fate, Faults
 from volsched.core.binding.acts import CANNOT_UNBIND, HOLDS_DATA, KEPT, NOT_OURS, STILL_PROVISIONING
 from volsched.core.binding.judging import DEADLINE_EXCEEDED
 from volsched.engine.executor import Executor
+from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, HOSTNAME, ROLLBACK, SELECTED_NODE
 from volsched.log.database import Database
-from volsched.model.meta import BIND_COMPLETED, BINDING_STAMP, HOSTNAME, ROLLBACK, SELECTED_NODE
 
 ONE, TWO = {"data": "pv-1"}, {"data": "pv-1", "logs": "pv-2"}
 

@@ -20,10 +20,10 @@ from volsched.core.binding.strays import stamp_of
 from volsched.engine.clock import SECOND
 from volsched.engine.executor import QUEUES, Executor
 from volsched.engine.mirror import Mirror
-from volsched.events.patch import merged
+from volsched.kube.merge_patch import merged
+from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.model.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE
 
 BAD_LINE = Faults(
     lost=0.08, failed=0.08, slow=0.25, conflict=0.08, slow_for=None, lag=1, repeated=0.2, expired=0.02

@@ -10,18 +10,18 @@ import pytest
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from volsched import faults
 from volsched.cluster.port import RefusedError
-from volsched.core.binding.seen import living
 from volsched.core.node.attachments import NODE_UID
 from volsched.engine.changes import deleting
 from volsched.engine.clock import SECOND
 from volsched.engine.nodes.agent import NodeAgent
 from volsched.engine.world import World
 from volsched.insight.invariants import violations
+from volsched.kube.meta import ROLLBACK
 from volsched.log.database import Database
+from volsched.log.events.object_states import living
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import read_stream
 from volsched.log.transaction import execute
-from volsched.model.meta import ROLLBACK
 
 ON_SQLITE = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 CLASS_OF_DISKS = {**LOCAL, "metadata": {"name": "disks"}}

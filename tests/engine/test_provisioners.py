@@ -15,9 +15,9 @@ from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.array import Array
 from volsched.engine.provisioners.host_path import HOST_PATH, RECORDS, HostPath
 from volsched.engine.provisioners.simulated import SIMULATED, Simulated
+from volsched.kube.meta import PV_CONTROLLER_FINALIZER, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.model.meta import PV_CONTROLLER_FINALIZER, SELECTED_NODE
 from volsched.settings import Settings
 
 on_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)

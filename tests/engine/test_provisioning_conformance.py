@@ -9,9 +9,9 @@ from volsched.core.external.outcomes import Created, Refused
 from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.array import Array
 from volsched.engine.provisioners.driver import CreateVolume
+from volsched.kube.meta import SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.model.meta import SELECTED_NODE
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 

@@ -16,9 +16,9 @@ from volsched import faults
 from volsched.engine.provisioners.array import Array
 from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.insight.invariants import violations
+from volsched.kube.meta import PROVISIONED_BY
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.model.meta import PROVISIONED_BY
 
 HOST = "kubernetes.io/hostname"
 

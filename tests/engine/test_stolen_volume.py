@@ -8,9 +8,9 @@ import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.engine.clock import SECOND
+from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.model.meta import BINDING_STAMP, BOUND_BY_CONTROLLER
 
 CLUSTER = (
     LOCAL,

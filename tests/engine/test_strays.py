@@ -6,8 +6,8 @@ from volsched.cluster.simulated import Call, Fate
 from volsched.core.binding.acts import KEPT, STILL_PROVISIONING
 from volsched.core.binding.strays import UNDONE
 from volsched.engine.executor import Executor
+from volsched.kube.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
 from volsched.log.database import Database
-from volsched.model.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
 
 ONE, TWO = {"data": "pv-1"}, {"data": "pv-1", "logs": "pv-2"}
 

@@ -13,9 +13,9 @@ from volsched.core.configuration import Configuration
 from volsched.core.profile import PARITY, VOLSCHED, Profile
 from volsched.engine.clock import SECOND
 from volsched.engine.runner import run_until_idle
+from volsched.kube.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.model.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
 
 MADE = {
     "apiVersion": "storage.k8s.io/v1",

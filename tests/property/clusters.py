@@ -22,10 +22,10 @@ from tests.objects import (
     volume,
 )
 from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.model.kinds import Object
-from volsched.model.meta import ZONE
-from volsched.model.storage import Claim, StorageClass, Volume
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import Object
+from volsched.kube.meta import ZONE
+from volsched.kube.storage import Claim, StorageClass, Volume
+from volsched.kube.workloads import Pod
 
 CLASSES = ("local", "dyn", "other")
 DRIVERS = ("csi.example.com", "csi.other.com")

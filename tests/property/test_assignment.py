@@ -15,9 +15,9 @@ from volsched.core.filtering import find_pod_volumes
 from volsched.core.matching import Search, find_matching_volume, matching_volumes
 from volsched.core.profile import PARITY, VOLSCHED
 from volsched.core.snapshot import Snapshot
-from volsched.model.selectors import topology_allows
-from volsched.model.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass, Volume
-from volsched.model.workloads import Node
+from volsched.kube.selectors import topology_allows
+from volsched.kube.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass, Volume
+from volsched.kube.workloads import Node
 
 Plan = tuple[Volume | None, ...]
 GREEDY = replace(VOLSCHED, exact_matching=False)

@@ -13,7 +13,7 @@ from volsched.core.filtering import find_pod_volumes
 from volsched.core.profile import PARITY, VOLSCHED, Profile
 from volsched.core.reserving import assume_pod_volumes, revert_assumed_pod_volumes
 from volsched.core.snapshot import snapshot_of
-from volsched.core.volumes import reaches
+from volsched.kube.claim_reference import reaches
 
 profiles = st.sampled_from([PARITY, VOLSCHED])
 

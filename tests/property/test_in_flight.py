@@ -13,9 +13,9 @@ from volsched.core.cycle import attempt
 from volsched.core.profile import VOLSCHED, Profile
 from volsched.core.snapshot import Snapshot
 from volsched.index import Index
-from volsched.model.meta import BIND_COMPLETED
-from volsched.model.storage import Claim, Volume
-from volsched.model.workloads import Pod
+from volsched.kube.meta import BIND_COMPLETED
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Pod
 
 TURNS = 5
 TERSE = replace(VOLSCHED, explains=False)

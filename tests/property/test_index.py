@@ -21,11 +21,11 @@ from volsched.core.queue.shares import ALL, Share
 from volsched.core.rejections import Rule
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.core.status import Code, Status
-from volsched.core.volumes import bind_volume
 from volsched.index import Index
-from volsched.model.kinds import Object
-from volsched.model.meta import BIND_COMPLETED, HOSTNAME, TOPOLOGY_LABELS, ZONE
-from volsched.model.workloads import Pod
+from volsched.kube.claim_reference import bind_volume
+from volsched.kube.kinds import Object
+from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, TOPOLOGY_LABELS, ZONE
+from volsched.kube.workloads import Pod
 
 seeds = st.integers(0, 2**48)
 KEYS = (TOPOLOGY_LABELS, (ZONE,), (HOSTNAME,), (ZONE, HOSTNAME))

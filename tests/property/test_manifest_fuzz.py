@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.manifest_samples import sample
-from volsched.model.kinds import KINDS
-from volsched.model.manifests import Loaded, dump_manifests, load_manifests
-from volsched.model.problems import ManifestError
+from volsched.kube.kinds import KINDS
+from volsched.kube.manifest_reader import Loaded, dump_manifests, load_manifests
+from volsched.kube.problems import ManifestError
 
 CLUSTER = Path(__file__).parents[1] / "unit" / "data" / "cluster.yaml"
 SAMPLES = [sample(kind) for kind in KINDS]

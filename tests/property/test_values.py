@@ -6,8 +6,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volsched.model.quantity import Family, Quantity, QuantityError, parse_quantity
-from volsched.model.selectors import (
+from volsched.kube.quantity import Family, Quantity, QuantityError, parse_quantity
+from volsched.kube.selectors import (
     LabelSelector,
     NodeSelector,
     NodeTerm,

@@ -18,9 +18,9 @@ from volsched.core.queue.changes import Change, aspects_of
 from volsched.core.queue.hints import helps, hints_for
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import Code
-from volsched.model.kinds import Object
-from volsched.model.storage import Claim, StorageCapacity, StorageClass, Volume, VolumeAttachment
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import Object
+from volsched.kube.storage import Claim, StorageCapacity, StorageClass, Volume, VolumeAttachment
+from volsched.kube.workloads import Pod
 
 TERSE = replace(VOLSCHED, explains=False)
 STEPS = 40

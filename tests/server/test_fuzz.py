@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.manifest_samples import sample
 from tests.server.serving import Served
-from volsched.model.kinds import KINDS
+from volsched.kube.kinds import KINDS
 from volsched.server.resources import RESOURCES, Resource
 
 ROUNDS = 12

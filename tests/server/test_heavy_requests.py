@@ -14,16 +14,16 @@ from volsched.core.objects import StaleError
 from volsched.engine.clock import system_clock
 from volsched.engine.runner import running
 from volsched.engine.writer import Writer
+from volsched.kube.json_patch import PatchError, json_patched
+from volsched.kube.limits import DEPTH_MAX, ITEMS_MAX, OBJECT_BYTES_MAX
+from volsched.kube.strategic_merge import strategic_merged
 from volsched.log.database import Database
-from volsched.model.limits import DEPTH_MAX, ITEMS_MAX, OBJECT_BYTES_MAX
 from volsched.server.access.reviewing import ACCESS
 from volsched.server.bodies import MOST_BYTES, SMALL_BYTES
 from volsched.server.fan import Fan
-from volsched.server.json_patch import PatchError, json_patched
 from volsched.server.negotiation import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, YAML
 from volsched.server.paths import Target, parse_path
 from volsched.server.services import WRITE_TRIES, Services
-from volsched.server.strategic import strategic_merged
 from volsched.server.writing import NOTHING_TO_SEE, creating, patching
 
 NODES = "/api/v1/nodes"

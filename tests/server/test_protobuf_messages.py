@@ -7,8 +7,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.server.protobuf_encoder import encoded, encoded_message, enveloped, field
-from volsched.model.kinds import KINDS
-from volsched.server.known_fields import fields_of, item_type, type_of
+from volsched.kube.kinds import KINDS
+from volsched.kube.known_fields import fields_of, item_type, type_of
 from volsched.server.protobuf import read_message
 from volsched.server.protobuf_fields import (
     INLINE,

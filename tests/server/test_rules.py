@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tests.server.field_types import dumped
+from volsched.kube.kinds import KINDS
+from volsched.kube.known_fields import files, unknown_fields
 from volsched.log.events.envelope import Event, canonical
-from volsched.model.kinds import KINDS
 from volsched.server import discovery, openapi
 from volsched.server.changes import changes_of
 from volsched.server.field_selectors import fields_match, parse_field_selector
 from volsched.server.guarding import is_loopback
-from volsched.server.known_fields import files, unknown_fields
 from volsched.server.negotiation import Form, wanted_form
 from volsched.server.paths import Group, GroupVersion, Root, Target, parse_path
 from volsched.server.queries import read_token, token
@@ -119,7 +119,7 @@ def test_unknown_fields_are_named_by_their_place(kind: str, manifest: Any, unkno
 
 def test_the_known_fields_are_those_of_the_official_client() -> None:
     """After an update of the client: python -m tests.server.field_types > volsched/server/fields.json"""
-    assert files("volsched.server").joinpath("fields.json").read_bytes() == dumped()
+    assert files("volsched.kube").joinpath("fields.json").read_bytes() == dumped()
 
 
 def test_a_token_says_where_a_list_goes_on() -> None:

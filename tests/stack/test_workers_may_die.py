@@ -11,10 +11,10 @@ from sqlalchemy import delete, func, select
 from tests.stack.processes import Redis, Worker, wait_until, worker
 from tests.stack.test_redis_may_forget import every_leg_was_written_once
 from tests.stack.work import delete_pods, done, head, leg_moves, manifests, phases, plan_legs, queued
+from volsched.kube.meta import BINDING_STAMP
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.model.meta import BINDING_STAMP
 
 pytestmark = pytest.mark.parametrize("url", ["postgres"], indirect=True)
 SLEEPING = {"DRILL": "1", "FAULT": "executor.claimed:stop"}

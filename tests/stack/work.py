@@ -9,19 +9,19 @@ from sqlalchemy import func, select
 
 from tests.engine.clusters import LOCAL, Manifest, claim, node, pod, volume
 from volsched.core.binding.planning import Plan, PlannedLeg, plan
-from volsched.core.binding.seen import version
 from volsched.core.objects import create_object
 from volsched.engine.clock import SECOND, rfc3339, system_clock
+from volsched.kube.kinds import KINDS
 from volsched.log import tables
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState
+from volsched.log.events.object_states import version
 from volsched.log.events.streams import stream_of
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
-from volsched.model.kinds import KINDS
 
 HOUR = 3_600 * SECOND
 NODE = "node-0"

@@ -11,7 +11,7 @@ from volsched.core.admission import (
     refuse_priority,
 )
 from volsched.core.objects import ForbiddenError
-from volsched.core.uids import uid_of
+from volsched.kube.uids import uid_of
 from volsched.log.events.fold import ObjectState
 
 CLAIM = ObjectState(

@@ -20,7 +20,7 @@ from volsched.core.disks import AttachId, attach_id
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.core.status import SUCCESS, TOO_MANY_VOLUMES, Code, Status
 from volsched.core.volume_limits import drivers_installed, node_volume_limits
-from volsched.model.storage import CSIDriver, CSINode, VolumeAttachment
+from volsched.kube.storage import CSIDriver, CSINode, VolumeAttachment
 
 CSI = "csi.example.com"
 EBS = "kubernetes.io/aws-ebs"

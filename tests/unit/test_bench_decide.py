@@ -13,12 +13,12 @@ import pytest
 
 from tests.objects import claim, local_volume, node, on_zone, pod, storage_class, volume
 from volsched.core.cycle import Attempt
-from volsched.core.volumes import bind_volume
 from volsched.index import Index
 from volsched.insight.bench_decide import ROWS, WrongAnswerError, bench_decide
-from volsched.model.kinds import Object
-from volsched.model.meta import HOSTNAME, ZONE
-from volsched.model.workloads import Pod
+from volsched.kube.claim_reference import bind_volume
+from volsched.kube.kinds import Object
+from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.kube.workloads import Pod
 
 NODES = 12
 # Of design 11's table, then what we measure besides.

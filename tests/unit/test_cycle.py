@@ -23,9 +23,9 @@ from volsched.core.profile import PARITY, VOLSCHED
 from volsched.core.snapshot import snapshot_of
 from volsched.core.status import Code
 from volsched.index import Index
-from volsched.model.kinds import Object
-from volsched.model.meta import ZONE
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import Object
+from volsched.kube.meta import ZONE
+from volsched.kube.workloads import Pod
 
 
 def test_the_closest_fit_wins_and_the_others_are_runners_up() -> None:

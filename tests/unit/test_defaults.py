@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.manifest_samples import REMOVED, changed, problems, sample
-from volsched.model.defaults import with_defaults
-from volsched.model.kinds import KINDS
+from volsched.kube.defaults import with_defaults
+from volsched.kube.kinds import KINDS
 
 
 def defaulted(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from volsched.model.documents import read_documents
-from volsched.model.limits import BYTES_MAX, DEPTH_MAX, REPEATED_MAX
-from volsched.model.problems import ManifestError
+from volsched.kube.documents import read_documents
+from volsched.kube.limits import BYTES_MAX, DEPTH_MAX, REPEATED_MAX
+from volsched.kube.problems import ManifestError
 
 
 def values(text: str | bytes) -> list[object]:

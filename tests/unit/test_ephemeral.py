@@ -6,9 +6,9 @@ import pytest
 
 from tests.objects import read
 from volsched.core.ephemeral import ephemeral_claims, has_templates, lacking
+from volsched.kube.storage import Claim
+from volsched.kube.workloads import Pod
 from volsched.log.events.fold import ObjectState
-from volsched.model.storage import Claim
-from volsched.model.workloads import Pod
 
 Manifest = dict[str, Any]
 TEMPLATE = {

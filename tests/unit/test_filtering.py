@@ -33,8 +33,8 @@ from volsched.core.status import (
     TOO_MANY_VOLUMES,
     Code,
 )  # fmt: skip
-from volsched.model.meta import ROLLBACK, ZONE
-from volsched.model.workloads import Pod
+from volsched.kube.meta import ROLLBACK, ZONE
+from volsched.kube.workloads import Pod
 
 
 def ask(snapshot: Snapshot, wanting: Pod, on: str, *, profile: Profile = VOLSCHED) -> NodeAnswer:

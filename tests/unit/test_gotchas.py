@@ -42,12 +42,12 @@ from volsched.core.status import (
     UNBOUND_IMMEDIATE,
     Code,
 )  # fmt: skip
-from volsched.core.volumes import reaches
 from volsched.core.zonal import upgrade_zonal
-from volsched.model.meta import BETA_STORAGE_CLASS, ZONE
-from volsched.model.selectors import topology_allows
-from volsched.model.storage import Claim, Volume
-from volsched.model.workloads import Node, Pod
+from volsched.kube.claim_reference import reaches
+from volsched.kube.meta import BETA_STORAGE_CLASS, ZONE
+from volsched.kube.selectors import topology_allows
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Node, Pod
 
 PROFILES = pytest.mark.parametrize("profile", [PARITY, VOLSCHED], ids=lambda profile: profile.name)
 

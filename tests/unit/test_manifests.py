@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.manifest_samples import REMOVED, changed, load, problems, sample
-from volsched.model.kinds import KINDS
-from volsched.model.manifests import dump_manifests, load_manifests
-from volsched.model.problems import ManifestError, Place
-from volsched.model.quantity import parse_quantity
-from volsched.model.storage import Volume
+from volsched.kube.kinds import KINDS
+from volsched.kube.manifest_reader import dump_manifests, load_manifests
+from volsched.kube.problems import ManifestError, Place
+from volsched.kube.quantity import parse_quantity
+from volsched.kube.storage import Volume
 
 CLUSTER = Path(__file__).parent / "data" / "cluster.yaml"
 

@@ -7,9 +7,9 @@ import pytest
 from tests.objects import ROX, RWO, RWX, claim, local_volume, node, on_zone, ref_to, volume
 from volsched.core.matching import Search, find_for_controller, find_matching_volume, nearest_misses
 from volsched.core.rejections import Rule
-from volsched.core.volumes import bind_volume, is_bound_to
-from volsched.model.meta import BOUND_BY_CONTROLLER, ZONE
-from volsched.model.storage import Volume
+from volsched.kube.claim_reference import bind_volume, is_bound_to
+from volsched.kube.meta import BOUND_BY_CONTROLLER, ZONE
+from volsched.kube.storage import Volume
 
 ZONE_A = node("n", labels={ZONE: "a"})
 WANTING = claim("data", "8Gi")

@@ -13,10 +13,10 @@ from volsched.core.objects import (
     delete_object,
     update_object,
 )
+from volsched.kube.kinds import KINDS
 from volsched.log.events.catalogue import check_payload
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, evolve
-from volsched.model.kinds import KINDS
 
 CLAIM = KINDS["PersistentVolumeClaim"]
 NODE = KINDS["Node"]

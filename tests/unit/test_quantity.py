@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from volsched.model.quantity import INT64_MAX, Family, Quantity, QuantityError, parse_quantity
+from volsched.kube.quantity import INT64_MAX, Family, Quantity, QuantityError, parse_quantity
 
 GIB = 2**30
 

@@ -34,9 +34,9 @@ from volsched.insight.changes import Changes, applied, changed_pod, objects_of, 
 from volsched.insight.nearness import Surroundings
 from volsched.insight.remedies import Remedy, find_remedies
 from volsched.insight.survey import survey
-from volsched.model.kinds import Object
-from volsched.model.meta import BOUND_BY_CONTROLLER, ZONE
-from volsched.model.workloads import Node, Pod, Taint
+from volsched.kube.kinds import Object
+from volsched.kube.meta import BOUND_BY_CONTROLLER, ZONE
+from volsched.kube.workloads import Node, Pod, Taint
 
 GIB = 2**30
 

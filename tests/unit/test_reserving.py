@@ -12,8 +12,8 @@ from volsched.core.profile import PARITY, VOLSCHED, Profile
 from volsched.core.reserving import Reservation, assume_pod_volumes, revert_assumed_pod_volumes
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.core.status import NO_VOLUME_TO_BIND, AttemptError
-from volsched.model.meta import SELECTED_NODE
-from volsched.model.storage import Volume
+from volsched.kube.meta import SELECTED_NODE
+from volsched.kube.storage import Volume
 
 
 def newer(stored: Volume) -> Volume:

@@ -8,7 +8,7 @@ from tests.objects import RWO, claim, node, pod
 from volsched.core.restrictions import volume_restrictions
 from volsched.core.snapshot import snapshot_of
 from volsched.core.status import DISK_CONFLICT, EXCLUSIVE_CLAIM_IN_USE, SUCCESS, Code, Status
-from volsched.model.workloads import Pod
+from volsched.kube.workloads import Pod
 
 RWOP = "ReadWriteOncePod"
 IN_USE = Status(Code.UNSCHEDULABLE, (EXCLUSIVE_CLAIM_IN_USE,))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from volsched.model.selectors import (
+from volsched.kube.selectors import (
     LabelSelector,
     NodeSelector,
     NodeTerm,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from volsched.core.statefulsets import Step, is_placed, is_running, next_step
-from volsched.model.kinds import KINDS
-from volsched.model.workloads import StatefulSet
+from volsched.kube.kinds import KINDS
+from volsched.kube.workloads import StatefulSet
 
 Manifest = dict[str, Any]
 MOST = 10

@@ -11,8 +11,8 @@ from volsched.insight.bench_clusters import CLUSTERS, claims_of, pod_of
 from volsched.insight.nearness import Surroundings
 from volsched.insight.remedies import find_remedies
 from volsched.insight.survey import SMALL, survey
-from volsched.model.quantity import parse_quantity
-from volsched.model.workloads import Node, Pod
+from volsched.kube.quantity import parse_quantity
+from volsched.kube.workloads import Node, Pod
 
 NODES = 90
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.manifest_samples import REMOVED, changed, sample
-from volsched.model.defaults import with_defaults
-from volsched.model.kinds import KINDS
-from volsched.model.meta import BETA_STORAGE_CLASS, ROLLBACK
-from volsched.model.updates import STABLE_LABELS, update_problems
+from volsched.kube.defaults import with_defaults
+from volsched.kube.kinds import KINDS
+from volsched.kube.meta import BETA_STORAGE_CLASS, ROLLBACK
+from volsched.kube.update_rules import STABLE_LABELS, update_problems
 
 VOLUME_TERM = "spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.manifest_samples import REMOVED, changed, problems, sample
-from volsched.model.kinds import KINDS
+from volsched.kube.kinds import KINDS
 
 TERM = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
 IN_FORCE = "requiredDuringSchedulingIgnoredDuringExecution"

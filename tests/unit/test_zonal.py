@@ -6,8 +6,8 @@ import pytest
 
 from tests.objects import node, on_zone, volume
 from volsched.core.zonal import EventType, ZonalOutcome, ZonalUpgrade, upgrade_zonal
-from volsched.model.meta import LEGACY_REGION, LEGACY_ZONE, REGION, ZONE
-from volsched.model.workloads import Node
+from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, ZONE
+from volsched.kube.workloads import Node
 
 LZ, LR, Z, R = LEGACY_ZONE, LEGACY_REGION, ZONE, REGION
 Terms = list[list[tuple[str, tuple[str, ...]]]]

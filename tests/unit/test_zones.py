@@ -8,7 +8,7 @@ from tests.objects import claim, node, pod, storage_class, volume
 from volsched.core.snapshot import snapshot_of
 from volsched.core.status import NO_ZONE, SKIP, SUCCESS, Code, Status
 from volsched.core.zones import ZoneRule, volume_zone_filter, volume_zone_prefilter
-from volsched.model.meta import LEGACY_REGION, LEGACY_ZONE, REGION, ZONE
+from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, ZONE
 
 REFUSED = Status(Code.UNRESOLVABLE, (NO_ZONE,))
 

@@ -16,9 +16,9 @@ from volsched.cli.stores import now_us, opened
 from volsched.insight import moments
 from volsched.insight.answers import Answer, Item, TokenError, UnknownError
 from volsched.insight.moments import MomentError
+from volsched.kube.visible_text import plain_cell
 from volsched.log.database import Database
 from volsched.log.reads.event_audit import Window
-from volsched.model.visible import plain_cell
 
 API_VERSION = "volsched.io/v1"
 TIMES = frozenset({"at", "from", "until", "since"})

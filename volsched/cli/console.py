@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from volsched.model.visible import visible
+from volsched.kube.visible_text import visible
 
 
 class Exit(IntEnum):

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from volsched.cli.console import Exit, fail
-from volsched.model.manifests import Loaded, load_manifests
-from volsched.model.problems import Defect, ManifestError, Problem
+from volsched.kube.manifest_reader import Loaded, load_manifests
+from volsched.kube.problems import Defect, ManifestError, Problem
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

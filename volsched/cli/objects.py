@@ -20,13 +20,13 @@ from volsched.engine.namespaces import ensure_namespaces, named_namespaces, name
 from volsched.engine.submitting import Submitter, Target, Verb
 from volsched.insight.adoption import adoption_warnings
 from volsched.insight.near_names import not_found
+from volsched.kube.manifest_reader import Loaded, dump_manifests, load_manifests
+from volsched.kube.problems import ManifestError
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.events.kind_names import kind_called
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
-from volsched.model.manifests import Loaded, dump_manifests, load_manifests
-from volsched.model.problems import ManifestError
 from volsched.settings import Settings
 
 APPLY_EXAMPLES = """**Examples**

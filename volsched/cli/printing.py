@@ -14,8 +14,8 @@ from volsched.cli.console import print_json, stdout
 from volsched.insight.cells import Column, Item
 from volsched.insight.columns import columns_of
 from volsched.insight.shown import as_manifest
+from volsched.kube.visible_text import plain_cell, visible
 from volsched.log.events.kind_names import Named
-from volsched.model.visible import plain_cell, visible
 
 GAP = 3
 
@@ -41,7 +41,7 @@ def print_documents(form: Form, document: Any, before: int = 0) -> None:
     """A JSON or YAML document, and how many were printed before it; a terminal gets JSON in colours."""
     if form is Form.yaml:
         # A table needs no YAML.
-        from volsched.model.manifests import dump_manifests
+        from volsched.kube.manifest_reader import dump_manifests
 
         if before:
             write("---")

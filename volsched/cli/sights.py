@@ -14,8 +14,8 @@ from volsched.cli.stores import opened
 from volsched.core.profile import PROFILES, Profile
 from volsched.insight.answers import UnknownError
 from volsched.insight.sights import QuestionError, Sight, sight_of
+from volsched.kube.problems import ConfigurationError
 from volsched.log.events.kind_names import UnknownKindError
-from volsched.model.problems import ConfigurationError
 from volsched.settings import configuration
 
 if TYPE_CHECKING:

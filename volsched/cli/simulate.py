@@ -14,8 +14,8 @@ from volsched.cli.stores import Db
 from volsched.insight.sights import QuestionError, named_object, simulated
 from volsched.insight.simulate import Scenario
 from volsched.insight.stranding import GONE
+from volsched.kube.kinds import Object
 from volsched.log.events.kind_names import UnknownKindError
-from volsched.model.kinds import Object
 
 EXAMPLES = """**Examples**
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from volsched.cluster.port import Manifest, Refusal, RefusedError
-from volsched.core.binding.seen import annotations, metadata, spec, status
 from volsched.core.node.statuses import has_started
 from volsched.core.objects import (
     AlreadyExistsError,
@@ -19,10 +18,11 @@ from volsched.core.objects import (
 )
 from volsched.core.rejected import NODE_REJECTED, REJECTED_NODES
 from volsched.core.scheduled import placing_patch
+from volsched.kube.kinds import KINDS
+from volsched.kube.manifest import annotations, metadata, spec, status
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
-from volsched.model.kinds import KINDS
 
 MOST_REJECTED = 16
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from volsched.core.objects import ForbiddenError, NotFoundError
-from volsched.events.patch import merged
+from volsched.kube.kinds import KINDS
+from volsched.kube.merge_patch import merged
+from volsched.kube.meta import BETA_STORAGE_CLASS
+from volsched.kube.quantity import ZERO, Quantity
+from volsched.kube.validation.fields import fields_at, number_at, quantity_of, text_at
 from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
-from volsched.model.kinds import KINDS
-from volsched.model.meta import BETA_STORAGE_CLASS
-from volsched.model.quantity import ZERO, Quantity
-from volsched.model.strategy.parts import fields_at, number_at, quantity_of, text_at
 
 Manifest = Mapping[str, Any]
 

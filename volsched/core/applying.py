@@ -5,11 +5,11 @@ from enum import StrEnum
 from typing import Any
 
 from volsched.core.objects import InvalidError, create_object, update_object
-from volsched.events.patch import merged
+from volsched.kube.kinds import Kind
+from volsched.kube.merge_patch import merged
+from volsched.kube.problems import Defect
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
-from volsched.model.kinds import Kind
-from volsched.model.problems import Defect
 
 Manifest = Mapping[str, Any]
 

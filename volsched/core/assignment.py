@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from volsched.core.disks import attach_id
-from volsched.model.storage import Volume
+from volsched.kube.storage import Volume
 
 # Splits until we give up: a pod with a dozen claims or more of which almost, but not quite, enough can be
 # provisioned (measured: 2.4 s a node for 12 claims). Giving up refuses the node; it never books anything twice.

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from volsched.core.claims import claim_uses, is_fully_bound, selected_node
 from volsched.core.disks import EBS, IN_TREE, AttachId, attach_id, in_tree_id
 from volsched.core.snapshot import Snapshot
-from volsched.model.storage import Claim, VolumeAttachment
-from volsched.model.workloads import Node, Pod
+from volsched.kube.storage import Claim, VolumeAttachment
+from volsched.kube.workloads import Node, Pod
 
 CSI_LIMIT_PREFIX = "attachable-volumes-csi-"
 TERMINATED = ("Succeeded", "Failed")

@@ -7,8 +7,8 @@ from typing import Any
 from volsched.core.cycle import EXAMPLES, NODE_VOLUME_LIMITS, Attempt, Verdict
 from volsched.core.rejections import Failure, distance
 from volsched.core.status import TOO_MANY_VOLUMES, Code, Status
+from volsched.kube.workloads import Pod
 from volsched.log.events.envelope import NewEvent, canonical
-from volsched.model.workloads import Pod
 
 RUNNERS_UP = 3
 REASONS_KEPT = 3

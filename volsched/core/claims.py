@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError
-from volsched.model.meta import (
+from volsched.kube.meta import (
     ALPHA_SELECTED_NODES,
     BIND_COMPLETED,
     BINDING_STAMP,
@@ -14,8 +14,8 @@ from volsched.model.meta import (
     SELECTED_NODE,
     SELECTED_NODE_KEYS,
 )
-from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
-from volsched.model.workloads import Pod
+from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.kube.workloads import Pod
 
 
 class ClaimUse(NamedTuple):

@@ -16,7 +16,7 @@ from volsched.core.plugins.plugin import Plugin
 from volsched.core.plugins.registry import AFTER_VOLUMES, BEFORE_VOLUMES, Enabled
 from volsched.core.profile import PROFILES, VOLSCHED, Profile, ScoringPolicy, ShapePoint, shape_problem
 from volsched.core.queue.entry import SECOND, USUAL, Waits
-from volsched.model.problems import ConfigurationError as ConfigurationError
+from volsched.kube.problems import ConfigurationError as ConfigurationError
 
 BIND_TIMEOUT_SECONDS = 600
 CAPACITY_HOLD_SECONDS = 120

@@ -22,7 +22,7 @@ from volsched.core.snapshot import Snapshot
 from volsched.core.status import SUCCESS, Code, Status
 from volsched.core.volume_limits import drivers_installed, node_volume_limits
 from volsched.core.zones import ZoneRule, volume_zone_filter, volume_zone_prefilter
-from volsched.model.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod
 
 NODE_REJECTED = "NodeRejected"
 VOLUME_RESTRICTIONS = "VolumeRestrictions"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from volsched.model.storage import Volume, VolumeSource
+from volsched.kube.storage import Volume, VolumeSource
 
 
 @dataclass(frozen=True, slots=True)

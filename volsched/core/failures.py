@@ -26,9 +26,9 @@ from volsched.core.claims import claim_uses, is_fully_bound
 from volsched.core.profile import Profile
 from volsched.core.queue.entry import SECOND
 from volsched.core.snapshot import Snapshot
+from volsched.kube.meta import TOPOLOGY_LABELS
+from volsched.kube.workloads import Node, Pod
 from volsched.log.events.fold import BindingState, LegState, State
-from volsched.model.meta import TOPOLOGY_LABELS
-from volsched.model.workloads import Node, Pod
 
 FIRST_PAUSE = 60 * SECOND
 """Longer than a pod backs off after its first failures, so that nothing is forgotten between two of them."""

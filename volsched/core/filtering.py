@@ -36,11 +36,11 @@ from volsched.core.status import (
     Code,
     Status,
 )
-from volsched.core.volumes import reaches
-from volsched.core.wording import affinity_text, labels_text
-from volsched.model.meta import ROLLBACK
-from volsched.model.storage import LOST, Claim
-from volsched.model.workloads import Node, Pod
+from volsched.kube.claim_reference import reaches
+from volsched.kube.meta import ROLLBACK
+from volsched.kube.short_text import affinity_text, labels_text
+from volsched.kube.storage import LOST, Claim
+from volsched.kube.workloads import Node, Pod
 
 REASON_ORDER = (
     NODE_AFFINITY_MISMATCH,

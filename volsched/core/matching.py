@@ -14,12 +14,12 @@ from typing import NamedTuple
 from volsched.core.disks import attach_id
 from volsched.core.rejections import Failure, Miss, Rule
 from volsched.core.status import AttemptError
-from volsched.core.volumes import is_bound_to, reaches
-from volsched.core.wording import affinity_text, claimed_by, label_selector_text, labels_text, or_none
-from volsched.model.meta import BIND_COMPLETED
-from volsched.model.selectors import label_selector_matches, label_selector_problem
-from volsched.model.storage import ACCESS_MODES, AVAILABLE, Claim, Volume
-from volsched.model.workloads import Node
+from volsched.kube.claim_reference import is_bound_to, reaches
+from volsched.kube.meta import BIND_COMPLETED
+from volsched.kube.selectors import label_selector_matches, label_selector_problem
+from volsched.kube.short_text import affinity_text, claimed_by, label_selector_text, labels_text, or_none
+from volsched.kube.storage import ACCESS_MODES, AVAILABLE, Claim, Volume
+from volsched.kube.workloads import Node
 
 NEAREST_MISSES = 3
 NOT_LOOKED_AT = ("", "Pending")

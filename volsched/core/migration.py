@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from volsched.core.disks import IN_TREE
 from volsched.core.status import AttemptError
-from volsched.model.meta import LEGACY_ZONE, MIGRATED_PLUGINS, ZONE, ZONE_SEPARATOR
-from volsched.model.selectors import NodeSelector, NodeTerm, Requirement
-from volsched.model.storage import CSINode, Volume, VolumeNodeAffinity
+from volsched.kube.meta import LEGACY_ZONE, MIGRATED_PLUGINS, ZONE, ZONE_SEPARATOR
+from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement
+from volsched.kube.storage import CSINode, Volume, VolumeNodeAffinity
 
 # Where a volume or its affinity has both labels, the first one found here is its zone label.
 ZONE_LABELS = (ZONE, LEGACY_ZONE)

@@ -3,10 +3,10 @@
 import hashlib
 from typing import Any
 
-from volsched.core.binding.seen import metadata
+from volsched.kube.kinds import KINDS
+from volsched.kube.manifest import metadata
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
-from volsched.model.kinds import KINDS
 
 DEFAULT_NAMESPACE = "default"
 SCHEDULER = "volsched-scheduler"

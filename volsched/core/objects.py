@@ -7,21 +7,21 @@ log positions and are compared for equality only; a name that is used again gets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from volsched.core.grace import going, grace_seconds, shortened, time_left
 from volsched.core.scheduled import gated_conditions
-from volsched.events.patch import difference
+from volsched.kube.defaults import with_defaults
+from volsched.kube.grace_period import going, grace_seconds, shortened, time_left
+from volsched.kube.kinds import Kind
+from volsched.kube.limits import excess
+from volsched.kube.manifest_reader import check_manifest
+from volsched.kube.merge_patch import difference
+from volsched.kube.problems import Defect
+from volsched.kube.update_rules import update_problems
+from volsched.kube.validation.field_errors import FieldError
+from volsched.kube.validation.rules import creation_errors, status_errors, update_errors
 from volsched.log.events.catalogue import TITLES
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import NOUN_OF_KIND, stream_of
-from volsched.model.defaults import with_defaults
-from volsched.model.kinds import Kind
-from volsched.model.limits import excess
-from volsched.model.manifests import check_manifest
-from volsched.model.problems import Defect
-from volsched.model.strategy.field_errors import FieldError
-from volsched.model.strategy.rules import creation_errors, status_errors, update_errors
-from volsched.model.updates import update_problems
 
 Manifest = Mapping[str, Any]
 

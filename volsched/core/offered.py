@@ -9,7 +9,7 @@ from volsched.core.reserving import Reservation, assume_pod_volumes, revert_assu
 from volsched.core.scoring import node_score
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.core.status import AttemptError, Code, Status
-from volsched.core.volumes import bind_volume, is_bound_to
+from volsched.kube.claim_reference import bind_volume, is_bound_to
 
 __all__ = [
     "PARITY",

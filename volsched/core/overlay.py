@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from volsched.core.status import AttemptError
-from volsched.model.storage import Claim, Volume
+from volsched.kube.storage import Claim, Volume
 
 T = TypeVar("T", Volume, Claim)
 

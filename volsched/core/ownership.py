@@ -7,11 +7,12 @@ not know: of such an owner nobody here can say that it is gone.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from volsched.core.binding.seen import Manifest, manifest_of, metadata, uid
+from volsched.kube.kinds import KINDS
+from volsched.kube.manifest import Manifest, metadata, uid
 from volsched.log.events.decision import States
 from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.object_states import manifest_of
 from volsched.log.events.streams import NOUN_OF_KIND, stream_of
-from volsched.model.kinds import KINDS
 
 COLLECTED = ("Pod", "PersistentVolumeClaim", "ControllerRevision")
 """Kinds of which an object goes with its controller. Volumes never do: what becomes of data, its policy says."""

@@ -7,8 +7,8 @@ from volsched.core.disks import attach_id
 from volsched.core.matching import Search
 from volsched.core.profile import Profile
 from volsched.core.snapshot import Snapshot
-from volsched.model.storage import Claim, Volume
-from volsched.model.workloads import Node
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Node
 
 Plan = list[tuple[Claim, Volume | None]]
 """In serving order, the volume for each claim; None = to be provisioned."""

@@ -11,8 +11,8 @@ from itertools import pairwise
 from volsched.core.migration import translate
 from volsched.core.plugins.registry import AFTER_VOLUMES, BEFORE_VOLUMES, Enabled
 from volsched.core.snapshot import Snapshot
-from volsched.model.quantity import Quantity
-from volsched.model.storage import CSINode, Volume
+from volsched.kube.quantity import Quantity
+from volsched.kube.storage import CSINode, Volume
 
 
 class ScoringPolicy(StrEnum):

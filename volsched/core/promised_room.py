@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from volsched.model.meta import SELECTED_NODE
+from volsched.kube.meta import SELECTED_NODE
 
 PROMISED_ROOM = "volsched.io/promised-room"
 

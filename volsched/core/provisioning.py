@@ -12,11 +12,11 @@ from volsched.core.promised_room import promised_room
 from volsched.core.rejections import Failure, Rejection, Rule
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import NO_VOLUME_TO_BIND, NOT_ENOUGH_SPACE, TOO_MANY_VOLUMES, AttemptError
-from volsched.core.wording import labels_text, topologies_text
-from volsched.model.quantity import NANO, Family, Quantity
-from volsched.model.selectors import label_selector_matches, label_selector_problem, topology_allows
-from volsched.model.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass
-from volsched.model.workloads import Node
+from volsched.kube.quantity import NANO, Family, Quantity
+from volsched.kube.selectors import label_selector_matches, label_selector_problem, topology_allows
+from volsched.kube.short_text import labels_text, topologies_text
+from volsched.kube.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass
+from volsched.kube.workloads import Node
 
 # How many placements of claims on overlapping capacity objects are tried before the node counts as full.
 SEARCH_LIMIT = 10_000

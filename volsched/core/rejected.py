@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from volsched.core.binding.seen import annotations, living, metadata, status
+from volsched.kube.manifest import annotations, metadata, status
 from volsched.log.events.decision import States
 from volsched.log.events.fold import State
+from volsched.log.events.object_states import living
 
 REJECTED_NODES = "scheduling.volumes/rejected-nodes"
 NODE_REJECTED = "NodeRejected"

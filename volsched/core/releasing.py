@@ -6,24 +6,16 @@ volume says afterwards who gave it back and why, and whose data it held.
 
 from collections.abc import Iterator
 
-from volsched.core.binding.seen import (
-    Manifest,
-    claim_of,
-    is_being_deleted,
-    manifest_of,
-    metadata,
-    spec,
-    status,
-    uid,
-)
 from volsched.core.controller.phases import GIVEN_UP
 from volsched.core.controller.upkeep import RETAIN
 from volsched.core.notices import notice_event, notice_stream
+from volsched.kube.manifest import Manifest, claim_of, is_being_deleted, metadata, spec, status, uid
+from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER
+from volsched.kube.storage import AVAILABLE
 from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import BindingState, LegState
-from volsched.model.meta import BINDING_STAMP, BOUND_BY_CONTROLLER
-from volsched.model.storage import AVAILABLE
+from volsched.log.events.object_states import manifest_of
 
 RETURNED = "ReturnedByOperator"
 COMPONENT = "volsched-cli"

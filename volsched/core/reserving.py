@@ -11,9 +11,9 @@ from volsched.core.filtering import NodeAnswer, check_bound_claims
 from volsched.core.profile import Profile
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import AttemptError
-from volsched.core.volumes import bind_volume
-from volsched.model.storage import Claim, Volume
-from volsched.model.workloads import Node, Pod
+from volsched.kube.claim_reference import bind_volume
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Node, Pod
 
 
 @dataclass(frozen=True, slots=True)

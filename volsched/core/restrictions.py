@@ -7,8 +7,8 @@ from volsched.core.claims import claim_uses
 from volsched.core.rejections import Failure, Rejection, Rule
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import DISK_CONFLICT, EXCLUSIVE_CLAIM_IN_USE, SUCCESS, Code, Status
-from volsched.model.storage import READ_WRITE_ONCE_POD, VolumeSource
-from volsched.model.workloads import Node, Pod
+from volsched.kube.storage import READ_WRITE_ONCE_POD, VolumeSource
+from volsched.kube.workloads import Node, Pod
 
 DEFAULT_RBD_POOL = "rbd"
 

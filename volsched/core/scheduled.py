@@ -4,9 +4,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from volsched.core.binding.seen import Manifest, spec, status
 from volsched.core.notices import notice_event
 from volsched.core.status import Code
+from volsched.kube.manifest import Manifest, spec, status
 from volsched.log.events.envelope import NewEvent
 
 POD_SCHEDULED = "PodScheduled"

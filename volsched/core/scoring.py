@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from volsched.core.filtering import NodeAnswer
 from volsched.core.profile import SPREAD, Profile, ScoringPolicy, ShapePoint
 from volsched.core.provisioning import Provision
-from volsched.model.quantity import ZERO, Quantity
-from volsched.model.storage import StorageCapacity
+from volsched.kube.quantity import ZERO, Quantity
+from volsched.kube.storage import StorageCapacity
 
 MAX_SCORE = 100
 _SCALE = 10

@@ -17,8 +17,8 @@ from volsched.core.provisioning import Provision, check_provisions
 from volsched.core.rejections import Rejection
 from volsched.core.snapshot import Snapshot
 from volsched.core.unserved import committed_elsewhere, overdrawn, unserved
-from volsched.model.storage import Claim, Volume
-from volsched.model.workloads import Node
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Node
 
 
 class StaticBinding(NamedTuple):

@@ -6,10 +6,10 @@ from typing import Any
 
 from volsched.core.matching import is_asked_for, is_given_to
 from volsched.core.overlay import Overlay
-from volsched.core.volumes import YES, reference_to
-from volsched.model.kinds import Object
-from volsched.model.meta import BIND_COMPLETED
-from volsched.model.storage import (
+from volsched.kube.claim_reference import YES, reference_to
+from volsched.kube.kinds import Object
+from volsched.kube.meta import BIND_COMPLETED
+from volsched.kube.storage import (
     WAIT_FOR_FIRST_CONSUMER,
     Claim,
     CSIDriver,
@@ -19,7 +19,7 @@ from volsched.model.storage import (
     Volume,
     VolumeAttachment,
 )
-from volsched.model.workloads import Namespace, Node, Pod
+from volsched.kube.workloads import Namespace, Node, Pod
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 

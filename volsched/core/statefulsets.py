@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from volsched.core.binding.seen import Manifest, annotations, is_being_deleted, metadata, spec, status
 from volsched.core.controller.users import FINISHED
 from volsched.core.ownership import controlled_by, controller_of
-from volsched.model.workloads import StatefulSet
+from volsched.kube.manifest import Manifest, annotations, is_being_deleted, metadata, spec, status
+from volsched.kube.workloads import StatefulSet
 
 PARALLEL = "Parallel"
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"

@@ -9,8 +9,8 @@ from volsched.core.places import Place, Plan
 from volsched.core.provisioning import check_provisions
 from volsched.core.rejections import Failure, Rejection, Rule
 from volsched.core.status import NO_VOLUME_TO_BIND, TOO_MANY_VOLUMES
-from volsched.model.storage import Claim
-from volsched.model.workloads import Node
+from volsched.kube.storage import Claim
+from volsched.kube.workloads import Node
 
 
 def committed_elsewhere(claim: Claim, selected: str | None, node: Node) -> Rejection:

@@ -7,7 +7,7 @@ from volsched.core.claims import claim_not_found, claim_uses
 from volsched.core.rejections import Failure, Rejection, Rule
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import SUCCESS, TOO_MANY_VOLUMES, Code, Status
-from volsched.model.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod
 
 
 def driver_not_installed(driver: str) -> str:

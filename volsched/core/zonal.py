@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from volsched.core.zones import GA_TWIN, zone_parts
-from volsched.model.meta import LEGACY_ZONE, TOPOLOGY_LABELS, ZONE
-from volsched.model.names import label_value_problem
-from volsched.model.selectors import NodeSelector, NodeTerm, Requirement
-from volsched.model.storage import Volume
-from volsched.model.workloads import Node
+from volsched.kube.meta import LEGACY_ZONE, TOPOLOGY_LABELS, ZONE
+from volsched.kube.names import label_value_problem
+from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement
+from volsched.kube.storage import Volume
+from volsched.kube.workloads import Node
 
 SKIPPED_REASON = "ZonalUpgradeSkipped"
 INVALID_LABEL_REASON = "InvalidZoneLabel"

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.core.binding.seen import Manifest, manifest_of, metadata, spec, uid
 from volsched.core.notices import notice_event, notice_stream
 from volsched.core.zonal import (
     CONFLICT_REASON,
@@ -20,13 +19,15 @@ from volsched.core.zonal import (
     ZonalUpgrade,
     upgrade_zonal,
 )
+from volsched.kube.kinds import KINDS
+from volsched.kube.manifest import Manifest, metadata, spec, uid
+from volsched.kube.meta import TOPOLOGY_LABELS, Metadata
+from volsched.kube.selectors import NodeSelector
+from volsched.kube.storage import Volume
+from volsched.kube.workloads import Node
 from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
-from volsched.model.kinds import KINDS
-from volsched.model.meta import TOPOLOGY_LABELS, Metadata
-from volsched.model.selectors import NodeSelector
-from volsched.model.storage import Volume
-from volsched.model.workloads import Node
+from volsched.log.events.object_states import manifest_of
 
 VOLUME = "PersistentVolume"
 UPGRADED_REASON = "ZonalUpgraded"

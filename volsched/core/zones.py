@@ -7,9 +7,9 @@ from volsched.core.claims import claim_not_found, mode_not_set
 from volsched.core.rejections import Failure, Miss, Rejection, Rule
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import NO_ZONE, SKIP, SUCCESS, Code, Status
-from volsched.model.meta import LEGACY_REGION, LEGACY_ZONE, REGION, TOPOLOGY_LABELS, ZONE, ZONE_SEPARATOR
-from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, Volume
-from volsched.model.workloads import Node, Pod
+from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, TOPOLOGY_LABELS, ZONE, ZONE_SEPARATOR
+from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, Volume
+from volsched.kube.workloads import Node, Pod
 
 CLAIM_WITHOUT_NAME = "PersistentVolumeClaim had no name"
 CLAIM_WITHOUT_VOLUME_AND_CLASS = "PersistentVolumeClaim had no pv name and storageClass name"

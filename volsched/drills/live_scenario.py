@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from volsched.model.documents import read_json
-from volsched.model.problems import ManifestError
+from volsched.kube.documents import read_json
+from volsched.kube.problems import ManifestError
 
 NAMESPACE = "NS"
 """What a scenario writes where its namespace belongs."""

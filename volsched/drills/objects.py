@@ -5,7 +5,7 @@ from typing import Any
 from volsched.drills.schedule import Choice
 from volsched.engine.provisioners.simulated import SIMULATED
 from volsched.engine.scheduling.planning import TIMEOUT_SECONDS
-from volsched.model.meta import HOSTNAME, ZONE
+from volsched.kube.meta import HOSTNAME, ZONE
 
 Manifest = dict[str, Any]
 OUTSIDE = "disks.example.com"

@@ -14,7 +14,8 @@ from volsched.cluster.foreign import ForeignApi
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import ClusterError, Manifest
 from volsched.core.binding.acts import DIRTY
-from volsched.core.binding.seen import (
+from volsched.drills.objects import NAMESPACE, OUTSIDE, local_volume
+from volsched.kube.manifest import (
     annotations,
     claim_is_bound,
     claim_of,
@@ -24,9 +25,8 @@ from volsched.core.binding.seen import (
     status,
     uid,
 )
-from volsched.drills.objects import NAMESPACE, OUTSIDE, local_volume
-from volsched.events.patch import merged
-from volsched.model.meta import (
+from volsched.kube.merge_patch import merged
+from volsched.kube.meta import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
     PROVISIONED_BY,

@@ -14,7 +14,6 @@ import orjson
 from sqlalchemy import Connection, select
 
 from volsched.core.attempts import FAILED, PLANNED, message_of
-from volsched.core.binding.seen import living
 from volsched.core.cycle import Attempt
 from volsched.core.profile import Profile
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
@@ -23,13 +22,14 @@ from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.picture import Picture
 from volsched.engine.world import World
 from volsched.index import Index
+from volsched.kube.meta import ZONE
 from volsched.log import tables
 from volsched.log.base import load_base
 from volsched.log.database import Database
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import BindingState
+from volsched.log.events.object_states import living
 from volsched.log.reads.tail import fold_event, tail
-from volsched.model.meta import ZONE
 
 CHUNK = 2_000
 NO_ZONE = "no zone"

@@ -7,7 +7,6 @@ from sqlalchemy import Connection, select
 from volsched.cluster.foreign import ForeignApi
 from volsched.core.binding.phases import SETTLED
 from volsched.core.binding.saga import ANNOTATE, PREBIND
-from volsched.core.binding.seen import binding_stream
 from volsched.core.cycle import attempt
 from volsched.core.failures import Demerits
 from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
@@ -19,14 +18,15 @@ from volsched.engine.scheduling.scheduler import wants_node
 from volsched.engine.world import World
 from volsched.index import Index
 from volsched.insight.invariants import Violation
+from volsched.kube.workloads import Pod
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.effects import EffectState
 from volsched.log.events.fold import BindingState, State
+from volsched.log.events.object_states import binding_stream
 from volsched.log.events.streams import NOUN_OF_KIND
 from volsched.log.integrity.verify import verify
 from volsched.log.rows import VIEWS, object_state
-from volsched.model.workloads import Pod
 
 _effects = tables.effects
 _WRITES_TO_COME = select(_effects.c.binding, _effects.c.lane).where(

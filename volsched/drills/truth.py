@@ -11,11 +11,12 @@ from volsched.cluster.foreign import ForeignApi
 from volsched.cluster.port import Change, Manifest
 from volsched.core.binding.acts import DIRTY
 from volsched.core.binding.phases import UNDER_WAY, Phase
-from volsched.core.binding.seen import binding_stream, claim_is_bound, claim_of, spec, status, uid
 from volsched.core.binding.strays import stamp_of
 from volsched.drills.others import CLAIM, VOLUME
 from volsched.insight.invariants import Violation
+from volsched.kube.manifest import claim_is_bound, claim_of, spec, status, uid
 from volsched.log.events.fold import BindingState, State
+from volsched.log.events.object_states import binding_stream
 
 HOLDING = (*UNDER_WAY, Phase.COMMITTING)
 

@@ -22,12 +22,12 @@ from volsched.core.binding.saga import (
     record_leg,
     record_pod,
 )
-from volsched.core.binding.seen import binding_stream, uid
 from volsched.core.binding.strays import UNDO, landed_since, record_undone
 from volsched.core.scheduled import scheduled_event, scheduled_stream
 from volsched.engine.clock import SECOND, Clock, rfc3339
-from volsched.events.patch import merged
 from volsched.faults import reach
+from volsched.kube.manifest import uid
+from volsched.kube.merge_patch import merged
 from volsched.log.batch import load_states
 from volsched.log.commands import Command, DeposedError, Done, EffectDone
 from volsched.log.database import Database
@@ -37,6 +37,7 @@ from volsched.log.events.catalogue import TITLES
 from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import BindingState, ObjectState, State
+from volsched.log.events.object_states import binding_stream
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.log.reactions import Reaction
 from volsched.log.transaction import execute

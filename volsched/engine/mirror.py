@@ -20,15 +20,16 @@ from sqlalchemy import select
 from volsched.cluster.port import Change, Cluster, ExpiredError, Manifest, UnansweredError
 from volsched.cluster.rules import key_of
 from volsched.core.binding.saga import advance
-from volsched.core.binding.seen import binding_stream, living, metadata, origin_version, uid
 from volsched.core.binding.strays import undoing, writers_of
-from volsched.events.patch import difference
+from volsched.kube.manifest import metadata, uid
+from volsched.kube.merge_patch import difference
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.errors import ConnectionLostError
 from volsched.log.events.catalogue import TITLES
 from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.envelope import NewEvent
+from volsched.log.events.object_states import binding_stream, living, origin_version
 from volsched.log.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
 from volsched.log.reactions import Reaction
 from volsched.log.rows import VIEWS

@@ -6,11 +6,11 @@ from uuid import uuid4
 from volsched.core.admission import NAMESPACE, SYSTEM_NAMESPACES, namespace_stream
 from volsched.core.objects import AlreadyExistsError
 from volsched.engine.changes import creating
+from volsched.kube.manifest_reader import Loaded
 from volsched.log.batch import load_states
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
 from volsched.log.transaction import execute
-from volsched.model.manifests import Loaded
 
 
 def named_namespaces(loaded: Iterable[Loaded]) -> list[str]:

@@ -10,13 +10,13 @@ from enum import StrEnum
 
 from volsched.core.binding.phases import Phase
 from volsched.core.binding.saga import advance, context_of, effects_of, open_binding, time_out
-from volsched.core.binding.seen import binding_stream
 from volsched.engine.clock import SECOND
 from volsched.faults import reach
 from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, NewEffect, States
 from volsched.log.events.fold import BindingState
+from volsched.log.events.object_states import binding_stream
 from volsched.log.leases import acquire, release
 from volsched.log.reads.open_bindings import known_effects, open_bindings, parked_effects, surroundings
 from volsched.log.reads.startup import check_head

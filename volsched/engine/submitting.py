@@ -23,6 +23,10 @@ from volsched.core.objects import create_object, delete_object
 from volsched.core.zonal import ZonalUpgrade
 from volsched.core.zonal_upgrade import ZonalReport, admission_streams, admit, asks_for_nodes
 from volsched.engine.clock import Clock, rfc3339
+from volsched.kube.kinds import Kind, Manifest
+from volsched.kube.manifest_reader import Loaded
+from volsched.kube.problems import ManifestError, Problem
+from volsched.kube.workloads import Node
 from volsched.log.batch import load_states
 from volsched.log.commands import Command, Outcome, Seen
 from volsched.log.database import Database
@@ -34,10 +38,6 @@ from volsched.log.events.streams import stream_of
 from volsched.log.reads.startup import load_nodes
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
-from volsched.model.kinds import Kind, Manifest
-from volsched.model.manifests import Loaded
-from volsched.model.problems import ManifestError, Problem
-from volsched.model.workloads import Node
 
 BATCH = 500
 

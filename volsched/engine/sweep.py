@@ -22,16 +22,17 @@ from volsched.core.binding.saga import (
     record_pod,
     time_out,
 )
-from volsched.core.binding.seen import binding_stream, manifest_of, metadata
 from volsched.core.binding.strays import undoing
 from volsched.engine.clock import SECOND
 from volsched.faults import reach
+from volsched.kube.manifest import metadata
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.effects import cancel, unpark
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import State
+from volsched.log.events.object_states import binding_stream, manifest_of
 from volsched.log.reactions import Reaction
 from volsched.log.reads.open_bindings import (
     Parked,

@@ -13,7 +13,6 @@ from volsched.core.binding.saga import BIND_POD
 from volsched.core.configuration import DEFAULT, Configuration
 from volsched.core.queue.queue import Queue
 from volsched.core.queue.shares import ALL, Share
-from volsched.core.uids import uid_of
 from volsched.engine.clock import SECOND, Clock, rfc3339
 from volsched.engine.executor import BATCH as WORKER_BATCH
 from volsched.engine.executor import LEASE, QUEUES, WRITES, Executor
@@ -29,6 +28,7 @@ from volsched.engine.upkeep.expiry import DEFAULT_KEEP, Keep
 from volsched.engine.volume_controller.controller import Controller
 from volsched.engine.world import World
 from volsched.index import Index
+from volsched.kube.uids import uid_of
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.effects import due_queues, next_due

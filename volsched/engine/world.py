@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from volsched.core.failures import Failures
+from volsched.kube.kinds import Object
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError
 from volsched.log.events.envelope import Event
@@ -18,7 +19,6 @@ from volsched.log.events.fold import BindingState, ObjectState, State, versioned
 from volsched.log.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, noun_and_key
 from volsched.log.reads.startup import load_world
 from volsched.log.reads.tail import fold_event, tails
-from volsched.model.kinds import Object
 
 
 @dataclass(slots=True)

@@ -17,16 +17,9 @@ from volsched.index.relations import Keys, Relations
 from volsched.index.selections import Selections
 from volsched.index.storage import Storage
 from volsched.index.usage import Usage
-from volsched.model.kinds import Object
-from volsched.model.storage import (
-    Claim,
-    CSINode,
-    StorageCapacity,
-    StorageClass,
-    Volume,
-    VolumeAttachment,
-)
-from volsched.model.workloads import Node, Pod
+from volsched.kube.kinds import Object
+from volsched.kube.storage import Claim, CSINode, StorageCapacity, StorageClass, Volume, VolumeAttachment
+from volsched.kube.workloads import Node, Pod
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from volsched.core.plugins.pod_terms import Term, sound_terms
 from volsched.core.snapshot import Snapshot
 from volsched.index.domains import selector_key
 from volsched.index.nodes import Label
-from volsched.model.selectors import LabelSelector, label_selector_matches
-from volsched.model.workloads import Pod
+from volsched.kube.selectors import LabelSelector, label_selector_matches
+from volsched.kube.workloads import Pod
 
 
 @dataclass(slots=True, eq=False)

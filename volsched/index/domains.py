@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from volsched.index.nodes import Label, Nodes, positions
-from volsched.model.selectors import (
+from volsched.kube.selectors import (
     LabelSelector,
     NodeSelector,
     TopologyTerm,
@@ -17,7 +17,7 @@ from volsched.model.selectors import (
     node_selector_matches,
     topology_allows,
 )
-from volsched.model.workloads import Node
+from volsched.kube.workloads import Node
 
 Anchors = frozenset[Label] | None
 """Labels without one of which no node is accepted; None: any node may be."""

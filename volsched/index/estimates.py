@@ -15,7 +15,7 @@ from volsched.index.question import Errand, Question
 from volsched.index.ranking import Census, Estimate, Ranking, Stock, Worth
 from volsched.index.rooms import Facts, Rooms
 from volsched.index.shared import Shape, Sizes
-from volsched.model.quantity import NANO, Quantity
+from volsched.kube.quantity import NANO, Quantity
 
 BEST_PROVISION = 49
 """No provisioned claim scores higher in the seed policy."""

@@ -16,7 +16,7 @@ from volsched.core.plugins.unschedulable import UNSCHEDULABLE, goes_anywhere
 from volsched.core.status import SUCCESS, Status
 from volsched.index.contents import Contents
 from volsched.index.nodes import positions
-from volsched.model.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod
 
 Refusals = Iterable[tuple[Status, int]]
 """Who is refused and why; where two overlap, the earlier counts."""

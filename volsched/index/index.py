@@ -34,9 +34,9 @@ from volsched.index.refusals import nearest_refusals
 from volsched.index.roll_call import PodRefused, RollCall, call
 from volsched.index.search import Search
 from volsched.index.standing import Standing, look, stand
-from volsched.model.kinds import Object
-from volsched.model.storage import Claim
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import Object
+from volsched.kube.storage import Claim
+from volsched.kube.workloads import Pod
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from volsched.core.snapshot import Snapshot
 from volsched.index.contents import Contents
 from volsched.index.lookup import Chosen
 from volsched.index.question import Question
-from volsched.model.storage import Volume
-from volsched.model.workloads import Node, Pod
+from volsched.kube.storage import Volume
+from volsched.kube.workloads import Node, Pod
 
 
 def terse(profile: Profile) -> Profile:

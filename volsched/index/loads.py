@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from volsched.core.plugins.requests import SCORED, units_of
 from volsched.core.plugins.resources import Room, Wanted, least_allocated, shortage, wanted_by
 from volsched.index.ranking import Census, Content, Estimate, Ranking, Stock
-from volsched.model.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from volsched.core.plugins.pod_terms import Terms, has_terms, terms_of
 from volsched.index.contents import Contents
 from volsched.index.crowd import Placed, Wish
 from volsched.index.finding import NOTHING, Found, Masks, Refusals, added, renamed
-from volsched.model.workloads import Pod
+from volsched.kube.workloads import Pod
 
 
 def find_neighbourly(held: Contents, pod: Pod) -> Found:

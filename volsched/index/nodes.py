@@ -8,8 +8,8 @@ from itertools import chain, compress
 from operator import or_
 from typing import TypeVar
 
-from volsched.model.meta import TOPOLOGY_LABELS
-from volsched.model.workloads import Node, Taint
+from volsched.kube.meta import TOPOLOGY_LABELS
+from volsched.kube.workloads import Node, Taint
 
 Label = tuple[str, str]
 _BITS = bytes.maketrans(b"01", b"\x00\x01")

@@ -17,8 +17,8 @@ from volsched.index.relations import CONTENDED
 from volsched.index.rooms import Rooms
 from volsched.index.shared import Few, Shape
 from volsched.index.shelves import Shelf, best_rows
-from volsched.model.storage import NO_PROVISIONER, READ_WRITE_ONCE_POD, Claim, Volume, VolumeSource
-from volsched.model.workloads import Pod
+from volsched.kube.storage import NO_PROVISIONER, READ_WRITE_ONCE_POD, Claim, Volume, VolumeSource
+from volsched.kube.workloads import Pod
 
 EMPTY_SHELF = Shelf(set())
 

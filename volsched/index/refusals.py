@@ -13,8 +13,8 @@ from volsched.core.rejections import distance
 from volsched.core.status import Status
 from volsched.index.judging import Judge
 from volsched.index.standing import Standing
-from volsched.model.storage import Claim
-from volsched.model.workloads import Node
+from volsched.kube.storage import Claim
+from volsched.kube.workloads import Node
 
 MOST_REFUSALS = 3
 NODES_ASKED = 3

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from volsched.core.claims import claim_uses
 from volsched.core.snapshot import Snapshot
-from volsched.model.storage import Claim, Volume, VolumeAttachment
-from volsched.model.workloads import Pod
+from volsched.kube.storage import Claim, Volume, VolumeAttachment
+from volsched.kube.workloads import Pod
 
 # The inline sources of which two pods on one node may be in each other's way.
 CONTENDED = frozenset({"awsElasticBlockStore", "gcePersistentDisk", "iscsi", "rbd"})

@@ -12,7 +12,7 @@ from operator import or_
 from volsched.index.domains import Domain
 from volsched.index.nodes import is_single
 from volsched.index.ranking import Census, Estimate, Stock
-from volsched.model.storage import StorageCapacity
+from volsched.kube.storage import StorageCapacity
 
 Order = tuple[str, str]
 """Namespace and name: the order in which capacity objects are tried."""

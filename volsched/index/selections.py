@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from volsched.core.plugins.node_affinity import selects
 from volsched.index.domains import Domain, Domains, Places, places_of_selector
 from volsched.index.nodes import Label
-from volsched.model.selectors import NodeSelector, NodeTerm
-from volsched.model.workloads import Node, Pod
+from volsched.kube.selectors import NodeSelector, NodeTerm
+from volsched.kube.workloads import Node, Pod
 
 KEPT = 512
 

@@ -15,11 +15,11 @@ from volsched.index.domains import Domain, selector_key
 from volsched.index.nodes import is_single
 from volsched.index.ranking import Census
 from volsched.index.shared import Row, Shape, Shared, remove
-from volsched.model.meta import Metadata
-from volsched.model.quantity import INT64_MAX, NANO, Quantity
-from volsched.model.selectors import label_selector_problem
-from volsched.model.storage import AVAILABLE, Claim, Volume
-from volsched.model.workloads import Node
+from volsched.kube.meta import Metadata
+from volsched.kube.quantity import INT64_MAX, NANO, Quantity
+from volsched.kube.selectors import label_selector_problem
+from volsched.kube.storage import AVAILABLE, Claim, Volume
+from volsched.kube.workloads import Node
 
 FEW = 12
 ANY_NODE = Node(meta=Metadata())

@@ -19,8 +19,8 @@ from volsched.core.plugins.spread import (
 from volsched.core.status import Status
 from volsched.index.contents import Contents
 from volsched.index.finding import NOTHING, Found, Masks, Refusals, completed, selected, tolerated
-from volsched.model.meta import HOSTNAME
-from volsched.model.workloads import Pod
+from volsched.kube.meta import HOSTNAME
+from volsched.kube.workloads import Pod
 
 
 def find_even(held: Contents, pod: Pod) -> Found:

@@ -33,7 +33,7 @@ from volsched.index.finding import (
 from volsched.index.neighbourhood import find_neighbourly
 from volsched.index.nodes import Nodes, positions
 from volsched.index.spreading import find_even
-from volsched.model.workloads import Pod
+from volsched.kube.workloads import Pod
 
 FINDERS: Mapping[type[object], Finder] = {
     NodeUnschedulable: find_unschedulable,

@@ -16,7 +16,7 @@ from volsched.index.domains import (
 )
 from volsched.index.rooms import Rooms
 from volsched.index.shelves import Shelf, is_free
-from volsched.model.storage import Claim, StorageCapacity, StorageClass, Volume
+from volsched.kube.storage import Claim, StorageCapacity, StorageClass, Volume
 
 
 @dataclass(slots=True)

@@ -13,8 +13,8 @@ from volsched.core.disks import AttachId
 from volsched.core.snapshot import Snapshot
 from volsched.index.nodes import Nodes, clear
 from volsched.index.relations import Relations
-from volsched.model.meta import Metadata
-from volsched.model.workloads import Pod
+from volsched.kube.meta import Metadata
+from volsched.kube.workloads import Pod
 
 NOBODY = Pod(meta=Metadata())
 

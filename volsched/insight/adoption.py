@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from volsched.core.binding.seen import claim_is_bound
-from volsched.model.manifests import Loaded
-from volsched.model.storage import Claim, Volume
-from volsched.model.workloads import Node, Pod
+from volsched.kube.manifest import claim_is_bound
+from volsched.kube.manifest_reader import Loaded
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Node, Pod
 
 SOME = 3
 

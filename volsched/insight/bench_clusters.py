@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from volsched.model.kinds import KINDS, Object
-from volsched.model.meta import BIND_COMPLETED, HOSTNAME, ZONE
-from volsched.model.storage import Claim
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import KINDS, Object
+from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, ZONE
+from volsched.kube.storage import Claim
+from volsched.kube.workloads import Pod
 
 ZONES = ("a", "b", "c")
 NAMESPACE = "bench"

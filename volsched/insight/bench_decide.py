@@ -17,13 +17,13 @@ from typing import Any
 
 from volsched.core.cycle import Attempt, attempt
 from volsched.core.profile import VOLSCHED
-from volsched.core.volumes import bind_volume
 from volsched.index import Index
 from volsched.insight.bench_clusters import CLUSTERS, Cluster, claims_of, counts_of, half_of, pod_of
-from volsched.model.kinds import Object
-from volsched.model.meta import SELECTED_NODE
-from volsched.model.storage import Claim, Volume
-from volsched.model.workloads import Pod
+from volsched.kube.claim_reference import bind_volume
+from volsched.kube.kinds import Object
+from volsched.kube.meta import SELECTED_NODE
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Pod
 
 ROWS = sum(len(counts_of(name)) for name in CLUSTERS)
 SAMPLED_NODES = 3

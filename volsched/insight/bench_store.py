@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import update
 
 from volsched.core.binding.planning import Plan, PlannedLeg, plan
-from volsched.core.binding.seen import version
 from volsched.log import tables
 from volsched.log.batch import lock_head, place
 from volsched.log.commands import Command, Done
@@ -19,6 +18,7 @@ from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event, NewEvent
 from volsched.log.events.fold import ObjectState
+from volsched.log.events.object_states import version
 from volsched.log.transaction import execute
 
 Clock = Callable[[], float]

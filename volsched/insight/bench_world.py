@@ -7,12 +7,12 @@ from typing import Any
 from volsched.core.objects import create_object
 from volsched.engine.clock import SECOND
 from volsched.insight.bench_store import must
+from volsched.kube.kinds import KINDS
 from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.streams import stream_of
 from volsched.log.transaction import execute
-from volsched.model.kinds import KINDS
 
 Clock = Callable[[], float]
 CREATED_TOGETHER = 200

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.core.binding.seen import is_being_deleted, metadata, status
 from volsched.engine.clock import SECOND, parse_rfc3339
+from volsched.kube.manifest import is_being_deleted, metadata, status
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State
 
 NONE = "<none>"

@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from volsched.core.snapshot import FIELD_OF, Snapshot
-from volsched.model.kinds import KINDS, Object
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import KINDS, Object
+from volsched.kube.workloads import Pod
 
 V = TypeVar("V")
 KIND_OF_VALUE = {kind.value: kind.name for kind in KINDS.values()}

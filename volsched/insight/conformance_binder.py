@@ -10,8 +10,8 @@ from volsched.core.reserving import Reservation, assume_pod_volumes
 from volsched.core.scoring import node_score
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.core.status import AttemptError, Code, Status
-from volsched.model.kinds import KINDS, Object
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import KINDS, Object
+from volsched.kube.workloads import Pod
 
 KIND_OF_FIELD = {
     "nodes": "Node",

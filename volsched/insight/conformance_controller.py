@@ -40,7 +40,7 @@ from volsched.core.controller import (
 )
 from volsched.core.objects import ObjectError
 from volsched.insight.conformance_server import ObedientPlugin, Server, faults_of
-from volsched.model.quantity import parse_quantity
+from volsched.kube.quantity import parse_quantity
 
 Json = Mapping[str, Any]
 MOCK = Plugin(name="kubernetes.io/mock-volume", recycles=True, sources=None)

@@ -22,7 +22,7 @@ from volsched.core.controller.requests import (
     VolumeInUseError,
 )
 from volsched.core.objects import AlreadyExistsError, NotFoundError, ObjectError, StaleError
-from volsched.model.storage import FILESYSTEM
+from volsched.kube.storage import FILESYSTEM
 
 Json = Mapping[str, Any]
 NOW = "2026-01-01T00:00:00Z"

@@ -7,11 +7,11 @@ import orjson
 from sqlalchemy import Connection, Row
 
 from volsched.core.binding.phases import SETTLED, Phase
-from volsched.core.binding.seen import binding_stream
 from volsched.insight.answers import Answer, Item, place_in, place_token, seconds_between, time_text
 from volsched.insight.wording import reason_of, subject_of, words_of
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import BindingState, State
+from volsched.log.events.object_states import binding_stream
 from volsched.log.reads import decision_audit
 from volsched.log.reads.event_audit import Window, events_at, states_as_of, streams_together
 

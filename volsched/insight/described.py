@@ -7,18 +7,18 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from volsched.core.binding.phases import Phase
-from volsched.core.binding.seen import is_being_deleted, metadata, spec, status, uid
 from volsched.core.claims import claim_uses
 from volsched.core.scheduled import COMPONENT as SCHEDULER
 from volsched.core.scheduled import SCHEDULED, scheduled_message, scheduled_stream
 from volsched.engine.clock import rfc3339
 from volsched.engine.scheduling.picture import read_object
 from volsched.insight.shown import as_manifest, attempt_told, binding_told
+from volsched.kube.manifest import is_being_deleted, metadata, spec, status, uid
+from volsched.kube.workloads import Pod
 from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.kind_names import Named
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.as_of import Concerned, Look
-from volsched.model.workloads import Pod
 
 CONCERNED: Mapping[str, Concerned] = {"pod": "pod", "claim": "claim", "volume": "volume", "node": "node"}
 """Nouns that bindings are about."""

@@ -17,7 +17,7 @@ from volsched.insight.changes import Changes, objects_of
 from volsched.insight.nearness import Surroundings
 from volsched.insight.remedies import Remedy, find_remedies
 from volsched.insight.survey import PER_REASON, Refusing, survey
-from volsched.model.workloads import Pod
+from volsched.kube.workloads import Pod
 
 SET_BY_HAND = (
     "its node was set by hand (spec.nodeName), so that no scheduler looks at it: claims that wait for their first "

@@ -7,10 +7,10 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from volsched.core.attempts import FAILED, PLANNED
-from volsched.core.binding.seen import binding_stream
 from volsched.engine.clock import rfc3339
 from volsched.log import tables
 from volsched.log.events.fold import AttemptState, BindingState
+from volsched.log.events.object_states import binding_stream
 from volsched.log.reads.event_audit import states_as_of
 
 LOOKED_AT = 500

@@ -8,10 +8,10 @@ from volsched.core.matching import is_unseen
 from volsched.core.profile import Profile
 from volsched.core.snapshot import FIELD_OF, Snapshot, snapshot_of
 from volsched.index import Index
-from volsched.model.kinds import KINDS, Object
-from volsched.model.meta import OwnerReference
-from volsched.model.storage import AVAILABLE, Claim, StorageClass, Volume
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import KINDS, Object
+from volsched.kube.meta import OwnerReference
+from volsched.kube.storage import AVAILABLE, Claim, StorageClass, Volume
+from volsched.kube.workloads import Pod
 
 
 def index_of(objects: Iterable[Object], *, profile: Profile) -> Index:

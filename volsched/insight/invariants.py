@@ -13,28 +13,28 @@ from sqlalchemy import Connection, select
 from volsched.core.attach import TERMINATED
 from volsched.core.binding.acts import CLEAN, DIRTY
 from volsched.core.binding.phases import LegPhase, Phase
-from volsched.core.binding.seen import (
+from volsched.core.claims import claim_uses
+from volsched.core.node.statuses import RUNNING, admitted_by
+from volsched.engine.scheduling.picture import read_object
+from volsched.kube.manifest import (
     Manifest,
     annotations,
     claim_is_bound,
     claim_of,
-    manifest_of,
     spec,
     status,
     uid,
     volume_reaches,
 )
-from volsched.core.claims import claim_uses
-from volsched.core.node.statuses import RUNNING, admitted_by
-from volsched.engine.scheduling.picture import read_object
-from volsched.events.patch import merged
+from volsched.kube.merge_patch import merged
+from volsched.kube.meta import BINDING_STAMP
+from volsched.kube.quantity import parse_quantity
+from volsched.kube.workloads import Pod
 from volsched.log import tables
 from volsched.log.base import load_base
 from volsched.log.events.fold import BindingState, ObjectState, State
+from volsched.log.events.object_states import manifest_of
 from volsched.log.reads.tail import fold_event, read_head, tails
-from volsched.model.meta import BINDING_STAMP
-from volsched.model.quantity import parse_quantity
-from volsched.model.workloads import Pod
 
 PLANNED = "BindingPlanned"
 

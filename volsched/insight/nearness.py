@@ -14,11 +14,11 @@ from volsched.core.matching import Search, failed_rules
 from volsched.core.profile import Profile
 from volsched.core.rejections import Rule
 from volsched.core.snapshot import Snapshot
-from volsched.core.volumes import is_bound_to, reaches
 from volsched.insight.changes import Change, applied, changed_pod, narrowed
-from volsched.model.selectors import label_selector_matches, label_selector_problem
-from volsched.model.storage import Claim, StorageCapacity, Volume, VolumeNodeAffinity
-from volsched.model.workloads import Node, Pod
+from volsched.kube.claim_reference import is_bound_to, reaches
+from volsched.kube.selectors import label_selector_matches, label_selector_problem
+from volsched.kube.storage import Claim, StorageCapacity, Volume, VolumeNodeAffinity
+from volsched.kube.workloads import Node, Pod
 
 NEAR_ON_NODE = 20
 NEAR_ANYWHERE = 3

@@ -22,8 +22,8 @@ from volsched.insight.remedies_pods import pod_changes
 from volsched.insight.remedies_scene import Scene
 from volsched.insight.remedies_volumes import volume_changes
 from volsched.insight.survey import PER_REASON, Survey, near_nodes
-from volsched.model.kinds import Object
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import Object
+from volsched.kube.workloads import Pod
 
 MOST_NODES = 8
 MOST_CHANGES = 5

@@ -10,8 +10,8 @@ from typing import Any
 from volsched.core.binding.acts import CHANGED
 from volsched.core.binding.judging import DEADLINE_EXCEEDED, PROVISIONING_FAILED
 from volsched.core.snapshot import Snapshot
-from volsched.model.meta import ZONE
-from volsched.model.storage import Claim
+from volsched.kube.meta import ZONE
+from volsched.kube.storage import Claim
 
 AGAIN = "the pod is tried again by itself"
 

@@ -11,14 +11,14 @@ from volsched.core.plugins.spread import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 from volsched.core.plugins.taints import NO_EXECUTE, NO_SCHEDULE, tolerates
 from volsched.core.plugins.unschedulable import CORDONED
 from volsched.core.rejected import REJECTED_NODES
-from volsched.core.wording import requirement_text
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.remedies_scene import Scene, with_labels
-from volsched.model.meta import HOSTNAME, TOPOLOGY_LABELS, Metadata
-from volsched.model.quantity import NANO, Quantity
-from volsched.model.selectors import NodeSelector, NodeTerm, Requirement, node_term_matches
-from volsched.model.storage import CSINode, CSINodeDriver
-from volsched.model.workloads import Node, Pod, PodAffinity, Taint, Toleration
+from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, Metadata
+from volsched.kube.quantity import NANO, Quantity
+from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement, node_term_matches
+from volsched.kube.short_text import requirement_text
+from volsched.kube.storage import CSINode, CSINodeDriver
+from volsched.kube.workloads import Node, Pod, PodAffinity, Taint, Toleration
 
 PODS_TRIED = 5
 

@@ -16,15 +16,9 @@ from volsched.insight.remedies_scene import (
     provisions,
     size_text,
 )
-from volsched.model.meta import ROLLBACK, Metadata
-from volsched.model.quantity import parse_quantity
-from volsched.model.storage import (
-    LOST,
-    NO_PROVISIONER,
-    WAIT_FOR_FIRST_CONSUMER,
-    Claim,
-    StorageClass,
-)
+from volsched.kube.meta import ROLLBACK, Metadata
+from volsched.kube.quantity import parse_quantity
+from volsched.kube.storage import LOST, NO_PROVISIONER, WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass
 
 FOR_EXAMPLE = parse_quantity("1Gi")
 CLASSES_TRIED = 3

@@ -6,19 +6,12 @@ from dataclasses import dataclass, replace
 from volsched.core.cycle import Verdict
 from volsched.core.profile import Profile
 from volsched.core.snapshot import Snapshot
-from volsched.core.volumes import reference_to
-from volsched.model.meta import BIND_COMPLETED, HOSTNAME, Metadata
-from volsched.model.quantity import NANO, Family, Quantity
-from volsched.model.selectors import LabelSelector, NodeSelector, NodeTerm, Requirement
-from volsched.model.storage import (
-    AVAILABLE,
-    NO_PROVISIONER,
-    Claim,
-    Volume,
-    VolumeNodeAffinity,
-    VolumeSource,
-)
-from volsched.model.workloads import Node, Pod
+from volsched.kube.claim_reference import reference_to
+from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, Metadata
+from volsched.kube.quantity import NANO, Family, Quantity
+from volsched.kube.selectors import LabelSelector, NodeSelector, NodeTerm, Requirement
+from volsched.kube.storage import AVAILABLE, NO_PROVISIONER, Claim, Volume, VolumeNodeAffinity, VolumeSource
+from volsched.kube.workloads import Node, Pod
 
 BOUND = "Bound"
 NEW = "new-volume"

@@ -8,8 +8,8 @@ from volsched.core.rejections import Rule
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.nearness import Near
 from volsched.insight.remedies_scene import Scene, class_text, modes_text, pairs_text
-from volsched.model.selectors import LabelSelector, label_selector_matches
-from volsched.model.storage import AVAILABLE, WAIT_FOR_FIRST_CONSUMER, Claim, Volume
+from volsched.kube.selectors import LabelSelector, label_selector_matches
+from volsched.kube.storage import AVAILABLE, WAIT_FOR_FIRST_CONSUMER, Claim, Volume
 
 GIVEN_UP = ("Released", "Failed")
 RETAIN = "Retain"

@@ -9,14 +9,10 @@ from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.nearness import speaks_for
 from volsched.insight.remedies_nodes import label_node, may_label
 from volsched.insight.remedies_scene import Scene, size_text
-from volsched.model.meta import HOSTNAME, ZONE, Metadata
-from volsched.model.quantity import NANO, Family, Quantity
-from volsched.model.selectors import (
-    LabelSelector,
-    TopologyExpression,
-    TopologyTerm,
-)
-from volsched.model.storage import Claim, StorageCapacity
+from volsched.kube.meta import HOSTNAME, ZONE, Metadata
+from volsched.kube.quantity import NANO, Family, Quantity
+from volsched.kube.selectors import LabelSelector, TopologyExpression, TopologyTerm
+from volsched.kube.storage import Claim, StorageCapacity
 
 
 def storage_changes(scene: Scene, claim: Claim, rejection: Rejection) -> Iterator[Change]:

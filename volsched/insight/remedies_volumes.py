@@ -8,7 +8,6 @@ from volsched.core.claims import selected_node
 from volsched.core.matching import Search
 from volsched.core.rejections import Rejection, Rule
 from volsched.core.status import BOUND_TO_MISSING_VOLUME, NODE_AFFINITY_MISMATCH, TOO_MANY_VOLUMES
-from volsched.core.volumes import reaches
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.nearness import nearest
 from volsched.insight.remedies_nodes import label_node, limit_changes, may_label
@@ -24,9 +23,10 @@ from volsched.insight.remedies_scene import (
 )
 from volsched.insight.remedies_serving import made_to_serve
 from volsched.insight.remedies_storage import storage_changes
-from volsched.model.meta import SELECTED_NODE_KEYS
-from volsched.model.selectors import label_selector_problem
-from volsched.model.storage import Claim, Volume
+from volsched.kube.claim_reference import reaches
+from volsched.kube.meta import SELECTED_NODE_KEYS
+from volsched.kube.selectors import label_selector_problem
+from volsched.kube.storage import Claim, Volume
 
 VOLUMES_TRIED = 4
 

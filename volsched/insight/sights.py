@@ -28,15 +28,15 @@ from volsched.insight.moments import position_of
 from volsched.insight.remedies_failures import failure_remedies
 from volsched.insight.simulate import NoSuchZoneError, NotThereError, Scenario, simulate
 from volsched.insight.simulate_told import told
+from volsched.kube.kinds import Object
+from volsched.kube.meta import LEGACY_ZONE, ZONE
+from volsched.kube.workloads import Pod
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.kind_names import kind_called
 from volsched.log.events.streams import KIND_OF_NOUN
 from volsched.log.reads.tail import event, read_head, state_as_of
-from volsched.model.kinds import Object
-from volsched.model.meta import LEGACY_ZONE, ZONE
-from volsched.model.workloads import Pod
 
 NEAR_NAMES = 5
 

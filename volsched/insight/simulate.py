@@ -17,10 +17,10 @@ from volsched.engine.scheduling.scheduler import OURS
 from volsched.index import Index
 from volsched.insight.hypothetical import lay_over
 from volsched.insight.stranding import Stranded, strand
-from volsched.model.kinds import Object
-from volsched.model.meta import LEGACY_ZONE, ZONE
-from volsched.model.storage import LOST, Claim, Volume
-from volsched.model.workloads import Node, Pod
+from volsched.kube.kinds import Object
+from volsched.kube.meta import LEGACY_ZONE, ZONE
+from volsched.kube.storage import LOST, Claim, Volume
+from volsched.kube.workloads import Node, Pod
 
 DAEMON_SET = "DaemonSet"
 RETAIN = "Retain"

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from volsched.core.binding.seen import annotations, spec, status
 from volsched.insight.cells import (
     AGE,
     NAME,
@@ -19,8 +18,9 @@ from volsched.insight.cells import (
     phase,
     shown,
 )
+from volsched.kube.manifest import annotations, spec, status
+from volsched.kube.meta import BETA_STORAGE_CLASS, DEFAULT_CLASS_KEYS, SELECTED_NODE
 from volsched.log.events.fold import ObjectState
-from volsched.model.meta import BETA_STORAGE_CLASS, DEFAULT_CLASS_KEYS, SELECTED_NODE
 
 MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 

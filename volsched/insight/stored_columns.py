@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from volsched.core.binding.seen import metadata, spec
 from volsched.insight.cells import AGE, NAME, NONE, Column, Item, field_at, listed, shown
+from volsched.kube.manifest import metadata, spec
 
 
 def _controller(item: Item) -> str:

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from volsched.core.claims import claim_uses, is_fully_bound
 from volsched.core.cycle import VOLUME_BINDING
 from volsched.core.snapshot import Snapshot
-from volsched.core.volumes import reaches
-from volsched.core.wording import affinity_text
 from volsched.index import Index
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.nearness import Surroundings
 from volsched.insight.remedies import tried
 from volsched.insight.survey import near_nodes
-from volsched.model.meta import HOSTNAME, TOPOLOGY_LABELS, ZONE
-from volsched.model.storage import Claim, Volume
-from volsched.model.workloads import Node, Pod
+from volsched.kube.claim_reference import reaches
+from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, ZONE
+from volsched.kube.short_text import affinity_text
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Node, Pod
 
 ANYWHERE = "anywhere"
 OUT_OF_REACH = "out of reach"

@@ -8,9 +8,9 @@ from sqlalchemy import Connection, func, select
 
 from volsched.core.claims import claim_uses
 from volsched.engine.scheduling.picture import read_object
+from volsched.kube.workloads import Pod
 from volsched.log import tables
 from volsched.log.rows import object_state
-from volsched.model.workloads import Pod
 
 
 def summary(connection: Connection) -> dict[str, Any]:

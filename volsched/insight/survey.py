@@ -12,8 +12,8 @@ from volsched.core.cycle import Attempt, Verdict, attempt, prepare
 from volsched.core.status import Status
 from volsched.index import Index
 from volsched.insight.nearness import Surroundings, speaks_for
-from volsched.model.storage import Claim
-from volsched.model.workloads import Node, Pod
+from volsched.kube.storage import Claim
+from volsched.kube.workloads import Node, Pod
 
 SMALL = 40_000
 """Nodes times what is looked at on each, up to which every node is judged in full."""

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import orjson
 from sqlalchemy import Connection
 
-from volsched.core.binding.seen import claim_of, spec, status, uid
 from volsched.insight.answers import Answer, Item, UnknownError, number_in, time_text
 from volsched.insight.history import entry
+from volsched.kube.manifest import claim_of, spec, status, uid
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.reads.event_audit import Window, stream_backwards, stream_forwards, streams_together

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from volsched.core.binding.seen import metadata, spec, status
 from volsched.engine.clock import parse_rfc3339
 from volsched.insight.cells import (
     AGE,
@@ -18,7 +17,8 @@ from volsched.insight.cells import (
     listed,
     phase,
 )
-from volsched.model.meta import ZONE
+from volsched.kube.manifest import metadata, spec, status
+from volsched.kube.meta import ZONE
 
 ROLE = "node-role.kubernetes.io/"
 

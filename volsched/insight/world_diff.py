@@ -5,9 +5,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.events.patch import difference
 from volsched.insight.answers import Answer, Item, number_in
 from volsched.insight.wording import change_words
+from volsched.kube.merge_patch import difference
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from volsched.kube.limits import DEPTH_MAX, excess, is_deeper
 from volsched.log import tables
 from volsched.log.commands import EffectDone
 from volsched.log.database import Database
@@ -16,7 +17,6 @@ from volsched.log.events.envelope import Event, NewEvent, canonical, is_finite, 
 from volsched.log.events.fold import ObjectState, State, evolve
 from volsched.log.events.streams import ATTEMPT, BINDING, LOG_CLOCK, noun_and_key
 from volsched.log.rows import VIEWS, attempt_state, binding_state, object_state
-from volsched.model.limits import DEPTH_MAX, excess, is_deeper
 
 LIGHT_PAYLOAD = 2**12
 """Characters of an event that are let through unweighed: the rules weigh the whole of what users write."""

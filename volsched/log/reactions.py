@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import CompoundSelect, Connection, select, text, union
 
 from volsched.core.binding.saga import context_of, fail, goes_on
-from volsched.core.binding.seen import claim_of, manifest_of
+from volsched.kube.manifest import claim_of
 from volsched.log import tables
 from volsched.log.batch import Batch, load, stage
 from volsched.log.database import Database
@@ -16,6 +16,7 @@ from volsched.log.events.catalogue import CATALOGUE, Change
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import BindingState
+from volsched.log.events.object_states import manifest_of
 from volsched.log.events.streams import BINDING
 from volsched.log.failure_notices import tell_failures
 

@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 from sqlalchemy import Table
 
+from volsched.kube.meta import BETA_STORAGE_CLASS, SELECTED_NODE, ZONE
+from volsched.kube.quantity import INT64_MAX, QuantityError, parse_quantity
 from volsched.log import tables
 from volsched.log.events.envelope import canonical
 from volsched.log.events.fold import Assumed, AttemptState, BindingState, LegState, ObjectState, State
-from volsched.model.meta import BETA_STORAGE_CLASS, SELECTED_NODE, ZONE
-from volsched.model.quantity import INT64_MAX, QuantityError, parse_quantity
 
 Row = dict[str, Any]
 Manifest = Mapping[str, Any]

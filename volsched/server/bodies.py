@@ -7,20 +7,20 @@ from typing import Any
 
 import orjson
 
-from volsched.events.patch import merged
-from volsched.model.documents import read_documents, read_json
-from volsched.model.kinds import KINDS, Kind
-from volsched.model.limits import ITEMS_MAX, longest
-from volsched.model.problems import ManifestError
-from volsched.model.strategy.field_errors import invalid
-from volsched.server.json_patch import DiffersError, PatchError, json_patched
-from volsched.server.known_fields import json_type, type_of, unknown_fields, wrong_types
+from volsched.kube.documents import read_documents, read_json
+from volsched.kube.json_patch import DiffersError, PatchError, json_patched
+from volsched.kube.kinds import KINDS, Kind
+from volsched.kube.known_fields import json_type, type_of, unknown_fields, wrong_types
+from volsched.kube.limits import ITEMS_MAX, longest
+from volsched.kube.merge_patch import merged
+from volsched.kube.problems import ManifestError
+from volsched.kube.strategic_merge import strategic_merged
+from volsched.kube.validation.field_errors import invalid
 from volsched.server.negotiation import JSON, JSON_PATCH, PATCHES, PROTOBUF, STRATEGIC_PATCH, YAML, media_type
 from volsched.server.paths import Target
 from volsched.server.protobuf import read_message
 from volsched.server.queries import FieldValidation
 from volsched.server.statuses import UNEXPLAINED, ApiError, invalid_object
-from volsched.server.strategic import strategic_merged
 
 Manifest = dict[str, Any]
 LIGHT_BYTES = {JSON: 2**14, PROTOBUF: 2**14}

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from volsched.core.admission import CLAIM
-from volsched.model.strategy.field_errors import each, invalid, required, unsupported
-from volsched.model.strategy.formats import dns_subdomain
-from volsched.model.strategy.parts import fields_at, text_at
+from volsched.kube.strategic_merge import go_text
+from volsched.kube.validation.field_errors import each, invalid, required, unsupported
+from volsched.kube.validation.fields import fields_at, text_at
+from volsched.kube.validation.formats import dns_subdomain
 from volsched.server.answers import Answer
 from volsched.server.bodies import (
     SMALL_BYTES,
@@ -32,7 +33,6 @@ from volsched.server.reading import read_page
 from volsched.server.resources import STATUS
 from volsched.server.services import Services
 from volsched.server.statuses import UNEXPLAINED, ApiError, error_of, invalid_options, success
-from volsched.server.strategic import go_text
 from volsched.server.tables import object_list
 from volsched.server.writing import (
     NOTHING_TO_SEE,

@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from volsched.model.selectors import LabelSelector, Requirement
-from volsched.model.strategy.field_errors import each
-from volsched.model.strategy.formats import label_value, qualified_name
+from volsched.kube.selectors import LabelSelector, Requirement
+from volsched.kube.validation.field_errors import each
+from volsched.kube.validation.formats import label_value, qualified_name
 from volsched.server.statuses import ApiError
 
 _TOKEN = re.compile(r"\s*(==|!=|[=!<>(),]|[^\s=!<>(),]+)")

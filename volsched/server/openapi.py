@@ -7,7 +7,7 @@ would believe them, then takes what it was built with.
 from functools import cache
 from typing import Any
 
-from volsched.server.known_fields import all_types, item_type, type_of
+from volsched.kube.known_fields import all_types, item_type, type_of
 from volsched.server.negotiation import JSON, MERGE_PATCH
 from volsched.server.own import openapi as own
 from volsched.server.resources import GROUPS, Kept, Resource, group_version, resources_of

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from volsched.model.documents import read_json
-from volsched.model.problems import ManifestError
+from volsched.kube.documents import read_json
+from volsched.kube.problems import ManifestError
 from volsched.server.protobuf_fields import (
     INLINE,
     LIST,

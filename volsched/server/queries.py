@@ -8,8 +8,8 @@ from enum import StrEnum
 
 import orjson
 
-from volsched.model.selectors import LabelSelector, label_selector_matches
-from volsched.model.strategy.field_errors import FieldError, forbidden, invalid, too_long, unsupported
+from volsched.kube.selectors import LabelSelector, label_selector_matches
+from volsched.kube.validation.field_errors import FieldError, forbidden, invalid, too_long, unsupported
 from volsched.server.field_selectors import FieldSelector, fields_match, parse_field_selector, selected_name
 from volsched.server.label_selectors import parse_label_selector
 from volsched.server.resources import Resource

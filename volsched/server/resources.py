@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from volsched.kube.kinds import KINDS, Kind
+from volsched.kube.stored_kinds import Bare
+from volsched.kube.workloads import Event
 from volsched.log.events.kind_names import NAMED, SHORT
 from volsched.log.events.streams import NOUN_OF_KIND
-from volsched.model.kinds import KINDS, Kind
-from volsched.model.stored import Bare
-from volsched.model.workloads import Event
 from volsched.server.event_forms import EVENTS_VERSION, as_core_event, as_new_event
 
 CORE = ""

@@ -15,12 +15,12 @@ from volsched.core.objects import (
     StaleError,
 )
 from volsched.engine.writer import EndedError, OverloadedError, WriterClosedError
+from volsched.kube.problems import Defect
+from volsched.kube.validation.field_errors import FieldError
 from volsched.log.commands import RejectedError
 from volsched.log.database import FULL
 from volsched.log.errors import ArchivedError, ConnectionLostError, FullError, ReplacedError, StoreError
 from volsched.log.events.catalogue import CatalogueError
-from volsched.model.problems import Defect
-from volsched.model.strategy.field_errors import FieldError
 from volsched.server.paths import Target
 from volsched.server.resources import BINDING
 

@@ -24,7 +24,6 @@ from volsched.core.admission import (
     with_priority,
 )
 from volsched.core.applying import refuse_unknown_claim
-from volsched.core.binding.seen import metadata, spec
 from volsched.core.objects import (
     ForbiddenError,
     NotFoundError,
@@ -34,7 +33,10 @@ from volsched.core.objects import (
     update_object,
 )
 from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
-from volsched.events.patch import merged
+from volsched.kube.limits import holds_more
+from volsched.kube.manifest import metadata, spec
+from volsched.kube.merge_patch import merged
+from volsched.kube.workloads import Node
 from volsched.log.batch import load_states
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
@@ -44,8 +46,6 @@ from volsched.log.events.fold import ObjectState, State, versioned
 from volsched.log.events.streams import stream_of
 from volsched.log.reads.startup import load_nodes
 from volsched.log.reads.timelines import lives
-from volsched.model.limits import holds_more
-from volsched.model.workloads import Node
 from volsched.server.paths import Target
 
 Manifest = dict[str, Any]

@@ -51,9 +51,7 @@ from volsched.core.binding.acts import (
 from volsched.core.binding.phases import Guards, LegPhase
 from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome
 from volsched.core.binding.strays import UNDO
-from volsched.log.events.fold import BindingState, ObjectState
-from volsched.log.events.streams import stream_of
-from volsched.model.meta import (
+from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BIND_COMPLETED,
     BINDING_STAMP,
@@ -62,6 +60,8 @@ from volsched.model.meta import (
     SELECTED_NODE,
     STORAGE_PROVISIONER,
 )
+from volsched.log.events.fold import BindingState, ObjectState
+from volsched.log.events.streams import stream_of
 
 NOW = "2026-01-01T00:00:00Z"
 PLACED = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": NOW}]}

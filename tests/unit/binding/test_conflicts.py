@@ -6,8 +6,8 @@ import pytest
 
 from volsched.core.binding.conflicts import outdated
 from volsched.core.binding.planning import Plan, PlannedLeg
+from volsched.kube.meta import SELECTED_NODE
 from volsched.log.events.envelope import Event, canonical
-from volsched.model.meta import SELECTED_NODE
 
 LEG = PlannedLeg(claim="db/data", claim_uid="u1", volume="disk", rv="1")
 BOUND = PlannedLeg(claim="db/log", claim_uid="u2", volume="log", rv="", bound=True)

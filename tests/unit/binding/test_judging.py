@@ -34,8 +34,8 @@ from tests.unit.binding.scenes import (
 )
 from volsched.core.binding import judging
 from volsched.core.binding.judging import WAIT, Bound, Failed, Verdict
+from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE
 from volsched.log.events.fold import LegState, ObjectState
-from volsched.model.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE
 
 ELSEWHERE = {"spec": {"nodeAffinity": on_host("n2")}}
 DELETED = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}

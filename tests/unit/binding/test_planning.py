@@ -43,11 +43,11 @@ from volsched.core.provisioning import Provision
 from volsched.core.reserving import assume_pod_volumes
 from volsched.core.serving import StaticBinding
 from volsched.core.snapshot import Snapshot
-from volsched.core.volumes import bind_volume
-from volsched.events.patch import merged
+from volsched.kube.claim_reference import bind_volume
+from volsched.kube.merge_patch import merged
+from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER, SELECTED_NODE
+from volsched.kube.storage import Claim, Volume
 from volsched.log.events.fold import ObjectState
-from volsched.model.meta import BINDING_STAMP, BOUND_BY_CONTROLLER, SELECTED_NODE
-from volsched.model.storage import Claim, Volume
 
 STATIC = PlannedLeg(claim=CLAIM, claim_uid=CLAIM_UID, volume=VOLUME, rv=str(RV))
 DYNAMIC = PlannedLeg(claim=CLAIM, claim_uid=CLAIM_UID, volume=None, rv=str(RV), capacity="csi/cap", bytes=8)

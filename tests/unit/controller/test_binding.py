@@ -21,7 +21,7 @@ from tests.unit.controller.world import (
 )
 from volsched.core.controller import CLAIM, PARITY, VOLUME
 from volsched.core.controller.requests import Update
-from volsched.model.meta import (
+from volsched.kube.meta import (
     BIND_COMPLETED,
     BINDING_STAMP,
     BOUND_BY_CONTROLLER,

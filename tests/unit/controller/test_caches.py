@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.controller.world import KEY, Object, pod, pv, pvc, ref, sc
 from volsched.core.controller import CLAIM, VOLUME, Caches, Held
-from volsched.model.quantity import ZERO, parse_quantity
+from volsched.kube.quantity import ZERO, parse_quantity
 
 RWO = ("ReadWriteOnce",)
 

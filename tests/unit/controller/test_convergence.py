@@ -19,7 +19,7 @@ from tests.unit.controller.world import (
     world,
 )
 from volsched.core.controller import CLAIM, VOLUME
-from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
+from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
 
 CLAIMS = ("a", "b", "c")
 VOLUMES = ("v1", "v2", "v3", "v4")

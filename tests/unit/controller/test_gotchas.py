@@ -17,7 +17,7 @@ from tests.unit.controller.world import (
     world,
 )
 from volsched.core.controller import CLAIM, PARITY, VOLUME
-from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK, SELECTED_NODE
+from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK, SELECTED_NODE
 
 BY_US = {BOUND_BY_CONTROLLER: "yes"}
 

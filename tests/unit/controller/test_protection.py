@@ -16,7 +16,7 @@ from volsched.core.controller import (
     held_claim,
     held_volume,
 )
-from volsched.model.meta import PV_PROTECTION, PVC_PROTECTION
+from volsched.kube.meta import PV_PROTECTION, PVC_PROTECTION
 
 
 @row("9.11 volume deleted")

@@ -22,7 +22,7 @@ from tests.unit.controller.world import (
 )
 from volsched.core.controller import CLAIM, VOLUME, Pause, Provision, Request, UnfinishedError, Update
 from volsched.insight.conformance_server import ObedientPlugin
-from volsched.model.meta import (
+from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BOUND_BY_CONTROLLER,
     MIGRATED_TO,

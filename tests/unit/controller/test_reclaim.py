@@ -22,7 +22,7 @@ from tests.unit.controller.world import (
     world,
 )
 from volsched.core.controller import CLAIM, PARITY, VOLUME, DeleteAsset, LiveGet, Request
-from volsched.model.meta import (
+from volsched.kube.meta import (
     BOUND_BY_CONTROLLER,
     EXTERNAL_PROVISIONER_FINALIZER,
     MIGRATED_TO,

@@ -43,7 +43,7 @@ from volsched.core.controller import rollback as texts
 from volsched.core.controller.binding import starts_clean
 from volsched.core.controller.users import placed_pods
 from volsched.core.controller.view import held_pod
-from volsched.model.meta import (
+from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BIND_COMPLETED,
     BINDING_STAMP,

@@ -19,7 +19,7 @@ from tests.unit.controller.world import (
     world,
 )
 from volsched.core.controller import SyncError
-from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER
+from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER
 
 NORMAL, WARNING = "Normal", "Warning"
 

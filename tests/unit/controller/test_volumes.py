@@ -19,7 +19,7 @@ from tests.unit.controller.world import (
     world,
 )
 from volsched.core.controller import CLAIM, PARITY, VOLUME, ControllerRules, LiveGet
-from volsched.model.meta import BOUND_BY_CONTROLLER, MIGRATED_TO, PV_CONTROLLER_FINALIZER
+from volsched.kube.meta import BOUND_BY_CONTROLLER, MIGRATED_TO, PV_CONTROLLER_FINALIZER
 
 WARNING = "Warning"
 PHASES = ("", "Pending", "Available", "Bound", "Released", "Failed")

@@ -38,7 +38,7 @@ from volsched.core.controller import (
 from volsched.core.controller.caches import KINDS_SEEN
 from volsched.core.objects import ObjectError
 from volsched.insight.conformance_server import Fault, ObedientPlugin, Server
-from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, SELECTED_NODE
+from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, SELECTED_NODE
 
 Manifest = dict[str, Any]
 Object = tuple[str, Manifest]

@@ -8,7 +8,7 @@ from tests.unit.controller.world import immediate, pv, pvc, ref, sc, selected
 from volsched.core.controller import held_claim, held_class, held_volume
 from volsched.core.external.acting import guarding, is_to_be_deleted, made_volume, selected_node, wants_volume
 from volsched.core.external.outcomes import Created
-from volsched.model.meta import (
+from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     EXTERNAL_PROVISIONER_FINALIZER,
     MIGRATED_TO,
@@ -18,7 +18,7 @@ from volsched.model.meta import (
     SELECTED_NODE,
     STORAGE_PROVISIONER,
 )
-from volsched.model.storage import StorageClass
+from volsched.kube.storage import StorageClass
 
 DRIVER = "csi.example.com"
 OURS = {STORAGE_PROVISIONER: DRIVER}

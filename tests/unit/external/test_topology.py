@@ -13,7 +13,7 @@ from volsched.core.external.topology import (
     immediate_requirement,
     spread_start,
 )
-from volsched.model.selectors import TopologyExpression, TopologyTerm
+from volsched.kube.selectors import TopologyExpression, TopologyTerm
 
 ZONE, RACK = "zone", "rack"
 A, B, C = ({ZONE: zone} for zone in "abc")

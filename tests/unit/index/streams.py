@@ -33,11 +33,11 @@ from volsched.core.profile import Profile
 from volsched.core.reserving import assume_pod_volumes
 from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.index import Index
-from volsched.model.kinds import Object
-from volsched.model.meta import ALPHA_SELECTED_NODES, HOSTNAME, ZONE
-from volsched.model.selectors import NodeSelector, NodeTerm, Requirement
-from volsched.model.storage import Claim, StorageCapacity, Volume, VolumeNodeAffinity
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import Object
+from volsched.kube.meta import ALPHA_SELECTED_NODES, HOSTNAME, ZONE
+from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement
+from volsched.kube.storage import Claim, StorageCapacity, Volume, VolumeNodeAffinity
+from volsched.kube.workloads import Pod
 
 NODES = tuple(f"n{i}" for i in range(6))
 ZONES = ("a", "b")

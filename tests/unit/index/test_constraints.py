@@ -8,9 +8,9 @@ import pytest
 from tests.objects import BY_NAME, claim, in_zone, local_volume, node, pod, storage_class
 from volsched.core.cycle import Attempt, attempt
 from volsched.index import Index
-from volsched.model.kinds import Object
-from volsched.model.meta import HOSTNAME, ZONE
-from volsched.model.workloads import Node, Pod
+from volsched.kube.kinds import Object
+from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.kube.workloads import Node, Pod
 
 DB = {"matchLabels": {"app": "db"}}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

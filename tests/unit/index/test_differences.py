@@ -19,8 +19,8 @@ from tests.objects import (
 from volsched.core.cycle import attempt
 from volsched.core.profile import PARITY
 from volsched.index import Index
-from volsched.model.meta import HOSTNAME
-from volsched.model.workloads import Pod
+from volsched.kube.meta import HOSTNAME
+from volsched.kube.workloads import Pod
 
 DRIVER = "csi.example.com"
 

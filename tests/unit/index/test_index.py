@@ -6,10 +6,10 @@ from tests.objects import BY_NAME, claim, dynamic_class, in_zone, local_volume, 
 from volsched.core.profile import PARITY
 from volsched.core.queue.shares import Share
 from volsched.core.status import NO_VOLUME_TO_BIND, Code
-from volsched.core.volumes import bind_volume
 from volsched.index import Index
-from volsched.model.kinds import Object
-from volsched.model.storage import Claim, Volume
+from volsched.kube.claim_reference import bind_volume
+from volsched.kube.kinds import Object
+from volsched.kube.storage import Claim, Volume
 
 
 def cluster(*more: object) -> Index:

@@ -12,9 +12,9 @@ from volsched.index.contents import Contents
 from volsched.index.estimates import PROVISION_SCORES, static_score
 from volsched.index.nodes import Nodes, is_single, positions
 from volsched.index.ranking import Census, Estimate, Stock, Worth
-from volsched.model.quantity import parse_quantity
-from volsched.model.storage import Volume
-from volsched.model.workloads import Node
+from volsched.kube.quantity import parse_quantity
+from volsched.kube.storage import Volume
+from volsched.kube.workloads import Node
 
 
 def test_positions_of_a_mask_come_lowest_first() -> None:

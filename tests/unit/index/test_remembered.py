@@ -12,7 +12,7 @@ from volsched.index.ranking import Estimate, Stock, Worth
 from volsched.index.rooms import Rooms
 from volsched.index.shared import Row, Shape, Shared
 from volsched.index.shelves import FEW, best_rows
-from volsched.model.storage import StorageCapacity
+from volsched.kube.storage import StorageCapacity
 
 SEEDS = range(40)
 NODES = 12

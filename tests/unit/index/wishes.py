@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 from tests.objects import needs
-from volsched.model.meta import HOSTNAME, ZONE
+from volsched.kube.meta import HOSTNAME, ZONE
 
 NAMESPACES = ("db", "web")
 APPS = ("a", "b")

@@ -9,8 +9,8 @@ from tests.objects import affinity, needs, on_zone, read
 from tests.unit.node.scenes import LOCAL, claim, disk, mounts, node, pod
 from volsched.core.node.admission import Admitted, NotYet, Rejected, Verdict, admit
 from volsched.core.node.checks import CHECKS
-from volsched.model.meta import ROLLBACK, ZONE
-from volsched.model.workloads import Node, Pod
+from volsched.kube.meta import ROLLBACK, ZONE
+from volsched.kube.workloads import Node, Pod
 
 ASKED_BACK = {ROLLBACK: "uid-of-some-pod"}
 

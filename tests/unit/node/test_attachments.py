@@ -14,7 +14,7 @@ from volsched.core.node.attachments import (
     to_detach,
     volumes_to_attach,
 )
-from volsched.model.storage import VolumeAttachment
+from volsched.kube.storage import VolumeAttachment
 
 HERE, THERE = node(), node("n2", uid="uid-of-n2")
 AGAIN = node(uid="uid-of-another-n1")

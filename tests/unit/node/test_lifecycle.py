@@ -26,7 +26,7 @@ from volsched.core.node.lifecycle import (
     holds_volumes,
     next_step,
 )
-from volsched.model.meta import ROLLBACK
+from volsched.kube.meta import ROLLBACK
 
 DIRTY = claim(state="Dirty")
 FAR = disk(claim(), nodeAffinity=on_zone("z2"), **LOCAL)

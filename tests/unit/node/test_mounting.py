@@ -8,9 +8,9 @@ import pytest
 from tests.objects import needs, on_zone, read
 from tests.unit.node.scenes import LOCAL, claim, disk, mounts, node, pod
 from volsched.core.node.mounting import mount_problem
-from volsched.model.meta import ZONE, OwnerReference
-from volsched.model.storage import Claim, Volume
-from volsched.model.workloads import Pod
+from volsched.kube.meta import ZONE, OwnerReference
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Pod
 
 HELD = claim()
 DISK = disk(HELD, **LOCAL)

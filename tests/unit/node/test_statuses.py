@@ -12,7 +12,7 @@ from volsched.core.node.statuses import (
     started,
     started_at,
 )
-from volsched.events.patch import merged
+from volsched.kube.merge_patch import merged
 
 T0, T1, T2 = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"
 PENDING: dict[str, Any] = {

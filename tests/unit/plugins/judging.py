@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from volsched.core.plugins.plugin import Plugin, Prepared
 from volsched.core.snapshot import snapshot_of
 from volsched.core.status import SUCCESS, Status
-from volsched.model.kinds import Object
-from volsched.model.workloads import Node, Pod
+from volsched.kube.kinds import Object
+from volsched.kube.workloads import Node, Pod
 
 
 def statuses(plugin: Plugin, pod: Pod, objects: Iterable[Object]) -> dict[str, Status]:

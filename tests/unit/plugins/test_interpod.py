@@ -8,9 +8,9 @@ from tests.objects import in_zone, needs, node, pod, read
 from tests.unit.plugins.judging import refusals, scores, statuses
 from volsched.core.plugins.interpod import InterPodAffinity
 from volsched.core.status import Code
-from volsched.model.kinds import Object
-from volsched.model.meta import HOSTNAME, ZONE
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import Object
+from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.kube.workloads import Pod
 
 NODES = [in_zone("a1", "a"), in_zone("a2", "a"), in_zone("b1", "b"), node("bare", labels={})]
 NOT_NEAR = "node(s) didn't match pod affinity rules"

@@ -9,7 +9,7 @@ from tests.unit.plugins.judging import refusals, scores, statuses
 from volsched.core.plugins.requests import pod_requests, scored_requests
 from volsched.core.plugins.resources import NodeResourcesFit
 from volsched.core.status import Code
-from volsched.model.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod
 
 MIB = 2**20
 

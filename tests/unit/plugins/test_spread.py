@@ -9,8 +9,8 @@ from tests.objects import in_zone, needs, node, pod
 from tests.unit.plugins.judging import refusals, scores, statuses
 from volsched.core.plugins.spread import PodTopologySpread
 from volsched.core.status import Code
-from volsched.model.meta import HOSTNAME, ZONE
-from volsched.model.workloads import Node, Pod
+from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.kube.workloads import Node, Pod
 
 NODES = [in_zone("a1", "a"), in_zone("a2", "a"), in_zone("b1", "b")]
 UNEVEN = "node(s) didn't match pod topology spread constraints"

@@ -9,7 +9,7 @@ from tests.unit.plugins.judging import refusals, scores, statuses
 from volsched.core.plugins.taints import TaintToleration
 from volsched.core.plugins.unschedulable import NodeUnschedulable
 from volsched.core.status import Code
-from volsched.model.workloads import Node
+from volsched.kube.workloads import Node
 
 UNTOLERATED = "node(s) had untolerated taint(s)"
 

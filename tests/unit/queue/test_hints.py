@@ -22,8 +22,8 @@ from tests.objects import (
 from volsched.core.queue.changes import Change, aspects_of
 from volsched.core.queue.hints import HINTS, helps, hints_for
 from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.model.kinds import Object
-from volsched.model.workloads import Node, Pod
+from volsched.kube.kinds import Object
+from volsched.kube.workloads import Node, Pod
 
 ZONE = "topology.kubernetes.io/zone"
 LEGACY_ZONE = "failure-domain.beta.kubernetes.io/zone"

@@ -11,7 +11,7 @@ from volsched.core.queue.queue import MOST_LATE, Queue
 from volsched.core.queue.shares import OTHERS_LATER, Share, read_share
 from volsched.core.rejected import REJECTED_NODES
 from volsched.core.snapshot import Snapshot
-from volsched.model.workloads import Pod
+from volsched.kube.workloads import Pod
 
 NOTHING = Snapshot()
 BINDING = frozenset({"VolumeBinding"})

@@ -12,8 +12,8 @@ from volsched.core.objects import AlreadyExistsError, NotFoundError, ObjectError
 from volsched.core.zonal_upgrade import asks_for_nodes
 from volsched.engine.namespaces import namespace_manifest
 from volsched.engine.submitting import Target, Verb
+from volsched.kube.manifest_reader import Loaded
 from volsched.log.events.kind_names import kind_called
-from volsched.model.manifests import Loaded
 
 MERGE_PATCH = "application/merge-patch+json"
 UNJUDGED = {"fieldValidation": "Ignore"}

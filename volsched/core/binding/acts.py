@@ -13,26 +13,19 @@ from volsched.core.binding.judging import Failed, Wait, judge_leg, judge_pod
 from volsched.core.binding.phases import ALL_GUARDS, SETTLED, STILL_PROVISIONING, Guards, LegPhase, Phase
 from volsched.core.binding.planning import claim_patch, volume_patch
 from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome, open_binding
-from volsched.core.binding.seen import (
+from volsched.core.binding.strays import ENDED_WITHOUT, UNDO
+from volsched.core.scheduled import placing_patch
+from volsched.kube.manifest import (
     Manifest,
     annotations,
-    binding_stream,
     claim_is_bound,
     claim_of,
     is_being_deleted,
-    living,
-    origin_version,
-    pod_stream,
     spec,
     status,
     uid,
-    version,
 )
-from volsched.core.binding.strays import ENDED_WITHOUT, UNDO
-from volsched.core.scheduled import placing_patch
-from volsched.log.events.decision import States
-from volsched.log.events.fold import BindingState, LegState, ObjectState
-from volsched.model.meta import (
+from volsched.kube.meta import (
     ALPHA_SELECTED_NODES,
     BETA_STORAGE_PROVISIONER,
     BINDING_STAMP,
@@ -41,7 +34,10 @@ from volsched.model.meta import (
     SELECTED_NODE,
     STORAGE_PROVISIONER,
 )
-from volsched.model.updates import BOUND
+from volsched.kube.update_rules import BOUND
+from volsched.log.events.decision import States
+from volsched.log.events.fold import BindingState, LegState, ObjectState
+from volsched.log.events.object_states import binding_stream, living, origin_version, pod_stream, version
 
 NOT_FOUND = "not found"
 CHANGED = "was changed by somebody else since the plan: Conflict"

@@ -11,9 +11,10 @@ binding. Rejected: a table of its own for holds, which every rule about legs wou
 from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST, judge_reserved
 from volsched.core.binding.phases import Phase
 from volsched.core.binding.saga import begin, let_go, moved, open_binding
-from volsched.core.binding.seen import manifest_of, pod_stream, spec
+from volsched.kube.manifest import spec
 from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.fold import BindingState
+from volsched.log.events.object_states import manifest_of, pod_stream
 
 
 class GatedError(Exception):

@@ -7,27 +7,29 @@ decides; a row that waits hides the rows below it until the next time.
 from dataclasses import dataclass
 
 from volsched.core.binding.phases import LegPhase, Phase
-from volsched.core.binding.seen import (
+from volsched.kube.manifest import (
     Manifest,
     annotations,
-    binding_stream,
     claim_is_bound,
     claim_of,
     is_being_deleted,
-    living,
-    manifest_of,
-    node_stream,
-    origin_version,
-    pod_stream,
     spec,
     status,
     uid,
     volume_reaches,
 )
+from volsched.kube.meta import ROLLBACK, SELECTED_NODE
+from volsched.kube.storage import LOST
 from volsched.log.events.decision import States
 from volsched.log.events.fold import BindingState, LegState, ObjectState
-from volsched.model.meta import ROLLBACK, SELECTED_NODE
-from volsched.model.storage import LOST
+from volsched.log.events.object_states import (
+    binding_stream,
+    living,
+    manifest_of,
+    node_stream,
+    origin_version,
+    pod_stream,
+)
 
 DEADLINE_EXCEEDED = "binding volumes: context deadline exceeded"
 PROVISIONING_FAILED = "provisioning failed"

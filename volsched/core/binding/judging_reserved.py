@@ -6,9 +6,10 @@ the reservation: its write would be refused, and whoever holds it had better kno
 
 from volsched.core.binding.judging import Failed, judge_leg, judge_pod
 from volsched.core.binding.phases import LegPhase
-from volsched.core.binding.seen import claim_is_bound, living, manifest_of, pod_stream, spec, version
+from volsched.kube.manifest import claim_is_bound, spec
 from volsched.log.events.decision import States
 from volsched.log.events.fold import BindingState, LegState
+from volsched.log.events.object_states import living, manifest_of, pod_stream, version
 
 LEASE_EXPIRED = "the reservation expired: it was neither confirmed nor renewed in time"
 RESERVATION_LOST = "the reservation was lost"

@@ -10,26 +10,15 @@ from typing import Any, Literal
 
 from volsched.core.binding.phases import Phase
 from volsched.core.binding.saga import effects_of, moved
-from volsched.core.binding.seen import (
-    annotations,
-    binding_stream,
-    claim_is_bound,
-    claim_of,
-    is_being_deleted,
-    living,
-    manifest_of,
-    origin_version,
-    spec,
-    uid,
-    version,
-)
 from volsched.core.claims import selection
 from volsched.core.scheduled import nomination
-from volsched.core.volumes import YES
+from volsched.kube.claim_reference import YES
+from volsched.kube.manifest import annotations, claim_is_bound, claim_of, is_being_deleted, spec, uid
+from volsched.kube.meta import BOUND_BY_CONTROLLER, ROLLBACK
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import BindingState, ObjectState, evolve
-from volsched.model.meta import BOUND_BY_CONTROLLER, ROLLBACK
+from volsched.log.events.object_states import binding_stream, living, manifest_of, origin_version, version
 
 Manifest = Mapping[str, Any]
 

@@ -13,15 +13,15 @@ from volsched.core.claims import claim_uses, is_fully_bound
 from volsched.core.controller.rollback import rollback_refusal
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH, NOT_ENOUGH_SPACE
-from volsched.model.meta import (
+from volsched.kube.meta import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
     PROVISIONED_BY,
     PV_CONTROLLER_FINALIZER,
     SELECTED_NODE_KEYS,
 )
-from volsched.model.storage import AVAILABLE, Claim, Volume
-from volsched.model.workloads import Pod
+from volsched.kube.storage import AVAILABLE, Claim, Volume
+from volsched.kube.workloads import Pod
 
 MOST_REQUESTS = 5
 SECONDS_BETWEEN = 60

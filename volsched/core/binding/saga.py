@@ -13,24 +13,20 @@ from typing import Any, Literal
 from volsched.core.binding.judging import DEADLINE_EXCEEDED, Bound, Failed, judge_leg, judge_pod
 from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST, judge_reserved
 from volsched.core.binding.phases import ALL_GUARDS, REFUSED, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
-from volsched.core.binding.seen import (
-    annotations,
+from volsched.core.scheduled import nomination
+from volsched.kube.manifest import annotations, claim_is_bound, spec, status, uid
+from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
+from volsched.log.events.decision import NOTHING, Decision, NewEffect, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import BindingState, LegState, State
+from volsched.log.events.object_states import (
     binding_stream,
-    claim_is_bound,
     living,
     manifest_of,
     node_stream,
     origin_version,
     pod_stream,
-    spec,
-    status,
-    uid,
 )
-from volsched.core.scheduled import nomination
-from volsched.log.events.decision import NOTHING, Decision, NewEffect, States
-from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import BindingState, LegState, State
-from volsched.model.meta import BINDING_STAMP, SELECTED_NODE
 
 PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"
 """Kinds of effects; each has the queue of its name."""

@@ -12,20 +12,12 @@ seen is still the object's when a late call for it arrives.
 
 from volsched.core.binding.phases import SETTLED, LegPhase
 from volsched.core.binding.saga import RELEASE, LegOutcome
-from volsched.core.binding.seen import (
-    Manifest,
-    annotations,
-    binding_stream,
-    claim_of,
-    living,
-    metadata,
-    origin_version,
-    uid,
-)
+from volsched.kube.manifest import Manifest, annotations, claim_of, metadata, uid
+from volsched.kube.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
 from volsched.log.events.decision import NOTHING, Decision, NewEffect, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import BindingState, LegState, ObjectState
-from volsched.model.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
+from volsched.log.events.object_states import binding_stream, living, origin_version
 
 UNDO = "undo"
 """A kind of effect; it stands in the queue of releases."""

@@ -12,16 +12,16 @@ from volsched.core.controller.requests import Manifest, Steps, SyncError
 from volsched.core.controller.rules import ControllerRules
 from volsched.core.controller.view import Held
 from volsched.core.controller.writes import move_volume, save_claim, save_volume
-from volsched.core.volumes import YES, bind_volume, is_bound_to, reference_to
-from volsched.model.meta import (
+from volsched.kube.claim_reference import YES, bind_volume, is_bound_to, reference_to
+from volsched.kube.meta import (
     BIND_COMPLETED,
     BINDING_STAMP,
     BOUND_BY_CONTROLLER,
     PRE_RESIZE_CAPACITY,
     PROVISIONED_BY,
 )
-from volsched.model.quantity import Quantity, QuantityError, parse_quantity
-from volsched.model.storage import AVAILABLE, Claim, Volume
+from volsched.kube.quantity import Quantity, QuantityError, parse_quantity
+from volsched.kube.storage import AVAILABLE, Claim, Volume
 
 CLEAN = "Clean"
 

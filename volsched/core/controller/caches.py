@@ -17,9 +17,9 @@ from volsched.core.controller.view import (
     held_volume,
     mode_group,
 )
-from volsched.model.quantity import Quantity
-from volsched.model.storage import Claim, StorageClass, Volume
-from volsched.model.workloads import Pod
+from volsched.kube.quantity import Quantity
+from volsched.kube.storage import Claim, StorageClass, Volume
+from volsched.kube.workloads import Pod
 
 _READ: dict[str, Callable[[Manifest], Held[Any]]] = {
     CLAIM: held_claim,

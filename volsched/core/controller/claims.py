@@ -34,9 +34,9 @@ from volsched.core.controller.upkeep import keep_claim_up
 from volsched.core.controller.users import waiting_pods
 from volsched.core.controller.view import Held, View
 from volsched.core.controller.writes import lose_claim, reset_claim, save_claim, tell_claim
-from volsched.core.volumes import is_bound_to
-from volsched.model.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
-from volsched.model.storage import Claim, Volume
+from volsched.kube.claim_reference import is_bound_to
+from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
+from volsched.kube.storage import Claim, Volume
 
 
 def sync_claim(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:

@@ -6,7 +6,7 @@ from volsched.core.controller.rules import ControllerRules
 from volsched.core.controller.view import Held, Modes, View, mode_group
 from volsched.core.matching import Search, failed_rules, find_matching_volume
 from volsched.core.status import AttemptError
-from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
 
 
 def is_delayed(view: View, claim: Claim) -> bool:

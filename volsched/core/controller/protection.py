@@ -9,9 +9,9 @@ from volsched.core.controller.requests import CLAIM, VOLUME, Enqueue, LivePods, 
 from volsched.core.controller.users import protects
 from volsched.core.controller.view import Held, View, held_pod
 from volsched.core.controller.writes import save_claim, save_volume
-from volsched.model.meta import PV_PROTECTION, PVC_PROTECTION, Metadata
-from volsched.model.storage import Claim, Volume
-from volsched.model.workloads import Pod
+from volsched.kube.meta import PV_PROTECTION, PVC_PROTECTION, Metadata
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Pod
 
 
 class Protection(Enum):

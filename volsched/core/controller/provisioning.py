@@ -50,8 +50,8 @@ from volsched.core.controller.upkeep import DELETE, with_migration
 from volsched.core.controller.view import Held, View, held_volume
 from volsched.core.controller.writes import save_claim, tell_claim
 from volsched.core.objects import AlreadyExistsError, ObjectError
-from volsched.core.volumes import YES
-from volsched.model.meta import (
+from volsched.kube.claim_reference import YES
+from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BOUND_BY_CONTROLLER,
     PROVISIONED_BY,
@@ -60,7 +60,7 @@ from volsched.model.meta import (
     SELECTED_NODE_KEYS,
     STORAGE_PROVISIONER,
 )
-from volsched.model.storage import Claim, StorageClass, Volume
+from volsched.kube.storage import Claim, StorageClass, Volume
 
 SAVE_TRIES = 5
 SAVE_PAUSE_SECONDS = 10

@@ -39,8 +39,8 @@ from volsched.core.controller.users import active_pods, placed_pods
 from volsched.core.controller.view import Held, View, held_claim, held_volume
 from volsched.core.controller.writes import fail_volume, save_volume, tell_volume
 from volsched.core.objects import NotFoundError, ObjectError
-from volsched.model.meta import MIGRATED_TO, PROVISIONED_BY, PV_CONTROLLER_FINALIZER
-from volsched.model.storage import Volume
+from volsched.kube.meta import MIGRATED_TO, PROVISIONED_BY, PV_CONTROLLER_FINALIZER
+from volsched.kube.storage import Volume
 
 
 def reclaim(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[None]:

@@ -26,7 +26,7 @@ from volsched.core.controller.upkeep import DELETE
 from volsched.core.controller.users import placed_pods
 from volsched.core.controller.view import Held, View
 from volsched.core.controller.writes import reset_claim, save_claim, save_volume, tell_claim
-from volsched.model.meta import (
+from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BIND_COMPLETED,
     BINDING_STAMP,
@@ -36,7 +36,7 @@ from volsched.model.meta import (
     SELECTED_NODE_KEYS,
     STORAGE_PROVISIONER,
 )
-from volsched.model.storage import LOST, WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.kube.storage import LOST, WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
 
 STALLED_AFTER_SECONDS = 600
 

@@ -7,8 +7,8 @@ before it reclaims.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from volsched.model.quantity import Quantity
-from volsched.model.storage import Volume
+from volsched.kube.quantity import Quantity
+from volsched.kube.storage import Volume
 
 IN_TREE_PREFIX = "kubernetes.io/"
 MIGRATED = {

@@ -7,7 +7,7 @@ from volsched.core.controller.requests import Manifest, Steps
 from volsched.core.controller.rules import ControllerRules
 from volsched.core.controller.view import Held
 from volsched.core.controller.writes import save_claim, save_volume
-from volsched.model.meta import (
+from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     EXTERNAL_PROVISIONER_FINALIZER,
     MIGRATED_TO,
@@ -15,7 +15,7 @@ from volsched.model.meta import (
     PV_CONTROLLER_FINALIZER,
     STORAGE_PROVISIONER,
 )
-from volsched.model.storage import Claim, Volume
+from volsched.kube.storage import Claim, Volume
 
 DELETE = "Delete"
 RETAIN = "Retain"

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from volsched.core.claims import claim_uses, is_owned_by
 from volsched.core.controller.requests import Manifest
 from volsched.core.controller.view import Held
-from volsched.model.storage import Claim
-from volsched.model.workloads import Pod
+from volsched.kube.storage import Claim
+from volsched.kube.workloads import Pod
 
 FINISHED = ("Succeeded", "Failed")
 

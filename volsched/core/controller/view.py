@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from volsched.core.controller.requests import CLAIM, VOLUME, Manifest
-from volsched.model.kinds import KINDS
-from volsched.model.meta import Metadata
-from volsched.model.quantity import Quantity
-from volsched.model.storage import ACCESS_MODES, Claim, StorageClass, Volume
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import KINDS
+from volsched.kube.meta import Metadata
+from volsched.kube.quantity import Quantity
+from volsched.kube.storage import ACCESS_MODES, Claim, StorageClass, Volume
+from volsched.kube.workloads import Pod
 
 T = TypeVar("T", Claim, Volume, StorageClass, Pod, covariant=True)
 Modes = tuple[str, ...]

@@ -13,8 +13,8 @@ from volsched.core.controller.rules import ControllerRules
 from volsched.core.controller.upkeep import DELETE, keep_volume_up
 from volsched.core.controller.view import Held, View, held_claim
 from volsched.core.controller.writes import move_volume, tell_claim, tell_volume
-from volsched.model.meta import PROVISIONED_BY, ObjectReference
-from volsched.model.storage import AVAILABLE, Claim, Volume
+from volsched.kube.meta import PROVISIONED_BY, ObjectReference
+from volsched.kube.storage import AVAILABLE, Claim, Volume
 
 
 def sync_volume(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[None]:

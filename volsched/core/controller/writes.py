@@ -6,7 +6,7 @@ from volsched.core.controller.reasons import WARNING
 from volsched.core.controller.requests import CLAIM, VOLUME, Manifest, Notice, Steps, Update
 from volsched.core.controller.rules import ControllerRules
 from volsched.core.controller.view import Held
-from volsched.model.storage import LOST, Claim, Volume
+from volsched.kube.storage import LOST, Claim, Volume
 
 
 def save_claim(manifest: Manifest, *, status: bool = False) -> Steps[Held[Claim]]:

@@ -10,15 +10,15 @@ from volsched.core.controller.provisioning import provisioned_name
 from volsched.core.controller.upkeep import DELETE, claim_provisioner
 from volsched.core.external.outcomes import Created
 from volsched.core.external.topology import Term
-from volsched.model.meta import (
+from volsched.kube.meta import (
     EXTERNAL_PROVISIONER_FINALIZER,
     MIGRATED_TO,
     PROVISIONED_BY,
     ROLLBACK,
     SELECTED_NODE_KEYS,
 )
-from volsched.model.quantity import NANO, Family, Quantity
-from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.kube.quantity import NANO, Family, Quantity
+from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
 
 Manifest = Mapping[str, Any]
 

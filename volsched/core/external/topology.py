@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from volsched.model.selectors import TopologyTerm
+from volsched.kube.selectors import TopologyTerm
 
 Labels = Mapping[str, str]
 Term = tuple[tuple[str, str], ...]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from volsched.core.binding.acts import DIRTY
 from volsched.core.node.checks import CHECKS, Check
 from volsched.core.node.mounting import Mount, mount_problem, out_of_reach
-from volsched.core.volumes import reaches
-from volsched.model.meta import ROLLBACK
-from volsched.model.workloads import Node, Pod
+from volsched.kube.claim_reference import reaches
+from volsched.kube.meta import ROLLBACK
+from volsched.kube.workloads import Node, Pod
 
 
 @dataclass(frozen=True, slots=True)

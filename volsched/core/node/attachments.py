@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from volsched.core.node.mounting import Mount
-from volsched.model.storage import Volume, VolumeAttachment
-from volsched.model.workloads import Node
+from volsched.kube.storage import Volume, VolumeAttachment
+from volsched.kube.workloads import Node
 
 NODE_UID = "volsched.io/node-uid"
 """On an attachment: the node it was made for, which another of the same name is not; and that it is ours."""

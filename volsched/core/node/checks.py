@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from volsched.core.plugins.node_affinity import selects
 from volsched.core.plugins.resources import room_of, shortage, wanted_by
 from volsched.core.plugins.taints import NO_EXECUTE, keeps_away
-from volsched.model.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod
 
 Check = Callable[[Pod, Node, Sequence[Pod]], str | None]
 """Why the pod may not run on the node beside these others, or None."""

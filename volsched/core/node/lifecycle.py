@@ -14,8 +14,8 @@ from volsched.core.node.admission import Admitted, NotYet, admit, to_mark
 from volsched.core.node.attachments import attach_problem, is_attached, volumes_to_attach
 from volsched.core.node.checks import CHECKS, Check
 from volsched.core.node.mounting import Mount, mount_problem
-from volsched.model.storage import Volume, VolumeAttachment
-from volsched.model.workloads import Node, Pod
+from volsched.kube.storage import Volume, VolumeAttachment
+from volsched.kube.workloads import Node, Pod
 
 RUN_SECONDS = "volsched.io/run-seconds"
 EXIT_CODE = "volsched.io/exit-code"

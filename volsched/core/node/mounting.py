@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from volsched.core.claims import ClaimUse, is_owned_by, not_owner
-from volsched.core.volumes import reaches
-from volsched.model.meta import PVC_PROTECTION
-from volsched.model.storage import Claim, Volume
-from volsched.model.workloads import Node, Pod
+from volsched.kube.claim_reference import reaches
+from volsched.kube.meta import PVC_PROTECTION
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Node, Pod
 
 BOUND = "Bound"
 

@@ -6,7 +6,7 @@ Each answers a merge patch of the pod's manifest; lists are replaced whole, so w
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from volsched.core.binding.seen import Manifest, metadata, spec, status
+from volsched.kube.manifest import Manifest, metadata, spec, status
 
 ADMITTED_BY = "admittedBy"
 """In the status, where no update by people reaches it: the uid of the node that admitted the pod."""

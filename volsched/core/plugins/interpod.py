@@ -13,8 +13,8 @@ from volsched.core.plugins.plugin import Prepared, normalised_between
 from volsched.core.plugins.pod_terms import Term, Terms, means, sound_terms, terms_of, terms_problem
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import SUCCESS, Code, Status
-from volsched.model.selectors import Labels
-from volsched.model.workloads import Node, Pod
+from volsched.kube.selectors import Labels
+from volsched.kube.workloads import Node, Pod
 
 NOT_NEAR = Status(Code.UNRESOLVABLE, ("node(s) didn't match pod affinity rules",))
 TOO_NEAR = Status(Code.UNSCHEDULABLE, ("node(s) didn't match pod anti-affinity rules",))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from volsched.core.plugins.plugin import Prepared, normalised
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import SKIP, SUCCESS, Code, Status
-from volsched.model.selectors import NAME_FIELD, NodeTerm, node_selector_matches, node_term_matches
-from volsched.model.workloads import Node, Pod
+from volsched.kube.selectors import NAME_FIELD, NodeTerm, node_selector_matches, node_term_matches
+from volsched.kube.workloads import Node, Pod
 
 NAME = "NodeAffinity"
 NOT_SELECTED = Status(Code.UNRESOLVABLE, ("node(s) didn't match Pod's node affinity/selector",))

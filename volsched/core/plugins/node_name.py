@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from volsched.core.plugins.plugin import Prepared
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import SKIP, SUCCESS, Code, Status
-from volsched.model.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod
 
 OTHER_NODE = Status(Code.UNRESOLVABLE, ("node(s) didn't match the requested node name",))
 

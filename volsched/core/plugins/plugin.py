@@ -5,7 +5,7 @@ from typing import Protocol
 
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import SUCCESS, Status
-from volsched.model.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod
 
 MAX_SCORE = 100
 

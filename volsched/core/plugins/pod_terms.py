@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from volsched.core.snapshot import Snapshot
-from volsched.model.selectors import (
+from volsched.kube.selectors import (
     Labels,
     LabelSelector,
     Requirement,
     label_selector_matches,
     label_selector_problem,
 )
-from volsched.model.workloads import Pod, PodAffinityTerm
+from volsched.kube.workloads import Pod, PodAffinityTerm
 
 
 @dataclass(frozen=True, slots=True)

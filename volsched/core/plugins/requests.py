@@ -6,8 +6,8 @@ them. In whole units: thousandths of a core, bytes, pieces.
 
 from collections.abc import Iterable, Mapping
 
-from volsched.model.quantity import NANO
-from volsched.model.workloads import Amounts, Container, Pod
+from volsched.kube.quantity import NANO
+from volsched.kube.workloads import Amounts, Container, Pod
 
 CPU = "cpu"
 MEMORY = "memory"

@@ -22,7 +22,7 @@ from volsched.core.plugins.requests import (
 )
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import SUCCESS, Code, Status
-from volsched.model.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod
 
 TOO_MANY_PODS = "Too many pods"
 _NOT_SAYING = "attachable-volumes-"

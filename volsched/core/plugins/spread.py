@@ -12,9 +12,9 @@ from volsched.core.plugins.pod_terms import with_label_keys
 from volsched.core.plugins.taints import keeps_away
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import SKIP, SUCCESS, Code, Status
-from volsched.model.meta import HOSTNAME
-from volsched.model.selectors import Labels, LabelSelector, label_selector_matches, label_selector_problem
-from volsched.model.workloads import Node, Pod, SpreadConstraint
+from volsched.kube.meta import HOSTNAME
+from volsched.kube.selectors import Labels, LabelSelector, label_selector_matches, label_selector_problem
+from volsched.kube.workloads import Node, Pod, SpreadConstraint
 
 UNEVEN_REASON = "node(s) didn't match pod topology spread constraints"
 UNEVEN = Status(Code.UNSCHEDULABLE, (UNEVEN_REASON,))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from volsched.core.plugins.plugin import MAX_SCORE, Prepared, normalised
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import SUCCESS, Code, Status
-from volsched.model.workloads import Node, Pod, Taint, Toleration
+from volsched.kube.workloads import Node, Pod, Taint, Toleration
 
 NO_SCHEDULE = "NoSchedule"
 NO_EXECUTE = "NoExecute"

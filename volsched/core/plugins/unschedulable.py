@@ -7,7 +7,7 @@ from volsched.core.plugins.plugin import Prepared
 from volsched.core.plugins.taints import NO_SCHEDULE, tolerates
 from volsched.core.snapshot import Snapshot
 from volsched.core.status import SKIP, SUCCESS, Code, Status
-from volsched.model.workloads import Node, Pod, Taint, Toleration
+from volsched.kube.workloads import Node, Pod, Taint, Toleration
 
 UNSCHEDULABLE = Status(Code.UNRESOLVABLE, ("node(s) were unschedulable",))
 CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)

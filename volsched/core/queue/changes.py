@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any
 
 from volsched.core.attach import TERMINATED
-from volsched.model.kinds import Object
-from volsched.model.meta import BIND_COMPLETED, MIGRATED_PLUGINS, SELECTED_NODE_KEYS
-from volsched.model.quantity import Quantity
-from volsched.model.storage import (
+from volsched.kube.kinds import Object
+from volsched.kube.meta import BIND_COMPLETED, MIGRATED_PLUGINS, SELECTED_NODE_KEYS
+from volsched.kube.quantity import Quantity
+from volsched.kube.storage import (
     Claim,
     CSIDriver,
     CSINode,
@@ -22,7 +22,7 @@ from volsched.model.storage import (
     Volume,
     VolumeAttachment,
 )
-from volsched.model.workloads import Namespace, Node, Pod
+from volsched.kube.workloads import Namespace, Node, Pod
 
 
 class Aspect(StrEnum):

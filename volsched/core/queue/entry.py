@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from volsched.model.workloads import Pod
+from volsched.kube.workloads import Pod
 
 MILLISECOND = 1_000
 SECOND = 1_000 * MILLISECOND

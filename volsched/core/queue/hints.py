@@ -13,7 +13,7 @@ from volsched.core.queue import pod_hints as pods
 from volsched.core.queue import volume_hints as volumes
 from volsched.core.queue.changes import Aspect, Aspects, Change
 from volsched.core.snapshot import Snapshot
-from volsched.model.workloads import Pod
+from volsched.kube.workloads import Pod
 
 Hint = Callable[[Change, Pod, Snapshot], bool]
 

@@ -6,7 +6,7 @@ from volsched.core.plugins.resources import room_of, shortage, wanted_by
 from volsched.core.plugins.taints import keeps_away
 from volsched.core.queue.changes import Change
 from volsched.core.snapshot import Snapshot
-from volsched.model.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod
 
 
 def is_uncordoned(change: Change, _: Pod, __: Snapshot) -> bool:

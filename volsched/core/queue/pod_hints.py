@@ -5,7 +5,7 @@ from volsched.core.plugins.pod_terms import Term, means, sound_terms, terms_of
 from volsched.core.plugins.spread import DO_NOT_SCHEDULE, Constraint, constraints_of
 from volsched.core.queue.changes import Change, is_placed
 from volsched.core.snapshot import Snapshot
-from volsched.model.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod
 
 
 def is_neighbour(change: Change, pod: Pod, snapshot: Snapshot) -> bool:

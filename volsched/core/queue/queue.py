@@ -22,7 +22,7 @@ from volsched.core.queue.shares import ALL, Share
 from volsched.core.queue.unschedulable import Unschedulable
 from volsched.core.rejected import REJECTED_NODES
 from volsched.core.snapshot import Snapshot
-from volsched.model.workloads import Pod
+from volsched.kube.workloads import Pod
 
 SCAN_EVERY = 30 * SECOND
 MOST_LATE = 3

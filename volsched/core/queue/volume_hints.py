@@ -13,8 +13,8 @@ from volsched.core.queue.changes import Change, claim_concerned
 from volsched.core.restrictions import disks_conflict
 from volsched.core.snapshot import Snapshot
 from volsched.core.zones import zone_rules
-from volsched.model.storage import WAIT_FOR_FIRST_CONSUMER, Claim, CSIDriver, CSINode, StorageClass, Volume
-from volsched.model.workloads import Node, Pod
+from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, CSIDriver, CSINode, StorageClass, Volume
+from volsched.kube.workloads import Node, Pod
 
 
 def uses_claim(change: Change, pod: Pod, _: Snapshot) -> bool:

@@ -36,15 +36,15 @@ from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.nodes.scenes import NodeScenes
 from volsched.engine.nodes.seen import if_still_so
 from volsched.engine.world import World
+from volsched.kube.kinds import KINDS
+from volsched.kube.storage import VolumeAttachment
+from volsched.kube.workloads import Node, Pod
 from volsched.log.commands import Command, Done, Seen
 from volsched.log.database import Database
 from volsched.log.events.decision import States
 from volsched.log.events.envelope import Event, NewEvent
 from volsched.log.events.streams import noun_and_key, stream_of
 from volsched.log.transaction import execute
-from volsched.model.kinds import KINDS
-from volsched.model.storage import VolumeAttachment
-from volsched.model.workloads import Node, Pod
 
 BATCH = 256
 RETRY = 1 * SECOND

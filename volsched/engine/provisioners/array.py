@@ -19,7 +19,7 @@ from volsched.engine.provisioners.parameters import (
     read_parameters,
 )
 from volsched.engine.provisioners.protocol import Manifest, Surroundings
-from volsched.model.quantity import NANO, Family, Quantity, parse_quantity
+from volsched.kube.quantity import NANO, Family, Quantity, parse_quantity
 
 WITHOUT_END = "8191Pi"
 """What is published of a class whose room is not counted, where that of others is."""

@@ -4,16 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.core.binding.seen import manifest_of, metadata
 from volsched.core.controller import Held, held_claim, held_class
 from volsched.engine.changes import telling
 from volsched.engine.world import World
+from volsched.kube.kinds import KINDS
+from volsched.kube.manifest import metadata
+from volsched.kube.storage import Claim, CSINode, StorageClass
 from volsched.log.commands import Command, Done, Outcome
 from volsched.log.database import Database
+from volsched.log.events.object_states import manifest_of
 from volsched.log.events.streams import noun_and_key
 from volsched.log.transaction import execute
-from volsched.model.kinds import KINDS
-from volsched.model.storage import Claim, CSINode, StorageClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from volsched.core.binding.seen import living, metadata
 from volsched.core.controller import Held
 from volsched.core.controller.provisioning import provisioned_name
 from volsched.core.controller.reasons import (
@@ -37,10 +36,12 @@ from volsched.engine.provisioners.external_volumes import ExternalVolumes
 from volsched.engine.provisioners.keeping import Keeper
 from volsched.engine.provisioners.waiting import LONGEST_BACKOFF, backoff
 from volsched.engine.world import World
+from volsched.kube.manifest import metadata
+from volsched.kube.storage import Claim, StorageClass
 from volsched.log.commands import Done
 from volsched.log.database import Database
+from volsched.log.events.object_states import living
 from volsched.log.events.streams import noun_and_key
-from volsched.model.storage import Claim, StorageClass
 
 RESYNC = 900 * SECOND
 PROVISIONING = "Provisioning"

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from volsched.core.binding.seen import living, metadata, spec
 from volsched.core.controller import held_volume
 from volsched.core.controller.edits import with_finalizers
 from volsched.core.controller.reasons import VOLUME_FAILED_DELETE, WARNING
@@ -13,8 +12,10 @@ from volsched.engine.changes import deleting, unchanged, updating
 from volsched.engine.provisioners.client import Client
 from volsched.engine.provisioners.driver import Driver
 from volsched.engine.provisioners.waiting import backoff
+from volsched.kube.manifest import metadata, spec
+from volsched.kube.meta import EXTERNAL_PROVISIONER_FINALIZER
 from volsched.log.events.fold import ObjectState
-from volsched.model.meta import EXTERNAL_PROVISIONER_FINALIZER
+from volsched.log.events.object_states import living
 
 
 @dataclass(slots=True)

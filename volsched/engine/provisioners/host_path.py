@@ -17,8 +17,8 @@ from pathlib import Path
 from volsched.core.controller import Plugin, PluginError, Provision, held_claim
 from volsched.core.external.outcomes import NO_SELECTOR
 from volsched.engine.provisioners.protocol import Manifest, Surroundings, Unfinished
-from volsched.model.meta import HOSTNAME
-from volsched.model.storage import FILESYSTEM
+from volsched.kube.meta import HOSTNAME
+from volsched.kube.storage import FILESYSTEM
 
 HOST_PATH = "volsched.io/host-path"
 RECORDS = ".made"

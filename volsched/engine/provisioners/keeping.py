@@ -13,21 +13,22 @@ from typing import Any, Protocol
 
 import orjson
 
-from volsched.core.binding.seen import Manifest, annotations, living, metadata
 from volsched.core.controller.provisioning import provisioned_name
 from volsched.engine.changes import creating, deleting, updating
 from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.protocol import Surroundings
 from volsched.engine.world import World
+from volsched.kube.manifest import Manifest, annotations, metadata
+from volsched.kube.meta import PROVISIONED_BY
+from volsched.kube.storage import Claim
 from volsched.log.commands import Command, Done, LeaseProof, Seen
 from volsched.log.database import Database
 from volsched.log.events.decision import NOTHING
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState
+from volsched.log.events.object_states import living
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.transaction import execute
-from volsched.model.meta import PROVISIONED_BY
-from volsched.model.storage import Claim
 
 _log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from volsched.engine.clock import SECOND
-from volsched.model.meta import ZONE
-from volsched.model.quantity import QuantityError, parse_quantity
+from volsched.kube.meta import ZONE
+from volsched.kube.quantity import QuantityError, parse_quantity
 
 EXHAUSTED, REFUSED, HANG, RAISE, TOO_SMALL, WRONG_DOMAIN = FAILURES = (
     "exhausted",

@@ -22,7 +22,7 @@ from volsched.engine.provisioners.array import Array
 from volsched.engine.provisioners.driver import CreateVolume, Driver
 from volsched.engine.provisioners.parameters import ParameterError, read_parameters
 from volsched.engine.provisioners.protocol import Manifest, Surroundings, Unfinished
-from volsched.model.quantity import NANO, Family, Quantity
+from volsched.kube.quantity import NANO, Family, Quantity
 
 SIMULATED = "volsched.io/simulated"
 CSI_DRIVER = "simulated.volsched.io"

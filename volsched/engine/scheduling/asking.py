@@ -17,13 +17,13 @@ from volsched.engine.changes import telling
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.world import World
 from volsched.index import Index
+from volsched.kube.kinds import Object
+from volsched.kube.meta import ROLLBACK
+from volsched.kube.workloads import Pod
 from volsched.log.commands import Command
 from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState
-from volsched.model.kinds import Object
-from volsched.model.meta import ROLLBACK
-from volsched.model.workloads import Pod
 
 GAVE_UP_REMEDY = (
     "claims were asked back five times and the pod still finds no node; delete the pod, or a claim that holds no "

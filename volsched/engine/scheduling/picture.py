@@ -16,13 +16,13 @@ from volsched.core.snapshot import FIELD_OF
 from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.reservations import HOLD_AT_MOST, Reservations
 from volsched.engine.world import World
-from volsched.events.patch import merged
 from volsched.index import Index
+from volsched.kube.kinds import Object
+from volsched.kube.merge_patch import merged
+from volsched.kube.workloads import Pod
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState
 from volsched.log.events.streams import BINDING, KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
-from volsched.model.kinds import Object
-from volsched.model.workloads import Pod
 
 NOUNS = frozenset(
     {"node", "namespace", "class", "volume", "claim", "pod", "driver", "csinode", "capacity", "attachment"}

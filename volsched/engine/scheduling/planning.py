@@ -8,18 +8,18 @@ from typing import Literal
 from volsched.core.attempts import attempt_made
 from volsched.core.binding.conflicts import outdated
 from volsched.core.binding.planning import Plan, PlannedLeg, plan
-from volsched.core.binding.seen import version
 from volsched.core.cycle import Attempt
 from volsched.core.plugins.spread import DO_NOT_SCHEDULE, constraints_of
 from volsched.core.promised_room import Room
 from volsched.core.reserving import AssumedVolume, Reservation
 from volsched.engine.clock import SECOND
 from volsched.engine.scheduling.picture import Picture
+from volsched.kube.storage import READ_WRITE_ONCE_POD
+from volsched.kube.workloads import Pod
 from volsched.log.commands import Command, Seen
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.fold import ObjectState
-from volsched.model.storage import READ_WRITE_ONCE_POD
-from volsched.model.workloads import Pod
+from volsched.log.events.object_states import version
 
 VERSION = version_of("volsched")
 MOST_DIGITS = 7

@@ -6,15 +6,16 @@ One command, and thus one transaction, for all three. An answer that is the same
 from dataclasses import dataclass
 
 from volsched.core.attempts import attempt_made, told_message
-from volsched.core.binding.seen import living, origin_version, uid
 from volsched.core.cycle import Attempt
 from volsched.core.notices import notice_event, notice_stream
 from volsched.core.scheduled import COMPONENT, FAILED_SCHEDULING, reason_of, refused_conditions
 from volsched.engine.clock import SECOND, rfc3339
+from volsched.kube.manifest import uid
+from volsched.kube.workloads import Pod
 from volsched.log.commands import Command
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
-from volsched.model.workloads import Pod
+from volsched.log.events.object_states import living, origin_version
 
 LOOK_AGAIN = 300 * SECOND
 

@@ -9,14 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from volsched.core.binding.seen import annotations, claim_of, living, metadata, spec, uid
 from volsched.core.configuration import CAPACITY_HOLD_SECONDS
 from volsched.core.promised_room import promised_room
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.world import World
+from volsched.kube.manifest import annotations, claim_of, metadata, spec, uid
+from volsched.kube.meta import SELECTED_NODE
 from volsched.log.events.fold import BindingState, LegState
+from volsched.log.events.object_states import living
 from volsched.log.reads.promised_capacity import Promised, promised_since
-from volsched.model.meta import SELECTED_NODE
 
 HOLD_AT_MOST = CAPACITY_HOLD_SECONDS * SECOND
 """After the end of its binding, unless it is configured otherwise."""

@@ -15,7 +15,6 @@ from volsched.core.attempts import attempt_made, message_of
 from volsched.core.binding import holding
 from volsched.core.binding.phases import Phase
 from volsched.core.binding.planning import PlanConflictError
-from volsched.core.binding.seen import binding_stream, living, pod_stream
 from volsched.core.configuration import DEFAULT, Configuration
 from volsched.core.cycle import Attempt, attempt
 from volsched.core.filtering import not_ready
@@ -26,16 +25,17 @@ from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.picture import Picture, read_object
 from volsched.engine.scheduling.planning import Planned, bind_seconds, decider, plan_command, plan_for
 from volsched.engine.scheduling.refusing import Told, telling_again
+from volsched.kube.workloads import Pod
 from volsched.log import tables
 from volsched.log.commands import Command, ConflictError, Done, Seen
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.fold import BindingState
+from volsched.log.events.object_states import binding_stream, living, pod_stream
 from volsched.log.reads.decision_audit import attempts_for
 from volsched.log.reads.event_audit import EVERYTHING
 from volsched.log.reads.open_bindings import surroundings
 from volsched.log.reads.tail import state_as_of
-from volsched.model.workloads import Pod
 
 TRIES = 5
 DEFAULT_SECONDS = 60

@@ -26,10 +26,10 @@ from volsched.engine.scheduling.picture import Picture
 from volsched.engine.scheduling.planning import Planned, decider, plan_command, plan_for
 from volsched.engine.scheduling.refusing import Told, telling_again, telling_pod
 from volsched.faults import reach
+from volsched.kube.workloads import Pod
 from volsched.log.commands import Command, ConflictError, Done
 from volsched.log.database import Database
 from volsched.log.transaction import execute
-from volsched.model.workloads import Pod
 
 _log = logging.getLogger("volsched.scheduler")
 BATCH = 128

@@ -6,18 +6,18 @@ That a claim goes with its pod is the garbage collector's business (`engine.upke
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.core.binding.seen import living
 from volsched.core.ephemeral import FAILED_BINDING, ephemeral_claims, has_templates, lacking
 from volsched.core.objects import InvalidError
 from volsched.engine.changes import all_of, creating, telling
 from volsched.engine.scheduling.picture import read_object
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
+from volsched.kube.storage import Claim
+from volsched.kube.workloads import Pod
 from volsched.log.commands import Command
 from volsched.log.database import Database
+from volsched.log.events.object_states import living
 from volsched.log.transaction import execute
-from volsched.model.storage import Claim
-from volsched.model.workloads import Pod
 
 BATCH = 256
 COMPONENT = "ephemeral-volume-controller"

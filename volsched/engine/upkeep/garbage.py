@@ -8,15 +8,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from volsched.core.binding.seen import living, manifest_of, metadata, uid
 from volsched.core.ownership import COLLECTED, OWNER_UNKNOWN, Owner, is_orphan, is_owned, kept_orphan, owners
 from volsched.engine.changes import deleting, key_of, telling
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
+from volsched.kube.manifest import metadata, uid
 from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.fold import ObjectState
+from volsched.log.events.object_states import living, manifest_of
 from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.log.reads.timelines import lives
 from volsched.log.transaction import execute

@@ -2,7 +2,6 @@
 
 from sqlalchemy import select
 
-from volsched.core.binding.seen import binding_stream, living
 from volsched.core.releasing import claim_stream, return_volume, returned_notice
 from volsched.engine.clock import rfc3339
 from volsched.log import tables
@@ -10,6 +9,7 @@ from volsched.log.batch import load_states
 from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
+from volsched.log.events.object_states import binding_stream, living
 from volsched.log.reactions import touching_bindings
 
 

@@ -7,7 +7,6 @@ long a node has been gone, and whether the one of that name is the one that was 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.core.binding.seen import annotations, living, manifest_of, uid
 from volsched.core.claims import selection_key
 from volsched.core.objects import StaleError
 from volsched.core.releasing import claim_stream
@@ -26,10 +25,12 @@ from volsched.engine.changes import all_of, key_of, telling, updating
 from volsched.engine.clock import SECOND
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
+from volsched.kube.manifest import annotations, uid
 from volsched.log.base import read_base
 from volsched.log.commands import Command, ConflictError
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState
+from volsched.log.events.object_states import living, manifest_of
 from volsched.log.reads.timelines import last_written, lives
 from volsched.log.transaction import execute
 

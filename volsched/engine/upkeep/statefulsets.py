@@ -7,7 +7,6 @@ more than one. That pods go with a deleted set is the garbage collector's busine
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.core.binding.seen import Manifest, living, manifest_of, status
 from volsched.core.objects import InvalidError
 from volsched.core.ownership import controller_of, is_owned
 from volsched.core.statefulsets import (
@@ -27,11 +26,13 @@ from volsched.engine.changes import all_of, creating, deleting, telling, updatin
 from volsched.engine.scheduling.picture import read_object
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
+from volsched.kube.manifest import Manifest, status
+from volsched.kube.workloads import StatefulSet
 from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
+from volsched.log.events.object_states import living, manifest_of
 from volsched.log.transaction import execute
-from volsched.model.workloads import StatefulSet
 
 BATCH = 64
 """Sets looked at in one step."""

@@ -27,12 +27,12 @@ from volsched.core.objects import create_object, delete_object, update_object
 from volsched.engine.changes import key_of
 from volsched.engine.clock import rfc3339
 from volsched.engine.provisioners.protocol import Provisioner, Unfinished
+from volsched.kube.kinds import KINDS
 from volsched.log.commands import Command, Done, LeaseProof
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State, evolve, versioned
 from volsched.log.events.streams import stream_of
-from volsched.model.kinds import KINDS
 
 PluginCall = Provision | DeleteAsset | Recycle
 StoreCall = Update | Create | Delete | LiveGet

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from uuid import uuid4
 
-from volsched.core.binding.seen import Manifest, annotations, claim_is_bound, is_being_deleted, spec, status
 from volsched.core.claims import claim_uses
 from volsched.core.controller import (
     CLAIM,
@@ -39,14 +38,15 @@ from volsched.engine.volume_controller.said import Said
 from volsched.engine.volume_controller.syncing import Sync
 from volsched.engine.world import World
 from volsched.faults import reach
+from volsched.kube.manifest import Manifest, annotations, claim_is_bound, is_being_deleted, spec, status
+from volsched.kube.meta import ROLLBACK
+from volsched.kube.workloads import Pod
 from volsched.log.commands import Done
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.log.leases import Lease, acquire, current, release
 from volsched.log.transaction import execute
-from volsched.model.meta import ROLLBACK
-from volsched.model.workloads import Pod
 
 LEASE_NAME = "controller"
 POD = "Pod"

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.core.binding.seen import Manifest, is_being_deleted, metadata
 from volsched.core.controller import (
     Caches,
     Enqueue,
@@ -28,7 +27,8 @@ from volsched.engine.clock import rfc3339
 from volsched.engine.volume_controller.operations import COMPONENT, Key
 from volsched.engine.volume_controller.said import Said
 from volsched.engine.world import World
-from volsched.events.patch import difference, merged
+from volsched.kube.manifest import Manifest, is_being_deleted, metadata
+from volsched.kube.merge_patch import difference, merged
 from volsched.log.commands import Command, ConflictError, LeaseProof, Seen
 from volsched.log.events.catalogue import TITLES
 from volsched.log.events.decision import Decision, States

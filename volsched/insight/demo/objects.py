@@ -3,7 +3,7 @@
 from typing import Any
 
 from volsched.engine.provisioners.simulated import SIMULATED
-from volsched.model.meta import HOSTNAME, ZONE
+from volsched.kube.meta import HOSTNAME, ZONE
 
 Manifest = dict[str, Any]
 NO_PROVISIONER = "kubernetes.io/no-provisioner"

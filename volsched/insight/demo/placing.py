@@ -8,7 +8,7 @@ from volsched.insight.changes import ChangeKind
 from volsched.insight.demo.objects import CLUSTER, CONTENDER, DATABASE, LATENCY_SECONDS, SHOP, Manifest, disk
 from volsched.insight.demo.stage import Rows, SceneError, Stage, Told, check
 from volsched.insight.explain import explain_pod
-from volsched.model.meta import ZONE
+from volsched.kube.meta import ZONE
 
 DB, ANALYTICS = f"{SHOP}/db-0", f"{SHOP}/analytics-0"
 REMEDIES_SHOWN = 2

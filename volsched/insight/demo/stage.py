@@ -20,11 +20,11 @@ from volsched.engine.system import System, embedded
 from volsched.faults import DRILL_FLAG, FAULT
 from volsched.insight.demo.objects import Manifest
 from volsched.insight.shown import as_manifest
+from volsched.kube.manifest_reader import load_manifests
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
-from volsched.model.manifests import load_manifests
 
 SHORT_ID = 12
 PATIENCE_SECONDS = 20.0

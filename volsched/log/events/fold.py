@@ -10,7 +10,7 @@ make) and why what to do is looked up by the event's type instead of matched.
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from volsched.events.patch import merged, without_nulls
+from volsched.kube.merge_patch import merged, without_nulls
 from volsched.log.events.catalogue import CATALOGUE, Change
 
 Data = Mapping[str, Any]

@@ -6,8 +6,8 @@ Bindings and attempts are not Kubernetes kinds, but are named and listed like th
 import difflib
 from dataclasses import dataclass
 
+from volsched.kube.kinds import KINDS
 from volsched.log.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, NOUN_OF_KIND
-from volsched.model.kinds import KINDS
 
 SHORT = {
     "Node": ("no",),

@@ -1,6 +1,6 @@
 """Names of streams: what an event is about. `volume/NAME`, `claim/NAMESPACE/NAME`, `binding/ID`, …"""
 
-from volsched.model.kinds import KINDS
+from volsched.kube.kinds import KINDS
 
 NOUN_OF_KIND = {
     "Node": "node",

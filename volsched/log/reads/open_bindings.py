@@ -7,13 +7,13 @@ from sqlalchemy import Connection, select, text
 
 from volsched.core.binding.phases import UNDER_WAY, Phase
 from volsched.core.binding.saga import BIND_POD, context_of, deadline_of
-from volsched.core.binding.seen import binding_stream
 from volsched.core.binding.strays import UNDO
 from volsched.log import tables
 from volsched.log.batch import load_states
 from volsched.log.database import Database
 from volsched.log.effects import EffectState
 from volsched.log.events.fold import BindingState, State
+from volsched.log.events.object_states import binding_stream
 
 _OPEN = text("bindings.open")
 _bindings = tables.bindings

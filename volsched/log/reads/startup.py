@@ -12,13 +12,13 @@ from sqlalchemy import BindParameter, Connection, Select, bindparam, select, tex
 
 from volsched.core.failures import KEPT
 from volsched.core.zonal_upgrade import labelled_node
+from volsched.kube.workloads import Node
 from volsched.log import tables
 from volsched.log.errors import IntegrityBrokenError
 from volsched.log.events.fold import BindingState, State
 from volsched.log.events.streams import BINDING
 from volsched.log.garbage_pause import collector_resting
 from volsched.log.rows import OVERLAY, VIEWS, Row, binding_state, object_state
-from volsched.model.workloads import Node
 
 STATE_COLUMNS = frozenset({"key", "version", "rv", "manifest", *OVERLAY})
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection
 
-from volsched.core.binding.seen import uid
+from volsched.kube.manifest import uid
 from volsched.log.base import read_base
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_lives import Life

@@ -14,6 +14,7 @@ from typing import IO, Any
 import orjson
 from sqlalchemy import Connection
 
+from volsched.kube.visible_text import plain_cell
 from volsched.log import tables
 from volsched.log.base import archived, read_base
 from volsched.log.dialects import dialect_of
@@ -24,7 +25,6 @@ from volsched.log.integrity.findings import BrokenLogError, Finding
 from volsched.log.integrity.replay import MISSING, NOT_LINKED, Progress
 from volsched.log.integrity.seals import Seals, read_seals
 from volsched.log.reads.tail import event, read_head
-from volsched.model.visible import plain_cell
 
 FORMAT_NAME = "volsched-log/1"
 CHUNK = 2_000

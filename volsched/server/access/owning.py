@@ -6,10 +6,10 @@ import orjson
 from sqlalchemy import select
 
 from volsched.core.claims import claim_uses
+from volsched.kube.kinds import KINDS
+from volsched.kube.workloads import Pod
 from volsched.log import tables
 from volsched.log.database import Database
-from volsched.model.kinds import KINDS
-from volsched.model.workloads import Pod
 from volsched.server.access.asking import Asked
 from volsched.server.field_selectors import parse_field_selector
 from volsched.server.resources import resource_at

@@ -12,7 +12,6 @@ from typing import TypeVar
 from volsched.core.binding.holding import GatedError
 from volsched.core.binding.phases import Phase
 from volsched.core.binding.planning import PlanConflictError
-from volsched.core.binding.seen import living, spec
 from volsched.core.configuration import Configuration
 from volsched.core.cycle import VOLUME_BINDING, Attempt
 from volsched.core.filtering import not_ready
@@ -24,13 +23,15 @@ from volsched.engine.scheduling.picture import Picture
 from volsched.engine.scheduling.planning import Planned, decider, plan_command, plan_for
 from volsched.engine.scheduling.reserving import confirming
 from volsched.index.roll_call import RollCall
+from volsched.kube.manifest import spec
+from volsched.kube.workloads import Pod
 from volsched.log.commands import Command, ConflictError, RejectedError
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState
+from volsched.log.events.object_states import living
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
-from volsched.model.workloads import Pod
 from volsched.server.extender.messages import Assignment, Preemption, Sifted, Victims
 from volsched.server.extender.strangers import Strangers
 

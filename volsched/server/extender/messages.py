@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from volsched.model.kinds import KINDS
-from volsched.model.workloads import Pod
+from volsched.kube.kinds import KINDS
+from volsched.kube.workloads import Pod
 from volsched.server.statuses import ApiError
 
 Manifest = Mapping[str, Any]

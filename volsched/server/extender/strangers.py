@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
-from volsched.core.binding.seen import living, metadata
+from volsched.kube.manifest import metadata
+from volsched.kube.workloads import Pod
 from volsched.log import tables
 from volsched.log.base import read_base
 from volsched.log.database import Database
 from volsched.log.events.decision import States
-from volsched.model.workloads import Pod
+from volsched.log.events.object_states import living
 
 MOST = 10_000
 """Pods that are remembered; whoever asks us to bind has shown us the pod a moment ago."""

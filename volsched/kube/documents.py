@@ -1,0 +1,217 @@
+"""Bytes to plain values: the YAML or JSON of a manifest, without any of the ways in which it can do harm.
+
+Nulls are dropped from mappings, because a stored merge patch reads null as "remove". A null inside a list is left
+for the caller, who can name the object it stands in.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from volsched.kube.limits import (
+    BYTES_MAX,
+    DEPTH_MAX,
+    UnfitError,
+    checked_text,
+    is_deeper,
+    real_number,
+    too_deep,
+    whole_number,
+)
+from volsched.kube.problems import ManifestError, Path, Place, Problem, shown
+from volsched.kube.yaml_values import YamlSyntaxError, yaml_values
+
+_JSON_BLANK = re.compile(r"[ \t\r\n]*")
+_JSON_START = re.compile(r"\s*[\[{]")
+_SUSPECT_ESCAPE = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)")
+_HOLDERS = (dict, list)
+_FOREIGN_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`number` counts from 1 and includes empty documents, so that it is the one an editor shows."""
+
+    number: int
+    value: Any
+
+
+def read_documents(data: bytes, *, source: str) -> list[Document]:
+    """Every document that is not empty; raises ManifestError, marked unreadable, and nothing else."""
+    try:
+        text = _text(data)
+    except UnfitError as error:
+        raise ManifestError([Problem(Place(source), "", error.defect)], unreadable=True) from None
+    documents: list[Document] = []
+    number = 0
+    try:
+        for number, value in enumerate(_values(text), start=1):
+            if value is not None:
+                documents.append(Document(number, value))
+    except UnfitError as error:
+        problem = Problem(Place(source, number + 1), "", error.defect)
+        raise ManifestError([problem], unreadable=True) from None
+    return documents
+
+
+def read_json(data: bytes, *, source: str, nulls: bool = False) -> Any:
+    """The one value of an input that must be JSON; raises as `read_documents` does.
+
+    `nulls` leaves them where they are: in a patch, null removes a field.
+    """
+    try:
+        values = list(_json_values(_text(data), nulls=nulls))
+        if len(values) != 1:
+            raise UnfitError(f"the input holds {len(values)} JSON values; send one")
+    except json.JSONDecodeError as error:
+        defect = UnfitError(f"this is not JSON (line {error.lineno}, column {error.colno}: {error.msg})").defect
+        raise ManifestError([Problem(Place(source), "", defect)], unreadable=True) from None
+    except UnfitError as error:
+        raise ManifestError([Problem(Place(source), "", error.defect)], unreadable=True) from None
+    return values[0]
+
+
+def null_items(value: Any) -> list[Path]:
+    """The places of nulls in lists."""
+    return list(_null_places(value)) if _holds_null(value) else []
+
+
+def _holds_null(value: Any) -> bool:
+    """The common answer, no, without the cost of knowing every path."""
+    waiting = [value]
+    while waiting:
+        holder = waiting.pop()
+        inner = holder.values() if isinstance(holder, dict) else holder
+        if None in inner:
+            return True
+        waiting += [item for item in inner if isinstance(item, _HOLDERS)]
+    return False
+
+
+def _null_places(value: Any) -> Iterator[Path]:
+    waiting: list[tuple[Path, Any]] = [((), value)]
+    while waiting:
+        path, holder = waiting.pop()
+        steps: Iterable[tuple[str | int, Any]]
+        steps = holder.items() if isinstance(holder, dict) else enumerate(holder)
+        for step, inner in steps:
+            if inner is None:
+                yield (*path, step)
+            elif isinstance(inner, _HOLDERS):
+                waiting.append(((*path, step), inner))
+
+
+def _text(data: bytes) -> str:
+    if len(data) > BYTES_MAX:
+        raise UnfitError(f"the input is larger than {BYTES_MAX // 2**20} MiB; split it")
+    if data.startswith(_FOREIGN_BOMS):
+        raise UnfitError("the input is not UTF-8 but UTF-16 or UTF-32; save it as UTF-8")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        found = f"byte 0x{data[error.start]:02x} at offset {error.start}"
+        raise UnfitError(f"the input is not UTF-8 text: {found}; save it as UTF-8") from None
+    nul = text.find("\0")
+    if nul >= 0:
+        raise UnfitError(f"the input is not text: NUL character at offset {nul}; remove it")
+    return text
+
+
+def _values(text: str) -> Iterator[Any]:
+    if _JSON_START.match(text) is None:
+        yield from yaml_values(text)
+        return
+    values: list[Any] = []
+    refusal: UnfitError | None = None
+    # Nothing is handed out before the end, because what turns out not to be JSON is read again as YAML.
+    try:
+        values.extend(_json_values(text))
+    except json.JSONDecodeError as error:
+        yield from _flow_values(text, error)
+        return
+    except UnfitError as error:
+        refusal = error
+    yield from values
+    if refusal is not None:
+        raise refusal
+
+
+def _flow_values(text: str, json_error: json.JSONDecodeError) -> Iterator[Any]:
+    """YAML that starts like JSON: its flow style."""
+    try:
+        yield from yaml_values(text)
+    except YamlSyntaxError as error:
+        where = f"line {json_error.lineno}, column {json_error.colno}"
+        raise UnfitError(f"this is neither JSON ({where}: {json_error.msg}) nor YAML ({error.reason})") from None
+
+
+# --- JSON -----------------------------------------------------------------------------------------------
+
+
+def _json_values(text: str, *, nulls: bool = False) -> Iterator[Any]:
+    """JSON values one after the other, as kubectl reads them."""
+    decoder = json.JSONDecoder(
+        object_pairs_hook=_checked_mapping if nulls else _json_mapping,
+        parse_int=whole_number,
+        parse_float=real_number,
+        parse_constant=real_number,
+    )
+    # The hooks never see strings, and looking at each afterwards costs more than reading them.
+    suspect = _SUSPECT_ESCAPE.search(text) is not None
+    end = _blank_end(text, 0)
+    while end < len(text):
+        try:
+            value, end = decoder.raw_decode(text, end)
+        except RecursionError:
+            raise too_deep() from None
+        if is_deeper(value, DEPTH_MAX):
+            raise too_deep()
+        if suspect:
+            _check_texts(value)
+        yield value
+        end = _blank_end(text, end)
+
+
+def _blank_end(text: str, start: int) -> int:
+    blank = _JSON_BLANK.match(text, start)
+    return blank.end() if blank else start
+
+
+def _checked_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        twice = shown(_first_repeated(pairs))
+        raise UnfitError(f"the key {twice} stands twice in one mapping; remove one of the two")
+    return mapping
+
+
+def _json_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = _checked_mapping(pairs)
+    if None in mapping.values():
+        return {key: value for key, value in pairs if value is not None}
+    return mapping
+
+
+def _first_repeated(pairs: list[tuple[str, Any]]) -> str:
+    met: set[str] = set()
+    for key, _ in pairs:
+        if key in met:
+            return key
+        met.add(key)
+    raise AssertionError("every key stands once")
+
+
+def _check_texts(value: Any) -> None:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            checked_text(item)
+        elif isinstance(item, dict):
+            waiting.extend(item.keys())
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)

@@ -1,0 +1,137 @@
+"""Which fields a kind has, and of which types: what is refused or warned of, and what lists are merged by.
+
+`fields.json` holds Kubernetes' own types, taken from its official client (`tests/server/field_types.py`). The
+rules read far fewer fields; an object keeps them all.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import orjson
+
+from volsched.kube.kinds import Kind
+from volsched.kube.problems import Path, field_name
+from volsched.kube.validation.fields import quantity_of
+
+_OURS = {
+    "V1PersistentVolumeClaimStatus": {"dataState": "string"},
+    "V1StorageClass": {"bindingMode": "string"},
+}
+"""Fields that Kubernetes has not, or not any more."""
+_PLAIN = frozenset({"string", "int", "number", "bool", "any"})
+_HELD: Mapping[str, Any] = {"string": str, "int": int, "number": (int, float), "bool": bool, "[": list}
+"""Type, or how it begins → what may stand there. All others are mappings."""
+_AMOUNT_LISTS = frozenset({"requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"})
+_AMOUNTS = frozenset({"capacity", "maximumVolumeSize", "sizeLimit"})
+_NO_QUANTITY = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_GO_FIELDS = {"accessModes": "[]v1.PersistentVolumeAccessMode"}
+_GO = {"string": "string", "int": "int32", "number": "float64", "bool": "bool", "any": "interface {}"}
+
+Types = Mapping[str, Mapping[str, str]]
+
+
+@cache
+def _catalogue() -> tuple[Mapping[str, str], Types]:
+    read = orjson.loads(files("volsched.kube").joinpath("fields.json").read_bytes())
+    types = {name: fields | _OURS.get(name, {}) for name, fields in read["types"].items()}
+    return read["kinds"], types
+
+
+def type_of(kind: Kind) -> str:
+    return _catalogue()[0][f"{kind.api_version} {kind.name}"]
+
+
+def fields_of(type_: str) -> Mapping[str, str] | None:
+    """Field → its type; None where any key may stand, or no mapping at all."""
+    return _catalogue()[1].get(type_)
+
+
+def all_types() -> Types:
+    return _catalogue()[1]
+
+
+def item_type(type_: str) -> str:
+    """Of a list `[T]` or a mapping `{T}`."""
+    return type_[1:-1]
+
+
+def wrong_types(kind: Kind, manifest: Mapping[str, Any]) -> list[str]:
+    """Fields that hold something else than they can, in the words of who could not decode them.
+
+    Nobody looks at most of them before they are shown, or read by whoever trusts an object that was accepted.
+    """
+    return list(_wrong(manifest, type_of(kind), (), ""))
+
+
+def json_type(value: Any) -> str:
+    """What JSON calls it, or Go's reader of it."""
+    if isinstance(value, bool):
+        return "bool"
+    called = {dict: "object", list: "array", str: "string", int: "number", float: "number"}
+    return called.get(type(value), "null")
+
+
+def _wrong(value: Any, type_: str, at: Path, holder: str) -> Iterator[str]:
+    """`holder` is the type that has the field; items of lists are told by their list."""
+    types = _HELD.get(type_[0], _HELD.get(type_, dict))
+    if value is None or type_ == "any":
+        return
+    if type_ == "string" and _is_quantity(at):
+        if quantity_of(value) is None:
+            yield _NO_QUANTITY
+        return
+    if not isinstance(value, types) or (isinstance(value, bool) and type_ != "bool"):
+        place = ".".join(str(step) for step in at if isinstance(step, str))
+        owner = holder.removeprefix("V1")
+        wanted = _GO_FIELDS.get(str(at[-1])) or _GO.get(type_) or _go_name(type_)
+        yield f"json: cannot unmarshal {json_type(value)} into Go struct field {owner}.{place} of type {wanted}"
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _wrong(item, item_type(type_), (*at, index), holder)
+    elif isinstance(value, dict):
+        fields = fields_of(type_)
+        for key, item in value.items():
+            below = item_type(type_) if type_.startswith("{") else (fields or {}).get(key, "any")
+            yield from _wrong(item, below, (*at, key), type_ if fields else holder)
+
+
+def _is_quantity(at: Path) -> bool:
+    """Amounts may be written as numbers. Whose fields they are is told by the names that hold them."""
+    if not at or "metadata" in at:
+        return False
+    return at[-1] in _AMOUNTS or (len(at) > 1 and at[-2] in _AMOUNT_LISTS)
+
+
+def _go_name(type_: str) -> str:
+    if type_.startswith("["):
+        inner = item_type(type_)
+        return f"[]{_GO.get(inner) or _go_name(inner)}"
+    if type_.startswith("{"):
+        inner = item_type(type_)
+        return f"map[string]{_GO.get(inner) or _go_name(inner)}"
+    return f"v1.{type_.removeprefix('V1')}"
+
+
+def unknown_fields(kind: Kind, manifest: Mapping[str, Any]) -> list[str]:
+    """The places of fields that the kind does not have: `spec.volums`."""
+    return [field_name(path) for path in _unknown(manifest, type_of(kind), ())]
+
+
+def _unknown(value: Any, type_: str, at: Path) -> Iterator[Path]:
+    if type_ in _PLAIN:
+        return
+    if isinstance(value, list) and type_.startswith("["):
+        for index, item in enumerate(value):
+            yield from _unknown(item, item_type(type_), (*at, index))
+    elif isinstance(value, dict) and type_.startswith("{"):
+        for key, item in value.items():
+            yield from _unknown(item, item_type(type_), (*at, key))
+    elif isinstance(value, dict):
+        fields = fields_of(type_)
+        for key, item in value.items() if fields is not None else ():
+            if fields is not None and key in fields:
+                yield from _unknown(item, fields[key], (*at, key))
+            else:
+                yield (*at, key)

@@ -1,0 +1,227 @@
+"""How the rules look into a manifest, and the checks that several kinds share: labels, selectors, amounts."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from volsched.kube.quantity import ZERO, Quantity, QuantityError, parse_quantity
+from volsched.kube.validation.field_errors import (
+    NOT_NEGATIVE,
+    NOT_POSITIVE,
+    FieldErrors,
+    each,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+)
+from volsched.kube.validation.formats import dns_subdomain, label_value, qualified_name
+
+Fields = Mapping[str, Any]
+DRIVER_MAX = 63
+METADATA_MAX = 256 * 1024
+SET_OPERATORS = ("In", "NotIn")
+PRESENCE_OPERATORS = ("Exists", "DoesNotExist")
+_NEEDS_VALUES = "must be specified when `operator` is 'In' or 'NotIn'"
+_TAKES_NO_VALUES = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+_NO_OPERATOR = "not a valid selector operator"
+
+
+# What has a wrong type is refused elsewhere; here it is taken as absent.
+
+
+def fields_at(holder: Any, *path: str) -> Fields:
+    for step in path:
+        holder = holder.get(step) if isinstance(holder, Mapping) else None
+    return holder if isinstance(holder, Mapping) else {}
+
+
+def items_at(holder: Any, name: str) -> list[Fields]:
+    found = holder.get(name) if isinstance(holder, Mapping) else None
+    return [item if isinstance(item, Mapping) else {} for item in found] if isinstance(found, list) else []
+
+
+def text_at(holder: Fields, name: str) -> str:
+    value = holder.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def texts_at(holder: Fields, name: str) -> list[str]:
+    found = holder.get(name)
+    return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []
+
+
+def number_at(holder: Fields, name: str) -> int | None:
+    value = holder.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def quantity_of(raw: Any) -> Quantity | None:
+    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+        return None
+    try:
+        return parse_quantity(raw.strip() if isinstance(raw, str) else repr(raw))
+    except QuantityError:
+        return None
+
+
+# --- amounts --------------------------------------------------------------------------------------------
+
+
+def positive_amount(at: str, amount: Quantity) -> FieldErrors:
+    return [] if amount > ZERO else [invalid(at, str(amount), NOT_POSITIVE)]
+
+
+def amount_not_negative(at: str, amount: Quantity) -> FieldErrors:
+    return [invalid(at, str(amount), NOT_NEGATIVE)] if amount < ZERO else []
+
+
+def number_not_negative(at: str, number: int | None) -> FieldErrors:
+    return [invalid(at, number, NOT_NEGATIVE)] if number is not None and number < 0 else []
+
+
+# --- names ----------------------------------------------------------------------------------------------
+
+
+def labels(at: str, given: Fields) -> FieldErrors:
+    found: FieldErrors = []
+    for key, value in given.items():
+        found += each(at, key, qualified_name(key))
+        if isinstance(value, str):
+            found += each(at, value, label_value(value))
+    return found
+
+
+def annotations(at: str, given: Fields) -> FieldErrors:
+    found = [error for key in given for error in each(at, key, qualified_name(key.lower()))]
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in given.items() if isinstance(value, str))
+    return [*found, too_long(at, METADATA_MAX)] if size > METADATA_MAX else found
+
+
+def class_name(at: str, name: str) -> FieldErrors:
+    return each(at, name, dns_subdomain(name))
+
+
+def driver_name(at: str, name: str) -> FieldErrors:
+    if not name:
+        return [required(at)]
+    long = [too_long(at, DRIVER_MAX)] if len(name) > DRIVER_MAX else []
+    return [*long, *each(at, name, dns_subdomain(name.lower()))]
+
+
+# --- selectors ------------------------------------------------------------------------------------------
+
+
+def label_selector(at: str, selector: Any) -> FieldErrors:
+    if not isinstance(selector, Mapping):
+        return []
+    found = labels(f"{at}.matchLabels", fields_at(selector, "matchLabels"))
+    for index, requirement in enumerate(items_at(selector, "matchExpressions")):
+        found += _requirement(f"{at}.matchExpressions[{index}]", requirement, judge_values=True, ordered=False)
+    return found
+
+
+def node_selector(at: str, selector: Fields) -> FieldErrors:
+    terms = items_at(selector, "nodeSelectorTerms")
+    if not terms:
+        return [required(f"{at}.nodeSelectorTerms", "must have at least one node selector term")]
+    return [
+        error
+        for index, term in enumerate(terms)
+        for error in node_term(f"{at}.nodeSelectorTerms[{index}]", term, judge_values=True)
+    ]
+
+
+def node_term(at: str, term: Fields, *, judge_values: bool) -> FieldErrors:
+    found: FieldErrors = []
+    for index, requirement in enumerate(items_at(term, "matchExpressions")):
+        where = f"{at}.matchExpressions[{index}]"
+        found += _requirement(where, requirement, judge_values=judge_values, ordered=True)
+    for index, requirement in enumerate(items_at(term, "matchFields")):
+        found += _field_requirement(f"{at}.matchFields[{index}]", requirement)
+    return found
+
+
+def _requirement(at: str, requirement: Fields, *, judge_values: bool, ordered: bool) -> FieldErrors:
+    """`ordered`: a node's labels can be compared as numbers, others not."""
+    operator, values = text_at(requirement, "operator"), texts_at(requirement, "values")
+    found: FieldErrors = []
+    if operator in SET_OPERATORS:
+        if not values:
+            found.append(required(f"{at}.values", _NEEDS_VALUES))
+    elif operator in PRESENCE_OPERATORS:
+        if values:
+            found.append(forbidden(f"{at}.values", _TAKES_NO_VALUES))
+    elif ordered and operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            message = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+            found.append(required(f"{at}.values", message))
+    else:
+        found.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
+    found += each(f"{at}.key", text_at(requirement, "key"), qualified_name(text_at(requirement, "key")))
+    for index, value in enumerate(values if judge_values else ()):
+        found += each(f"{at}.values[{index}]", value, label_value(value))
+    return found
+
+
+def _field_requirement(at: str, requirement: Fields) -> FieldErrors:
+    operator, values = text_at(requirement, "operator"), texts_at(requirement, "values")
+    found: FieldErrors = []
+    if operator not in SET_OPERATORS:
+        found.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
+    elif len(values) != 1:
+        message = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        found.append(required(f"{at}.values", message))
+    if text_at(requirement, "key") != "metadata.name":
+        return [*found, invalid(f"{at}.key", text_at(requirement, "key"), "not a valid field selector key")]
+    for index, value in enumerate(values):
+        found += each(f"{at}.values[{index}]", value, dns_subdomain(value))
+    return found
+
+
+# --- equality -------------------------------------------------------------------------------------------
+
+_AMOUNTS = frozenset({"requests", "limits", "capacity", "overhead", "allocatable"})
+
+
+def plain(value: Any, name: str = "") -> Any:
+    """The value such that two which mean the same are equal: `1Gi` is `1024Mi`, and empty is absent."""
+    if isinstance(value, Mapping):
+        amounts = name in _AMOUNTS
+        kept = {}
+        for key, item in value.items():
+            amount = quantity_of(item) if amounts else None
+            kept[key] = amount if amount is not None else plain(item, key)
+        return {key: item for key, item in kept.items() if not _is_empty(item)}
+    if isinstance(value, list):
+        return [plain(item, name) for item in value]
+    return value
+
+
+def same(one: Any, other: Any) -> bool:
+    return bool(plain({"it": one}) == plain({"it": other}))
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value is False or (isinstance(value, str | Mapping | list) and not value)
+
+
+def difference(type_: str, old: Fields, new: Fields) -> str:
+    """Which fields differ, in the manner of the reference's own diff; people read it, nobody parses it."""
+    before, after = plain(old), plain(new)
+    lines = [f"  {type_}{{"]
+    for name in _names(before, after):
+        if before.get(name) == after.get(name):
+            continue
+        title = name[:1].upper() + name[1:]
+        lines += [f"-   {title}: {_shown(old[name])},"] if name in before else []
+        lines += [f"+   {title}: {_shown(new[name])},"] if name in after else []
+    return "\n".join([*lines, "    ... // other fields", "  }", ""])
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _names(*holders: Fields) -> Iterable[str]:
+    return dict.fromkeys(name for holder in holders for name in holder)

@@ -1,0 +1,192 @@
+"""Where a pod may run: affinity, tolerations, spreading and gates, as far as a manifest can be wrong there."""
+
+from volsched.kube.validation.field_errors import (
+    NOT_POSITIVE,
+    FieldErrors,
+    duplicate,
+    each,
+    forbidden,
+    internal_terms,
+    invalid,
+    required,
+    unsupported,
+)
+from volsched.kube.validation.fields import (
+    Fields,
+    fields_at,
+    items_at,
+    label_selector,
+    node_selector,
+    node_term,
+    number_at,
+    text_at,
+    texts_at,
+)
+from volsched.kube.validation.formats import dns_label, label_value, qualified_name
+from volsched.kube.validation.nodes import effect_errors
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+DO_NOT_SCHEDULE = "DoNotSchedule"
+UNSATISFIABLE = (DO_NOT_SCHEDULE, "ScheduleAnyway")
+INCLUSION = ("Honor", "Ignore")
+_WEIGHT = "must be in the range 1-100"
+
+
+def affinity_errors(at: str, affinity: Fields) -> FieldErrors:
+    found = _node_affinity(f"{at}.nodeAffinity", fields_at(affinity, "nodeAffinity"))
+    for name in ("podAffinity", "podAntiAffinity"):
+        found += _pod_affinity(f"{at}.{name}", fields_at(affinity, name))
+    return found
+
+
+def _node_affinity(at: str, affinity: Fields) -> FieldErrors:
+    found: FieldErrors = []
+    if isinstance(affinity.get(REQUIRED), dict):
+        found += node_selector(f"{at}.{REQUIRED}", affinity[REQUIRED])
+    for index, term in enumerate(items_at(affinity, PREFERRED)):
+        where = f"{at}.{PREFERRED}[{index}]"
+        found += _weight(where, term)
+        found += node_term(f"{where}.preference", fields_at(term, "preference"), judge_values=False)
+    return found
+
+
+def _weight(at: str, term: Fields) -> FieldErrors:
+    weight = number_at(term, "weight") or 0
+    return [] if 1 <= weight <= 100 else [invalid(f"{at}.weight", weight, _WEIGHT)]
+
+
+def _pod_affinity(at: str, affinity: Fields) -> FieldErrors:
+    found: FieldErrors = []
+    for index, term in enumerate(items_at(affinity, REQUIRED)):
+        found += _pod_term(f"{at}.{REQUIRED}[{index}]", term)
+    for index, weighted in enumerate(items_at(affinity, PREFERRED)):
+        where = f"{at}.{PREFERRED}[{index}]"
+        found += _weight(where, weighted)
+        found += _pod_term(f"{where}.podAffinityTerm", fields_at(weighted, "podAffinityTerm"))
+    return found
+
+
+def _pod_term(at: str, term: Fields) -> FieldErrors:
+    found = label_selector(f"{at}.labelSelector", term.get("labelSelector"))
+    found += label_selector(f"{at}.namespaceSelector", term.get("namespaceSelector"))
+    for name in texts_at(term, "namespaces"):
+        found += each(f"{at}.namespace", name, dns_label(name))
+    found += _label_keys(at, term, ("matchLabelKeys", "mismatchLabelKeys"))
+    key = text_at(term, "topologyKey")
+    found += [] if key else [required(f"{at}.topologyKey", "can not be empty")]
+    return [*found, *each(f"{at}.topologyKey", key, qualified_name(key))]
+
+
+def _label_keys(at: str, holder: Fields, names: tuple[str, ...]) -> FieldErrors:
+    found: FieldErrors = []
+    for name in names:
+        keys = texts_at(holder, name)
+        if keys and not isinstance(holder.get("labelSelector"), dict):
+            found.append(forbidden(f"{at}.{name}", "must not be specified when labelSelector is not set"))
+            continue
+        for index, key in enumerate(keys):
+            found += each(f"{at}.{name}[{index}]", key, qualified_name(key))
+    both = "exists in both matchLabelKeys and mismatchLabelKeys"
+    for index, key in enumerate(texts_at(holder, "matchLabelKeys")):
+        if key in texts_at(holder, "mismatchLabelKeys"):
+            found.append(invalid(f"{at}.matchLabelKeys[{index}]", key, both))
+    return found
+
+
+def toleration_errors(at: str, tolerations: list[Fields]) -> FieldErrors:
+    return [error for index, it in enumerate(tolerations) for error in _toleration(f"{at}[{index}]", it)]
+
+
+def _toleration(at: str, toleration: Fields) -> FieldErrors:
+    key, operator, value = (text_at(toleration, name) for name in ("key", "operator", "value"))
+    effect = text_at(toleration, "effect")
+    found = each(f"{at}.key", key, qualified_name(key)) if key else []
+    if not key and operator != "Exists":
+        message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        found.append(invalid(f"{at}.operator", operator, message))
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        message = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        found.append(invalid(f"{at}.effect", effect, message))
+    if operator in ("", "Equal"):
+        if problems := label_value(value):
+            found.append(invalid(f"{at}.operator", value, ";".join(problems)))
+    elif operator == "Exists":
+        if value:
+            message = "value must be empty when `operator` is 'Exists'"
+            found.append(invalid(f"{at}.operator", value, message))
+    else:
+        found.append(unsupported(f"{at}.operator", operator, ("Equal", "Exists")))
+    return [*found, *(effect_errors(f"{at}.effect", effect) if effect else [])]
+
+
+def gate_errors(at: str, gates: list[Fields]) -> FieldErrors:
+    found: FieldErrors = []
+    known: set[str] = set()
+    for index, name in enumerate(text_at(gate, "name") for gate in gates):
+        found += each(f"{at}[{index}]", name, qualified_name(name))
+        if name in known:
+            found.append(duplicate(f"{at}[{index}]", name))
+        known.add(name)
+    return found
+
+
+def spread_errors(at: str, constraints: list[Fields]) -> FieldErrors:
+    found: FieldErrors = []
+    pairs = [(text_at(it, "topologyKey"), text_at(it, "whenUnsatisfiable")) for it in constraints]
+    last = {pair: index for index, pair in enumerate(pairs)}
+    for index, spread in enumerate(constraints):
+        where, (key, action) = f"{at}[{index}]", pairs[index]
+        skew = number_at(spread, "maxSkew") or 0
+        found += [] if skew > 0 else [invalid(f"{where}.maxSkew", skew, NOT_POSITIVE)]
+        found += [] if key else [required(f"{where}.topologyKey", "can not be empty")]
+        if action not in UNSATISFIABLE:
+            found.append(unsupported(f"{where}.whenUnsatisfiable", action, UNSATISFIABLE))
+        if last[pairs[index]] > index:
+            found.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
+        found += _min_domains(f"{where}.minDomains", number_at(spread, "minDomains"), action)
+        for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+            policy = spread.get(name)
+            if isinstance(policy, str) and policy not in INCLUSION:
+                found.append(unsupported(f"{where}.{name}", policy, INCLUSION))
+        found += _label_keys(where, spread, ("matchLabelKeys",))
+        found += label_selector(f"{where}.labelSelector", spread.get("labelSelector"))
+    return found
+
+
+def _min_domains(at: str, least: int | None, action: str) -> FieldErrors:
+    if least is None:
+        return []
+    found = [] if least > 0 else [invalid(at, least, NOT_POSITIVE)]
+    if action != DO_NOT_SCHEDULE:
+        message = f"can only use minDomains if whenUnsatisfiable={DO_NOT_SCHEDULE}, not {action}"
+        found.append(invalid(at, least, message))
+    return found
+
+
+def affinity_tightening_errors(at: str, old: Fields, new: Fields) -> FieldErrors:
+    """What a gated pod may change of its node affinity: it may only ask for more."""
+    before = items_at(fields_at(old, REQUIRED), "nodeSelectorTerms")
+    after = items_at(fields_at(new, REQUIRED), "nodeSelectorTerms")
+    where = f"{at}.{REQUIRED}.nodeSelectorTerms"
+    if not before:
+        return []
+    if len(before) != len(after):
+        message = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        return [invalid(where, internal_terms(after), message)]
+    only = "only additions are allowed (no mutations or deletions)"
+    return [
+        invalid(f"{where}[{index}]", internal_terms([two])[0], only)
+        for index, (one, two) in enumerate(zip(before, after, strict=True))
+        if not _only_adds(one, two)
+    ]
+
+
+def _only_adds(old: Fields, new: Fields) -> bool:
+    if not items_at(old, "matchExpressions") and not items_at(old, "matchFields"):
+        # It selects nothing; with more in it, it would select something.
+        return not items_at(new, "matchExpressions") and not items_at(new, "matchFields")
+    return all(
+        items_at(new, name)[: len(items_at(old, name))] == items_at(old, name)
+        for name in ("matchExpressions", "matchFields")
+    )

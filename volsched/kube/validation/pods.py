@@ -1,0 +1,217 @@
+"""Pods: what one must say, and the little that may change once it exists."""
+
+from typing import Any
+
+from volsched.kube.validation.containers import containers_errors, init_containers_errors, resource_errors
+from volsched.kube.validation.field_errors import (
+    IMMUTABLE,
+    FieldErrors,
+    each,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
+from volsched.kube.validation.fields import (
+    Fields,
+    difference,
+    fields_at,
+    items_at,
+    labels,
+    number_at,
+    plain,
+    same,
+    text_at,
+)
+from volsched.kube.validation.formats import dns_label, dns_subdomain
+from volsched.kube.validation.placement import (
+    affinity_errors,
+    affinity_tightening_errors,
+    gate_errors,
+    spread_errors,
+    toleration_errors,
+)
+from volsched.kube.validation.pod_volumes import volumes_errors
+
+INT32_MAX = 2**31 - 1
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
+DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
+_MAY_CHANGE = ",".join(
+    (
+        "`spec.containers[*].image`",
+        "`spec.initContainers[*].image`",
+        "`spec.activeDeadlineSeconds`",
+        "`spec.tolerations` (only additions to existing tolerations)",
+        "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+    )
+)
+_NOT_COMPARED = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
+
+
+def pod_creation_errors(pod: Fields) -> FieldErrors:
+    spec = fields_at(pod, "spec")
+    found = _pod_errors(pod)
+    if spec.get("ephemeralContainers"):
+        found.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+    if text_at(spec, "nodeName") and items_at(spec, "schedulingGates"):
+        found.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    return found
+
+
+def _pod_errors(pod: Fields) -> FieldErrors:
+    spec = fields_at(pod, "spec")
+    found = pod_spec_errors("spec", spec, text_at(fields_at(pod, "metadata"), "name"))
+    for group in ("containers", "initContainers"):
+        for index, container in enumerate(items_at(spec, group)):
+            found += _image_errors(f"spec.{group}[{index}].image", text_at(container, "image"))
+    return found
+
+
+def _image_errors(at: str, image: str) -> FieldErrors:
+    trimmed = image.strip() == image
+    return [] if trimmed else [invalid(at, image, "must not have leading or trailing whitespace")]
+
+
+def pod_spec_errors(at: str, spec: Fields, pod_name: str) -> FieldErrors:
+    volumes, found = volumes_errors(f"{at}.volumes", items_at(spec, "volumes"), pod_name)
+    containers = items_at(spec, "containers")
+    found += containers_errors(f"{at}.containers", containers, volumes)
+    names = [text_at(it, "name") for it in containers]
+    found += init_containers_errors(f"{at}.initContainers", items_at(spec, "initContainers"), volumes, names)
+    for name, supported in (("restartPolicy", RESTART_POLICIES), ("dnsPolicy", DNS_POLICIES)):
+        policy = text_at(spec, name)
+        if policy and policy not in supported:
+            found.append(unsupported(f"{at}.{name}", policy, supported))
+    found += labels(f"{at}.nodeSelector", fields_at(spec, "nodeSelector"))
+    found += affinity_errors(f"{at}.affinity", fields_at(spec, "affinity"))
+    found += gate_errors(f"{at}.schedulingGates", items_at(spec, "schedulingGates"))
+    found += spread_errors(f"{at}.topologySpreadConstraints", items_at(spec, "topologySpreadConstraints"))
+    for name, form in (("serviceAccountName", dns_subdomain), ("nodeName", dns_subdomain)):
+        if given := text_at(spec, name):
+            found += each(f"{at}.{name}", given, form(given))
+    deadline = number_at(spec, "activeDeadlineSeconds")
+    if deadline is not None and not 1 <= deadline <= INT32_MAX:
+        message = f"must be between 1 and {INT32_MAX}, inclusive"
+        found.append(invalid(f"{at}.activeDeadlineSeconds", deadline, message))
+    for name in ("hostname", "subdomain"):
+        if given := text_at(spec, name):
+            found += each(f"{at}.{name}", given, dns_label(given))
+    found += toleration_errors(f"{at}.tolerations", items_at(spec, "tolerations"))
+    if given := text_at(spec, "priorityClassName"):
+        found += each(f"{at}.priorityClassName", given, dns_subdomain(given))
+    preemption = text_at(spec, "preemptionPolicy")
+    if preemption and preemption not in PREEMPTION_POLICIES:
+        found.append(unsupported(f"{at}.preemptionPolicy", preemption, PREEMPTION_POLICIES))
+    return [*found, *resource_errors(f"{at}.overhead", {"limits": fields_at(spec, "overhead")})]
+
+
+# --- update ---------------------------------------------------------------------------------------------
+
+
+def pod_update_errors(old: Fields, new: Fields) -> FieldErrors:
+    before, after = fields_at(old, "spec"), fields_at(new, "spec")
+    found = _pod_errors(new)
+    for group in ("containers", "initContainers"):
+        if len(items_at(before, group)) != len(items_at(after, group)):
+            return [*found, forbidden(f"spec.{group}", "pod updates may not add or remove containers")]
+        for index, container in enumerate(items_at(after, group)):
+            if not text_at(container, "image"):
+                found.append(required(f"spec.{group}[{index}].image"))
+    deadline = _deadline_errors(before, after)
+    if any(error.detail != _CLEARED for error in deadline):
+        return [*found, *deadline]
+    found += [*deadline, *_toleration_errors(before, after), *_gate_errors(before, after)]
+    compared_old, compared_new = _compared(before), _compared(after)
+    if items_at(before, "schedulingGates"):
+        found += _tightening_errors(before, after, compared_old, compared_new)
+    if (number_at(before, "terminationGracePeriodSeconds") or 0) < 0:
+        one = number_at(after, "terminationGracePeriodSeconds") == 1
+        for compared in (compared_old, compared_new) if one else ():
+            compared.pop("terminationGracePeriodSeconds", None)
+    if not same(compared_old, compared_new):
+        diff = difference("core.PodSpec", compared_old, compared_new)
+        found.append(forbidden("spec", f"pod updates may not change fields other than {_MAY_CHANGE}\n{diff}"))
+    return found
+
+
+_CLEARED = "must not update from a positive integer to nil value"
+
+
+def _deadline_errors(before: Fields, after: Fields) -> FieldErrors:
+    at = "spec.activeDeadlineSeconds"
+    old, new = number_at(before, "activeDeadlineSeconds"), number_at(after, "activeDeadlineSeconds")
+    if new is None:
+        return [] if old is None else [invalid(at, None, _CLEARED)]
+    if not 0 <= new <= INT32_MAX:
+        return [invalid(at, new, f"must be between 0 and {INT32_MAX}, inclusive")]
+    if old is not None and new > old:
+        return [invalid(at, new, "must be less than or equal to previous value")]
+    return []
+
+
+def _toleration_errors(before: Fields, after: Fields) -> FieldErrors:
+    def known(toleration: Fields) -> Any:
+        return plain({name: value for name, value in toleration.items() if name != "tolerationSeconds"})
+
+    given = [known(it) for it in items_at(after, "tolerations")]
+    if all(known(it) in given for it in items_at(before, "tolerations")):
+        return []
+    message = "existing toleration can not be modified except its tolerationSeconds"
+    return [forbidden("spec.tolerations", message)]
+
+
+def _gate_errors(before: Fields, after: Fields) -> FieldErrors:
+    known = {text_at(it, "name") for it in items_at(before, "schedulingGates")}
+    return [
+        forbidden(
+            f"spec.schedulingGates[{index}].name",
+            f"only deletion is allowed, but found new scheduling gate '{text_at(gate, 'name')}'",
+        )
+        for index, gate in enumerate(items_at(after, "schedulingGates"))
+        if text_at(gate, "name") not in known
+    ]
+
+
+def _compared(spec: Fields) -> dict[str, Any]:
+    compared = {name: value for name, value in spec.items() if name not in _NOT_COMPARED}
+    for group in ("containers", "initContainers"):
+        if group in compared:
+            compared[group] = [
+                {name: value for name, value in it.items() if name != "image"} for it in items_at(spec, group)
+            ]
+    return compared
+
+
+def _tightening_errors(
+    before: Fields, after: Fields, compared_old: dict[str, Any], compared_new: dict[str, Any]
+) -> FieldErrors:
+    """A gated pod may still ask for less: more labels of its node, and more of each term of its affinity."""
+    found: FieldErrors = []
+    old, new = fields_at(before, "nodeSelector"), fields_at(after, "nodeSelector")
+    if any(new.get(key) != value for key, value in old.items()):
+        message = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        found.append(invalid("spec.nodeSelector", dict(new) or None, message))
+    affinities = fields_at(before, "affinity", "nodeAffinity"), fields_at(after, "affinity", "nodeAffinity")
+    if not same(*affinities):
+        found += affinity_tightening_errors("spec.affinity.nodeAffinity", *affinities)
+    for compared in (compared_old, compared_new):
+        compared.pop("nodeSelector", None)
+        affinity = fields_at(compared, "affinity")
+        compared["affinity"] = {name: value for name, value in affinity.items() if name != "nodeAffinity"}
+    return found
+
+
+def pod_status_errors(old: Fields, new: Fields) -> FieldErrors:
+    """A status update: the rest of the object is not taken from it."""
+    before, after = fields_at(old, "status"), fields_at(new, "status")
+    found: FieldErrors = []
+    nominated = text_at(after, "nominatedNodeName")
+    if nominated and nominated != text_at(before, "nominatedNodeName"):
+        found += each("status.nominatedNodeName", nominated, dns_subdomain(nominated))
+        if text_at(fields_at(old, "spec"), "nodeName"):
+            message = "may not be set on pods that are already bound to a node"
+            found.append(forbidden("status.nominatedNodeName", message))
+    if isinstance(before.get("qosClass"), str) and before.get("qosClass") != after.get("qosClass"):
+        found.append(invalid("status.qosClass", after.get("qosClass"), IMMUTABLE))
+    return found

@@ -1,0 +1,160 @@
+"""StatefulSets: a template that makes pods, templates that make claims, and what of it is fixed."""
+
+from typing import Any
+
+from volsched.kube.selectors import LabelSelector, Requirement, label_selector_matches
+from volsched.kube.validation.claims import claim_spec_errors
+from volsched.kube.validation.field_errors import (
+    IMMUTABLE,
+    FieldErrors,
+    each,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
+from volsched.kube.validation.fields import (
+    Fields,
+    annotations,
+    fields_at,
+    items_at,
+    label_selector,
+    labels,
+    number_at,
+    number_not_negative,
+    same,
+    text_at,
+    texts_at,
+)
+from volsched.kube.validation.formats import dns_label
+from volsched.kube.validation.pods import pod_spec_errors
+
+POLICIES = ("OrderedReady", "Parallel")
+STRATEGIES = ("RollingUpdate", "OnDelete")
+RETENTION = ("Retain", "Delete")
+_FIXED = ("selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy")
+
+
+def stateful_set_creation_errors(stateful_set: Fields) -> FieldErrors:
+    spec, at = fields_at(stateful_set, "spec"), "spec"
+    found: FieldErrors = []
+    policy = text_at(spec, "podManagementPolicy")
+    if policy and policy not in POLICIES:
+        found.append(invalid(f"{at}.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
+    found += _strategy_errors(f"{at}.updateStrategy", fields_at(spec, "updateStrategy"))
+    retention = fields_at(spec, "persistentVolumeClaimRetentionPolicy")
+    for name in ("whenDeleted", "whenScaled"):
+        given = text_at(retention, name)
+        if given and given not in RETENTION:
+            found.append(unsupported(f"{at}.persistentVolumeClaimRetentionPolicy.{name}", given, RETENTION))
+    for index, template in enumerate(items_at(spec, "volumeClaimTemplates")):
+        found += claim_spec_errors(f"{at}.volumeClaimTemplates[{index}].spec", fields_at(template, "spec"))
+    for name in ("replicas", "minReadySeconds"):
+        found += number_not_negative(f"{at}.{name}", number_at(spec, name))
+    found += number_not_negative(f"{at}.ordinals.start", number_at(fields_at(spec, "ordinals"), "start"))
+    if service := text_at(spec, "serviceName"):
+        found += each(f"{at}.serviceName", service, dns_label(service))
+    found += _selector_errors(f"{at}.selector", spec.get("selector"))
+    return [*found, *_template_errors(f"{at}.template", spec)]
+
+
+def _strategy_errors(at: str, strategy: Fields) -> FieldErrors:
+    type_, rolling = text_at(strategy, "type"), strategy.get("rollingUpdate")
+    if type_ == "OnDelete" and isinstance(rolling, dict):
+        message = "only allowed for updateStrategy 'RollingUpdate'"
+        return [invalid(f"{at}.rollingUpdate", _as_internal(rolling), message)]
+    if type_ and type_ not in STRATEGIES:
+        shown = {"Type": type_, "RollingUpdate": None}
+        return [invalid(at, shown, "must be 'RollingUpdate' or 'OnDelete'")]
+    partition = number_at(fields_at(strategy, "rollingUpdate"), "partition")
+    return number_not_negative(f"{at}.rollingUpdate.partition", partition)
+
+
+def _as_internal(rolling: Fields) -> dict[str, Any]:
+    return {"Partition": rolling.get("partition", 0), "MaxUnavailable": rolling.get("maxUnavailable")}
+
+
+def _selector_errors(at: str, selector: Any) -> FieldErrors:
+    if not isinstance(selector, dict):
+        return [required(at)]
+    found = label_selector(at, selector)
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        found.append(invalid(at, selector, "empty selector is invalid for statefulset"))
+    return found
+
+
+def _template_errors(at: str, spec: Fields) -> FieldErrors:
+    template = fields_at(spec, "template")
+    given = fields_at(template, "metadata", "labels")
+    selector = spec.get("selector")
+    found: FieldErrors = []
+    # No selector selects nothing, an empty one everything.
+    readable = not isinstance(selector, dict) or not label_selector(at, selector)
+    matches = isinstance(selector, dict) and readable and label_selector_matches(_selector(selector), dict(given))
+    if readable and not matches:
+        message = "`selector` does not match template `labels`"
+        found.append(invalid(f"{at}.metadata.labels", dict(given) or None, message))
+    found += labels(f"{at}.labels", given)
+    found += annotations(f"{at}.annotations", fields_at(template, "metadata", "annotations"))
+    found += pod_spec_errors(f"{at}.spec", _with_claims(spec, fields_at(template, "spec")), "")
+    policy = text_at(fields_at(template, "spec"), "restartPolicy") or "Always"
+    if policy != "Always":
+        found.append(unsupported(f"{at}.spec.restartPolicy", policy, ("Always",)))
+    if fields_at(template, "spec").get("activeDeadlineSeconds") is not None:
+        message = "activeDeadlineSeconds in StatefulSet is not Supported"
+        found.append(forbidden(f"{at}.spec.activeDeadlineSeconds", message))
+    return found
+
+
+def _selector(raw: Fields) -> LabelSelector:
+    requirements = tuple(
+        Requirement(text_at(it, "key"), text_at(it, "operator"), tuple(texts_at(it, "values")))
+        for it in items_at(raw, "matchExpressions")
+    )
+    return LabelSelector(dict(fields_at(raw, "matchLabels")), requirements)
+
+
+def _with_claims(spec: Fields, pod: Fields) -> dict[str, Any]:
+    """The pod's spec as its pods will have it: with a volume for each claim that is made for it."""
+    names = [text_at(fields_at(it, "metadata"), "name") for it in items_at(spec, "volumeClaimTemplates")]
+    made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    taken = set(names)
+    others = [it for it in items_at(pod, "volumes") if text_at(it, "name") not in taken]
+    kept = {name: value for name, value in pod.items() if name not in ("hostname", "subdomain")}
+    return {**kept, "volumes": [*made, *others]}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if name != "volumeClaimTemplates":
+        return value
+    return [_internal_claim(it) for it in value] if isinstance(value, list) and value else None
+
+
+def _internal_claim(claim: Fields) -> dict[str, Any]:
+    spec, resources = fields_at(claim, "spec"), fields_at(claim, "spec", "resources")
+    return {
+        **fields_at(claim, "metadata"),
+        "Spec": {
+            "AccessModes": spec.get("accessModes"),
+            "Selector": spec.get("selector"),
+            "Resources": {"Limits": resources.get("limits"), "Requests": resources.get("requests")},
+            "VolumeName": text_at(spec, "volumeName"),
+            "StorageClassName": spec.get("storageClassName"),
+            "VolumeMode": spec.get("volumeMode", "Filesystem"),
+            "DataSource": spec.get("dataSource"),
+            "DataSourceRef": spec.get("dataSourceRef"),
+            "VolumeAttributesClassName": spec.get("volumeAttributesClassName"),
+        },
+    }
+
+
+def stateful_set_update_errors(old: Fields, new: Fields) -> FieldErrors:
+    before, after = fields_at(old, "spec"), fields_at(new, "spec")
+    return [
+        *stateful_set_creation_errors(new),
+        *(
+            invalid(f"spec.{name}", _shown(name, after.get(name)), IMMUTABLE)
+            for name in _FIXED
+            if not same(before.get(name), after.get(name))
+        ),
+    ]

@@ -1,0 +1,233 @@
+"""Classes, and what CSI drivers publish: CSINode, CSIDriver, CSIStorageCapacity, VolumeAttachment."""
+
+from typing import Any
+
+from volsched.kube.validation.field_errors import (
+    IMMUTABLE,
+    FieldErrors,
+    duplicate,
+    each,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    unsupported,
+)
+from volsched.kube.validation.fields import (
+    METADATA_MAX,
+    Fields,
+    amount_not_negative,
+    class_name,
+    driver_name,
+    fields_at,
+    items_at,
+    label_selector,
+    number_at,
+    number_not_negative,
+    quantity_of,
+    same,
+    text_at,
+    texts_at,
+)
+from volsched.kube.validation.formats import dns_subdomain, qualified_name
+
+BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
+RECLAIM_POLICIES = ("Delete", "Retain")
+PARAMETERS_MAX = 512
+NODE_ID_MAX = 256
+GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
+LIFECYCLE_MODES = ("Persistent", "Ephemeral")
+
+
+# --- StorageClass ---------------------------------------------------------------------------------------
+
+
+def class_creation_errors(storage_class: Fields) -> FieldErrors:
+    provisioner = text_at(storage_class, "provisioner")
+    found = [] if provisioner else [required("provisioner")]
+    if provisioner:
+        found += each("provisioner", provisioner.lower(), qualified_name(provisioner.lower()))
+    found += _parameter_errors("parameters", fields_at(storage_class, "parameters"))
+    policy = text_at(storage_class, "reclaimPolicy")
+    if policy and policy not in RECLAIM_POLICIES:
+        found.append(unsupported("reclaimPolicy", policy, RECLAIM_POLICIES))
+    mode = storage_class.get("volumeBindingMode")
+    if not isinstance(mode, str):
+        found.append(required("volumeBindingMode"))
+    elif mode not in BINDING_MODES:
+        found.append(unsupported("volumeBindingMode", mode, BINDING_MODES))
+    return [*found, *_topology_errors("allowedTopologies", items_at(storage_class, "allowedTopologies"))]
+
+
+def _parameter_errors(at: str, parameters: Fields) -> FieldErrors:
+    if len(parameters) > PARAMETERS_MAX:
+        return [too_long(at, PARAMETERS_MAX)]
+    found = [invalid(at, "", "field can not be empty.")] if "" in parameters else []
+    size = sum(len(key.encode()) + len(str(value).encode()) for key, value in parameters.items())
+    return [*found, too_long(at, METADATA_MAX)] if size > METADATA_MAX else found
+
+
+def _topology_errors(at: str, terms: list[Fields]) -> FieldErrors:
+    found: FieldErrors = []
+    # An empty term equals the reference's own beginning, and is told to repeat it.
+    known: set[frozenset[tuple[str, frozenset[str]]]] = {frozenset()}
+    for index, term in enumerate(terms):
+        where = f"{at}[{index}].matchLabelExpressions"
+        values: dict[str, frozenset[str]] = {}
+        for number, entry in enumerate(items_at(term, "matchLabelExpressions")):
+            found += _topology_entry_errors(f"{where}[{number}]", entry)
+            key = text_at(entry, "key")
+            if key in values:
+                found.append(duplicate(f"{where}[{number}].key", key))
+            values[key] = frozenset(texts_at(entry, "values"))
+        term_values = frozenset(values.items())
+        if term_values in known:
+            found.append(duplicate(where, ""))
+        known.add(term_values)
+    return found
+
+
+def _topology_entry_errors(at: str, entry: Fields) -> FieldErrors:
+    values, seen = texts_at(entry, "values"), set[str]()
+    found = [] if values else [required(f"{at}.values")]
+    for index, value in enumerate(values):
+        if value in seen:
+            found.append(duplicate(f"{at}.values[{index}]", value))
+        seen.add(value)
+    return [*found, *each(f"{at}.key", text_at(entry, "key"), qualified_name(text_at(entry, "key")))]
+
+
+def class_update_errors(old: Fields, new: Fields) -> FieldErrors:
+    fixed = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
+    return [
+        *class_creation_errors(new),
+        *(invalid(name, None, IMMUTABLE) for name in fixed if not same(old.get(name), new.get(name))),
+    ]
+
+
+# --- CSINode --------------------------------------------------------------------------------------------
+
+
+def csi_node_creation_errors(node: Fields) -> FieldErrors:
+    found: FieldErrors = []
+    names: set[str] = set()
+    for index, driver in enumerate(items_at(fields_at(node, "spec"), "drivers")):
+        at, name, node_id = f"spec.drivers[{index}]", text_at(driver, "name"), text_at(driver, "nodeID")
+        found += driver_name(f"{at}.name", name)
+        found += [] if node_id else [required(f"{at}.nodeID")]
+        if len(node_id) > NODE_ID_MAX:
+            found.append(invalid(f"{at}.nodeID", node_id, f"must be {NODE_ID_MAX} characters or less"))
+        count = number_at(fields_at(driver, "allocatable"), "count")
+        found += number_not_negative(f"{at}.allocatable.count", count)
+        found += [duplicate(f"{at}.name", name)] if name in names else []
+        names.add(name)
+        found += _topology_key_errors(at, texts_at(driver, "topologyKeys"))
+    return found
+
+
+def _topology_key_errors(at: str, keys: list[str]) -> FieldErrors:
+    found: FieldErrors = []
+    known: set[str] = set()
+    for key in keys:
+        found += [] if key else [required(at)]
+        found += [duplicate(at, key)] if key in known else []
+        known.add(key)
+        found += each(at, key, qualified_name(key))
+    return found
+
+
+def csi_node_update_errors(old: Fields, new: Fields) -> FieldErrors:
+    found = csi_node_creation_errors(new)
+    after = items_at(fields_at(new, "spec"), "drivers")
+    for driver in items_at(fields_at(old, "spec"), "drivers"):
+        for other in after:
+            if text_at(other, "name") != text_at(driver, "name"):
+                continue
+            one, two = ({k: v for k, v in it.items() if k != "allocatable"} for it in (driver, other))
+            if not same(one, two):
+                found.append(invalid("spec.drivers", _as_internal(other), IMMUTABLE))
+    return found
+
+
+def _as_internal(driver: Fields) -> dict[str, Any]:
+    return {
+        "Name": text_at(driver, "name"),
+        "NodeID": text_at(driver, "nodeID"),
+        "TopologyKeys": driver.get("topologyKeys"),
+        "Allocatable": None,
+    }
+
+
+# --- CSIDriver ------------------------------------------------------------------------------------------
+
+
+def csi_driver_creation_errors(driver: Fields) -> FieldErrors:
+    spec, at = fields_at(driver, "spec"), "spec"
+    found: FieldErrors = []
+    policy = spec.get("fsGroupPolicy")
+    if isinstance(policy, str) and policy not in GROUP_POLICIES:
+        found.append(unsupported(f"{at}.fsGroupPolicy", policy, GROUP_POLICIES))
+    for mode in texts_at(spec, "volumeLifecycleModes"):
+        if mode not in LIFECYCLE_MODES:
+            found.append(unsupported(f"{at}.volumeLifecycleModes", mode, LIFECYCLE_MODES))
+    period = number_at(spec, "nodeAllocatableUpdatePeriodSeconds")
+    if period is not None and period < 10:
+        message = "must be greater than or equal to 10 seconds"
+        found.append(invalid(f"{at}.nodeAllocatableUpdatePeriodSeconds", period, message))
+    return found
+
+
+def csi_driver_update_errors(old: Fields, new: Fields) -> FieldErrors:
+    before, after = fields_at(old, "spec"), fields_at(new, "spec")
+    found = csi_driver_creation_errors(new)
+    # The reference itself misspells the first.
+    for name, told, default in (
+        ("attachRequired", "attachedRequired", True),
+        ("volumeLifecycleModes", "volumeLifecycleModes", ["Persistent"]),
+    ):
+        if before.get(name, default) != after.get(name, default):
+            found.append(invalid(f"spec.{told}", after.get(name, default), IMMUTABLE))
+    return found
+
+
+# --- CSIStorageCapacity, VolumeAttachment ---------------------------------------------------------------
+
+
+def capacity_creation_errors(capacity: Fields) -> FieldErrors:
+    found = label_selector("nodeTopology", capacity.get("nodeTopology"))
+    found += class_name("storageClassName", text_at(capacity, "storageClassName"))
+    amount = quantity_of(capacity.get("capacity"))
+    return found if amount is None else [*found, *amount_not_negative("capacity", amount)]
+
+
+def capacity_update_errors(old: Fields, new: Fields) -> FieldErrors:
+    found = capacity_creation_errors(new)
+    for name in ("nodeTopology", "storageClassName"):
+        if not same(old.get(name), new.get(name)):
+            found.append(invalid(name, new.get(name), IMMUTABLE))
+    return found
+
+
+def attachment_creation_errors(attachment: Fields) -> FieldErrors:
+    spec, at = fields_at(attachment, "spec"), "spec"
+    found = driver_name(f"{at}.attacher", text_at(spec, "attacher"))
+    source = fields_at(spec, "source")
+    name, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
+    one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+    if name is None and inline is None:
+        found.append(required(f"{at}.source", one))
+    elif name is not None and inline is not None:
+        found.append(forbidden(f"{at}.source", one))
+    elif name == "":
+        message = "must specify non empty persistentVolumeName"
+        found.append(required(f"{at}.source.persistentVolumeName", message))
+    node = text_at(spec, "nodeName")
+    found += each(f"{at}.nodeName", node, dns_subdomain(node))
+    if isinstance(name, str):
+        found += each(f"{at}.source.persistentVolumeName", name, dns_subdomain(name))
+    return found
+
+
+def attachment_update_errors(old: Fields, new: Fields) -> FieldErrors:
+    found = attachment_creation_errors(new)
+    return found if same(old.get("spec"), new.get("spec")) else [*found, invalid("spec", None, IMMUTABLE)]
