@@ -16,11 +16,11 @@ import yaml
 
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from volsched import Engine
-from volsched.core.objects import NotFoundError
 from volsched.library import Change, RefusedError
 from volsched.log.errors import NotMigratedError
 from volsched.log.events.kind_names import UnknownKindError
 from volsched.model import ManifestError
+from volsched.objects.rules.lifecycle import NotFoundError
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"

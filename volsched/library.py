@@ -19,13 +19,11 @@ from typing import Any, Self
 from uuid import uuid4
 
 from volsched.core.binding.phases import Phase
-from volsched.core.objects import ObjectError
 from volsched.engine.clock import SECOND, Clock, system_clock
 from volsched.engine.provisioners.built_in import built_in
 from volsched.engine.provisioners.protocol import Provisioner
 from volsched.engine.runner import run_until_idle
 from volsched.engine.scheduling.reserving import cancelling
-from volsched.engine.submitting import Submitter, Target, Verb
 from volsched.engine.system import Bell, Role, System, embedded
 from volsched.engine.upkeep.choice import Upkeep
 from volsched.engine.upkeep.expiry import Keep
@@ -42,6 +40,8 @@ from volsched.log.reads.event_audit import window
 from volsched.log.reads.tail import read_head
 from volsched.log.store import migrate_store, open_store
 from volsched.log.transaction import execute
+from volsched.objects.rules.lifecycle import ObjectError
+from volsched.objects.submission import Submitter, Target, Verb
 from volsched.settings import Settings, configuration, database_url, read_settings
 
 DEFAULT_NAMESPACE = "default"

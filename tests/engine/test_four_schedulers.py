@@ -14,7 +14,6 @@ from typing import Any
 from sqlalchemy import func, select
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.engine.changes import creating
 from volsched.engine.clock import system_clock
 from volsched.engine.executor import QUEUES
 from volsched.log import tables
@@ -22,6 +21,7 @@ from volsched.log.commands import Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import creating
 
 SCHEDULERS = 4
 NODES = 20

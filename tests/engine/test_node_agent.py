@@ -11,7 +11,6 @@ from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, vo
 from volsched import faults
 from volsched.cluster.port import RefusedError
 from volsched.core.node.attachments import NODE_UID
-from volsched.engine.changes import deleting
 from volsched.engine.clock import SECOND
 from volsched.engine.nodes.agent import NodeAgent
 from volsched.engine.world import World
@@ -22,6 +21,7 @@ from volsched.log.events.object_states import living
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import read_stream
 from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import deleting
 
 ON_SQLITE = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 CLASS_OF_DISKS = {**LOCAL, "metadata": {"name": "disks"}}

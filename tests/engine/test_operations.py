@@ -20,13 +20,13 @@ from volsched.core.controller import (
     SyncError,
     Update,
 )
-from volsched.core.objects import AlreadyExistsError, NotFoundError, PreconditionError
 from volsched.engine.clock import MILLISECOND, SECOND
 from volsched.engine.system import local_executor
 from volsched.engine.volume_controller.operations import LONGEST_BACKOFF, Key, Operations
 from volsched.engine.volume_controller.said import Said
 from volsched.log.database import Database
 from volsched.log.leases import acquire
+from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, PreconditionError
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 KEY = ("PersistentVolume", "disk")

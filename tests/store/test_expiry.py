@@ -6,7 +6,6 @@ from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.store.histories import views
 from tests.store.samples import NOW, create_volume, must
 from volsched.core.binding.requesting import REQUESTED
-from volsched.engine.changes import telling
 from volsched.engine.clock import SECOND
 from volsched.engine.upkeep.expiry import DAY, Keep
 from volsched.log import tables
@@ -14,6 +13,7 @@ from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.retention.expiry import expire_commands
 from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import telling
 
 
 def count(database: Database, table: object) -> int:

@@ -2,7 +2,9 @@
 
 import pytest
 
-from volsched.core.admission import (
+from volsched.kube.uids import uid_of
+from volsched.log.events.fold import ObjectState
+from volsched.objects.rules.admission import (
     NoNamespaceError,
     TerminatingError,
     namespace_stream,
@@ -10,9 +12,7 @@ from volsched.core.admission import (
     refuse_namespace,
     refuse_priority,
 )
-from volsched.core.objects import ForbiddenError
-from volsched.kube.uids import uid_of
-from volsched.log.events.fold import ObjectState
+from volsched.objects.rules.lifecycle import ForbiddenError
 
 CLAIM = ObjectState(
     version=1,

@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
-from volsched.core.objects import (
+from volsched.kube.kinds import KINDS
+from volsched.log.events.catalogue import check_payload
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState, evolve
+from volsched.objects.rules.lifecycle import (
     AlreadyExistsError,
     InvalidError,
     NotFoundError,
@@ -13,10 +17,6 @@ from volsched.core.objects import (
     delete_object,
     update_object,
 )
-from volsched.kube.kinds import KINDS
-from volsched.log.events.catalogue import check_payload
-from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import ObjectState, evolve
 
 CLAIM = KINDS["PersistentVolumeClaim"]
 NODE = KINDS["Node"]

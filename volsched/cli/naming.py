@@ -13,7 +13,7 @@ from volsched.log.events.kind_names import NAMED, Named, UnknownKindError, kind_
 from volsched.log.events.streams import KIND_OF_NOUN
 
 if TYPE_CHECKING:
-    from volsched.engine.submitting import Target
+    from volsched.objects.submission import Target
 
 DEFAULT_NAMESPACE = "default"
 
@@ -103,7 +103,7 @@ def key_of(named: Named, name: str, namespace: str | None) -> str:
 def named_targets(words: Sequence[str], namespace: str | None) -> list["Target"]:
     """KIND NAME… or KIND/NAME of objects that people may delete."""
     # Those who only look at objects do not load what changes them.
-    from volsched.engine.submitting import Target
+    from volsched.objects.submission import Target
 
     one, *others = wanted(words[0], words[1:], namespace=namespace, everywhere=False)
     if others or not one.keys:

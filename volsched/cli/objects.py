@@ -13,11 +13,8 @@ from volsched.cli.naming import NamespaceOption, named_targets
 from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, bar, opened
-from volsched.core.objects import AlreadyExistsError, ForbiddenError, NotFoundError, StaleError
 from volsched.core.zonal_upgrade import ZonalReport
 from volsched.engine.clock import system_clock
-from volsched.engine.namespaces import ensure_namespaces, named_namespaces, namespace_manifest
-from volsched.engine.submitting import Submitter, Target, Verb
 from volsched.insight.adoption import adoption_warnings
 from volsched.insight.near_names import not_found
 from volsched.kube.manifest_reader import Loaded, dump_manifests, load_manifests
@@ -27,6 +24,9 @@ from volsched.log.database import Database
 from volsched.log.events.kind_names import kind_called
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
+from volsched.objects.namespaces import ensure_namespaces, named_namespaces, namespace_manifest
+from volsched.objects.rules.lifecycle import AlreadyExistsError, ForbiddenError, NotFoundError, StaleError
+from volsched.objects.submission import Submitter, Target, Verb
 from volsched.settings import Settings
 
 APPLY_EXAMPLES = """**Examples**

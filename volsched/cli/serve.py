@@ -16,11 +16,9 @@ import typer
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.people import user
 from volsched.cli.stores import Db, opened
-from volsched.core.admission import SYSTEM_NAMESPACES
 from volsched.core.configuration import Configuration, ConfigurationError
 from volsched.engine.clock import skew_from, system_clock
 from volsched.engine.heartbeat import Heartbeat
-from volsched.engine.namespaces import ensure_namespaces
 from volsched.engine.runner import looping, waking
 from volsched.engine.standing import Standing
 from volsched.engine.system import Bell, Role, System
@@ -28,6 +26,8 @@ from volsched.engine.upkeep.choice import Upkeep
 from volsched.faults import ArmingError, arm_from
 from volsched.library import whole_system
 from volsched.log.database import Database
+from volsched.objects.namespaces import ensure_namespaces
+from volsched.objects.rules.admission import SYSTEM_NAMESPACES
 from volsched.settings import Settings, configuration, read_settings
 
 if TYPE_CHECKING:

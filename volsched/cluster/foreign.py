@@ -22,10 +22,10 @@ from volsched.cluster.port import (
     Watched,
 )
 from volsched.cluster.rules import bind_pod, key_of, refused, unassign_pod
-from volsched.core.objects import ObjectError, create_object, delete_object, update_object
 from volsched.kube.kinds import KINDS
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State, evolve
+from volsched.objects.rules.lifecycle import ObjectError, create_object, delete_object, update_object
 
 ABLE = Capabilities(can_unbind=True, has_data_state=True, can_unassign=True)
 KUBERNETES = Capabilities(can_unbind=False, has_data_state=False, can_unassign=False)

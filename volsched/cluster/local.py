@@ -11,7 +11,6 @@ from sqlalchemy import select
 
 from volsched.cluster.port import Capabilities, Change, ExpiredError, Listed, Manifest, UnansweredError, Watched
 from volsched.cluster.rules import bind_pod, key_of, refused, unassign_pod
-from volsched.core.objects import ObjectError, create_object, delete_object, update_object
 from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
 from volsched.kube.kinds import KINDS
 from volsched.kube.workloads import Node
@@ -25,6 +24,7 @@ from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.log.reads.startup import load_nodes
 from volsched.log.reads.tail import read_head, tail
 from volsched.log.rows import VIEWS, object_state
+from volsched.objects.rules.lifecycle import ObjectError, create_object, delete_object, update_object
 
 Append = Callable[[Command], Done]
 """Carries a command out durably; raises what its decide raises."""

@@ -9,13 +9,6 @@ from typing import Any
 
 from volsched.cluster.port import Manifest, Refusal, RefusedError
 from volsched.core.node.statuses import has_started
-from volsched.core.objects import (
-    AlreadyExistsError,
-    InvalidError,
-    NotFoundError,
-    ObjectError,
-    StaleError,
-)
 from volsched.core.rejected import NODE_REJECTED, REJECTED_NODES
 from volsched.core.scheduled import placing_patch
 from volsched.kube.kinds import KINDS
@@ -23,6 +16,13 @@ from volsched.kube.manifest import annotations, metadata, spec, status
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
+from volsched.objects.rules.lifecycle import (
+    AlreadyExistsError,
+    InvalidError,
+    NotFoundError,
+    ObjectError,
+    StaleError,
+)
 
 MOST_REJECTED = 16
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from volsched.core.controller.phases import GIVEN_UP
 from volsched.core.controller.upkeep import RETAIN
-from volsched.core.notices import notice_event, notice_stream
 from volsched.kube.manifest import Manifest, claim_of, is_being_deleted, metadata, spec, status, uid
 from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER
 from volsched.kube.storage import AVAILABLE
@@ -16,6 +15,7 @@ from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import BindingState, LegState
 from volsched.log.events.object_states import manifest_of
+from volsched.objects.rules.notices import notice_event, notice_stream
 
 RETURNED = "ReturnedByOperator"
 COMPONENT = "volsched-cli"

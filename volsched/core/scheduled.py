@@ -4,10 +4,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from volsched.core.notices import notice_event
 from volsched.core.status import Code
 from volsched.kube.manifest import Manifest, spec, status
 from volsched.log.events.envelope import NewEvent
+from volsched.objects.rules.notices import notice_event
 
 POD_SCHEDULED = "PodScheduled"
 UNSCHEDULABLE = "Unschedulable"

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.core.notices import notice_event, notice_stream
 from volsched.core.zonal import (
     CONFLICT_REASON,
     INVALID_LABEL_REASON,
@@ -28,6 +27,7 @@ from volsched.kube.workloads import Node
 from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.object_states import manifest_of
+from volsched.objects.rules.notices import notice_event, notice_stream
 
 VOLUME = "PersistentVolume"
 UPGRADED_REASON = "ZonalUpgraded"

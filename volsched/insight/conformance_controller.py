@@ -38,9 +38,9 @@ from volsched.core.controller import (
     sync_claim,
     sync_volume,
 )
-from volsched.core.objects import ObjectError
 from volsched.insight.conformance_server import ObedientPlugin, Server, faults_of
 from volsched.kube.quantity import parse_quantity
+from volsched.objects.rules.lifecycle import ObjectError
 
 Json = Mapping[str, Any]
 MOCK = Plugin(name="kubernetes.io/mock-volume", recycles=True, sources=None)

@@ -21,8 +21,8 @@ from volsched.core.controller.requests import (
     Update,
     VolumeInUseError,
 )
-from volsched.core.objects import AlreadyExistsError, NotFoundError, ObjectError, StaleError
 from volsched.kube.storage import FILESYSTEM
+from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, ObjectError, StaleError
 
 Json = Mapping[str, Any]
 NOW = "2026-01-01T00:00:00Z"

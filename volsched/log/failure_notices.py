@@ -9,11 +9,11 @@ from sqlalchemy import Connection, select
 
 from volsched.core.binding.failures import Failure, kept, told
 from volsched.core.controller.reasons import PROVISIONING_FAILED
-from volsched.core.notices import SCHEDULER
 from volsched.log import tables
 from volsched.log.batch import Batch, load, stage
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState
+from volsched.objects.rules.notices import SCHEDULER
 
 SECOND = 1_000_000
 LATELY = 300 * SECOND

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from volsched.core.admission import CLAIM
 from volsched.kube.strategic_merge import go_text
 from volsched.kube.validation.field_errors import each, invalid, required, unsupported
 from volsched.kube.validation.fields import fields_at, text_at
 from volsched.kube.validation.formats import dns_subdomain
+from volsched.objects.rules.admission import CLAIM
 from volsched.server.answers import Answer
 from volsched.server.bodies import (
     SMALL_BYTES,

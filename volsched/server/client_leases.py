@@ -4,12 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from volsched.core.objects import KEPT_METADATA, AlreadyExistsError, InvalidError, NotFoundError, StaleError
 from volsched.kube.limits import excess
 from volsched.kube.manifest_reader import check_manifest
 from volsched.kube.problems import Defect
 from volsched.log.client_leases import client_lease, make_client_lease, remove_client_lease, replace_client_lease
 from volsched.log.events.fold import ObjectState, versioned
+from volsched.objects.rules.lifecycle import (
+    KEPT_METADATA,
+    AlreadyExistsError,
+    InvalidError,
+    NotFoundError,
+    StaleError,
+)
 from volsched.server.answers import Answer
 from volsched.server.bodies import (
     SMALL_BYTES,

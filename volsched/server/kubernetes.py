@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from volsched.core.admission import NAMESPACE
+from volsched.objects.rules.admission import NAMESPACE
 from volsched.server import discovery
 from volsched.server.answers import Answer
 from volsched.server.bodies import Body

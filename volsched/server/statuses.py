@@ -4,8 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from volsched.cluster.rules import UnboundError
-from volsched.core.admission import NAMESPACE, NoNamespaceError, TerminatingError
-from volsched.core.objects import (
+from volsched.engine.writer import EndedError, OverloadedError, WriterClosedError
+from volsched.kube.problems import Defect
+from volsched.kube.validation.field_errors import FieldError
+from volsched.log.commands import RejectedError
+from volsched.log.database import FULL
+from volsched.log.errors import ArchivedError, ConnectionLostError, FullError, ReplacedError, StoreError
+from volsched.log.events.catalogue import CatalogueError
+from volsched.objects.rules.admission import NAMESPACE, NoNamespaceError, TerminatingError
+from volsched.objects.rules.lifecycle import (
     AlreadyExistsError,
     ForbiddenError,
     InvalidError,
@@ -14,13 +21,6 @@ from volsched.core.objects import (
     PreconditionError,
     StaleError,
 )
-from volsched.engine.writer import EndedError, OverloadedError, WriterClosedError
-from volsched.kube.problems import Defect
-from volsched.kube.validation.field_errors import FieldError
-from volsched.log.commands import RejectedError
-from volsched.log.database import FULL
-from volsched.log.errors import ArchivedError, ConnectionLostError, FullError, ReplacedError, StoreError
-from volsched.log.events.catalogue import CatalogueError
 from volsched.server.paths import Target
 from volsched.server.resources import BINDING
 

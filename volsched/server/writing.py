@@ -11,27 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from volsched.cluster.rules import bind_pod
-from volsched.core.admission import (
-    CLAIM,
-    IMMORTAL_NAMESPACES,
-    NAMESPACE,
-    class_of_claim,
-    namespace_stream,
-    priority_streams,
-    refuse_expansion,
-    refuse_namespace,
-    refuse_priority,
-    with_priority,
-)
-from volsched.core.applying import refuse_unknown_claim
-from volsched.core.objects import (
-    ForbiddenError,
-    NotFoundError,
-    PreconditionError,
-    create_object,
-    delete_object,
-    update_object,
-)
 from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
 from volsched.kube.limits import holds_more
 from volsched.kube.manifest import metadata, spec
@@ -46,6 +25,27 @@ from volsched.log.events.fold import ObjectState, State, versioned
 from volsched.log.events.streams import stream_of
 from volsched.log.reads.startup import load_nodes
 from volsched.log.reads.timelines import lives
+from volsched.objects.rules.admission import (
+    CLAIM,
+    IMMORTAL_NAMESPACES,
+    NAMESPACE,
+    class_of_claim,
+    namespace_stream,
+    priority_streams,
+    refuse_expansion,
+    refuse_namespace,
+    refuse_priority,
+    with_priority,
+)
+from volsched.objects.rules.apply import refuse_unknown_claim
+from volsched.objects.rules.lifecycle import (
+    ForbiddenError,
+    NotFoundError,
+    PreconditionError,
+    create_object,
+    delete_object,
+    update_object,
+)
 from volsched.server.paths import Target
 
 Manifest = dict[str, Any]

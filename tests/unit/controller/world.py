@@ -36,9 +36,9 @@ from volsched.core.controller import (
     sync_volume,
 )
 from volsched.core.controller.caches import KINDS_SEEN
-from volsched.core.objects import ObjectError
 from volsched.insight.conformance_server import Fault, ObedientPlugin, Server
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, SELECTED_NODE
+from volsched.objects.rules.lifecycle import ObjectError
 
 Manifest = dict[str, Any]
 Object = tuple[str, Manifest]

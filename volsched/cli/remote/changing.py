@@ -6,14 +6,14 @@ from typing import Any
 from volsched.cli.remote import paths
 from volsched.cli.remote.getting import near
 from volsched.cli.remote.server import RefusedError, Server
-from volsched.core.admission import NAMESPACE
-from volsched.core.applying import Applied
-from volsched.core.objects import AlreadyExistsError, NotFoundError, ObjectError, StaleError
 from volsched.core.zonal_upgrade import asks_for_nodes
-from volsched.engine.namespaces import namespace_manifest
-from volsched.engine.submitting import Target, Verb
 from volsched.kube.manifest_reader import Loaded
 from volsched.log.events.kind_names import kind_called
+from volsched.objects.namespaces import namespace_manifest
+from volsched.objects.rules.admission import NAMESPACE
+from volsched.objects.rules.apply import Applied
+from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, ObjectError, StaleError
+from volsched.objects.submission import Target, Verb
 
 MERGE_PATCH = "application/merge-patch+json"
 UNJUDGED = {"fieldValidation": "Ignore"}

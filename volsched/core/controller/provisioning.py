@@ -49,7 +49,6 @@ from volsched.core.controller.rules import ControllerRules, Plugin
 from volsched.core.controller.upkeep import DELETE, with_migration
 from volsched.core.controller.view import Held, View, held_volume
 from volsched.core.controller.writes import save_claim, tell_claim
-from volsched.core.objects import AlreadyExistsError, ObjectError
 from volsched.kube.claim_reference import YES
 from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
@@ -61,6 +60,7 @@ from volsched.kube.meta import (
     STORAGE_PROVISIONER,
 )
 from volsched.kube.storage import Claim, StorageClass, Volume
+from volsched.objects.rules.lifecycle import AlreadyExistsError, ObjectError
 
 SAVE_TRIES = 5
 SAVE_PAUSE_SECONDS = 10

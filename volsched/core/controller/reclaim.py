@@ -38,9 +38,9 @@ from volsched.core.controller.upkeep import DELETE, RECYCLE, RETAIN
 from volsched.core.controller.users import active_pods, placed_pods
 from volsched.core.controller.view import Held, View, held_claim, held_volume
 from volsched.core.controller.writes import fail_volume, save_volume, tell_volume
-from volsched.core.objects import NotFoundError, ObjectError
 from volsched.kube.meta import MIGRATED_TO, PROVISIONED_BY, PV_CONTROLLER_FINALIZER
 from volsched.kube.storage import Volume
+from volsched.objects.rules.lifecycle import NotFoundError, ObjectError
 
 
 def reclaim(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[None]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from volsched.core.objects import ObjectError
+from volsched.objects.rules.lifecycle import ObjectError
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"

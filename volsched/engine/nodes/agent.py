@@ -28,10 +28,7 @@ from volsched.core.node.lifecycle import (
     next_step,
 )
 from volsched.core.node.statuses import ADMITTED_BY, Patch, admitted, finished, shut_down, started
-from volsched.core.notices import notice_event, notice_stream
-from volsched.core.objects import create_object, delete_object
 from volsched.core.rejected import NODE_REJECTED
-from volsched.engine.changes import telling
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.nodes.scenes import NodeScenes
 from volsched.engine.nodes.seen import if_still_so
@@ -45,6 +42,9 @@ from volsched.log.events.decision import States
 from volsched.log.events.envelope import Event, NewEvent
 from volsched.log.events.streams import noun_and_key, stream_of
 from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import telling
+from volsched.objects.rules.lifecycle import create_object, delete_object
+from volsched.objects.rules.notices import notice_event, notice_stream
 
 BATCH = 256
 RETRY = 1 * SECOND

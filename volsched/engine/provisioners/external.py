@@ -27,8 +27,6 @@ from volsched.core.external.topology import (
     delayed_requirement,
     immediate_requirement,
 )
-from volsched.core.objects import AlreadyExistsError
-from volsched.engine.changes import creating, updating
 from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.client import Client
 from volsched.engine.provisioners.driver import CreateVolume, Driver
@@ -42,6 +40,8 @@ from volsched.log.commands import Done
 from volsched.log.database import Database
 from volsched.log.events.object_states import living
 from volsched.log.events.streams import noun_and_key
+from volsched.objects.conditional_commands import creating, updating
+from volsched.objects.rules.lifecycle import AlreadyExistsError
 
 RESYNC = 900 * SECOND
 PROVISIONING = "Provisioning"

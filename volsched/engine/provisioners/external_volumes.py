@@ -8,7 +8,6 @@ from volsched.core.controller.edits import with_finalizers
 from volsched.core.controller.reasons import VOLUME_FAILED_DELETE, WARNING
 from volsched.core.external.acting import guarding, is_to_be_deleted
 from volsched.core.external.outcomes import Code, Refused
-from volsched.engine.changes import deleting, unchanged, updating
 from volsched.engine.provisioners.client import Client
 from volsched.engine.provisioners.driver import Driver
 from volsched.engine.provisioners.waiting import backoff
@@ -16,6 +15,7 @@ from volsched.kube.manifest import metadata, spec
 from volsched.kube.meta import EXTERNAL_PROVISIONER_FINALIZER
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import living
+from volsched.objects.conditional_commands import deleting, unchanged, updating
 
 
 @dataclass(slots=True)

@@ -11,9 +11,7 @@ from volsched.core.binding.requesting import (
     claims_to_ask_back,
 )
 from volsched.core.claims import claim_uses
-from volsched.core.notices import last_told, notice_stream
 from volsched.core.scheduled import COMPONENT
-from volsched.engine.changes import telling
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.world import World
 from volsched.index import Index
@@ -24,6 +22,8 @@ from volsched.log.commands import Command
 from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState
+from volsched.objects.conditional_commands import telling
+from volsched.objects.rules.notices import last_told, notice_stream
 
 GAVE_UP_REMEDY = (
     "claims were asked back five times and the pod still finds no node; delete the pod, or a claim that holds no "

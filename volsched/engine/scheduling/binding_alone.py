@@ -3,7 +3,6 @@
 from volsched.core.binding.alone import BIND_REQUESTED, Choice, NotToBeBoundError, bind_event, choose
 from volsched.core.binding.conflicts import changed_since, promised_since, taken_by_plan
 from volsched.core.configuration import DEFAULT, Configuration
-from volsched.core.notices import notice_event, notice_stream
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.scheduling.picture import Picture
 from volsched.engine.world import World
@@ -14,6 +13,7 @@ from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import origin_version
+from volsched.objects.rules.notices import notice_event, notice_stream
 
 COMPONENT = "volsched"
 

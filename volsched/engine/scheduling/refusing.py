@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from volsched.core.attempts import attempt_made, told_message
 from volsched.core.cycle import Attempt
-from volsched.core.notices import notice_event, notice_stream
 from volsched.core.scheduled import COMPONENT, FAILED_SCHEDULING, reason_of, refused_conditions
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.kube.manifest import uid
@@ -16,6 +15,7 @@ from volsched.log.commands import Command
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.object_states import living, origin_version
+from volsched.objects.rules.notices import notice_event, notice_stream
 
 LOOK_AGAIN = 300 * SECOND
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from volsched.core.binding.requesting import REQUESTED
-from volsched.engine.changes import deleting
 from volsched.engine.clock import SECOND
 from volsched.engine.world import World
 from volsched.kube.manifest import uid
@@ -18,6 +17,7 @@ from volsched.log.events.object_states import living, manifest_of
 from volsched.log.events.streams import NOUN_OF_KIND, stream_of
 from volsched.log.retention.expiry import expire_commands, expire_done, old_notices
 from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import deleting
 
 DAY = 86_400 * SECOND
 EVERY = 60 * SECOND

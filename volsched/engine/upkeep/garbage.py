@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from volsched.core.ownership import COLLECTED, OWNER_UNKNOWN, Owner, is_orphan, is_owned, kept_orphan, owners
-from volsched.engine.changes import deleting, key_of, telling
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
 from volsched.kube.manifest import metadata, uid
@@ -21,6 +20,7 @@ from volsched.log.events.object_states import living, manifest_of
 from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.log.reads.timelines import lives
 from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import deleting, key_of, telling
 
 BATCH = 256
 COMPONENT = "garbage-collector"

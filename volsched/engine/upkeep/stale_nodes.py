@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from volsched.core.claims import selection_key
-from volsched.core.objects import StaleError
 from volsched.core.releasing import claim_stream
 from volsched.core.stale_nodes import (
     GONE_SECONDS,
@@ -21,7 +20,6 @@ from volsched.core.stale_nodes import (
     volume_name,
     without_promise,
 )
-from volsched.engine.changes import all_of, key_of, telling, updating
 from volsched.engine.clock import SECOND
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
@@ -33,6 +31,8 @@ from volsched.log.events.fold import BindingState, ObjectState
 from volsched.log.events.object_states import living, manifest_of
 from volsched.log.reads.timelines import last_written, lives
 from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import all_of, key_of, telling, updating
+from volsched.objects.rules.lifecycle import StaleError
 
 BATCH = 256
 CLAIM = "PersistentVolumeClaim"

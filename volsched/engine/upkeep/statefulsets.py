@@ -7,7 +7,6 @@ more than one. That pods go with a deleted set is the garbage collector's busine
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.core.objects import InvalidError
 from volsched.core.ownership import controller_of, is_owned
 from volsched.core.statefulsets import (
     CREATED,
@@ -22,7 +21,6 @@ from volsched.core.statefulsets import (
     not_made,
     pod_told,
 )
-from volsched.engine.changes import all_of, creating, deleting, telling, updating
 from volsched.engine.scheduling.picture import read_object
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
@@ -33,6 +31,8 @@ from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import living, manifest_of
 from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import all_of, creating, deleting, telling, updating
+from volsched.objects.rules.lifecycle import InvalidError
 
 BATCH = 64
 """Sets looked at in one step."""

@@ -23,8 +23,6 @@ from volsched.core.controller import (
     held_claim,
     held_volume,
 )
-from volsched.core.objects import create_object, delete_object, update_object
-from volsched.engine.changes import key_of
 from volsched.engine.clock import rfc3339
 from volsched.engine.provisioners.protocol import Provisioner, Unfinished
 from volsched.kube.kinds import KINDS
@@ -33,6 +31,8 @@ from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State, evolve, versioned
 from volsched.log.events.streams import stream_of
+from volsched.objects.conditional_commands import key_of
+from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
 
 PluginCall = Provision | DeleteAsset | Recycle
 StoreCall = Update | Create | Delete | LiveGet

@@ -29,7 +29,6 @@ from volsched.core.controller import (
     sync_claim,
     sync_volume,
 )
-from volsched.core.objects import ObjectError
 from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.keeping import Keeper
 from volsched.engine.provisioners.protocol import Provisioner
@@ -47,6 +46,7 @@ from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.log.leases import Lease, acquire, current, release
 from volsched.log.transaction import execute
+from volsched.objects.rules.lifecycle import ObjectError
 
 LEASE_NAME = "controller"
 POD = "Pod"

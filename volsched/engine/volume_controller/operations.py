@@ -25,8 +25,6 @@ from volsched.core.controller import (
     Steps,
     SyncError,
 )
-from volsched.core.objects import ObjectError
-from volsched.engine.changes import telling, unchanged, version_of
 from volsched.engine.clock import MILLISECOND, SECOND
 from volsched.engine.provisioners.protocol import Provisioner, Unfinished
 from volsched.engine.volume_controller.calls import (
@@ -43,6 +41,8 @@ from volsched.log.commands import Command, DeposedError, Done, LeaseProof, Outco
 from volsched.log.database import Database
 from volsched.log.events.streams import stream_of
 from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import telling, unchanged, version_of
+from volsched.objects.rules.lifecycle import ObjectError
 
 FIRST_BACKOFF = 500 * MILLISECOND
 LONGEST_BACKOFF = 122 * SECOND

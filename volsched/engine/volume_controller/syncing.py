@@ -20,9 +20,6 @@ from volsched.core.controller import (
     SyncError,
     Update,
 )
-from volsched.core.notices import notice_event, notice_stream
-from volsched.core.objects import ObjectError
-from volsched.engine.changes import key_of
 from volsched.engine.clock import rfc3339
 from volsched.engine.volume_controller.operations import COMPONENT, Key
 from volsched.engine.volume_controller.said import Said
@@ -35,6 +32,9 @@ from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event, NewEvent
 from volsched.log.events.fold import ObjectState, versioned
 from volsched.log.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
+from volsched.objects.conditional_commands import key_of
+from volsched.objects.rules.lifecycle import ObjectError
+from volsched.objects.rules.notices import notice_event, notice_stream
 
 
 @dataclass(slots=True)

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Sequence
 from uuid import uuid4
 
-from volsched.core.admission import NAMESPACE, SYSTEM_NAMESPACES, namespace_stream
-from volsched.core.objects import AlreadyExistsError
-from volsched.engine.changes import creating
 from volsched.kube.manifest_reader import Loaded
 from volsched.log.batch import load_states
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
 from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import creating
+from volsched.objects.rules.admission import NAMESPACE, SYSTEM_NAMESPACES, namespace_stream
+from volsched.objects.rules.lifecycle import AlreadyExistsError
 
 
 def named_namespaces(loaded: Iterable[Loaded]) -> list[str]:

@@ -9,17 +9,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import uuid4
 
-from volsched.core.admission import (
-    CLAIM,
-    class_of_claim,
-    priority_streams,
-    refuse_expansion,
-    refuse_priority,
-    with_priority,
-)
-from volsched.core.adopting import adopted, claim_uids, unresolved
-from volsched.core.applying import Applied, apply_object, refuse_unknown_claim
-from volsched.core.objects import create_object, delete_object
 from volsched.core.zonal import ZonalUpgrade
 from volsched.core.zonal_upgrade import ZonalReport, admission_streams, admit, asks_for_nodes
 from volsched.engine.clock import Clock, rfc3339
@@ -38,6 +27,17 @@ from volsched.log.events.streams import stream_of
 from volsched.log.reads.startup import load_nodes
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
+from volsched.objects.rules.admission import (
+    CLAIM,
+    class_of_claim,
+    priority_streams,
+    refuse_expansion,
+    refuse_priority,
+    with_priority,
+)
+from volsched.objects.rules.adoption import adopted, claim_uids, unresolved
+from volsched.objects.rules.apply import Applied, apply_object, refuse_unknown_claim
+from volsched.objects.rules.lifecycle import create_object, delete_object
 
 BATCH = 500
 

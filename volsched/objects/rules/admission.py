@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from volsched.core.objects import ForbiddenError, NotFoundError
 from volsched.kube.kinds import KINDS
 from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BETA_STORAGE_CLASS
@@ -17,6 +16,7 @@ from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
+from volsched.objects.rules.lifecycle import ForbiddenError, NotFoundError
 
 Manifest = Mapping[str, Any]
 

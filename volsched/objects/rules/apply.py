@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from volsched.core.objects import InvalidError, create_object, update_object
 from volsched.kube.kinds import Kind
 from volsched.kube.merge_patch import merged
 from volsched.kube.problems import Defect
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
+from volsched.objects.rules.lifecycle import InvalidError, create_object, update_object
 
 Manifest = Mapping[str, Any]
 

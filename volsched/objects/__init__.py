@@ -1,0 +1,1 @@
+"""The write door: how objects are created, changed and deleted; `rules` decide."""

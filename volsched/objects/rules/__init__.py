@@ -1,0 +1,1 @@
+"""The rules of the object store: life cycle, admission, apply, adoption, Kubernetes events."""
