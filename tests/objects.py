@@ -6,11 +6,11 @@ Objects are made from manifests by the same reader that the product uses; nothin
 from dataclasses import replace
 from typing import Any
 
-from volsched.core.profile import VOLSCHED
 from volsched.kube.kinds import KINDS, Manifest
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, HOSTNAME, SELECTED_NODE, ZONE
 from volsched.kube.storage import Claim, CSIDriver, CSINode, StorageCapacity, StorageClass, Volume
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.rules.profile import VOLSCHED
 
 RWO = "ReadWriteOnce"
 ROX = "ReadOnlyMany"

@@ -23,7 +23,6 @@ from volsched.engine.clock import SECOND, Clock, system_clock
 from volsched.engine.provisioners.built_in import built_in
 from volsched.engine.provisioners.protocol import Provisioner
 from volsched.engine.runner import run_until_idle
-from volsched.engine.scheduling.reserving import cancelling
 from volsched.engine.system import Bell, Role, System, embedded
 from volsched.engine.upkeep.choice import Upkeep
 from volsched.engine.upkeep.expiry import Keep
@@ -42,6 +41,7 @@ from volsched.log.store import migrate_store, open_store
 from volsched.log.transaction import execute
 from volsched.objects.rules.lifecycle import ObjectError
 from volsched.objects.submission import Submitter, Target, Verb
+from volsched.scheduling.pod_reservations import cancelling
 from volsched.settings import Settings, configuration, database_url, read_settings
 
 DEFAULT_NAMESPACE = "default"

@@ -40,12 +40,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from volsched.core.queue.shares import ALL, Share, read_share
 from volsched.kube.problems import ConfigurationError, ManifestError
+from volsched.scheduling.queue.shares import ALL, Share, read_share
 
 if TYPE_CHECKING:
-    from volsched.core.configuration import Configuration
-    from volsched.core.plugins.plugin import Plugin
+    from volsched.scheduling.plugins.plugin import Plugin
+    from volsched.scheduling.rules.configuration import Configuration
 
 PLUGINS = "volsched.plugins"
 """The group of entry points under which others offer plugins: name = a callable that makes the plugin."""
@@ -156,8 +156,8 @@ def configuration(given: Path | None = None) -> "Configuration":
     Raises ConfigurationError with every mistake in the file.
     """
     # Here and not above: most who read settings decide nothing, and need neither rules nor YAML.
-    from volsched.core.configuration import Configuration, configure
     from volsched.kube.documents import read_documents
+    from volsched.scheduling.rules.configuration import Configuration, configure
 
     path = given or read_settings().config
     if path is None:

@@ -13,12 +13,12 @@ from sqlalchemy import select
 from tests.cli.conftest import Run
 from tests.conftest import unsynced
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.engine.scheduling.binding_alone import binding_alone, choose_now
 from volsched.log import tables
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database, open_database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
+from volsched.scheduling.claim_binder import binding_alone, choose_now
 
 MADE: dict[str, Any] = {
     **LOCAL,

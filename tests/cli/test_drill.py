@@ -10,7 +10,6 @@ from sqlalchemy import text
 
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.core.profile import PROFILES
 from volsched.drills.redeciding import redecide
 from volsched.drills.rehearsal import copied, read_only, rehearse
 from volsched.engine.clock import SECOND
@@ -19,6 +18,7 @@ from volsched.kube.meta import ZONE
 from volsched.log.database import Database, open_database
 from volsched.log.migrations import migrate
 from volsched.log.reads.tail import read_head
+from volsched.scheduling.rules.profile import PROFILES
 
 CLASS = {**LOCAL, "metadata": {"name": "made"}, "provisioner": "nobody.example.com"}
 

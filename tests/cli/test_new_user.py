@@ -17,8 +17,8 @@ from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from volsched import Engine
 from volsched.cli.console import table_of
-from volsched.core.rejected import NODE_REJECTED, REJECTED_NODES
 from volsched.engine.clock import SECOND, rfc3339, system_clock
+from volsched.scheduling.rules.node_avoidance import NODE_REJECTED, REJECTED_NODES
 
 
 @pytest.fixture

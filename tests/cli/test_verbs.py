@@ -73,6 +73,12 @@ def test_the_list_of_verbs_loads_none_of_them(words: list[str]) -> None:
 def test_looking_at_objects_loads_neither_rules_nor_migrations() -> None:
     code = "import sys; import volsched.cli.get; print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    unwanted = {"alembic", "yaml", "volsched.core.cycle", "volsched.index", "volsched.objects.submission"}
+    unwanted = {
+        "alembic",
+        "yaml",
+        "volsched.scheduling.rules.cycle",
+        "volsched.scheduling.index",
+        "volsched.objects.submission",
+    }
     assert "volsched.log.reads.tail" in said
     assert not unwanted & set(said)

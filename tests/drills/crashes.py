@@ -20,7 +20,6 @@ from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import Refusal, RefusedError
 from volsched.core.binding.phases import Phase
 from volsched.engine.clock import SECOND
-from volsched.engine.scheduling.reserving import Asked, NotToBeReservedError, Reserver, UnknownPodError
 from volsched.engine.system import System, embedded
 from volsched.insight.invariants import Violation, violations
 from volsched.kube.meta import SELECTED_NODE
@@ -29,6 +28,7 @@ from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
+from volsched.scheduling.pod_reservations import Asked, NotToBeReservedError, Reserver, UnknownPodError
 
 MADE = {
     "apiVersion": "storage.k8s.io/v1",

@@ -13,15 +13,15 @@ from sqlalchemy import func
 from sqlalchemy import select as query
 
 from tests.conftest import unsynced
-from volsched.core.queue.queue import Queue
-from volsched.core.queue.shares import Share
 from volsched.engine.clock import system_clock
-from volsched.engine.scheduling.picture import Picture
-from volsched.engine.scheduling.scheduler import Scheduler
 from volsched.engine.world import World
-from volsched.index import Index
 from volsched.log import tables
 from volsched.log.database import open_database
+from volsched.scheduling.cluster_view import Picture
+from volsched.scheduling.index import Index
+from volsched.scheduling.queue.queue import Queue
+from volsched.scheduling.queue.shares import Share
+from volsched.scheduling.scheduler import Scheduler
 
 IDLE_SECONDS = 0.01
 

@@ -8,14 +8,14 @@ from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, vo
 from tests.engine.test_review_findings_6 import change, once_decided
 from tests.engine.test_two_schedulers import capacity_cluster, follow
 from volsched.core.binding.alone import NothingFitsError
-from volsched.core.configuration import Configuration
 from volsched.engine.clock import SECOND
-from volsched.engine.scheduling.binding_alone import binding_alone, choose_now
-from volsched.engine.scheduling.reservations import HOLD_AT_MOST
 from volsched.log.commands import ConflictError, Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
+from volsched.scheduling.capacity_ledger import HOLD_AT_MOST
+from volsched.scheduling.claim_binder import binding_alone, choose_now
+from volsched.scheduling.rules.configuration import Configuration
 
 ACTOR = "cli/bind/ada"
 POOL = "default/pool"

@@ -9,11 +9,11 @@ from sqlalchemy import select
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.engine.clock import SECOND
-from volsched.engine.scheduling.scheduler import Scheduler
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import read_stream
+from volsched.scheduling.scheduler import Scheduler
 
 NO_VOLUME = "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
 

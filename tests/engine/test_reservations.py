@@ -10,15 +10,6 @@ from volsched import faults
 from volsched.core.binding.holding import GatedError
 from volsched.engine.clock import SECOND
 from volsched.engine.recovery import recover
-from volsched.engine.scheduling.reserving import (
-    Asked,
-    NotToBeReservedError,
-    Refused,
-    Reserver,
-    UnknownPodError,
-    UnknownReservationError,
-    reservation,
-)
 from volsched.engine.writer import OverloadedError
 from volsched.insight.invariants import violations
 from volsched.log.commands import Command, Done
@@ -28,6 +19,15 @@ from volsched.log.events.decision import Decision
 from volsched.log.events.envelope import NewEvent
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
+from volsched.scheduling.pod_reservations import (
+    Asked,
+    NotToBeReservedError,
+    Refused,
+    Reserver,
+    UnknownPodError,
+    UnknownReservationError,
+    reservation,
+)
 
 DISKS = [
     LOCAL,

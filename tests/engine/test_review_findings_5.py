@@ -18,7 +18,6 @@ from tests.engine.storage import (
 )
 from tests.engine.test_workloads import stateful_set
 from volsched import faults
-from volsched.core.configuration import ConfigurationError
 from volsched.core.external.outcomes import Created, Refused
 from volsched.engine.clock import SECOND
 from volsched.engine.nodes.agent import NodeAgent
@@ -35,6 +34,7 @@ from volsched.engine.volume_controller.controller import LEASE_TTL, Controller
 from volsched.engine.world import World
 from volsched.library import whole_system
 from volsched.log.database import Database
+from volsched.scheduling.rules.configuration import ConfigurationError
 
 
 @pytest.fixture(autouse=True)

@@ -10,15 +10,15 @@ from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, vo
 from tests.engine.test_two_schedulers import follow
 from volsched import faults
 from volsched.core.binding.alone import NothingFitsError
-from volsched.core.configuration import Configuration
-from volsched.core.plugins.registry import Enabled
-from volsched.core.profile import VOLSCHED
-from volsched.core.status import SKIP
 from volsched.engine.clock import SECOND
-from volsched.engine.scheduling.binding_alone import binding_alone, choose_now
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.transaction import execute
+from volsched.scheduling.claim_binder import binding_alone, choose_now
+from volsched.scheduling.plugins.registry import Enabled
+from volsched.scheduling.rules.configuration import Configuration
+from volsched.scheduling.rules.profile import VOLSCHED
+from volsched.scheduling.rules.status import SKIP
 
 ZONE = "topology.kubernetes.io/zone"
 

@@ -9,13 +9,13 @@ from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched import faults
 from volsched.cluster.port import RefusedError
 from volsched.core.binding.saga import ANNOTATE
-from volsched.core.configuration import Configuration
-from volsched.core.profile import PARITY, VOLSCHED, Profile
 from volsched.engine.clock import SECOND
 from volsched.engine.runner import run_until_idle
 from volsched.kube.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.scheduling.rules.configuration import Configuration
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
 
 MADE = {
     "apiVersion": "storage.k8s.io/v1",

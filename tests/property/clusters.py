@@ -21,11 +21,11 @@ from tests.objects import (
     storage_class,
     volume,
 )
-from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.kube.kinds import Object
 from volsched.kube.meta import ZONE
 from volsched.kube.storage import Claim, StorageClass, Volume
 from volsched.kube.workloads import Pod
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
 
 CLASSES = ("local", "dyn", "other")
 DRIVERS = ("csi.example.com", "csi.other.com")

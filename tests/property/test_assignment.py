@@ -8,16 +8,16 @@ from itertools import product
 from hypothesis import given, settings
 
 from tests.property.clusters import Cluster, clusters
-from volsched.core.attach import attach_budget
-from volsched.core.claims import classify_claims, selected_node
-from volsched.core.disks import attach_id
-from volsched.core.filtering import find_pod_volumes
-from volsched.core.matching import Search, find_matching_volume, matching_volumes
-from volsched.core.profile import PARITY, VOLSCHED
-from volsched.core.snapshot import Snapshot
 from volsched.kube.selectors import topology_allows
 from volsched.kube.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass, Volume
 from volsched.kube.workloads import Node
+from volsched.scheduling.rules.attach_limits import attach_budget
+from volsched.scheduling.rules.disks import attach_id
+from volsched.scheduling.rules.matching import Search, find_matching_volume, matching_volumes
+from volsched.scheduling.rules.pod_claims import classify_claims, selected_node
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED
+from volsched.scheduling.rules.snapshot import Snapshot
+from volsched.scheduling.rules.volume_filter import find_pod_volumes
 
 Plan = tuple[Volume | None, ...]
 GREEDY = replace(VOLSCHED, exact_matching=False)

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from tests.objects import pod
 from tests.property.clusters import Cluster, clusters, volumes
-from volsched.core.claims import classify_claims
-from volsched.core.cycle import attempt
-from volsched.core.filtering import find_pod_volumes
-from volsched.core.profile import PARITY, VOLSCHED, Profile
-from volsched.core.reserving import assume_pod_volumes, revert_assumed_pod_volumes
-from volsched.core.snapshot import snapshot_of
 from volsched.kube.claim_reference import reaches
+from volsched.scheduling.rules.assume import assume_pod_volumes, revert_assumed_pod_volumes
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.pod_claims import classify_claims
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
+from volsched.scheduling.rules.snapshot import snapshot_of
+from volsched.scheduling.rules.volume_filter import find_pod_volumes
 
 profiles = st.sampled_from([PARITY, VOLSCHED])
 

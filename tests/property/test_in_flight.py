@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from tests.objects import on_node, ref_to, volume
 from tests.property.test_index import outcome
 from tests.unit.index.streams import Stream, World
-from volsched.core.claims import claim_uses, selected_node
-from volsched.core.cycle import attempt
-from volsched.core.profile import VOLSCHED, Profile
-from volsched.core.snapshot import Snapshot
-from volsched.index import Index
 from volsched.kube.meta import BIND_COMPLETED
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.pod_claims import claim_uses, selected_node
+from volsched.scheduling.rules.profile import VOLSCHED, Profile
+from volsched.scheduling.rules.snapshot import Snapshot
 
 TURNS = 5
 TERSE = replace(VOLSCHED, explains=False)

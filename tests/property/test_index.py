@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 
 from tests.property.clusters import Cluster, clusters
 from tests.unit.index.streams import NODES, Stream
-from volsched.core.attempts import RUNNERS_UP
 from volsched.core.binding.requesting import freed
-from volsched.core.claims import claim_uses
-from volsched.core.cycle import VOLUME_BINDING, Attempt, Verdict, attempt
-from volsched.core.failures import NO_DEMERITS, Demerits
-from volsched.core.plugins.plugin import Plugin, Prepared
-from volsched.core.plugins.registry import Enabled
-from volsched.core.profile import PARITY, VOLSCHED, Profile
-from volsched.core.queue.shares import ALL, Share
-from volsched.core.rejections import Rule
-from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.core.status import Code, Status
-from volsched.index import Index
 from volsched.kube.claim_reference import bind_volume
 from volsched.kube.kinds import Object
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, TOPOLOGY_LABELS, ZONE
 from volsched.kube.workloads import Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.plugins.plugin import Plugin, Prepared
+from volsched.scheduling.plugins.registry import Enabled
+from volsched.scheduling.queue.shares import ALL, Share
+from volsched.scheduling.rules.attempts import RUNNERS_UP
+from volsched.scheduling.rules.cycle import VOLUME_BINDING, Attempt, Verdict, attempt
+from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
+from volsched.scheduling.rules.pod_claims import claim_uses
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
+from volsched.scheduling.rules.rejection import Rule
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
+from volsched.scheduling.rules.status import Code, Status
 
 seeds = st.integers(0, 2**48)
 KEYS = (TOPOLOGY_LABELS, (ZONE,), (HOSTNAME,), (ZONE, HOSTNAME))

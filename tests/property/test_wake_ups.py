@@ -10,17 +10,17 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.index.streams import Stream
-from volsched.core.attempts import rejectors_of
-from volsched.core.claims import claim_uses
-from volsched.core.cycle import attempt
-from volsched.core.profile import VOLSCHED
-from volsched.core.queue.changes import Change, aspects_of
-from volsched.core.queue.hints import helps, hints_for
-from volsched.core.snapshot import Snapshot
-from volsched.core.status import Code
 from volsched.kube.kinds import Object
 from volsched.kube.storage import Claim, StorageCapacity, StorageClass, Volume, VolumeAttachment
 from volsched.kube.workloads import Pod
+from volsched.scheduling.queue.hints import helps, hints_for
+from volsched.scheduling.queue.object_changes import Change, aspects_of
+from volsched.scheduling.rules.attempts import rejectors_of
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.pod_claims import claim_uses
+from volsched.scheduling.rules.profile import VOLSCHED
+from volsched.scheduling.rules.snapshot import Snapshot
+from volsched.scheduling.rules.status import Code
 
 TERSE = replace(VOLSCHED, explains=False)
 STEPS = 40

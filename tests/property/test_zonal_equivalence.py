@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tests.objects import node, volume
 from volsched.core.zonal import ZonalOutcome, upgrade_zonal
-from volsched.core.zones import GA_TWIN, volume_zone_filter, zone_rules
 from volsched.kube.claim_reference import reaches
 from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, TOPOLOGY_LABELS, ZONE, ZONE_SEPARATOR
 from volsched.kube.selectors import NodeSelector
 from volsched.kube.storage import Volume, VolumeNodeAffinity
 from volsched.kube.workloads import Node
+from volsched.scheduling.rules.volume_zone import GA_TWIN, volume_zone_filter, zone_rules
 
 Labels = dict[str, str]
 

@@ -15,12 +15,12 @@ from tests.objects import (
     storage_class,
     volume,
 )
-from volsched.core.attach import attach_budget, attach_limits
-from volsched.core.disks import AttachId, attach_id
-from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.core.status import SUCCESS, TOO_MANY_VOLUMES, Code, Status
-from volsched.core.volume_limits import drivers_installed, node_volume_limits
 from volsched.kube.storage import CSIDriver, CSINode, VolumeAttachment
+from volsched.scheduling.rules.attach_limits import attach_budget, attach_limits
+from volsched.scheduling.rules.disks import AttachId, attach_id
+from volsched.scheduling.rules.node_volume_limits import drivers_installed, node_volume_limits
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
+from volsched.scheduling.rules.status import SUCCESS, TOO_MANY_VOLUMES, Code, Status
 
 CSI = "csi.example.com"
 EBS = "kubernetes.io/aws-ebs"

@@ -5,15 +5,20 @@ from typing import Any
 import pytest
 
 from tests.objects import claim, local_volume, node, pod, storage_class
-from volsched.core.attempts import attempt_made, message_of, rejectors_of, told_message
-from volsched.core.claims import PodClaims
-from volsched.core.cycle import Attempt, RunnerUp, Verdict, attempt
-from volsched.core.profile import VOLSCHED
-from volsched.core.rejections import Failure, Miss, Rejection, Rule
-from volsched.core.scheduled import gated_conditions, placed_conditions, reason_of, refused_conditions
-from volsched.core.snapshot import snapshot_of
-from volsched.core.status import NO_VOLUME_TO_BIND, SUCCESS, TOO_MANY_VOLUMES, Code, Status
 from volsched.log.events.envelope import canonical
+from volsched.scheduling.rules.attempts import attempt_made, message_of, rejectors_of, told_message
+from volsched.scheduling.rules.cycle import Attempt, RunnerUp, Verdict, attempt
+from volsched.scheduling.rules.pod_claims import PodClaims
+from volsched.scheduling.rules.pod_scheduled import (
+    gated_conditions,
+    placed_conditions,
+    reason_of,
+    refused_conditions,
+)
+from volsched.scheduling.rules.profile import VOLSCHED
+from volsched.scheduling.rules.rejection import Failure, Miss, Rejection, Rule
+from volsched.scheduling.rules.snapshot import snapshot_of
+from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, SUCCESS, TOO_MANY_VOLUMES, Code, Status
 
 LATER = "2026-01-02T00:00:00Z"
 EARLIER = "2026-01-01T00:00:00Z"

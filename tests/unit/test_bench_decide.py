@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from tests.objects import claim, local_volume, node, on_zone, pod, storage_class, volume
-from volsched.core.cycle import Attempt
-from volsched.index import Index
 from volsched.insight.bench_decide import ROWS, WrongAnswerError, bench_decide
 from volsched.kube.claim_reference import bind_volume
 from volsched.kube.kinds import Object
 from volsched.kube.meta import HOSTNAME, ZONE
 from volsched.kube.workloads import Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import Attempt
 
 NODES = 12
 # Of design 11's table, then what we measure besides.

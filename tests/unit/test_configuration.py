@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.objects import affinity, claim, local_volume, needs, node, pod, storage_class, volume
-from volsched.core.configuration import Configuration, ConfigurationError, configure
-from volsched.core.cycle import attempt
-from volsched.core.profile import PACK, PARITY, VOLSCHED, Profile, ScoringPolicy
-from volsched.core.queue.entry import SECOND, Waits
-from volsched.core.snapshot import snapshot_of
-from volsched.index import Index
+from volsched.scheduling.index import Index
+from volsched.scheduling.queue.entry import SECOND, Waits
+from volsched.scheduling.rules.configuration import Configuration, ConfigurationError, configure
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.profile import PACK, PARITY, VOLSCHED, Profile, ScoringPolicy
+from volsched.scheduling.rules.snapshot import snapshot_of
 from volsched.settings import configuration
 
 ALL = {
@@ -253,8 +253,8 @@ def written(folder: Path, text: str) -> Path:
 
 
 PLUGIN = """
-from volsched.core.plugins.plugin import Prepared
-from volsched.core.status import SUCCESS, Code, Status
+from volsched.scheduling.plugins.plugin import Prepared
+from volsched.scheduling.rules.status import SUCCESS, Code, Status
 
 
 class _Fridays(Prepared):

@@ -18,14 +18,14 @@ from tests.objects import (
     storage_class,
     volume,
 )
-from volsched.core.cycle import Attempt, attempt
-from volsched.core.profile import PARITY, VOLSCHED
-from volsched.core.snapshot import snapshot_of
-from volsched.core.status import Code
-from volsched.index import Index
 from volsched.kube.kinds import Object
 from volsched.kube.meta import ZONE
 from volsched.kube.workloads import Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import Attempt, attempt
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED
+from volsched.scheduling.rules.snapshot import snapshot_of
+from volsched.scheduling.rules.status import Code
 
 
 def test_the_closest_fit_wins_and_the_others_are_runners_up() -> None:

@@ -8,8 +8,11 @@ from tests.objects import claim, dynamic_class, in_zone, node, pod, read
 from volsched.core.binding.judging import DEADLINE_EXCEEDED
 from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST
 from volsched.core.binding.phases import REFUSED, STILL_PROVISIONING
-from volsched.core.cycle import attempt
-from volsched.core.failures import (
+from volsched.log.events.fold import BindingState, LegState
+from volsched.scheduling.index import Index
+from volsched.scheduling.queue.entry import SECOND
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.failure_memory import (
     DOMAIN_PAUSE,
     FIRST_PAUSE,
     KEPT,
@@ -21,11 +24,8 @@ from volsched.core.failures import (
     demerits,
     pause_after,
 )
-from volsched.core.profile import PARITY, VOLSCHED
-from volsched.core.queue.entry import SECOND
-from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.index import Index
-from volsched.log.events.fold import BindingState, LegState
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
 
 NOW = 1_800_000_000 * SECOND
 NODES = [node("n1"), in_zone("n2", "a"), node("n3"), in_zone("n4", "b")]

@@ -20,21 +20,21 @@ from tests.objects import (
     storage_class,
     volume,
 )  # fmt: skip
-from volsched.core.claims import classify_claims
-from volsched.core.filtering import NodeAnswer, find_pod_volumes, prefilter
-from volsched.core.profile import PARITY, VOLSCHED, Profile
-from volsched.core.rejections import Rule
-from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.core.status import (
+from volsched.kube.meta import ROLLBACK, ZONE
+from volsched.kube.workloads import Pod
+from volsched.scheduling.rules.pod_claims import classify_claims
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
+from volsched.scheduling.rules.rejection import Rule
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
+from volsched.scheduling.rules.status import (  # fmt: skip
     BOUND_TO_MISSING_VOLUME,
     NO_VOLUME_TO_BIND,
     NODE_AFFINITY_MISMATCH,
     NOT_ENOUGH_SPACE,
     TOO_MANY_VOLUMES,
     Code,
-)  # fmt: skip
-from volsched.kube.meta import ROLLBACK, ZONE
-from volsched.kube.workloads import Pod
+)
+from volsched.scheduling.rules.volume_filter import NodeAnswer, find_pod_volumes, prefilter
 
 
 def ask(snapshot: Snapshot, wanting: Pod, on: str, *, profile: Profile = VOLSCHED) -> NodeAnswer:

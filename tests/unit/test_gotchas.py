@@ -28,26 +28,26 @@ from tests.objects import (
     storage_class,
     volume,
 )  # fmt: skip
-from volsched.core.claims import classify_claims, with_default_classes
-from volsched.core.filtering import NodeAnswer, find_pod_volumes, prefilter
-from volsched.core.matching import Search, find_for_controller, find_matching_volume
-from volsched.core.profile import PARITY, VOLSCHED, Profile, ScoringPolicy, ShapePoint
-from volsched.core.scoring import node_score, rounded_mean, shape_score
-from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.core.status import (
-    BOUND_TO_MISSING_VOLUME,
-    NO_VOLUME_TO_BIND,
-    NOT_ENOUGH_SPACE,
-    TOO_MANY_VOLUMES,
-    UNBOUND_IMMEDIATE,
-    Code,
-)  # fmt: skip
 from volsched.core.zonal import upgrade_zonal
 from volsched.kube.claim_reference import reaches
 from volsched.kube.meta import BETA_STORAGE_CLASS, ZONE
 from volsched.kube.selectors import topology_allows
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.rules.matching import Search, find_for_controller, find_matching_volume
+from volsched.scheduling.rules.pod_claims import classify_claims, with_default_classes
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile, ScoringPolicy, ShapePoint
+from volsched.scheduling.rules.scoring import node_score, rounded_mean, shape_score
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
+from volsched.scheduling.rules.status import (  # fmt: skip
+    BOUND_TO_MISSING_VOLUME,
+    NO_VOLUME_TO_BIND,
+    NOT_ENOUGH_SPACE,
+    TOO_MANY_VOLUMES,
+    UNBOUND_IMMEDIATE,
+    Code,
+)
+from volsched.scheduling.rules.volume_filter import NodeAnswer, find_pod_volumes, prefilter
 
 PROFILES = pytest.mark.parametrize("profile", [PARITY, VOLSCHED], ids=lambda profile: profile.name)
 

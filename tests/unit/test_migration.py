@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tests.objects import affinity, csi_node, needs, volume
-from volsched.core.migration import translate
-from volsched.core.status import AttemptError
 from volsched.kube.meta import LEGACY_ZONE, REGION, ZONE
 from volsched.kube.storage import Volume
+from volsched.scheduling.rules.csi_migration import translate
+from volsched.scheduling.rules.status import AttemptError
 
 EBS_ZONE, GCE_ZONE = "topology.ebs.csi.aws.com/zone", "topology.gke.io/zone"
 SOURCES: dict[str, tuple[dict[str, Any], str, str]] = {

@@ -26,10 +26,6 @@ from tests.objects import (
     volume,
 )
 from tests.property.clusters import Cluster, clusters
-from volsched.core.cycle import attempt
-from volsched.core.profile import PARITY, VOLSCHED, Profile
-from volsched.core.snapshot import Snapshot
-from volsched.index import Index
 from volsched.insight.changes import Changes, applied, changed_pod, objects_of, weight
 from volsched.insight.nearness import Surroundings
 from volsched.insight.remedies import Remedy, find_remedies
@@ -37,6 +33,10 @@ from volsched.insight.survey import survey
 from volsched.kube.kinds import Object
 from volsched.kube.meta import BOUND_BY_CONTROLLER, ZONE
 from volsched.kube.workloads import Node, Pod, Taint
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
+from volsched.scheduling.rules.snapshot import Snapshot
 
 GIB = 2**30
 

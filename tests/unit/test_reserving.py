@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from tests.objects import BY_NAME, claim, dynamic_class, in_zone, node, on_zone, pod, ref_to, storage_class, volume
-from volsched.core.cycle import attempt
-from volsched.core.overlay import Overlay
-from volsched.core.profile import PARITY, VOLSCHED, Profile
-from volsched.core.reserving import Reservation, assume_pod_volumes, revert_assumed_pod_volumes
-from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.core.status import NO_VOLUME_TO_BIND, AttemptError
 from volsched.kube.meta import SELECTED_NODE
 from volsched.kube.storage import Volume
+from volsched.scheduling.rules.assume import Reservation, assume_pod_volumes, revert_assumed_pod_volumes
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.overlay import Overlay
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
+from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, AttemptError
 
 
 def newer(stored: Volume) -> Volume:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.objects import RWO, claim, node, pod
-from volsched.core.restrictions import volume_restrictions
-from volsched.core.snapshot import snapshot_of
-from volsched.core.status import DISK_CONFLICT, EXCLUSIVE_CLAIM_IN_USE, SUCCESS, Code, Status
 from volsched.kube.workloads import Pod
+from volsched.scheduling.rules.snapshot import snapshot_of
+from volsched.scheduling.rules.status import DISK_CONFLICT, EXCLUSIVE_CLAIM_IN_USE, SUCCESS, Code, Status
+from volsched.scheduling.rules.volume_restrictions import volume_restrictions
 
 RWOP = "ReadWriteOncePod"
 IN_USE = Status(Code.UNSCHEDULABLE, (EXCLUSIVE_CLAIM_IN_USE,))

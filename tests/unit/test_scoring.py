@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.objects import capacity, claim, volume
-from volsched.core.filtering import NodeAnswer
-from volsched.core.profile import PACK, PARITY, SPREAD, VOLSCHED, ShapePoint, shape_problem
-from volsched.core.provisioning import Provision
-from volsched.core.scoring import node_score, shape_score
-from volsched.core.serving import StaticBinding
+from volsched.scheduling.rules.claim_plan import StaticBinding
+from volsched.scheduling.rules.dynamic_volumes import Provision
+from volsched.scheduling.rules.profile import PACK, PARITY, SPREAD, VOLSCHED, ShapePoint, shape_problem
+from volsched.scheduling.rules.scoring import node_score, shape_score
+from volsched.scheduling.rules.volume_filter import NodeAnswer
 
 Fit = tuple[str, str, str]
 """Class, requested, capacity."""

@@ -19,11 +19,11 @@ from tests.objects import (
     storage_class,
     volume,
 )
-from volsched.core.claims import classify_claims
-from volsched.core.filtering import NodeAnswer, find_pod_volumes
-from volsched.core.profile import PARITY, VOLSCHED, Profile
-from volsched.core.snapshot import snapshot_of
-from volsched.core.status import NO_VOLUME_TO_BIND
+from volsched.scheduling.rules.pod_claims import classify_claims
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
+from volsched.scheduling.rules.snapshot import snapshot_of
+from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND
+from volsched.scheduling.rules.volume_filter import NodeAnswer, find_pod_volumes
 
 SSD = {"matchLabels": {"tier": "ssd"}}
 

@@ -4,15 +4,15 @@ from collections import Counter
 from dataclasses import replace
 
 from tests.objects import capacity, claim, driver, dynamic_class, node, pod
-from volsched.core.cycle import attempt
-from volsched.core.profile import VOLSCHED
-from volsched.index import Index
 from volsched.insight.bench_clusters import CLUSTERS, claims_of, pod_of
 from volsched.insight.nearness import Surroundings
 from volsched.insight.remedies import find_remedies
 from volsched.insight.survey import SMALL, survey
 from volsched.kube.quantity import parse_quantity
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.profile import VOLSCHED
 
 NODES = 90
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.objects import claim, node, pod, storage_class, volume
-from volsched.core.snapshot import snapshot_of
-from volsched.core.status import NO_ZONE, SKIP, SUCCESS, Code, Status
-from volsched.core.zones import ZoneRule, volume_zone_filter, volume_zone_prefilter
 from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, ZONE
+from volsched.scheduling.rules.snapshot import snapshot_of
+from volsched.scheduling.rules.status import NO_ZONE, SKIP, SUCCESS, Code, Status
+from volsched.scheduling.rules.volume_zone import ZoneRule, volume_zone_filter, volume_zone_prefilter
 
 REFUSED = Status(Code.UNRESOLVABLE, (NO_ZONE,))
 

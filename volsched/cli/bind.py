@@ -9,11 +9,11 @@ from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, s
 from volsched.cli.people import actor
 from volsched.cli.stores import Db, opened
 from volsched.core.binding.alone import NoSuchObjectError, NothingFitsError, NotToBeBoundError, PromisedError
-from volsched.core.configuration import ConfigurationError
 from volsched.engine.clock import system_clock
-from volsched.engine.scheduling.binding_alone import InFlightError, binding_alone, choose_now
 from volsched.log.commands import ConflictError
 from volsched.log.transaction import execute
+from volsched.scheduling.claim_binder import InFlightError, binding_alone, choose_now
+from volsched.scheduling.rules.configuration import ConfigurationError
 from volsched.settings import configuration
 
 EXAMPLES = """**Examples**

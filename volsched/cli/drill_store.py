@@ -9,11 +9,11 @@ from rich.markup import escape
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.files import lines_of
 from volsched.cli.stores import Db, explained, now_us, opened, position_of
-from volsched.core.profile import PROFILES, Profile
 from volsched.drills.redeciding import Comparison, Figures, redecide
 from volsched.drills.rehearsal import Rehearsed, copied, copied_from, read_only
 from volsched.drills.rehearsal import rehearse as rehearse_copy
 from volsched.engine.clock import SECOND
+from volsched.scheduling.rules.profile import PROFILES, Profile
 from volsched.settings import configuration
 
 REPLAY_EXAMPLES = """**Examples**

@@ -17,7 +17,13 @@ from volsched.cli.stores import Db, opened
 from volsched.core.binding.holding import GatedError
 from volsched.core.binding.phases import Phase
 from volsched.engine.clock import rfc3339, system_clock
-from volsched.engine.scheduling.reserving import (
+from volsched.insight.answers import Answer, Item
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database
+from volsched.log.events.fold import BindingState
+from volsched.log.reads.decision_pages import bindings_page
+from volsched.log.transaction import execute
+from volsched.scheduling.pod_reservations import (
     DEFAULT_SECONDS,
     ENDED,
     MOST_SECONDS,
@@ -29,12 +35,6 @@ from volsched.engine.scheduling.reserving import (
     UnknownReservationError,
     reservation,
 )
-from volsched.insight.answers import Answer, Item
-from volsched.log.commands import Command, Done
-from volsched.log.database import Database
-from volsched.log.events.fold import BindingState
-from volsched.log.reads.decision_pages import bindings_page
-from volsched.log.transaction import execute
 
 EXAMPLES = """**Examples**
 

@@ -16,7 +16,6 @@ import typer
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.people import user
 from volsched.cli.stores import Db, opened
-from volsched.core.configuration import Configuration, ConfigurationError
 from volsched.engine.clock import skew_from, system_clock
 from volsched.engine.heartbeat import Heartbeat
 from volsched.engine.runner import looping, waking
@@ -28,6 +27,7 @@ from volsched.library import whole_system
 from volsched.log.database import Database
 from volsched.objects.namespaces import ensure_namespaces
 from volsched.objects.rules.admission import SYSTEM_NAMESPACES
+from volsched.scheduling.rules.configuration import Configuration, ConfigurationError
 from volsched.settings import Settings, configuration, read_settings
 
 if TYPE_CHECKING:

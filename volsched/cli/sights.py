@@ -11,11 +11,11 @@ from volsched.cli.console import Exit, fail
 from volsched.cli.inputs import load_files
 from volsched.cli.remote.paths import own
 from volsched.cli.stores import opened
-from volsched.core.profile import PROFILES, Profile
 from volsched.insight.answers import UnknownError
 from volsched.insight.sights import QuestionError, Sight, sight_of
 from volsched.kube.problems import ConfigurationError
 from volsched.log.events.kind_names import UnknownKindError
+from volsched.scheduling.rules.profile import PROFILES, Profile
 from volsched.settings import configuration
 
 if TYPE_CHECKING:

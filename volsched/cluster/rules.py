@@ -9,8 +9,6 @@ from typing import Any
 
 from volsched.cluster.port import Manifest, Refusal, RefusedError
 from volsched.core.node.statuses import has_started
-from volsched.core.rejected import NODE_REJECTED, REJECTED_NODES
-from volsched.core.scheduled import placing_patch
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import annotations, metadata, spec, status
 from volsched.log.events.envelope import NewEvent
@@ -23,6 +21,8 @@ from volsched.objects.rules.lifecycle import (
     ObjectError,
     StaleError,
 )
+from volsched.scheduling.rules.node_avoidance import NODE_REJECTED, REJECTED_NODES
+from volsched.scheduling.rules.pod_scheduled import placing_patch
 
 MOST_REJECTED = 16
 

@@ -1,15 +1,15 @@
 """What `volsched.core` offers to authors of schedulers."""
 
-from volsched.core.claims import PodClaims, classify_claims
-from volsched.core.cycle import Attempt, Verdict, attempt
-from volsched.core.filtering import NodeAnswer, find_pod_volumes, prefilter
-from volsched.core.matching import Search, find_for_controller, find_matching_volume
-from volsched.core.profile import PARITY, VOLSCHED, Profile
-from volsched.core.reserving import Reservation, assume_pod_volumes, revert_assumed_pod_volumes
-from volsched.core.scoring import node_score
-from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.core.status import AttemptError, Code, Status
 from volsched.kube.claim_reference import bind_volume, is_bound_to
+from volsched.scheduling.rules.assume import Reservation, assume_pod_volumes, revert_assumed_pod_volumes
+from volsched.scheduling.rules.cycle import Attempt, Verdict, attempt
+from volsched.scheduling.rules.matching import Search, find_for_controller, find_matching_volume
+from volsched.scheduling.rules.pod_claims import PodClaims, classify_claims
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
+from volsched.scheduling.rules.scoring import node_score
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
+from volsched.scheduling.rules.status import AttemptError, Code, Status
+from volsched.scheduling.rules.volume_filter import NodeAnswer, find_pod_volumes, prefilter
 
 __all__ = [
     "PARITY",

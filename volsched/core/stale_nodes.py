@@ -8,7 +8,6 @@ made anew under the same name is another node: what was promised to the one befo
 from collections.abc import Iterable
 from typing import Any
 
-from volsched.core.claims import selection_key
 from volsched.core.controller.edits import with_annotations
 from volsched.core.controller.provisioning import provisioned_name
 from volsched.core.controller.view import held_claim
@@ -16,6 +15,7 @@ from volsched.kube.manifest import Manifest, annotations, claim_of, is_being_del
 from volsched.kube.meta import ROLLBACK, SELECTED_NODE_KEYS
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.object_lives import Life
+from volsched.scheduling.rules.pod_claims import selection_key
 
 GONE_SECONDS = 60
 REMOVED = "SelectedNodeRemoved"

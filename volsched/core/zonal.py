@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from volsched.core.zones import GA_TWIN, zone_parts
 from volsched.kube.meta import LEGACY_ZONE, TOPOLOGY_LABELS, ZONE
 from volsched.kube.names import label_value_problem
 from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement
 from volsched.kube.storage import Volume
 from volsched.kube.workloads import Node
+from volsched.scheduling.rules.volume_zone import GA_TWIN, zone_parts
 
 SKIPPED_REASON = "ZonalUpgradeSkipped"
 INVALID_LABEL_REASON = "InvalidZoneLabel"

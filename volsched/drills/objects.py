@@ -4,8 +4,8 @@ from typing import Any
 
 from volsched.drills.schedule import Choice
 from volsched.engine.provisioners.simulated import SIMULATED
-from volsched.engine.scheduling.planning import TIMEOUT_SECONDS
 from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.scheduling.planner import TIMEOUT_SECONDS
 
 Manifest = dict[str, Any]
 OUTSIDE = "disks.example.com"

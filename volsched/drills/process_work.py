@@ -12,10 +12,10 @@ from sqlalchemy import func, select
 
 from volsched.core.binding.phases import LegPhase
 from volsched.drills.process_scenario import Work
-from volsched.engine.scheduling.planning import TIMEOUT_SECONDS
 from volsched.insight.bench_world import cluster, pods_with_claims
 from volsched.log import tables
 from volsched.log.database import Database
+from volsched.scheduling.planner import TIMEOUT_SECONDS
 from volsched.stack.load import CONNECTIONS, LOOK_SECONDS, PATHS, Client, Load
 
 NEVER: dict[str, Any] = {

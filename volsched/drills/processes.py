@@ -12,7 +12,6 @@ from typing import Protocol
 from volsched.cluster.port import Cluster
 from volsched.core.binding.phases import Guards
 from volsched.core.binding.saga import advance
-from volsched.core.configuration import DEFAULT, Configuration
 from volsched.drills.objects import OUTSIDE
 from volsched.drills.schedule import Choice
 from volsched.engine.executor import QUEUES, Executor
@@ -27,6 +26,7 @@ from volsched.engine.world import World
 from volsched.log.database import Database
 from volsched.log.effects import due_queues
 from volsched.log.reactions import Reaction
+from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
 MAX_ATTEMPTS = 50
 """Before an effect is parked: a line that is bad on purpose is no reason to give work up."""

@@ -13,15 +13,8 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, select
 
-from volsched.core.attempts import FAILED, PLANNED, message_of
-from volsched.core.cycle import Attempt
-from volsched.core.profile import Profile
-from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
-from volsched.core.snapshot import Snapshot
 from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.scheduling.picture import Picture
 from volsched.engine.world import World
-from volsched.index import Index
 from volsched.kube.meta import ZONE
 from volsched.log import tables
 from volsched.log.base import load_base
@@ -30,6 +23,13 @@ from volsched.log.events.envelope import Event
 from volsched.log.events.fold import BindingState
 from volsched.log.events.object_states import living
 from volsched.log.reads.tail import fold_event, tail
+from volsched.scheduling.cluster_view import Picture
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.attempts import FAILED, PLANNED, message_of
+from volsched.scheduling.rules.cycle import Attempt
+from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
+from volsched.scheduling.rules.profile import Profile
+from volsched.scheduling.rules.snapshot import Snapshot
 
 CHUNK = 2_000
 NO_ZONE = "no zone"

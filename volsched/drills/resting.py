@@ -7,16 +7,9 @@ from sqlalchemy import Connection, select
 from volsched.cluster.foreign import ForeignApi
 from volsched.core.binding.phases import SETTLED
 from volsched.core.binding.saga import ANNOTATE, PREBIND
-from volsched.core.cycle import attempt
-from volsched.core.failures import Demerits
-from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
-from volsched.core.snapshot import Snapshot
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.mirror import KINDS_MIRRORED, without_null_fields
-from volsched.engine.scheduling.picture import Picture
-from volsched.engine.scheduling.scheduler import wants_node
 from volsched.engine.world import World
-from volsched.index import Index
 from volsched.insight.invariants import Violation
 from volsched.kube.workloads import Pod
 from volsched.log import tables
@@ -27,6 +20,13 @@ from volsched.log.events.object_states import binding_stream
 from volsched.log.events.streams import NOUN_OF_KIND
 from volsched.log.integrity.verify import verify
 from volsched.log.rows import VIEWS, object_state
+from volsched.scheduling.cluster_view import Picture
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.failure_memory import Demerits
+from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
+from volsched.scheduling.rules.snapshot import Snapshot
+from volsched.scheduling.scheduler import wants_node
 
 _effects = tables.effects
 _WRITES_TO_COME = select(_effects.c.binding, _effects.c.lane).where(

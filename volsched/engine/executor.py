@@ -23,7 +23,6 @@ from volsched.core.binding.saga import (
     record_pod,
 )
 from volsched.core.binding.strays import UNDO, landed_since, record_undone
-from volsched.core.scheduled import scheduled_event, scheduled_stream
 from volsched.engine.clock import SECOND, Clock, rfc3339
 from volsched.faults import reach
 from volsched.kube.manifest import uid
@@ -41,6 +40,7 @@ from volsched.log.events.object_states import binding_stream
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.log.reactions import Reaction
 from volsched.log.transaction import execute
+from volsched.scheduling.rules.pod_scheduled import scheduled_event, scheduled_stream
 
 WRITES = (PREBIND, ANNOTATE, RELEASE)
 QUEUES = (*WRITES, BIND_POD)

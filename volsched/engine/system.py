@@ -10,9 +10,6 @@ from enum import StrEnum
 
 from volsched.cluster.local import LocalCluster
 from volsched.core.binding.saga import BIND_POD
-from volsched.core.configuration import DEFAULT, Configuration
-from volsched.core.queue.queue import Queue
-from volsched.core.queue.shares import ALL, Share
 from volsched.engine.clock import SECOND, Clock, rfc3339
 from volsched.engine.executor import BATCH as WORKER_BATCH
 from volsched.engine.executor import LEASE, QUEUES, WRITES, Executor
@@ -20,19 +17,22 @@ from volsched.engine.nodes.agent import NodeAgent
 from volsched.engine.parts import Part
 from volsched.engine.provisioners.protocol import Provisioner
 from volsched.engine.recovery import recover
-from volsched.engine.scheduling.picture import Picture
-from volsched.engine.scheduling.scheduler import Scheduler
 from volsched.engine.sweep import Sweep
 from volsched.engine.upkeep.choice import Upkeep, upkeep_parts
 from volsched.engine.upkeep.expiry import DEFAULT_KEEP, Keep
 from volsched.engine.volume_controller.controller import Controller
 from volsched.engine.world import World
-from volsched.index import Index
 from volsched.kube.uids import uid_of
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.effects import due_queues, next_due
 from volsched.log.transaction import execute
+from volsched.scheduling.cluster_view import Picture
+from volsched.scheduling.index import Index
+from volsched.scheduling.queue.queue import Queue
+from volsched.scheduling.queue.shares import ALL, Share
+from volsched.scheduling.rules.configuration import DEFAULT, Configuration
+from volsched.scheduling.scheduler import Scheduler
 
 SWEEP_EVERY = 1 * SECOND
 RECOVER_AGAIN = 1 * SECOND

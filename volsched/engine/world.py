@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.core.failures import Failures
 from volsched.kube.kinds import Object
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError
@@ -19,6 +18,7 @@ from volsched.log.events.fold import BindingState, ObjectState, State, versioned
 from volsched.log.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, noun_and_key
 from volsched.log.reads.startup import load_world
 from volsched.log.reads.tail import fold_event, tails
+from volsched.scheduling.rules.failure_memory import Failures
 
 
 @dataclass(slots=True)

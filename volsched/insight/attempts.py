@@ -4,8 +4,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from volsched.core.attempts import RUNNERS_UP
-from volsched.core.cycle import EXAMPLES
 from volsched.insight.answers import Answer, Item, UnknownError, place_in, place_token, time_text
 from volsched.insight.explain_past import attempts_at, failing
 from volsched.log.events.fold import AttemptState
@@ -14,6 +12,8 @@ from volsched.log.reads.event_audit import Window
 from volsched.log.reads.tail import read_head
 from volsched.log.rows import attempt_state
 from volsched.objects.rules.notices import DEFAULT_NAMESPACE
+from volsched.scheduling.rules.attempts import RUNNERS_UP
+from volsched.scheduling.rules.cycle import EXAMPLES
 
 NOTHING_TRIED = 'nothing was tried for pod "{pod}" up to then'
 

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from volsched.core.cycle import Attempt, attempt
-from volsched.core.profile import VOLSCHED
-from volsched.index import Index
 from volsched.insight.bench_clusters import CLUSTERS, Cluster, claims_of, counts_of, half_of, pod_of
 from volsched.kube.claim_reference import bind_volume
 from volsched.kube.kinds import Object
 from volsched.kube.meta import SELECTED_NODE
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import Attempt, attempt
+from volsched.scheduling.rules.profile import VOLSCHED
 
 ROWS = sum(len(counts_of(name)) for name in CLUSTERS)
 SAMPLED_NODES = 3

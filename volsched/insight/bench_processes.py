@@ -17,7 +17,6 @@ from uuid import uuid4
 
 from sqlalchemy import func, select
 
-from volsched.core.queue.shares import Share, read_share
 from volsched.engine.clock import system_clock
 from volsched.engine.runner import looping, waking
 from volsched.engine.system import embedded
@@ -29,6 +28,7 @@ from volsched.log.database import Database, open_database
 from volsched.log.garbage_pause import collect_seldom
 from volsched.log.reads.tail import read_head
 from volsched.log.scratch_store import scratch_store
+from volsched.scheduling.queue.shares import Share, read_share
 
 PATIENCE_SECONDS = 300.0
 """In which at least one more pod must have been bound."""

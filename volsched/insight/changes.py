@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from volsched.core.snapshot import FIELD_OF, Snapshot
 from volsched.kube.kinds import KINDS, Object
 from volsched.kube.workloads import Pod
+from volsched.scheduling.rules.snapshot import FIELD_OF, Snapshot
 
 V = TypeVar("V")
 KIND_OF_VALUE = {kind.value: kind.name for kind in KINDS.values()}

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from volsched.core.claims import PodClaims, classify_claims, selected_node
-from volsched.core.filtering import NodeAnswer, find_pod_volumes, prefilter
-from volsched.core.profile import PARITY
-from volsched.core.reserving import Reservation, assume_pod_volumes
-from volsched.core.scoring import node_score
-from volsched.core.snapshot import Snapshot, snapshot_of
-from volsched.core.status import AttemptError, Code, Status
 from volsched.kube.kinds import KINDS, Object
 from volsched.kube.workloads import Pod
+from volsched.scheduling.rules.assume import Reservation, assume_pod_volumes
+from volsched.scheduling.rules.pod_claims import PodClaims, classify_claims, selected_node
+from volsched.scheduling.rules.profile import PARITY
+from volsched.scheduling.rules.scoring import node_score
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
+from volsched.scheduling.rules.status import AttemptError, Code, Status
+from volsched.scheduling.rules.volume_filter import NodeAnswer, find_pod_volumes, prefilter
 
 KIND_OF_FIELD = {
     "nodes": "Node",

@@ -7,11 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from volsched.core.binding.phases import Phase
-from volsched.core.claims import claim_uses
-from volsched.core.scheduled import COMPONENT as SCHEDULER
-from volsched.core.scheduled import SCHEDULED, scheduled_message, scheduled_stream
 from volsched.engine.clock import rfc3339
-from volsched.engine.scheduling.picture import read_object
 from volsched.insight.shown import as_manifest, attempt_told, binding_told
 from volsched.kube.manifest import is_being_deleted, metadata, spec, status, uid
 from volsched.kube.workloads import Pod
@@ -19,6 +15,10 @@ from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.kind_names import Named
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.as_of import Concerned, Look
+from volsched.scheduling.cluster_view import read_object
+from volsched.scheduling.rules.pod_claims import claim_uses
+from volsched.scheduling.rules.pod_scheduled import COMPONENT as SCHEDULER
+from volsched.scheduling.rules.pod_scheduled import SCHEDULED, scheduled_message, scheduled_stream
 
 CONCERNED: Mapping[str, Concerned] = {"pod": "pod", "claim": "claim", "volume": "volume", "node": "node"}
 """Nouns that bindings are about."""

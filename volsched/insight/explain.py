@@ -6,18 +6,18 @@ What is told here is so now. What was decided in the past is a fact, and told by
 from dataclasses import asdict, replace
 from typing import Any
 
-from volsched.core.claims import claim_uses, is_delay_binding, is_fully_bound
-from volsched.core.cycle import Verdict
-from volsched.core.failures import NO_DEMERITS, Demerits
-from volsched.core.rejections import distance
-from volsched.core.snapshot import Snapshot
-from volsched.core.status import AttemptError, Code
-from volsched.index import Index
 from volsched.insight.changes import Changes, objects_of
 from volsched.insight.nearness import Surroundings
 from volsched.insight.remedies import Remedy, find_remedies
 from volsched.insight.survey import PER_REASON, Refusing, survey
 from volsched.kube.workloads import Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import Verdict
+from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
+from volsched.scheduling.rules.pod_claims import claim_uses, is_delay_binding, is_fully_bound
+from volsched.scheduling.rules.rejection import distance
+from volsched.scheduling.rules.snapshot import Snapshot
+from volsched.scheduling.rules.status import AttemptError, Code
 
 SET_BY_HAND = (
     "its node was set by hand (spec.nodeName), so that no scheduler looks at it: claims that wait for their first "

@@ -6,12 +6,12 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from volsched.core.attempts import FAILED, PLANNED
 from volsched.engine.clock import rfc3339
 from volsched.log import tables
 from volsched.log.events.fold import AttemptState, BindingState
 from volsched.log.events.object_states import binding_stream
 from volsched.log.reads.event_audit import states_as_of
+from volsched.scheduling.rules.attempts import FAILED, PLANNED
 
 LOOKED_AT = 500
 """Attempts of a pod, the latest: who fails more often than that is told by these."""

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from volsched.core.claims import ClaimUse, claim_uses, default_class, with_default_classes
-from volsched.core.matching import is_unseen
-from volsched.core.profile import Profile
-from volsched.core.snapshot import FIELD_OF, Snapshot, snapshot_of
-from volsched.index import Index
 from volsched.kube.kinds import KINDS, Object
 from volsched.kube.meta import OwnerReference
 from volsched.kube.storage import AVAILABLE, Claim, StorageClass, Volume
 from volsched.kube.workloads import Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.matching import is_unseen
+from volsched.scheduling.rules.pod_claims import ClaimUse, claim_uses, default_class, with_default_classes
+from volsched.scheduling.rules.profile import Profile
+from volsched.scheduling.rules.snapshot import FIELD_OF, Snapshot, snapshot_of
 
 
 def index_of(objects: Iterable[Object], *, profile: Profile) -> Index:

@@ -10,12 +10,9 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
 
-from volsched.core.attach import TERMINATED
 from volsched.core.binding.acts import CLEAN, DIRTY
 from volsched.core.binding.phases import LegPhase, Phase
-from volsched.core.claims import claim_uses
 from volsched.core.node.statuses import RUNNING, admitted_by
-from volsched.engine.scheduling.picture import read_object
 from volsched.kube.manifest import (
     Manifest,
     annotations,
@@ -35,6 +32,9 @@ from volsched.log.base import load_base
 from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.object_states import manifest_of
 from volsched.log.reads.tail import fold_event, read_head, tails
+from volsched.scheduling.cluster_view import read_object
+from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.scheduling.rules.pod_claims import claim_uses
 
 PLANNED = "BindingPlanned"
 

@@ -7,18 +7,18 @@ that somebody would want to hear of.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from volsched.core.claims import claim_uses, is_fully_bound
-from volsched.core.cycle import Attempt, attempt
-from volsched.core.failures import NO_DEMERITS, Demerits
-from volsched.core.matching import Search, failed_rules
-from volsched.core.profile import Profile
-from volsched.core.rejections import Rule
-from volsched.core.snapshot import Snapshot
 from volsched.insight.changes import Change, applied, changed_pod, narrowed
 from volsched.kube.claim_reference import is_bound_to, reaches
 from volsched.kube.selectors import label_selector_matches, label_selector_problem
 from volsched.kube.storage import Claim, StorageCapacity, Volume, VolumeNodeAffinity
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.rules.cycle import Attempt, attempt
+from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
+from volsched.scheduling.rules.matching import Search, failed_rules
+from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
+from volsched.scheduling.rules.profile import Profile
+from volsched.scheduling.rules.rejection import Rule
+from volsched.scheduling.rules.snapshot import Snapshot
 
 NEAR_ON_NODE = 20
 NEAR_ANYWHERE = 3

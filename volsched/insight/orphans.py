@@ -10,14 +10,14 @@ from volsched.core.controller.phases import RELEASED
 from volsched.core.releasing import claim_stream
 from volsched.core.stale_nodes import promised_node
 from volsched.core.zonal_upgrade import labelled_node
-from volsched.index.domains import Domains, places_of_selector
-from volsched.index.nodes import Nodes
 from volsched.kube.manifest import Manifest, affinity_of, claim_of, metadata, spec, status, uid
 from volsched.kube.storage import LOST
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
 from volsched.log.reads.timelines import last_written
+from volsched.scheduling.index.domains import Domains, places_of_selector
+from volsched.scheduling.index.node_sets import Nodes
 
 PROVISIONED = "pvc-"
 LOOKED_AT = ("node", "volume", "claim")

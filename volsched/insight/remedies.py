@@ -12,9 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 
-from volsched.core.cycle import VOLUME_BINDING, Attempt, attempt
-from volsched.core.snapshot import FIELD_OF
-from volsched.index import Index
 from volsched.insight.changes import Change, ChangeKind, Changes, changed_pod, objects_of, weight
 from volsched.insight.nearness import Surroundings
 from volsched.insight.remedies_nodes import node_changes
@@ -24,6 +21,9 @@ from volsched.insight.remedies_volumes import volume_changes
 from volsched.insight.survey import PER_REASON, Survey, near_nodes
 from volsched.kube.kinds import Object
 from volsched.kube.workloads import Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import VOLUME_BINDING, Attempt, attempt
+from volsched.scheduling.rules.snapshot import FIELD_OF
 
 MOST_NODES = 8
 MOST_CHANGES = 5

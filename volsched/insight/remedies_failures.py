@@ -9,9 +9,9 @@ from typing import Any
 
 from volsched.core.binding.acts import CHANGED
 from volsched.core.binding.judging import DEADLINE_EXCEEDED, PROVISIONING_FAILED
-from volsched.core.snapshot import Snapshot
 from volsched.kube.meta import ZONE
 from volsched.kube.storage import Claim
+from volsched.scheduling.rules.snapshot import Snapshot
 
 AGAIN = "the pod is tried again by itself"
 

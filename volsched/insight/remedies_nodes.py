@@ -3,14 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from volsched.core.claims import claim_uses
-from volsched.core.cycle import NODE_REJECTED, NODE_VOLUME_LIMITS, VOLUME_RESTRICTIONS
-from volsched.core.plugins.requests import CPU, pod_requests
-from volsched.core.plugins.resources import room_of
-from volsched.core.plugins.spread import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
-from volsched.core.plugins.taints import NO_EXECUTE, NO_SCHEDULE, tolerates
-from volsched.core.plugins.unschedulable import CORDONED
-from volsched.core.rejected import REJECTED_NODES
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.remedies_scene import Scene, with_labels
 from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, Metadata
@@ -19,6 +11,14 @@ from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement, node_te
 from volsched.kube.short_text import requirement_text
 from volsched.kube.storage import CSINode, CSINodeDriver
 from volsched.kube.workloads import Node, Pod, PodAffinity, Taint, Toleration
+from volsched.scheduling.plugins.node_resources import room_of
+from volsched.scheduling.plugins.node_unschedulable import CORDONED
+from volsched.scheduling.plugins.resource_requests import CPU, pod_requests
+from volsched.scheduling.plugins.taint_toleration import NO_EXECUTE, NO_SCHEDULE, tolerates
+from volsched.scheduling.plugins.topology_spread import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
+from volsched.scheduling.rules.cycle import NODE_REJECTED, NODE_VOLUME_LIMITS, VOLUME_RESTRICTIONS
+from volsched.scheduling.rules.node_avoidance import REJECTED_NODES
+from volsched.scheduling.rules.pod_claims import claim_uses
 
 PODS_TRIED = 5
 

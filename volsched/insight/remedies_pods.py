@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from volsched.core.claims import ClaimUse, claim_uses, default_class, is_fully_bound, is_owned_by
-from volsched.core.matching import Search, failed_rules
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.hypothetical import from_template, owned_by
 from volsched.insight.remedies_scene import (
@@ -19,6 +17,8 @@ from volsched.insight.remedies_scene import (
 from volsched.kube.meta import ROLLBACK, Metadata
 from volsched.kube.quantity import parse_quantity
 from volsched.kube.storage import LOST, NO_PROVISIONER, WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass
+from volsched.scheduling.rules.matching import Search, failed_rules
+from volsched.scheduling.rules.pod_claims import ClaimUse, claim_uses, default_class, is_fully_bound, is_owned_by
 
 FOR_EXAMPLE = parse_quantity("1Gi")
 CLASSES_TRIED = 3

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from volsched.core.cycle import Verdict
-from volsched.core.profile import Profile
-from volsched.core.snapshot import Snapshot
 from volsched.kube.claim_reference import reference_to
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, Metadata
 from volsched.kube.quantity import NANO, Family, Quantity
 from volsched.kube.selectors import LabelSelector, NodeSelector, NodeTerm, Requirement
 from volsched.kube.storage import AVAILABLE, NO_PROVISIONER, Claim, Volume, VolumeNodeAffinity, VolumeSource
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.rules.cycle import Verdict
+from volsched.scheduling.rules.profile import Profile
+from volsched.scheduling.rules.snapshot import Snapshot
 
 BOUND = "Bound"
 NEW = "new-volume"

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from volsched.core.binding.requesting import free, may_go_back
-from volsched.core.claims import claim_uses
-from volsched.core.rejections import Rule
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.nearness import Near
 from volsched.insight.remedies_scene import Scene, class_text, modes_text, pairs_text
 from volsched.kube.selectors import LabelSelector, label_selector_matches
 from volsched.kube.storage import AVAILABLE, WAIT_FOR_FIRST_CONSUMER, Claim, Volume
+from volsched.scheduling.rules.pod_claims import claim_uses
+from volsched.scheduling.rules.rejection import Rule
 
 GIVEN_UP = ("Released", "Failed")
 RETAIN = "Retain"

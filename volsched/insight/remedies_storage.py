@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from volsched.core.claims import claim_uses, is_fully_bound
-from volsched.core.rejections import Rejection, Rule
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.nearness import speaks_for
 from volsched.insight.remedies_nodes import label_node, may_label
@@ -13,6 +11,8 @@ from volsched.kube.meta import HOSTNAME, ZONE, Metadata
 from volsched.kube.quantity import NANO, Family, Quantity
 from volsched.kube.selectors import LabelSelector, TopologyExpression, TopologyTerm
 from volsched.kube.storage import Claim, StorageCapacity
+from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
+from volsched.scheduling.rules.rejection import Rejection, Rule
 
 
 def storage_changes(scene: Scene, claim: Claim, rejection: Rejection) -> Iterator[Change]:

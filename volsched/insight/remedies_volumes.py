@@ -4,10 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from volsched.core.binding.requesting import free, may_go_back, unbound
-from volsched.core.claims import selected_node
-from volsched.core.matching import Search
-from volsched.core.rejections import Rejection, Rule
-from volsched.core.status import BOUND_TO_MISSING_VOLUME, NODE_AFFINITY_MISMATCH, TOO_MANY_VOLUMES
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.nearness import nearest
 from volsched.insight.remedies_nodes import label_node, limit_changes, may_label
@@ -27,6 +23,10 @@ from volsched.kube.claim_reference import reaches
 from volsched.kube.meta import SELECTED_NODE_KEYS
 from volsched.kube.selectors import label_selector_problem
 from volsched.kube.storage import Claim, Volume
+from volsched.scheduling.rules.matching import Search
+from volsched.scheduling.rules.pod_claims import selected_node
+from volsched.scheduling.rules.rejection import Rejection, Rule
+from volsched.scheduling.rules.status import BOUND_TO_MISSING_VOLUME, NODE_AFFINITY_MISMATCH, TOO_MANY_VOLUMES
 
 VOLUMES_TRIED = 4
 

@@ -10,15 +10,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from volsched.core.attempts import PLANNED
-from volsched.core.failures import NO_DEMERITS
-from volsched.core.profile import Profile
-from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
-from volsched.core.snapshot import FIELD_OF
 from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.scheduling.picture import Picture
 from volsched.engine.world import World
-from volsched.index import Index
 from volsched.insight.answers import UnknownError
 from volsched.insight.disclosure import disclosed
 from volsched.insight.explain import explain_pod
@@ -37,6 +30,13 @@ from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.kind_names import kind_called
 from volsched.log.events.streams import KIND_OF_NOUN
 from volsched.log.reads.tail import event, read_head, state_as_of
+from volsched.scheduling.cluster_view import Picture
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.attempts import PLANNED
+from volsched.scheduling.rules.failure_memory import NO_DEMERITS
+from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
+from volsched.scheduling.rules.profile import Profile
+from volsched.scheduling.rules.snapshot import FIELD_OF
 
 NEAR_NAMES = 5
 

@@ -7,20 +7,20 @@ same decision, and with the same reservations, as when they are scheduled. Nothi
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from volsched.core.attach import TERMINATED
-from volsched.core.claims import claim_uses
-from volsched.core.cycle import Verdict
-from volsched.core.reserving import assume_pod_volumes
-from volsched.core.snapshot import FIELD_OF
-from volsched.core.status import AttemptError
-from volsched.engine.scheduling.scheduler import OURS
-from volsched.index import Index
 from volsched.insight.hypothetical import lay_over
 from volsched.insight.stranding import Stranded, strand
 from volsched.kube.kinds import Object
 from volsched.kube.meta import LEGACY_ZONE, ZONE
 from volsched.kube.storage import LOST, Claim, Volume
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.assume import assume_pod_volumes
+from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.scheduling.rules.cycle import Verdict
+from volsched.scheduling.rules.pod_claims import claim_uses
+from volsched.scheduling.rules.snapshot import FIELD_OF
+from volsched.scheduling.rules.status import AttemptError
+from volsched.scheduling.scheduler import OURS
 
 DAEMON_SET = "DaemonSet"
 RETAIN = "Retain"

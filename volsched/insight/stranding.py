@@ -4,10 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from volsched.core.claims import claim_uses, is_fully_bound
-from volsched.core.cycle import VOLUME_BINDING
-from volsched.core.snapshot import Snapshot
-from volsched.index import Index
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.nearness import Surroundings
 from volsched.insight.remedies import tried
@@ -17,6 +13,10 @@ from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, ZONE
 from volsched.kube.short_text import affinity_text
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import VOLUME_BINDING
+from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
+from volsched.scheduling.rules.snapshot import Snapshot
 
 ANYWHERE = "anywhere"
 OUT_OF_REACH = "out of reach"

@@ -6,11 +6,11 @@ from typing import Any
 from pydantic_core import from_json
 from sqlalchemy import Connection, func, select
 
-from volsched.core.claims import claim_uses
-from volsched.engine.scheduling.picture import read_object
 from volsched.kube.workloads import Pod
 from volsched.log import tables
 from volsched.log.rows import object_state
+from volsched.scheduling.cluster_view import read_object
+from volsched.scheduling.rules.pod_claims import claim_uses
 
 
 def summary(connection: Connection) -> dict[str, Any]:

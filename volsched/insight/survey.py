@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from volsched.core.cycle import Attempt, Verdict, attempt, prepare
-from volsched.core.status import Status
-from volsched.index import Index
 from volsched.insight.nearness import Surroundings, speaks_for
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import Attempt, Verdict, attempt, prepare
+from volsched.scheduling.rules.status import Status
 
 SMALL = 40_000
 """Nodes times what is looked at on each, up to which every node is judged in full."""

@@ -36,18 +36,18 @@ from tests.unit.binding.scenes import (
     without,
 )
 from volsched.core.binding.planning import Plan, PlanConflictError, PlannedLeg, plan
-from volsched.core.filtering import NodeAnswer
-from volsched.core.overlay import Overlay
-from volsched.core.profile import VOLSCHED
-from volsched.core.provisioning import Provision
-from volsched.core.reserving import assume_pod_volumes
-from volsched.core.serving import StaticBinding
-from volsched.core.snapshot import Snapshot
 from volsched.kube.claim_reference import bind_volume
 from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER, SELECTED_NODE
 from volsched.kube.storage import Claim, Volume
 from volsched.log.events.fold import ObjectState
+from volsched.scheduling.rules.assume import assume_pod_volumes
+from volsched.scheduling.rules.claim_plan import StaticBinding
+from volsched.scheduling.rules.dynamic_volumes import Provision
+from volsched.scheduling.rules.overlay import Overlay
+from volsched.scheduling.rules.profile import VOLSCHED
+from volsched.scheduling.rules.snapshot import Snapshot
+from volsched.scheduling.rules.volume_filter import NodeAnswer
 
 STATIC = PlannedLeg(claim=CLAIM, claim_uid=CLAIM_UID, volume=VOLUME, rv=str(RV))
 DYNAMIC = PlannedLeg(claim=CLAIM, claim_uid=CLAIM_UID, volume=None, rv=str(RV), capacity="csi/cap", bytes=8)

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.objects import BY_NAME, claim, in_zone, local_volume, node, pod, storage_class
-from volsched.core.cycle import Attempt, attempt
-from volsched.index import Index
 from volsched.kube.kinds import Object
 from volsched.kube.meta import HOSTNAME, ZONE
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import Attempt, attempt
 
 DB = {"matchLabels": {"app": "db"}}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

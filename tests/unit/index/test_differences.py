@@ -16,11 +16,11 @@ from tests.objects import (
     storage_class,
     volume,
 )
-from volsched.core.cycle import attempt
-from volsched.core.profile import PARITY
-from volsched.index import Index
 from volsched.kube.meta import HOSTNAME
 from volsched.kube.workloads import Pod
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.profile import PARITY
 
 DRIVER = "csi.example.com"
 

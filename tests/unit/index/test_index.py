@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from tests.objects import BY_NAME, claim, dynamic_class, in_zone, local_volume, node, pod, read, storage_class
-from volsched.core.profile import PARITY
-from volsched.core.queue.shares import Share
-from volsched.core.status import NO_VOLUME_TO_BIND, Code
-from volsched.index import Index
 from volsched.kube.claim_reference import bind_volume
 from volsched.kube.kinds import Object
 from volsched.kube.storage import Claim, Volume
+from volsched.scheduling.index import Index
+from volsched.scheduling.queue.shares import Share
+from volsched.scheduling.rules.profile import PARITY
+from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, Code
 
 
 def cluster(*more: object) -> Index:

@@ -3,18 +3,18 @@
 import pytest
 
 from tests.objects import capacity, claim, in_zone, local_volume, node, on_node, on_zone, storage_class, volume
-from volsched.core.filtering import NodeAnswer
-from volsched.core.profile import VOLSCHED
-from volsched.core.provisioning import Provision
-from volsched.core.scoring import node_score
-from volsched.core.serving import StaticBinding
-from volsched.index.contents import Contents
-from volsched.index.estimates import PROVISION_SCORES, static_score
-from volsched.index.nodes import Nodes, is_single, positions
-from volsched.index.ranking import Census, Estimate, Stock, Worth
 from volsched.kube.quantity import parse_quantity
 from volsched.kube.storage import Volume
 from volsched.kube.workloads import Node
+from volsched.scheduling.index.contents import Contents
+from volsched.scheduling.index.estimates import PROVISION_SCORES, static_score
+from volsched.scheduling.index.node_sets import Nodes, is_single, positions
+from volsched.scheduling.index.stock_ranks import Census, Estimate, Stock, Worth
+from volsched.scheduling.rules.claim_plan import StaticBinding
+from volsched.scheduling.rules.dynamic_volumes import Provision
+from volsched.scheduling.rules.profile import VOLSCHED
+from volsched.scheduling.rules.scoring import node_score
+from volsched.scheduling.rules.volume_filter import NodeAnswer
 
 
 def test_positions_of_a_mask_come_lowest_first() -> None:

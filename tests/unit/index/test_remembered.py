@@ -6,13 +6,13 @@ from random import Random
 import pytest
 
 from tests.objects import capacity, node
-from volsched.index.domains import Domain, Places
-from volsched.index.nodes import Nodes, positions
-from volsched.index.ranking import Estimate, Stock, Worth
-from volsched.index.rooms import Rooms
-from volsched.index.shared import Row, Shape, Shared
-from volsched.index.shelves import FEW, best_rows
 from volsched.kube.storage import StorageCapacity
+from volsched.scheduling.index.capacity_index import Rooms
+from volsched.scheduling.index.domains import Domain, Places
+from volsched.scheduling.index.node_sets import Nodes, positions
+from volsched.scheduling.index.shared_volumes import Row, Shape, Shared
+from volsched.scheduling.index.stock_ranks import Estimate, Stock, Worth
+from volsched.scheduling.index.volume_index import FEW, best_rows
 
 SEEDS = range(40)
 NODES = 12

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from volsched.core.plugins.plugin import Plugin, Prepared
-from volsched.core.snapshot import snapshot_of
-from volsched.core.status import SUCCESS, Status
 from volsched.kube.kinds import Object
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.plugins.plugin import Plugin, Prepared
+from volsched.scheduling.rules.snapshot import snapshot_of
+from volsched.scheduling.rules.status import SUCCESS, Status
 
 
 def statuses(plugin: Plugin, pod: Pod, objects: Iterable[Object]) -> dict[str, Status]:

@@ -6,11 +6,11 @@ import pytest
 
 from tests.objects import in_zone, needs, node, pod, read
 from tests.unit.plugins.judging import refusals, scores, statuses
-from volsched.core.plugins.interpod import InterPodAffinity
-from volsched.core.status import Code
 from volsched.kube.kinds import Object
 from volsched.kube.meta import HOSTNAME, ZONE
 from volsched.kube.workloads import Pod
+from volsched.scheduling.plugins.inter_pod_affinity import InterPodAffinity
+from volsched.scheduling.rules.status import Code
 
 NODES = [in_zone("a1", "a"), in_zone("a2", "a"), in_zone("b1", "b"), node("bare", labels={})]
 NOT_NEAR = "node(s) didn't match pod affinity rules"

@@ -6,9 +6,9 @@ import pytest
 
 from tests.objects import in_zone, needs, node, pod
 from tests.unit.plugins.judging import refusals, scores
-from volsched.core.plugins.node_affinity import NodeAffinity
-from volsched.core.plugins.node_name import NodeName
 from volsched.kube.meta import ZONE
+from volsched.scheduling.plugins.node_affinity import NodeAffinity
+from volsched.scheduling.plugins.node_name import NodeName
 
 NODES = [in_zone("a1", "a"), in_zone("b1", "b"), node("bare", labels={})]
 NOT_SELECTED = ("node(s) didn't match Pod's node affinity/selector",)

@@ -6,10 +6,10 @@ import pytest
 
 from tests.objects import node, pod
 from tests.unit.plugins.judging import refusals, scores, statuses
-from volsched.core.plugins.requests import pod_requests, scored_requests
-from volsched.core.plugins.resources import NodeResourcesFit
-from volsched.core.status import Code
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.plugins.node_resources import NodeResourcesFit
+from volsched.scheduling.plugins.resource_requests import pod_requests, scored_requests
+from volsched.scheduling.rules.status import Code
 
 MIB = 2**20
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests.objects import in_zone, needs, node, pod
 from tests.unit.plugins.judging import refusals, scores, statuses
-from volsched.core.plugins.spread import PodTopologySpread
-from volsched.core.status import Code
 from volsched.kube.meta import HOSTNAME, ZONE
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.plugins.topology_spread import PodTopologySpread
+from volsched.scheduling.rules.status import Code
 
 NODES = [in_zone("a1", "a"), in_zone("a2", "a"), in_zone("b1", "b")]
 UNEVEN = "node(s) didn't match pod topology spread constraints"

@@ -6,10 +6,10 @@ import pytest
 
 from tests.objects import node, pod
 from tests.unit.plugins.judging import refusals, scores, statuses
-from volsched.core.plugins.taints import TaintToleration
-from volsched.core.plugins.unschedulable import NodeUnschedulable
-from volsched.core.status import Code
 from volsched.kube.workloads import Node
+from volsched.scheduling.plugins.node_unschedulable import NodeUnschedulable
+from volsched.scheduling.plugins.taint_toleration import TaintToleration
+from volsched.scheduling.rules.status import Code
 
 UNTOLERATED = "node(s) had untolerated taint(s)"
 

@@ -19,11 +19,11 @@ from tests.objects import (
     storage_class,
     volume,
 )
-from volsched.core.queue.changes import Change, aspects_of
-from volsched.core.queue.hints import HINTS, helps, hints_for
-from volsched.core.snapshot import Snapshot, snapshot_of
 from volsched.kube.kinds import Object
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.queue.hints import HINTS, helps, hints_for
+from volsched.scheduling.queue.object_changes import Change, aspects_of
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
 
 ZONE = "topology.kubernetes.io/zone"
 LEGACY_ZONE = "failure-domain.beta.kubernetes.io/zone"

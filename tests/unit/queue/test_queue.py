@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tests.objects import node, pod, volume
-from volsched.core.queue.changes import Change
-from volsched.core.queue.entry import SECOND, Pool, Waits
-from volsched.core.queue.queue import MOST_LATE, Queue
-from volsched.core.queue.shares import OTHERS_LATER, Share, read_share
-from volsched.core.rejected import REJECTED_NODES
-from volsched.core.snapshot import Snapshot
 from volsched.kube.workloads import Pod
+from volsched.scheduling.queue.entry import SECOND, Pool, Waits
+from volsched.scheduling.queue.object_changes import Change
+from volsched.scheduling.queue.queue import MOST_LATE, Queue
+from volsched.scheduling.queue.shares import OTHERS_LATER, Share, read_share
+from volsched.scheduling.rules.node_avoidance import REJECTED_NODES
+from volsched.scheduling.rules.snapshot import Snapshot
 
 NOTHING = Snapshot()
 BINDING = frozenset({"VolumeBinding"})

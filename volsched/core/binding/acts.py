@@ -14,7 +14,6 @@ from volsched.core.binding.phases import ALL_GUARDS, SETTLED, STILL_PROVISIONING
 from volsched.core.binding.planning import claim_patch, volume_patch
 from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome, open_binding
 from volsched.core.binding.strays import ENDED_WITHOUT, UNDO
-from volsched.core.scheduled import placing_patch
 from volsched.kube.manifest import (
     Manifest,
     annotations,
@@ -38,6 +37,7 @@ from volsched.kube.update_rules import BOUND
 from volsched.log.events.decision import States
 from volsched.log.events.fold import BindingState, LegState, ObjectState
 from volsched.log.events.object_states import binding_stream, living, origin_version, pod_stream, version
+from volsched.scheduling.rules.pod_scheduled import placing_patch
 
 NOT_FOUND = "not found"
 CHANGED = "was changed by somebody else since the plan: Conflict"

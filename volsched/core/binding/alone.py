@@ -8,13 +8,6 @@ provisioner completes it. There is no pod to wait for, and so nothing is undone 
 from dataclasses import dataclass, replace
 
 from volsched.core.binding.planning import claim_patch, volume_patch
-from volsched.core.claims import is_delay_binding, is_fully_bound, selected_node
-from volsched.core.cycle import attempt
-from volsched.core.filtering import prefilter
-from volsched.core.profile import Profile
-from volsched.core.promised_room import Room, written_room
-from volsched.core.snapshot import Snapshot
-from volsched.core.status import AttemptError
 from volsched.kube.claim_reference import is_bound_to
 from volsched.kube.meta import ROLLBACK, SELECTED_NODE, Metadata
 from volsched.kube.storage import Claim
@@ -22,6 +15,13 @@ from volsched.kube.workloads import Pod, PodVolume
 from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.object_states import living
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.pod_claims import is_delay_binding, is_fully_bound, selected_node
+from volsched.scheduling.rules.profile import Profile
+from volsched.scheduling.rules.promised_capacity import Room, written_room
+from volsched.scheduling.rules.snapshot import Snapshot
+from volsched.scheduling.rules.status import AttemptError
+from volsched.scheduling.rules.volume_filter import prefilter
 
 BIND_REQUESTED = "BindRequested"
 

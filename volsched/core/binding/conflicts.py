@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection
 
 import orjson
 
-from volsched.core.attach import TERMINATED
 from volsched.core.binding.planning import Plan
-from volsched.core.promised_room import PROMISED_ROOM, promised_room
 from volsched.kube.meta import SELECTED_NODE_KEYS
 from volsched.log.events.envelope import Event
 from volsched.log.events.streams import noun_and_key
+from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.scheduling.rules.promised_capacity import PROMISED_ROOM, promised_room
 
 _MOVES = ('"nodeName"', '"labels"', '"deletionTimestamp"', *(f'"{phase}"' for phase in TERMINATED))
 """In the change of a pod: it counts otherwise from then on, to those that mind who is near them."""

@@ -10,13 +10,13 @@ from typing import Any
 
 from volsched.core.binding.acts import CHANGED, NOT_FOUND
 from volsched.core.binding.saga import Stage
-from volsched.core.scheduled import FAILED_SCHEDULING, SCHEDULER_ERROR, refused_conditions
 from volsched.kube.manifest import is_being_deleted, spec, uid
 from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import AttemptState, BindingState, LegState
 from volsched.log.events.object_states import living, origin_version, pod_stream
 from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.scheduling.rules.pod_scheduled import FAILED_SCHEDULING, SCHEDULER_ERROR, refused_conditions
 
 PLUGINS = {"PreBind": "VolumeBinding", "Bind": "DefaultBinder"}
 MOST_CHARACTERS = 1024

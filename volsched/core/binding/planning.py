@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 from volsched.core.binding.phases import Phase
 from volsched.core.binding.saga import effects_of, moved
-from volsched.core.claims import selection
-from volsched.core.scheduled import nomination
 from volsched.kube.claim_reference import YES
 from volsched.kube.manifest import annotations, claim_is_bound, claim_of, is_being_deleted, spec, uid
 from volsched.kube.meta import BOUND_BY_CONTROLLER, ROLLBACK
@@ -19,6 +17,8 @@ from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import BindingState, ObjectState, evolve
 from volsched.log.events.object_states import binding_stream, living, manifest_of, origin_version, version
+from volsched.scheduling.rules.pod_claims import selection
+from volsched.scheduling.rules.pod_scheduled import nomination
 
 Manifest = Mapping[str, Any]
 

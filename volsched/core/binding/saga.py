@@ -13,7 +13,6 @@ from typing import Any, Literal
 from volsched.core.binding.judging import DEADLINE_EXCEEDED, Bound, Failed, judge_leg, judge_pod
 from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST, judge_reserved
 from volsched.core.binding.phases import ALL_GUARDS, REFUSED, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
-from volsched.core.scheduled import nomination
 from volsched.kube.manifest import annotations, claim_is_bound, spec, status, uid
 from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
 from volsched.log.events.decision import NOTHING, Decision, NewEffect, States
@@ -27,6 +26,7 @@ from volsched.log.events.object_states import (
     origin_version,
     pod_stream,
 )
+from volsched.scheduling.rules.pod_scheduled import nomination
 
 PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"
 """Kinds of effects; each has the queue of its name."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from volsched.core.claims import claim_uses
 from volsched.core.controller.requests import CLAIM, VOLUME, Manifest
 from volsched.core.controller.view import (
     Held,
@@ -20,6 +19,7 @@ from volsched.core.controller.view import (
 from volsched.kube.quantity import Quantity
 from volsched.kube.storage import Claim, StorageClass, Volume
 from volsched.kube.workloads import Pod
+from volsched.scheduling.rules.pod_claims import claim_uses
 
 _READ: dict[str, Callable[[Manifest], Held[Any]]] = {
     CLAIM: held_claim,

@@ -4,7 +4,6 @@ Every branch may be entered again any number of times; a branch that does nothin
 happened before: what is stored now decides.
 """
 
-from volsched.core.claims import selected_node
 from volsched.core.controller.binding import bind
 from volsched.core.controller.edits import with_spec
 from volsched.core.controller.fitting import best_match, default_for, is_delayed, misfit
@@ -37,6 +36,7 @@ from volsched.core.controller.writes import lose_claim, reset_claim, save_claim,
 from volsched.kube.claim_reference import is_bound_to
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
 from volsched.kube.storage import Claim, Volume
+from volsched.scheduling.rules.pod_claims import selected_node
 
 
 def sync_claim(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:

@@ -1,12 +1,12 @@
 """Which volume the controller gives to a claim, and whether one that the claim asks for will do."""
 
-from volsched.core.claims import default_class, mode_not_set
 from volsched.core.controller.requests import SyncError
 from volsched.core.controller.rules import ControllerRules
 from volsched.core.controller.view import Held, Modes, View, mode_group
-from volsched.core.matching import Search, failed_rules, find_matching_volume
-from volsched.core.status import AttemptError
 from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.scheduling.rules.matching import Search, failed_rules, find_matching_volume
+from volsched.scheduling.rules.pod_claims import default_class, mode_not_set
+from volsched.scheduling.rules.status import AttemptError
 
 
 def is_delayed(view: View, claim: Claim) -> bool:

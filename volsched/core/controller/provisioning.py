@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from volsched.core.claims import selected_node
 from volsched.core.controller.binding import claim_reference
 from volsched.core.controller.edits import with_annotations
 from volsched.core.controller.phases import BOUND
@@ -61,6 +60,7 @@ from volsched.kube.meta import (
 )
 from volsched.kube.storage import Claim, StorageClass, Volume
 from volsched.objects.rules.lifecycle import AlreadyExistsError, ObjectError
+from volsched.scheduling.rules.pod_claims import selected_node
 
 SAVE_TRIES = 5
 SAVE_PAUSE_SECONDS = 10

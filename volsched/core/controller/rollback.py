@@ -6,7 +6,6 @@ points. The annotation that asked for it goes last: whatever stops in between is
 
 from collections.abc import Collection
 
-from volsched.core.claims import is_fully_bound
 from volsched.core.controller.binding import CLEAN, unbind
 from volsched.core.controller.edits import with_annotations, with_spec
 from volsched.core.controller.provisioning import provisioned_name
@@ -37,6 +36,7 @@ from volsched.kube.meta import (
     STORAGE_PROVISIONER,
 )
 from volsched.kube.storage import LOST, WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.scheduling.rules.pod_claims import is_fully_bound
 
 STALLED_AFTER_SECONDS = 600
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from volsched.core.claims import claim_uses, is_owned_by
 from volsched.core.controller.requests import Manifest
 from volsched.core.controller.view import Held
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Pod
+from volsched.scheduling.rules.pod_claims import claim_uses, is_owned_by
 
 FINISHED = ("Succeeded", "Failed")
 

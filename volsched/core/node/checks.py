@@ -6,10 +6,10 @@ decided on at all.
 
 from collections.abc import Callable, Sequence
 
-from volsched.core.plugins.node_affinity import selects
-from volsched.core.plugins.resources import room_of, shortage, wanted_by
-from volsched.core.plugins.taints import NO_EXECUTE, keeps_away
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.plugins.node_affinity import selects
+from volsched.scheduling.plugins.node_resources import room_of, shortage, wanted_by
+from volsched.scheduling.plugins.taint_toleration import NO_EXECUTE, keeps_away
 
 Check = Callable[[Pod, Node, Sequence[Pod]], str | None]
 """Why the pod may not run on the node beside these others, or None."""

@@ -8,7 +8,6 @@ written only if everything it was decided on is still so.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from volsched.core.attach import TERMINATED
 from volsched.core.binding.acts import CLEAN
 from volsched.core.node.admission import Admitted, NotYet, admit, to_mark
 from volsched.core.node.attachments import attach_problem, is_attached, volumes_to_attach
@@ -16,6 +15,7 @@ from volsched.core.node.checks import CHECKS, Check
 from volsched.core.node.mounting import Mount, mount_problem
 from volsched.kube.storage import Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.rules.attach_limits import TERMINATED
 
 RUN_SECONDS = "volsched.io/run-seconds"
 EXIT_CODE = "volsched.io/exit-code"

@@ -7,11 +7,11 @@ its claims, their volumes or the node has changed.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from volsched.core.claims import ClaimUse, is_owned_by, not_owner
 from volsched.kube.claim_reference import reaches
 from volsched.kube.meta import PVC_PROTECTION
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.rules.pod_claims import ClaimUse, is_owned_by, not_owner
 
 BOUND = "Bound"
 

@@ -28,7 +28,6 @@ from volsched.core.node.lifecycle import (
     next_step,
 )
 from volsched.core.node.statuses import ADMITTED_BY, Patch, admitted, finished, shut_down, started
-from volsched.core.rejected import NODE_REJECTED
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.nodes.scenes import NodeScenes
 from volsched.engine.nodes.seen import if_still_so
@@ -45,6 +44,7 @@ from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import telling
 from volsched.objects.rules.lifecycle import create_object, delete_object
 from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.scheduling.rules.node_avoidance import NODE_REJECTED
 
 BATCH = 256
 RETRY = 1 * SECOND

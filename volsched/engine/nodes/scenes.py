@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from volsched.core.claims import claim_uses
 from volsched.core.node.lifecycle import Scene, holds_volumes
 from volsched.core.node.mounting import Mount
 from volsched.core.node.statuses import admitted_by, has_started, is_shut_down, started_at
 from volsched.engine.clock import SECOND, parse_rfc3339
 from volsched.engine.nodes.seen import version_of
-from volsched.engine.scheduling.picture import read_object
 from volsched.engine.world import World
 from volsched.kube.kinds import Object
 from volsched.kube.manifest import Manifest, claim_of
@@ -22,6 +20,8 @@ from volsched.kube.storage import Claim, Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
 from volsched.log.events.object_states import manifest_of
 from volsched.log.events.streams import noun_and_key
+from volsched.scheduling.cluster_view import read_object
+from volsched.scheduling.rules.pod_claims import claim_uses
 
 Keys = dict[str, dict[str, None]]
 """Insertion-ordered sets: what is done first must not depend on hashing."""

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from volsched.core.configuration import ConfigurationError
 from volsched.engine.provisioners.host_path import HostPath
 from volsched.engine.provisioners.protocol import Provisioner
 from volsched.engine.provisioners.simulated import Simulated
+from volsched.scheduling.rules.configuration import ConfigurationError
 
 
 def built_in(*, host_path_root: Path | None, store: str) -> list[Provisioner]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from volsched.core.ephemeral import FAILED_BINDING, ephemeral_claims, has_templates, lacking
-from volsched.engine.scheduling.picture import read_object
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
 from volsched.kube.storage import Claim
@@ -18,6 +17,7 @@ from volsched.log.events.object_states import living
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import all_of, creating, telling
 from volsched.objects.rules.lifecycle import InvalidError
+from volsched.scheduling.cluster_view import read_object
 
 BATCH = 256
 COMPONENT = "ephemeral-volume-controller"

@@ -21,7 +21,6 @@ from volsched.core.statefulsets import (
     not_made,
     pod_told,
 )
-from volsched.engine.scheduling.picture import read_object
 from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
 from volsched.kube.manifest import Manifest, status
@@ -33,6 +32,7 @@ from volsched.log.events.object_states import living, manifest_of
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import all_of, creating, deleting, telling, updating
 from volsched.objects.rules.lifecycle import InvalidError
+from volsched.scheduling.cluster_view import read_object
 
 BATCH = 64
 """Sets looked at in one step."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from uuid import uuid4
 
-from volsched.core.claims import claim_uses
 from volsched.core.controller import (
     CLAIM,
     KINDS_SEEN,
@@ -47,6 +46,7 @@ from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.log.leases import Lease, acquire, current, release
 from volsched.log.transaction import execute
 from volsched.objects.rules.lifecycle import ObjectError
+from volsched.scheduling.rules.pod_claims import claim_uses
 
 LEASE_NAME = "controller"
 POD = "Pod"

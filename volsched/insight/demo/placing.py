@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from volsched.core.binding.phases import Phase
-from volsched.core.rejections import Rule
 from volsched.insight.changes import ChangeKind
 from volsched.insight.demo.objects import CLUSTER, CONTENDER, DATABASE, LATENCY_SECONDS, SHOP, Manifest, disk
 from volsched.insight.demo.stage import Rows, SceneError, Stage, Told, check
 from volsched.insight.explain import explain_pod
 from volsched.kube.meta import ZONE
+from volsched.scheduling.rules.rejection import Rule
 
 DB, ANALYTICS = f"{SHOP}/db-0", f"{SHOP}/analytics-0"
 REMEDIES_SHOWN = 2

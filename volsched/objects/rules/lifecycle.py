@@ -7,7 +7,6 @@ log positions and are compared for equality only; a name that is used again gets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from volsched.core.scheduled import gated_conditions
 from volsched.kube.defaults import with_defaults
 from volsched.kube.grace_period import going, grace_seconds, shortened, time_left
 from volsched.kube.kinds import Kind
@@ -22,6 +21,7 @@ from volsched.log.events.catalogue import TITLES
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import NOUN_OF_KIND, stream_of
+from volsched.scheduling.rules.pod_scheduled import gated_conditions
 
 Manifest = Mapping[str, Any]
 

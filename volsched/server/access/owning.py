@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import orjson
 from sqlalchemy import select
 
-from volsched.core.claims import claim_uses
 from volsched.kube.kinds import KINDS
 from volsched.kube.workloads import Pod
 from volsched.log import tables
 from volsched.log.database import Database
+from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.server.access.asking import Asked
 from volsched.server.field_selectors import parse_field_selector
 from volsched.server.resources import resource_at

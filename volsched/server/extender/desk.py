@@ -12,17 +12,7 @@ from typing import TypeVar
 from volsched.core.binding.holding import GatedError
 from volsched.core.binding.phases import Phase
 from volsched.core.binding.planning import PlanConflictError
-from volsched.core.configuration import Configuration
-from volsched.core.cycle import VOLUME_BINDING, Attempt
-from volsched.core.filtering import not_ready
-from volsched.core.rejected import AVOID_SECONDS, nodes_to_avoid
-from volsched.core.reserving import assume_pod_volumes
-from volsched.core.status import SUCCESS, AttemptError, Code, Status
 from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.scheduling.picture import Picture
-from volsched.engine.scheduling.planning import Planned, decider, plan_command, plan_for
-from volsched.engine.scheduling.reserving import confirming
-from volsched.index.roll_call import RollCall
 from volsched.kube.manifest import spec
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Command, ConflictError, RejectedError
@@ -32,6 +22,16 @@ from volsched.log.events.object_states import living
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
+from volsched.scheduling.cluster_view import Picture
+from volsched.scheduling.index.per_node import RollCall
+from volsched.scheduling.planner import Planned, decider, plan_command, plan_for
+from volsched.scheduling.pod_reservations import confirming
+from volsched.scheduling.rules.assume import assume_pod_volumes
+from volsched.scheduling.rules.configuration import Configuration
+from volsched.scheduling.rules.cycle import VOLUME_BINDING, Attempt
+from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
+from volsched.scheduling.rules.status import SUCCESS, AttemptError, Code, Status
+from volsched.scheduling.rules.volume_filter import not_ready
 from volsched.server.extender.messages import Assignment, Preemption, Sifted, Victims
 from volsched.server.extender.strangers import Strangers
 

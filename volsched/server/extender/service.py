@@ -17,9 +17,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from volsched.core.configuration import Configuration
 from volsched.engine.clock import SECOND
 from volsched.log.commands import Command
+from volsched.scheduling.rules.configuration import Configuration
 from volsched.server.answers import Answer
 from volsched.server.extender import messages
 from volsched.server.extender.desk import BindError, Desk, Placed

@@ -10,9 +10,9 @@ import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from volsched.core.configuration import Configuration
-from volsched.engine.scheduling.reserving import LONGEST_KEY, Reserver
 from volsched.log.commands import Command, Done
+from volsched.scheduling.pod_reservations import LONGEST_KEY, Reserver
+from volsched.scheduling.rules.configuration import Configuration
 from volsched.server.access.callers import Caller, current_caller
 from volsched.server.answers import Answer
 from volsched.server.bodies import Body

@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 
-from volsched.core.profile import PROFILES, Profile
 from volsched.insight.moments import window_of
 from volsched.insight.sights import explained, explained_as_of, named_object, sight_of, simulated
 from volsched.insight.simulate import Scenario
@@ -18,6 +17,7 @@ from volsched.log.errors import StoreError
 from volsched.log.integrity.verify import parse_anchor, verify
 from volsched.log.reads.event_audit import Window
 from volsched.log.retention.export import events_of, manifest_of, write_jsonl
+from volsched.scheduling.rules.profile import PROFILES, Profile
 from volsched.server.answers import Answer
 from volsched.server.own.models import Explain, Simulate, Verify
 from volsched.server.own.operations import Asked, Context

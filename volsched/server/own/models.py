@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from volsched.engine.scheduling.reserving import DEFAULT_SECONDS, MOST_SECONDS
+from volsched.scheduling.pod_reservations import DEFAULT_SECONDS, MOST_SECONDS
 from volsched.server.own.operations import API_VERSION
 
 LONGEST_NAME = 253

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from volsched.core.configuration import Configuration
-from volsched.engine.scheduling.reserving import Reserver
+from volsched.scheduling.pod_reservations import Reserver
+from volsched.scheduling.rules.configuration import Configuration
 from volsched.server.answers import Answer
 from volsched.server.negotiation import JSON, PLAIN, Wanted
 from volsched.server.services import Services

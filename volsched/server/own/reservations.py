@@ -7,7 +7,12 @@ from sqlalchemy import Connection
 from volsched.core.binding.holding import GatedError
 from volsched.core.binding.phases import Phase
 from volsched.engine.clock import rfc3339
-from volsched.engine.scheduling.reserving import (
+from volsched.insight.answers import place_in, place_token
+from volsched.insight.attempts import why
+from volsched.log.events.fold import BindingState
+from volsched.log.reads.decision_pages import bindings_page
+from volsched.log.reads.tail import read_head
+from volsched.scheduling.pod_reservations import (
     ENDED,
     NotToBeReservedError,
     Refused,
@@ -15,14 +20,7 @@ from volsched.engine.scheduling.reserving import (
     UnknownReservationError,
     reservation,
 )
-from volsched.engine.scheduling.reserving import (
-    Asked as Wanted,
-)
-from volsched.insight.answers import place_in, place_token
-from volsched.insight.attempts import why
-from volsched.log.events.fold import BindingState
-from volsched.log.reads.decision_pages import bindings_page
-from volsched.log.reads.tail import read_head
+from volsched.scheduling.pod_reservations import Asked as Wanted
 from volsched.server.answers import Answer
 from volsched.server.own.decided import missing
 from volsched.server.own.kinds import RESERVATIONS

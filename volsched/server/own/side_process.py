@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from volsched.core.configuration import Configuration
 from volsched.engine.clock import system_clock
-from volsched.engine.scheduling.reserving import Reserver
 from volsched.engine.writer import Writer
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database, open_database
+from volsched.scheduling.pod_reservations import Reserver
+from volsched.scheduling.rules.configuration import Configuration
 from volsched.server.answers import Answer
 from volsched.server.fan import Fan
 from volsched.server.own.operations import Asked, Context

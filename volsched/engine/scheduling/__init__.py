@@ -1,1 +1,0 @@
-"""The scheduler: what it sees, how it decides, plans and refuses."""

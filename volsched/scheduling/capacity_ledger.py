@@ -1,0 +1,183 @@
+"""How much of each capacity object is promised: from the plan on, until the object itself shows what was taken.
+
+A driver publishes its room now and then. When a volume exists and its room is still published, the binding may be
+long over; what was reserved for it is held until the capacity object changes after the volume appeared. A driver
+that publishes nothing new is not waited for beyond a cap in time.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from volsched.engine.clock import SECOND, rfc3339
+from volsched.engine.world import World
+from volsched.kube.manifest import annotations, claim_of, metadata, spec, uid
+from volsched.kube.meta import SELECTED_NODE
+from volsched.log.events.fold import BindingState, LegState
+from volsched.log.events.object_states import living
+from volsched.log.reads.promised_capacity import Promised, promised_since
+from volsched.scheduling.rules.configuration import CAPACITY_HOLD_SECONDS
+from volsched.scheduling.rules.promised_capacity import promised_room
+
+HOLD_AT_MOST = CAPACITY_HOLD_SECONDS * SECOND
+"""After the end of its binding, unless it is configured otherwise."""
+NOBODY = ""
+"""Instead of a binding, where a claim was promised room without a pod."""
+
+
+@dataclass(slots=True)
+class _Held:
+    binding: str
+    capacity: str
+    bytes: int
+    appeared_at: int | None = None
+    """A position at which its volume was there."""
+    settled: bool = False
+    """The capacity object shows it; nothing is held any more."""
+    closed: bool = False
+    until: int | None = None
+
+
+@dataclass(slots=True)
+class Reservations:
+    world: World
+    change: Callable[[str, str, int], None]
+    """Told for which claim (by uid) more or less of which capacity object is reserved, and how much."""
+    hold: int = HOLD_AT_MOST
+    _held: dict[str, _Held] = field(default_factory=dict)
+    """By the claim's uid: a claim gets one volume, however many plans it is in."""
+    _alone: dict[str, str] = field(default_factory=dict)
+    """Claims that were promised room without a pod, by key, with their uids."""
+
+    def follow(self, binding: str, before: BindingState | None, after: BindingState | None) -> None:
+        """A binding has moved on; None: it is not, or no longer, under way."""
+        wanted = {leg.claim_uid: leg for leg in (() if after is None else after.legs) if _reserves(leg)}
+        for claim_uid, leg in wanted.items():
+            held = self._held.get(claim_uid)
+            if held is None or (held.binding != binding and leg.owner):
+                self._hold(claim_uid, _Held(binding, leg.capacity or "", leg.bytes or 0))
+        for leg in () if before is None else before.legs:
+            held = self._held.get(leg.claim_uid)
+            if held is not None and held.binding == binding and leg.claim_uid not in wanted:
+                self._close(leg, held)
+
+    def holds(self, claim_uid: str) -> bool:
+        """Some of what is promised is for this claim."""
+        held = self._held.get(claim_uid)
+        return held is not None and not held.settled
+
+    def look(self, noun: str, key: str) -> None:
+        """A volume, a claim or a capacity object may have changed."""
+        if noun == "claim":
+            self._look_at_claim(key)
+            return
+        if not self._held:
+            return
+        state = living(self.world.states, f"{noun}/{key}")
+        if state is None or state.manifest is None:
+            return
+        if noun == "capacity":
+            for claim_uid, held in self._held.items():
+                if held.capacity == key and held.appeared_at is not None and state.rv > held.appeared_at:
+                    self._settle(claim_uid, held)
+            self._forget_settled()
+            return
+        held_for_it = self._held.get(str((claim_of(state.manifest) or {}).get("uid")))
+        if held_for_it is not None and held_for_it.appeared_at is None:
+            held_for_it.appeared_at = state.rv
+            self.look("capacity", held_for_it.capacity)
+
+    def _look_at_claim(self, key: str) -> None:
+        """Of a claim that is bound already only `recall` can tell whether its room is still to be published."""
+        state = living(self.world.states, f"claim/{key}")
+        manifest: Mapping[str, Any] = {} if state is None else state.manifest or {}
+        room = promised_room(annotations(manifest)) if manifest else None
+        known = self._alone.get(key)
+        if known is not None and (room is None or known != uid(manifest)):
+            del self._alone[key]
+            if (held := self._held.get(known)) is not None and held.binding == NOBODY:
+                self._drop(known)
+        if room is None:
+            return
+        held = self._held.get(uid(manifest))
+        if spec(manifest).get("volumeName"):
+            if held is not None and held.binding == NOBODY:
+                held.closed = True
+        elif held is None:
+            self._alone[key] = uid(manifest)
+            self._hold(uid(manifest), _Held(NOBODY, room.capacity, room.bytes))
+
+    def expire(self, now: int) -> None:
+        """Let go of what was held long enough."""
+        for claim_uid, held in tuple(self._held.items()):
+            if held.closed and held.until is None:
+                held.until = now + self.hold
+            elif held.until is not None and held.until <= now:
+                self._drop(claim_uid)
+
+    def recall(self, now: int) -> None:
+        """After a start: what ended bindings took may not be published yet, and they are not in the world."""
+        if not any(stream.startswith("capacity/") for stream in self.world.states):
+            return
+        with self.world.database.read() as connection:
+            promised = promised_since(connection, now - self.hold)
+        for it in promised:
+            if it.claim_uid not in self._held and not self._is_published(it) and self._is_asked_for(it):
+                self._hold(it.claim_uid, _Held(it.binding, it.capacity, it.bytes, it.appeared_at, closed=True))
+        since = rfc3339(now - self.hold)
+        for stream in [stream for stream in self.world.states if stream.startswith("claim/")]:
+            self._recall_alone(stream, since)
+
+    def _recall_alone(self, stream: str, since: str) -> None:
+        """A volume that was made a short while ago for a claim without a pod may not be published yet."""
+        claim = living(self.world.states, stream)
+        manifest: Mapping[str, Any] = {} if claim is None else claim.manifest or {}
+        room = promised_room(annotations(manifest)) if manifest else None
+        if room is None or uid(manifest) in self._held:
+            return
+        volume = living(self.world.states, f"volume/{spec(manifest).get('volumeName')}")
+        if volume is None or str(metadata(volume.manifest or {}).get("creationTimestamp", "")) < since:
+            return
+        published = living(self.world.states, f"capacity/{room.capacity}")
+        if published is None or published.rv < volume.rv:
+            self._hold(uid(manifest), _Held(NOBODY, room.capacity, room.bytes, volume.rv, closed=True))
+
+    def _is_published(self, it: Promised) -> bool:
+        state = living(self.world.states, f"capacity/{it.capacity}")
+        return state is not None and it.appeared_at is not None and state.rv > it.appeared_at
+
+    def _close(self, leg: LegState, held: _Held) -> None:
+        """The leg has ended. A claim that let go of its node gets nothing; for any other a volume may come."""
+        held.closed = True
+        if held.settled or not self._is_asked_for(leg):
+            self._drop(leg.claim_uid)
+
+    def _is_asked_for(self, leg: LegState | Promised) -> bool:
+        claim = living(self.world.states, f"claim/{leg.claim}")
+        if claim is None or claim.manifest is None or uid(claim.manifest) != leg.claim_uid:
+            return False
+        return bool(spec(claim.manifest).get("volumeName")) or SELECTED_NODE in annotations(claim.manifest)
+
+    def _hold(self, claim_uid: str, held: _Held) -> None:
+        self._drop(claim_uid)
+        self._held[claim_uid] = held
+        self.change(claim_uid, held.capacity, held.bytes)
+
+    def _settle(self, claim_uid: str, held: _Held) -> None:
+        if not held.settled:
+            held.settled = True
+            self.change(claim_uid, held.capacity, -held.bytes)
+
+    def _drop(self, claim_uid: str) -> None:
+        held = self._held.pop(claim_uid, None)
+        if held is not None:
+            self._settle(claim_uid, held)
+
+    def _forget_settled(self) -> None:
+        """One whose binding goes on is kept, or the next move would reserve anew."""
+        for claim_uid in [it for it, held in self._held.items() if held.settled and held.closed]:
+            del self._held[claim_uid]
+
+
+def _reserves(leg: LegState) -> bool:
+    return leg.open and leg.capacity is not None and leg.bytes is not None

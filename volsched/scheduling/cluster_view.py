@@ -1,0 +1,226 @@
+"""The scheduler's picture: the world's objects as values, with what is decided but not written laid over them.
+
+A volume, claim or pod of an open binding keeps its assumption whatever happened to the object meanwhile: a foreign
+change makes the binding fail, and until it has failed nobody else may plan with what it holds.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from volsched.engine.clock import SECOND
+from volsched.engine.world import World
+from volsched.kube.kinds import Object
+from volsched.kube.merge_patch import merged
+from volsched.kube.workloads import Pod
+from volsched.log.database import Database
+from volsched.log.events.fold import BindingState, ObjectState
+from volsched.log.events.streams import BINDING, KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
+from volsched.scheduling.capacity_ledger import HOLD_AT_MOST, Reservations
+from volsched.scheduling.index import Index
+from volsched.scheduling.queue.object_changes import Change, aspects_of
+from volsched.scheduling.rules.configuration import Configuration
+from volsched.scheduling.rules.failure_memory import Demerits, demerits
+from volsched.scheduling.rules.promised_capacity import Room
+from volsched.scheduling.rules.snapshot import FIELD_OF
+
+NOUNS = frozenset(
+    {"node", "namespace", "class", "volume", "claim", "pod", "driver", "csinode", "capacity", "attachment"}
+)
+"""What decisions are made of."""
+_NOUN_OF_VALUE = {kind.value: NOUN_OF_KIND[kind.name] for kind in KIND_OF_NOUN.values()}
+MANY = 1_000
+"""Objects at once after which the index puts itself in order before it is asked."""
+
+
+@dataclass(slots=True)
+class Picture:
+    world: World
+    index: Index = field(default_factory=Index)
+    hold: int = HOLD_AT_MOST
+    """How long room is held that a driver should have published as taken, in microseconds."""
+    owners: dict[str, str] = field(default_factory=dict)
+    """Claim → the open binding that binds it."""
+    planned: dict[str, str] = field(default_factory=dict)
+    """Pod → the open binding that binds it."""
+    changes: list[Change] | None = None
+    """What has changed in the picture; None while nobody waits for anything, so that it costs nothing."""
+    _nodes_changed: dict[str, int] = field(default_factory=dict)
+    _bindings: dict[str, BindingState] = field(default_factory=dict)
+    _reserved: dict[str, int] = field(default_factory=dict)
+    _imagined: dict[str, Room] = field(default_factory=dict)
+    """By the uid of the claim."""
+    _shown: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    """Stream → the version that the index shows, and the binding whose assumption lies over it."""
+
+    _reservations: Reservations = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reservations = Reservations(self.world, self._reserve, self.hold)
+
+    @classmethod
+    def on(cls, database: Database, configuration: Configuration) -> "Picture":
+        """A picture of its own, for whoever decides beside the schedulers."""
+        hold = configuration.capacity_hold_seconds * SECOND
+        return cls(World(database), Index(profile=configuration.profile), hold)
+
+    def catch_up(self, now: int) -> None:
+        """Everything that was committed until now, with what is held of capacities at this time."""
+        begins = self.world.position < 0
+        self.update(self.world.catch_up())
+        if begins:
+            self.recall(now)
+        self.expire(now)
+
+    def recall(self, now: int) -> None:
+        """Take up what was reserved by bindings that ended before this process began."""
+        self._reservations.recall(now)
+
+    def expire(self, now: int) -> None:
+        """Let go of what was reserved long enough."""
+        self._reservations.expire(now)
+
+    def update(self, streams: Iterable[str]) -> dict[str, None]:
+        """Look again at these streams: they may have changed in the world, or were only imagined here.
+
+        Answers them, and those of whatever a binding held that has begun or ended: of a pod that was made anew
+        under its name meanwhile, nothing else would tell that it may be planned now.
+        """
+        touched = dict.fromkeys(streams)
+        for stream in tuple(touched):
+            noun, key = noun_and_key(stream)
+            if noun == BINDING:
+                touched |= dict.fromkeys(self._follow(key))
+        for stream in touched:
+            noun, key = noun_and_key(stream)
+            if noun in NOUNS:
+                self._look(stream, noun, key)
+            if noun in ("volume", "capacity", "claim"):
+                self._reservations.look(noun, key)
+        if len(touched) > MANY:
+            self.index.settle()
+        return touched
+
+    def imagine(self, values: Iterable[Object], reserved: Mapping[str, Room]) -> None:
+        """Lay a decision over the picture before it is planned; `update` with its streams takes it off again."""
+        for value in values:
+            self._put(value)
+            self._shown.pop(f"{_NOUN_OF_VALUE[type(value)]}/{value.meta.key}", None)
+        for claim_uid, room in reserved.items():
+            if claim_uid in self.index.snapshot.promised:
+                # A claim gets one volume, however many pods wait for it.
+                continue
+            self._imagined[claim_uid] = room
+            self.index.promise(claim_uid, room.capacity)
+            self._show(room.capacity)
+
+    def wake_up(self) -> None:
+        """Take every imagined reservation off again: it is planned by now, or refused."""
+        imagined, self._imagined = self._imagined, {}
+        for claim_uid, room in imagined.items():
+            if not self._reservations.holds(claim_uid):
+                self.index.promise(claim_uid, None)
+            self._show(room.capacity)
+
+    def note_room(self, capacities: Iterable[str]) -> None:
+        """Less of these capacity objects is promised than was before."""
+        if self.changes is not None:
+            known = self.index.snapshot.capacities
+            self.changes += [Change(known[key], known[key], let_go=True) for key in capacities if key in known]
+
+    def demerits(self, pod: Pod, now: int) -> Demerits:
+        """What counts against nodes in a decision about the pod, for where its bindings failed."""
+        index = self.index
+        return demerits(self.world.failures, index.snapshot, pod, profile=index.profile, now=now)
+
+    def node_changed_at(self, name: str) -> int:
+        """The position at which something about the node last changed that decisions look at; 0: not known.
+
+        A heartbeat is no change. What was written before this process began counts as one.
+        """
+        return self._nodes_changed.get(name, 0)
+
+    def _follow(self, binding: str) -> list[str]:
+        """Take note of how a binding stands; the streams of which it may hold an assumption."""
+        before, after = self._bindings.pop(binding, None), self.world.binding(binding)
+        for state, sign in ((before, -1), (after, 1)):
+            for leg in () if state is None else state.legs:
+                if leg.owner and self.owners.get(leg.claim) in (None, binding):
+                    _set(self.owners, leg.claim, binding if sign > 0 and leg.open else None)
+            if state is not None:
+                _set(self.planned, state.plan["pod"], binding if sign > 0 else None)
+        if after is not None:
+            self._bindings[binding] = after
+        self._reservations.follow(binding, before, after)
+        if before is not None and after is not None:
+            # A leg that lets go says so in the stream of what it held.
+            return []
+        known = [state for state in (before, after) if state is not None]
+        legs = [leg for state in known for leg in state.legs]
+        return [
+            *(f"pod/{state.plan['pod']}" for state in known),
+            *(f"claim/{leg.claim}" for leg in legs),
+            *(f"volume/{leg.volume}" for leg in legs if leg.volume is not None),
+        ]
+
+    def _reserve(self, claim_uid: str, capacity: str, change: int) -> None:
+        _set(self._reserved, capacity, (self._reserved.get(capacity, 0) + change) or None)
+        self.index.promise(claim_uid, capacity if change > 0 else None)
+        self._show(capacity)
+        if change < 0:
+            self.note_room([capacity])
+
+    def _show(self, capacity: str) -> None:
+        imagined = sum(room.bytes for room in self._imagined.values() if room.capacity == capacity)
+        self.index.reserve(capacity, self._reserved.get(capacity, 0) + imagined)
+
+    def _look(self, stream: str, noun: str, key: str) -> None:
+        state, found = self.world.states.get(stream), self.world.read(stream)
+        if not isinstance(state, ObjectState) or found is None:
+            self._shown.pop(stream, None)
+            kind = KIND_OF_NOUN[noun].value
+            if noun in ("node", "csinode"):
+                self._nodes_changed[key] = self.world.position
+            self._note(kind, key, None)
+            self.index.drop(kind, key)
+            return
+        (manifest, value), overlay = found, state.assumed
+        if overlay is not None and overlay.binding not in self._bindings:
+            overlay = None
+        shown = state.rv, None if overlay is None else overlay.binding
+        if self._shown.get(stream) == shown:
+            return
+        self._shown[stream] = shown
+        if overlay is not None and (assumed := merged(manifest, overlay.patch)) != manifest:
+            value = KIND_OF_NOUN[noun].read(assumed)
+        if noun in ("node", "csinode"):
+            before = getattr(self.index.snapshot, FIELD_OF[type(value)]).get(key)
+            if before is None or aspects_of(Change(before, value)):
+                self._nodes_changed[key] = state.rv
+        self._put(value)
+
+    def _put(self, value: Object) -> None:
+        self._note(type(value), value.meta.key, value)
+        self.index.put(value)
+
+    def _note(self, kind: type[Object], key: str, after: Object | None) -> None:
+        if self.changes is not None and kind in FIELD_OF:
+            before = getattr(self.index.snapshot, FIELD_OF[kind]).get(key)
+            if before is not None and after is not None and before.meta.uid != after.meta.uid:
+                # Made anew since we looked: to whoever waits, one is gone and another has come.
+                self.changes += [Change(before, None), Change(None, after)]
+            elif before is not None or after is not None:
+                self.changes.append(Change(before, after))
+
+
+def _set(mapping: dict[str, str] | dict[str, int], key: str, value: Any) -> None:
+    if value is None:
+        mapping.pop(key, None)
+    else:
+        mapping[key] = value
+
+
+def read_object(noun: str, manifest: Mapping[str, Any], rv: int) -> Object:
+    """The object as a value, at our own version of it."""
+    metadata = {**manifest["metadata"], "resourceVersion": str(rv)}
+    return KIND_OF_NOUN[noun].read({**manifest, "metadata": metadata})

@@ -1,0 +1,224 @@
+"""The pods that are placed, by what selectors can tell of them, and what they wish of others.
+
+Pods of one namespace with the same labels are of one kind, and equal terms of theirs are one wish: a cluster has
+far fewer of either than pods. Both say on which nodes they are, and how often.
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+
+from volsched.kube.selectors import LabelSelector, label_selector_matches
+from volsched.kube.workloads import Pod
+from volsched.scheduling.index.domains import selector_key
+from volsched.scheduling.index.node_sets import Label
+from volsched.scheduling.plugins.affinity_terms import Term, sound_terms
+from volsched.scheduling.plugins.inter_pod_affinity import HARD_TERM_WEIGHT
+from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.scheduling.rules.snapshot import Snapshot
+
+
+@dataclass(slots=True, eq=False)
+class Placed:
+    """How many there are on which nodes."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+    mask: int = 0
+
+    def add(self, position: int) -> None:
+        self.counts[position] = self.counts.get(position, 0) + 1
+        self.mask |= 1 << position
+
+    def take(self, position: int) -> None:
+        self.counts[position] -= 1
+        if not self.counts[position]:
+            del self.counts[position]
+            self.mask ^= 1 << position
+
+
+@dataclass(slots=True, eq=False)
+class Kind(Placed):
+    """Pods that no selector tells apart; one answers for all."""
+
+    sample: Pod = field(kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class Carriers(Placed):
+    """All pods of a namespace that have a label, of whatever kind."""
+
+    kinds: dict[Kind, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Wish(Placed):
+    """A term that placed pods have: to be away from the pods it means, or to have them near, more or less."""
+
+    term: Term = field(kw_only=True)
+    forbids: bool = field(kw_only=True)
+    weight: int = field(kw_only=True)
+
+
+NOBODY = Carriers()
+
+
+@dataclass(slots=True)
+class Crowd:
+    whole: Snapshot
+    _kinds: dict[Hashable, Kind] = field(default_factory=dict)
+    _by_namespace: dict[str, dict[Kind, None]] = field(default_factory=dict)
+    _by_label: dict[tuple[str, Label], Carriers] = field(default_factory=dict)
+    _wishes: dict[Hashable, Wish] = field(default_factory=dict)
+    _anchored: dict[Label, dict[Wish, None]] = field(default_factory=dict)
+    _floating: dict[Wish, None] = field(default_factory=dict)
+
+    # --- who is where -----------------------------------------------------------------------------------
+
+    def enter(self, pod: Pod, position: int) -> None:
+        key = _kind_key(pod)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = Kind(sample=pod)
+            self._by_namespace.setdefault(pod.namespace, {})[kind] = None
+        kind.add(position)
+        for label in pod.meta.labels.items():
+            carriers = self._by_label.setdefault((pod.namespace, label), Carriers())
+            carriers.add(position)
+            carriers.kinds[kind] = None
+        for key, term, forbids, weight in _wishes_of(pod):
+            wish = self._wishes.get(key)
+            if wish is None:
+                wish = self._wishes[key] = Wish(term=term, forbids=forbids, weight=weight)
+                for known in self._wish_registries(term):
+                    known[wish] = None
+            wish.add(position)
+
+    def leave(self, pod: Pod, position: int) -> None:
+        """The pod as it was when it entered."""
+        key = _kind_key(pod)
+        kind = self._kinds[key]
+        kind.take(position)
+        for label in pod.meta.labels.items():
+            carriers = self._by_label[pod.namespace, label]
+            carriers.take(position)
+            if not kind.mask:
+                del carriers.kinds[kind]
+            if not carriers.mask:
+                del self._by_label[pod.namespace, label]
+        if not kind.mask:
+            del self._kinds[key]
+            self._forget(kind)
+        for key, term, _, _ in _wishes_of(pod):
+            wish = self._wishes[key]
+            wish.take(position)
+            if not wish.mask:
+                del self._wishes[key]
+                for known in self._wish_registries(term):
+                    del known[wish]
+
+    def _forget(self, kind: Kind) -> None:
+        namespace = kind.sample.namespace
+        del self._by_namespace[namespace][kind]
+        if not self._by_namespace[namespace]:
+            del self._by_namespace[namespace]
+
+    def _wish_registries(self, term: Term) -> list[dict[Wish, None]]:
+        labels = [] if term.selector is None else anchors(term.selector)
+        return [self._anchored.setdefault(label, {}) for label in labels] if labels else [self._floating]
+
+    # --- who is meant -----------------------------------------------------------------------------------
+
+    def where(self, term: Term) -> int:
+        """The nodes with pods that the term means."""
+        if term.selector is None:
+            return 0
+        only = _only_label(term.selector)
+        if only is None:
+            return reduce(or_, (kind.mask for kind in self.meant_by(term)), 0)
+        found = (self._by_label.get((namespace, only), NOBODY) for namespace in self._covered(term))
+        return reduce(or_, (carriers.mask for carriers in found), 0)
+
+    def meant_by(self, term: Term) -> Iterator[Kind]:
+        for namespace in self._covered(term):
+            yield from self.selected(term.selector, namespace)
+
+    def _covered(self, term: Term) -> list[str]:
+        if term.namespace_selector is None:
+            return [name for name in sorted(term.namespaces) if name in self._by_namespace]
+        labels = self.whole.namespace_labels
+        return [name for name in self._by_namespace if term.covers(name, labels(name))]
+
+    def selected(self, selector: LabelSelector | None, namespace: str) -> Iterator[Kind]:
+        """The kinds of a namespace that the selector matches; none where there is no selector."""
+        if selector is None:
+            return
+        labels = anchors(selector)
+        found: dict[Kind, None] = {} if labels else self._by_namespace.get(namespace, {})
+        for label in labels:
+            found = found | self._by_label.get((namespace, label), NOBODY).kinds
+        if _only_label(selector) is not None:
+            yield from found
+            return
+        for kind in found:
+            if label_selector_matches(selector, kind.sample.meta.labels):
+                yield kind
+
+    def wishes_about(self, pod: Pod) -> Iterator[Wish]:
+        """What placed pods wish of this one."""
+        if not self._wishes:
+            return
+        found = dict(self._floating)
+        for label in pod.meta.labels.items():
+            found |= self._anchored.get(label, {})
+        namespace = self.whole.namespace_labels(pod.namespace)
+        yield from (wish for wish in found if wish.term.means(pod, namespace))
+
+
+def anchors(selector: LabelSelector) -> list[Label]:
+    """Labels one of which everything has that the selector matches; none where there are no such labels."""
+    if selector.match_labels:
+        return [next(iter(selector.match_labels.items()))]
+    named = next((part for part in selector.match_expressions if part.operator == "In"), None)
+    return [] if named is None else [(named.key, value) for value in named.values]
+
+
+def _only_label(selector: LabelSelector) -> Label | None:
+    """The label that is all the selector asks for, as most do."""
+    if selector.match_expressions or len(selector.match_labels) != 1:
+        return None
+    return next(iter(selector.match_labels.items()))
+
+
+def _kind_key(pod: Pod) -> Hashable:
+    return pod.namespace, tuple(sorted(pod.meta.labels.items())), pod.meta.being_deleted
+
+
+def _wishes_of(pod: Pod) -> Iterator[tuple[Hashable, Term, bool, int]]:
+    terms = sound_terms(pod)
+    for term in terms.anti_affinity:
+        yield _wish_key(term, True, 0), term, True, 0
+    for term in terms.affinity:
+        yield _wish_key(term, False, HARD_TERM_WEIGHT), term, False, HARD_TERM_WEIGHT
+    for term in terms.preferred:
+        yield _wish_key(term, False, term.weight), term, False, term.weight
+
+
+def _wish_key(term: Term, forbids: bool, weight: int) -> Hashable:
+    selectors = (None if it is None else selector_key(it) for it in (term.selector, term.namespace_selector))
+    return term.topology_key, term.namespaces, *selectors, forbids, weight
+
+
+def weight_of(pod: Pod) -> tuple[object, ...]:
+    """All that others meet in a pod: whatever else changes, they need not be told."""
+    return (
+        pod.node_name,
+        pod.phase in TERMINATED,
+        pod.meta.labels,
+        pod.meta.being_deleted,
+        pod.containers,
+        pod.init_containers,
+        pod.overhead,
+        pod.pod_affinity,
+        pod.pod_anti_affinity,
+    )

@@ -1,0 +1,231 @@
+"""One pod's question to the index: what its claims want, and between which nodes that can make a difference."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import chain
+from operator import and_
+
+from volsched.kube.storage import NO_PROVISIONER, READ_WRITE_ONCE_POD, Claim, Volume, VolumeSource
+from volsched.kube.workloads import Pod
+from volsched.scheduling.index.capacity_index import Rooms
+from volsched.scheduling.index.contents import Contents
+from volsched.scheduling.index.domains import Domain
+from volsched.scheduling.index.relations import CONTENDED
+from volsched.scheduling.index.shared_volumes import Few, Shape
+from volsched.scheduling.index.volume_index import Shelf, best_rows
+from volsched.scheduling.rules.attach_limits import claim_slot, claimed_slots
+from volsched.scheduling.rules.claim_plan import in_serving_order
+from volsched.scheduling.rules.disks import AttachId, attach_id, in_tree_id
+from volsched.scheduling.rules.pod_claims import PodClaims, selected_node
+from volsched.scheduling.rules.volume_zone import ZoneRule, volume_zone_filter
+
+EMPTY_SHELF = Shelf(set())
+
+
+# None of these is frozen, though nobody changes them: they are made for every decision, in a third of the time.
+@dataclass(slots=True)
+class Want:
+    """A claim that looks for a volume."""
+
+    claim: Claim
+    size: int
+    fitting: frozenset[int]
+    """The pools whose volumes may serve it."""
+    named_by: tuple[Volume, ...]
+    """Volumes that name the claim already, wherever they are."""
+
+
+@dataclass(slots=True)
+class Errand:
+    """The wants of one class, in the order in which they are served. Errands do not compete with each other."""
+
+    class_name: str
+    shelf: Shelf
+    wants: tuple[Want, ...]
+    shape: Shape
+    shared: Mapping[Domain, Few]
+    """Per domain that several nodes share, the volumes that are worth trying."""
+
+    def names_at(self, position: int) -> Sequence[str]:
+        """All volumes that are worth trying on one node, in name order."""
+        reached = [few.names for domain, few in self.shared.items() if domain.mask >> position & 1]
+        own = self.shelf.own.get(position)
+        named = [volume.name for want in self.wants for volume in want.named_by]
+        if len(reached) == 1 and own is None and not named:
+            return reached[0]
+        names = {*named, *chain.from_iterable(reached)}
+        if own is not None:
+            names.update(best_rows(own, self.shape))
+        return sorted(names)
+
+
+@dataclass(slots=True, kw_only=True)
+class Question:
+    pod: Pod
+    claims: PodClaims
+    rules: tuple[ZoneRule, ...]
+    """Of the zone labels of the pod's volumes."""
+    errands: tuple[Errand, ...]
+    rooms: tuple[Rooms, ...]
+    """Of the classes whose driver publishes what it can still create."""
+    plain: bool
+    """Every delayed claim looks for a volume, and no volume names one of them already."""
+    provisionable: bool
+    """Some claim that waits for a volume may have one made."""
+    limited: bool
+    """Attach limits of some node matter."""
+    inline: bool
+    """The pod has inline disks, which other pods of a node may use."""
+    exclusive: tuple[str, ...]
+    """Claims that one pod at a time may use."""
+    masks: tuple[int, ...]
+    """Sets of nodes that tell nodes apart, but for what each node has for itself alone."""
+    required: int
+    """No node outside of it will do, whatever volumes it has."""
+    allowed: int
+    """Where all the classes allow provisioning."""
+
+
+def ask(held: Contents, pod: Pod, claims: PodClaims, rules: tuple[ZoneRule, ...]) -> Question:
+    errands = _errands(held, claims)
+    waiting = sum([len(errand.wants) for errand in errands])
+    named = [want for errand in errands for want in errand.wants if want.named_by]
+    classes = [held.whole.classes[name] for name in claims.candidates]
+    makers = [it for it in classes if it.provisioner not in ("", NO_PROVISIONER)]
+    sources = [volume.source for volume in pod.volumes if volume.source is not None]
+    disks = [*_bound_slots(held, claims.bound), *_inline_slots(sources)] if claims.bound or sources else []
+    drivers = dict.fromkeys([it.provisioner for it in classes] + [slot.driver for slot in disks])
+    needed = [*_bound_masks(held, claims.bound), *_driver_masks(held, drivers)]
+    if waiting < len(claims.delayed):
+        needed += _selected_masks(held, claims)
+    if rules:
+        needed.append(_zone_mask(held, rules))
+    masks = needed + [domain.mask for errand in errands for domain in errand.shared]
+    if named:
+        masks += _named_masks(held, errands)
+    drivers |= dict.fromkeys(_drivers(errands))
+    limited = held.usage.limited(drivers)
+    if limited:
+        slots = [*claimed_slots(held.whole, pod), *disks]
+        masks += held.usage.masks(drivers, slots, most=len(pod.volumes))
+    allowed = [held.storage.allowed[it.name].mask for it in makers]
+    masks += allowed
+    rooms = []
+    for it in classes if held.storage.rooms else ():
+        driver = held.whole.drivers.get(it.provisioner)
+        if it.name in held.storage.rooms and driver is not None and driver.storage_capacity:
+            rooms.append(held.storage.rooms[it.name])
+            masks += [domain.mask for domain in held.storage.rooms[it.name].shared]
+    if sources or pod.node_name or pod.key in held.whole.pods:
+        masks += _own_place(held, pod, sources)
+    everyone = held.nodes.everyone
+    return Question(
+        pod=pod,
+        claims=claims,
+        rules=rules,
+        errands=errands,
+        rooms=tuple(rooms),
+        plain=not named and waiting == len(claims.delayed),
+        provisionable=bool(makers),
+        limited=limited,
+        inline=any(source.kind in CONTENDED for source in sources),
+        exclusive=tuple(
+            [it.key for it in claims.bound + claims.delayed if READ_WRITE_ONCE_POD in it.access_modes]
+        ),
+        masks=tuple(masks),
+        required=reduce(and_, needed, everyone) if needed else everyone,
+        allowed=reduce(and_, allowed, everyone) if allowed else everyone,
+    )
+
+
+def _errands(held: Contents, claims: PodClaims) -> tuple[Errand, ...]:
+    shelves = held.storage.shelves
+    wants: dict[str, list[Want]] = {}
+    for claim in in_serving_order(claims.delayed, held.profile):
+        name = claim.class_name
+        shelf = shelves.get(name, EMPTY_SHELF)
+        want = Want(claim, claim.size.nano, shelf.fitting(claim), _named_by(held, claim))
+        wants.setdefault(name, []).append(want)
+    return tuple([_errand(name, shelves.get(name, EMPTY_SHELF), mine) for name, mine in wants.items()])
+
+
+def _errand(name: str, shelf: Shelf, wants: list[Want]) -> Errand:
+    shape = tuple([(want.size, want.fitting) for want in wants])
+    shared: dict[Domain, Few] = {}
+    for domain, volumes in shelf.shared.items():
+        few = volumes.few(shape)
+        if few.rows:
+            shared[domain] = few
+    return Errand(name, shelf, tuple(wants), shape, shared)
+
+
+def _named_by(held: Contents, claim: Claim) -> tuple[Volume, ...]:
+    naming = held.relations.volumes_naming(claim.key)
+    return tuple([it for it in naming if it.class_name == claim.class_name]) if naming else ()
+
+
+def _drivers(errands: Iterable[Errand]) -> Iterator[str]:
+    """Of the volumes that may be chosen; one that names a claim takes a slot as well."""
+    for errand in errands:
+        drivers = errand.shelf.drivers
+        for fitting in {fitting for _, fitting in errand.shape}:
+            yield from [driver for pool in fitting if (driver := drivers[pool]) is not None]
+        for want in errand.wants:
+            yield from (slot.driver for volume in want.named_by if (slot := attach_id(volume)) is not None)
+
+
+def _bound_slots(held: Contents, bound: Iterable[Claim]) -> Iterator[AttachId]:
+    for claim in bound:
+        slot = claim_slot(held.whole, claim)
+        if slot is not None:
+            yield slot
+
+
+def _inline_slots(sources: Iterable[VolumeSource]) -> Iterator[AttachId]:
+    for source in sources:
+        slot = in_tree_id(source)
+        if slot is not None:
+            yield slot
+
+
+def _bound_masks(held: Contents, bound: Iterable[Claim]) -> Iterator[int]:
+    for claim in bound:
+        reached = held.storage.reaches.get(claim.volume_name)
+        yield 0 if reached is None else reached.mask
+
+
+def _selected_masks(held: Contents, claims: PodClaims) -> Iterator[int]:
+    for claim in claims.delayed:
+        name = selected_node(claim, alpha=held.profile.reads_alpha_annotations)
+        if name is not None:
+            yield held.nodes.mask_of(name)
+
+
+def _named_masks(held: Contents, errands: Iterable[Errand]) -> Iterator[int]:
+    for errand in errands:
+        for want in errand.wants:
+            yield from (held.storage.reaches[volume.name].mask for volume in want.named_by)
+
+
+def _driver_masks(held: Contents, drivers: Iterable[str]) -> Iterator[int]:
+    for name in drivers if held.whole.drivers else ():
+        driver = held.whole.drivers.get(name)
+        if driver is not None and driver.prevent_scheduling_if_missing:
+            yield held.usage.installed(name)
+
+
+def _zone_mask(held: Contents, rules: tuple[ZoneRule, ...]) -> int:
+    """The filter reads nothing of a node but its zone labels: nodes that have the same ones get one answer."""
+    nodes = held.nodes
+    return sum(mask for mask in nodes.zones.values() if volume_zone_filter(rules, nodes.any(mask)).passed)
+
+
+def _own_place(held: Contents, pod: Pod, sources: Iterable[VolumeSource]) -> Iterator[int]:
+    """Nodes that are like no other for this pod: where it is itself, and where inline disks may collide."""
+    placed = held.whole.pods.get(pod.key)
+    for name in {pod.node_name, placed.node_name if placed is not None else ""} - {""}:
+        yield held.nodes.mask_of(name)
+    for kind in {source.kind for source in sources}:
+        for name in held.relations.nodes_with_disks(kind):
+            yield held.nodes.mask_of(name)

@@ -1,0 +1,185 @@
+"""How the nodes stand with a pod in all but its volumes: who refuses it, and how good the others are."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+
+from volsched.kube.workloads import Pod
+from volsched.scheduling.index.affinity_masks import find_neighbourly
+from volsched.scheduling.index.contents import Contents
+from volsched.scheduling.index.node_sets import Nodes, positions
+from volsched.scheduling.index.plugin_masks import (
+    NOTHING,
+    Finder,
+    Found,
+    Masks,
+    Refusals,
+    find_named,
+    find_roomy,
+    find_selected,
+    find_tolerated,
+    find_unschedulable,
+    walk,
+)
+from volsched.scheduling.index.spread_masks import find_even
+from volsched.scheduling.plugins.inter_pod_affinity import InterPodAffinity
+from volsched.scheduling.plugins.node_affinity import NodeAffinity
+from volsched.scheduling.plugins.node_name import NodeName
+from volsched.scheduling.plugins.node_resources import NodeResourcesFit
+from volsched.scheduling.plugins.node_unschedulable import NodeUnschedulable
+from volsched.scheduling.plugins.registry import Enabled
+from volsched.scheduling.plugins.taint_toleration import TaintToleration
+from volsched.scheduling.plugins.topology_spread import PodTopologySpread
+from volsched.scheduling.rules.cycle import NODE_REJECTED, TURNED_AWAY, Refusal
+from volsched.scheduling.rules.failure_memory import Demerits, Domain
+from volsched.scheduling.rules.status import Code, Status
+
+FINDERS: Mapping[type[object], Finder] = {
+    NodeUnschedulable: find_unschedulable,
+    NodeName: find_named,
+    TaintToleration: find_tolerated,
+    NodeAffinity: find_selected,
+    NodeResourcesFit: find_roomy,
+    PodTopologySpread: find_even,
+    InterPodAffinity: find_neighbourly,
+}
+DEMERIT = 1 << 40
+"""What a demerit takes off a total: more than any total, so that it comes before all scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    plugin: str
+    status: Status
+    mask: int
+
+
+@dataclass(slots=True)
+class Standing:
+    before: list[Refused] = field(default_factory=list)
+    """Refused before any volume is looked at; no node twice."""
+    after: list[Refused] = field(default_factory=list)
+    """Refused if the volumes do not refuse them first."""
+    reached: int = 0
+    """The nodes whose volumes count."""
+    passed: int = 0
+    levels: list[tuple[int, int]] = field(default_factory=list)
+    """The nodes that passed, by what they are worth but for volumes and less their demerits, the best first."""
+    scores: list[tuple[str, Masks]] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """A plugin met an error on some node."""
+        return any(it.status.code is Code.ERROR for it in (*self.before, *self.after))
+
+    def total(self, bit: int) -> int:
+        if len(self.levels) == 1:
+            return self.levels[0][0]
+        return next(total for total, mask in self.levels if mask & bit)
+
+    def scores_of(self, bit: int) -> dict[str, int]:
+        """By plugin, without those that give nothing."""
+        found = ((name, score) for name, masks in self.scores for score, mask in masks.items() if mask & bit)
+        return {name: score for name, score in found if score}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A plugin, and what it found about the pod."""
+
+    name: str
+    weight: int
+    found: Found
+
+
+def look(held: Contents, plugins: Iterable[Enabled], pod: Pod) -> tuple[list[Asked], Refusal | None]:
+    """Ask every plugin about the pod, up to the first that refuses it. Those with nothing to say are left out."""
+    asked: list[Asked] = []
+    for enabled in plugins:
+        finder = FINDERS.get(type(enabled.plugin))
+        found = walk(enabled.plugin, held, pod) if finder is None else finder(held, pod)
+        if found is NOTHING:
+            continue
+        if not found.status.passed:
+            return asked, Refusal(enabled.plugin.name, found.status)
+        asked.append(Asked(enabled.plugin.name, enabled.weight, found))
+    return asked, None
+
+
+def score_of(total: int) -> int:
+    """The total without the demerits."""
+    return total % DEMERIT
+
+
+def stand(
+    held: Contents, before: Iterable[Asked], after: Iterable[Asked], avoid: Collection[str], demerits: Demerits
+) -> Standing:
+    before, after = list(before), list(after)
+    standing = Standing()
+    left = held.nodes.everyone
+    for asked in (*before, *after):
+        left = _refuse(standing.before, asked.name, asked.found.left_out(left), left)
+    away = sum(held.nodes.mask_of(name) for name in set(avoid)) if avoid else 0
+    if away:
+        left = _refuse(standing.before, NODE_REJECTED, [(TURNED_AWAY, away)], left)
+    for asked in before:
+        left = _refuse(standing.before, asked.name, asked.found.refusals(left), left)
+    standing.reached = left
+    for asked in after:
+        left = _refuse(standing.after, asked.name, asked.found.refusals(left), left)
+    standing.passed = left
+    levels: Masks = {0: left} if left else {}
+    for asked in (*before, *after):
+        if asked.found.scores is not None and left:
+            masks = asked.found.scores(left)
+            standing.scores.append((asked.name, masks))
+            if asked.weight:
+                levels = _raised(levels, masks, asked.weight)
+    if demerits:
+        levels = _lowered(levels, held.nodes, demerits)
+    standing.levels = sorted(levels.items(), reverse=True)
+    return standing
+
+
+def _lowered(levels: Masks, nodes: Nodes, demerits: Demerits) -> Masks:
+    """One node of a refusing domain answers for all, but for those that have failed the pod themselves."""
+    failed = sum(nodes.mask_of(name) for name in demerits.nodes)
+    against: Masks = {}
+    for position in positions(failed):
+        count = demerits.of(nodes.at(position))
+        against[count] = against.get(count, 0) | 1 << position
+    near = reduce(or_, (_nodes_of(nodes, domain) for domain in demerits.domains), 0) & ~failed
+    if near:
+        count = demerits.of(nodes.any(near))
+        against[count] = against.get(count, 0) | near
+    against[0] = nodes.everyone & ~(failed | near)
+    return _raised(levels, against, -DEMERIT)
+
+
+def _nodes_of(nodes: Nodes, domain: Domain) -> int:
+    mask = nodes.everyone
+    for key, value in domain:
+        mask &= ~nodes.labelled(key) if value is None else nodes.carriers([(key, value)])
+    return mask
+
+
+def _refuse(kept: list[Refused], plugin: str, refusals: Refusals, left: int) -> int:
+    """Keep who of those that are left is refused; who is left then."""
+    for status, mask in refusals:
+        mine = mask & left
+        if mine:
+            kept.append(Refused(plugin, status, mine))
+            left ^= mine
+    return left
+
+
+def _raised(levels: Masks, masks: Masks, weight: int) -> Masks:
+    found: Masks = {}
+    for total, level in levels.items():
+        for score, mask in masks.items():
+            mine = level & mask
+            if mine:
+                raised = total + weight * score
+                found[raised] = found.get(raised, 0) | mine
+    return found

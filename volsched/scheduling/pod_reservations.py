@@ -1,0 +1,268 @@
+"""Reservations on request: decided as the scheduler decides, planned with nothing queued, held under a lease.
+
+One at a time, on a picture that is kept up with the log; threads of a caller wait for each other. A plan that
+comes too late, because somebody else was faster, is decided again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from pydantic_core import from_json
+from sqlalchemy import Connection, select
+
+from volsched.core.binding import holding
+from volsched.core.binding.phases import Phase
+from volsched.core.binding.planning import PlanConflictError
+from volsched.engine.clock import SECOND, rfc3339
+from volsched.kube.workloads import Pod
+from volsched.log import tables
+from volsched.log.commands import Command, ConflictError, Done, Seen
+from volsched.log.database import Database
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.fold import BindingState
+from volsched.log.events.object_states import binding_stream, living, pod_stream
+from volsched.log.reads.decision_audit import attempts_for
+from volsched.log.reads.event_audit import EVERYTHING
+from volsched.log.reads.open_bindings import surroundings
+from volsched.log.reads.tail import state_as_of
+from volsched.scheduling.cluster_view import Picture, read_object
+from volsched.scheduling.planner import Planned, bind_seconds, decider, plan_command, plan_for
+from volsched.scheduling.rules.assume import assume_pod_volumes
+from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.scheduling.rules.attempts import attempt_made, message_of
+from volsched.scheduling.rules.configuration import DEFAULT, Configuration
+from volsched.scheduling.rules.cycle import Attempt, attempt
+from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
+from volsched.scheduling.rules.status import AttemptError, Code, Status
+from volsched.scheduling.rules.volume_filter import not_ready
+from volsched.scheduling.unschedulable import Told, telling_again
+
+TRIES = 5
+DEFAULT_SECONDS = 60
+MOST_SECONDS = 24 * 3600
+"""Of a lease. Whoever needs more renews it, and so tells that somebody is still there."""
+LONGEST_KEY = 200
+ENDED = frozenset({Phase.COMPENSATING, Phase.ROLLED_BACK})
+"""Of a reservation in these, nothing is held any more, or is about to be let go."""
+Append = Callable[[Command], Done]
+"""Carries a command out and answers once that is durable; raises what is against it."""
+
+
+class UnknownPodError(LookupError):
+    """There is no such pod, or node."""
+
+
+class UnknownReservationError(LookupError):
+    """There is no such reservation."""
+
+
+class NotToBeReservedError(Exception):
+    """Nothing can be held for this pod as it is, or something is already; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    pod: str
+    seconds: int = DEFAULT_SECONDS
+    node: str | None = None
+    """None: whichever is best."""
+    pod_uid: str | None = None
+    key: str | None = None
+    """Idempotency: asked again with the same key, the first answer is given again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No node would do. The attempt is kept, with the reasons by set of nodes."""
+
+    attempt: str
+    message: str
+
+
+@dataclass(slots=True)
+class Reserver:
+    database: Database
+    append: Append
+    new_id: Callable[[], str]
+    configuration: Configuration = DEFAULT
+    picture: Picture = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.picture = Picture.on(self.database, self.configuration)
+
+    def reserve(self, asked: Asked, *, actor: str, now: int) -> str | Refused:
+        """The id of the reservation, or why there is none."""
+        late: tuple[type[Exception], ...] = (ConflictError, PlanConflictError, *self.database.refusals)
+        for _ in range(TRIES):
+            repeated = self._repeated(asked)
+            if repeated is not None:
+                return repeated
+            self.picture.catch_up(now)
+            pod = self._pod(asked)
+            planned = self._plan(pod, asked, now)
+            if isinstance(planned, Attempt):
+                return self._refuse(pod, planned, actor)
+            try:
+                done = self.append(self._command(planned, asked, actor))
+            except Exception as error:
+                # What was only imagined is taken back. If somebody was faster, the next decision sees why.
+                self.picture.update(planned.plan.streams)
+                if not isinstance(error, late):
+                    raise
+            else:
+                return str(done.result["binding"])
+            finally:
+                self.picture.wake_up()
+        raise NotToBeReservedError(
+            f'pod "{asked.pod}": the world changed {TRIES} times while it was decided; ask again'
+        )
+
+    def confirm(self, binding: str, *, actor: str, now: int) -> None:
+        """Let it be bound. Nothing happens where it is confirmed already, or has ended."""
+        seconds = self.configuration.bind_timeout_seconds
+        self.append(confirming(self.database, binding, actor=actor, now=now, timeout_seconds=seconds))
+
+    def renew(self, binding: str, *, seconds: int, actor: str, now: int) -> None:
+        until = now + seconds * SECOND
+        self._say(binding, actor, lambda states: holding.renew(binding, states, now=now, until=until))
+
+    def cancel(self, binding: str, *, reason: str, actor: str) -> None:
+        self.append(cancelling(self.database, binding, reason=reason, actor=actor))
+
+    def _say(self, binding: str, actor: str, decide: Callable[[States], Decision]) -> None:
+        self.append(_command_about(self.database, binding, actor, decide))
+
+    def _repeated(self, asked: Asked) -> str | None:
+        commands = tables.commands
+        if asked.key is None:
+            return None
+        with self.database.read() as connection:
+            found = connection.execute(select(commands.c.result).where(commands.c.key == _key(asked))).scalar()
+        result = {} if found is None else from_json(found)
+        if result and result["pod"] != asked.pod:
+            raise NotToBeReservedError(
+                f'key "{asked.key}" was used for pod "{result["pod"]}"; give each request a key of its own'
+            )
+        return str(result["binding"]) if result else None
+
+    def _pod(self, asked: Asked) -> Pod:
+        pod, held = self.picture.index.snapshot.pods.get(asked.pod), self.picture.planned.get(asked.pod)
+        if pod is None:
+            raise UnknownPodError(f'pod "{asked.pod}" not found')
+        if asked.pod_uid is not None and pod.meta.uid != asked.pod_uid:
+            raise NotToBeReservedError(
+                f'pod "{asked.pod}" has uid {pod.meta.uid}, not {asked.pod_uid}: it is another pod'
+            )
+        if held is not None:
+            state = self.picture.world.binding(held)
+            raise NotToBeReservedError(
+                f'pod "{asked.pod}" has binding {held} already ({"open" if state is None else state.state})'
+            )
+        if pod.node_name:
+            raise NotToBeReservedError(f'pod "{asked.pod}" is on node "{pod.node_name}" already')
+        if pod.meta.being_deleted or pod.phase in TERMINATED:
+            raise NotToBeReservedError(f'pod "{asked.pod}" has ended or is being deleted')
+        if asked.node is not None and asked.node not in self.picture.index.snapshot.nodes:
+            raise UnknownPodError(f'node "{asked.node}" not found')
+        return pod
+
+    def _plan(self, pod: Pod, asked: Asked, now: int) -> Planned | Attempt:
+        """The picture shows the plan from here on, until it is planned or taken back."""
+        found = self._decide(pod, asked.node, now)
+        if found.chosen is None:
+            return found
+        waits = not_ready(found.chosen.answer)
+        if waits is not None:
+            return Attempt(status=Status(Code.ERROR, (waits,)), claims=found.claims)
+        index = self.picture.index
+        node = index.snapshot.nodes[found.chosen.node]
+        try:
+            _, taken = assume_pod_volumes(index.snapshot, pod, node, found.chosen.answer, profile=index.profile)
+        except AttemptError as error:
+            return Attempt(status=Status(Code.ERROR, (str(error),)), claims=found.claims)
+        planned = plan_for(
+            pod,
+            found,
+            taken,
+            binding=self.new_id(),
+            picture=self.picture,
+            now=now,
+            timeout_seconds=self.configuration.bind_timeout_seconds,
+        )
+        held = replace(planned.plan, reserved=True, deadline=now + asked.seconds * SECOND)
+        return replace(planned, plan=held)
+
+    def _decide(self, pod: Pod, node: str | None, now: int) -> Attempt:
+        index = self.picture.index
+        if node is not None:
+            return attempt(index.snapshot, pod, profile=index.profile, only={node})
+        since = rfc3339(now - AVOID_SECONDS * SECOND)
+        avoid = nodes_to_avoid(pod.key, self.picture.world.states, since=since)
+        return index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
+
+    def _command(self, planned: Planned, asked: Asked, actor: str) -> Command:
+        command = plan_command(planned, actor=actor, decider=decider(actor))
+        result = {"binding": planned.plan.binding, "pod": planned.plan.pod}
+        assert command.seen is not None
+        return replace(
+            command,
+            decide=lambda states: replace(command.decide(states), result=result),
+            key=None if asked.key is None else _key(asked),
+            # The actor is a person or a program that writes objects too, and those writes were not seen.
+            seen=Seen(command.seen.position, command.seen.outdated, knows_own=False),
+        )
+
+    def _refuse(self, pod: Pod, found: Attempt, actor: str) -> Refused:
+        """Keep why; the same answer as the last time is only counted."""
+        decided_at, who, said = self.picture.world.position, decider(actor), message_of(found)
+        with self.database.read() as connection:
+            last = next(iter(attempts_for(connection, pod.key, EVERYTHING, limit=1)), None)
+        same = last is not None and (last.pod_uid, last.decider) == (pod.meta.uid, who)
+        if last is not None and same and from_json(last.detail).get("message") == said:
+            self.append(telling_again(Told(pod.meta.uid, last.id, said), actor=actor, decided_at=decided_at))
+            return Refused(str(last.id), said)
+        found = replace(found, in_full=self.picture.index.in_full(pod, found))
+        made = attempt_made(pod, found, self.new_id(), decided_at, who)
+        self.append(Command(actor=actor, streams=(made.stream,), decide=lambda _: Decision(events=(made,))))
+        return Refused(made.stream.partition("/")[2], said)
+
+
+def confirming(database: Database, binding: str, *, actor: str, now: int, timeout_seconds: int) -> Command:
+    """What confirms a reservation; as ever, the pod may say how long its binding may take."""
+
+    def decide(states: States) -> Decision:
+        state = states.get(binding_stream(binding))
+        pod = living(states, pod_stream(state)) if isinstance(state, BindingState) else None
+        value = None if pod is None or pod.manifest is None else read_object("pod", pod.manifest, pod.rv)
+        seconds = bind_seconds(value, timeout_seconds) if isinstance(value, Pod) else timeout_seconds
+        return holding.confirm(binding, states, now=now, deadline=now + seconds * SECOND)
+
+    return _command_about(database, binding, actor, decide)
+
+
+def cancelling(database: Database, binding: str, *, reason: str, actor: str) -> Command:
+    """What gives a reservation up. Nothing happens where it is confirmed already, or has ended."""
+    return _command_about(database, binding, actor, lambda states: holding.cancel(binding, states, reason=reason))
+
+
+def _command_about(database: Database, binding: str, actor: str, decide: Callable[[States], Decision]) -> Command:
+    """Raises UnknownReservationError."""
+    with database.read() as connection:
+        reservation(connection, binding)
+        streams = surroundings(database, connection, [binding])
+    return Command(actor=actor, streams=tuple(dict.fromkeys((binding_stream(binding), *streams))), decide=decide)
+
+
+def reservation(connection: Connection, binding: str) -> BindingState:
+    """As the log says; a binding that never was a reservation is none."""
+    state = state_as_of(connection, binding_stream(binding), position=2**62)
+    if not isinstance(state, BindingState) or not state.plan.get("reserved"):
+        raise UnknownReservationError(f'reservation "{binding}" not found')
+    return state
+
+
+def _key(asked: Asked) -> str:
+    """Keys of reservations do not meet those of other commands, nor those of another namespace: whoever is let
+    into one must not learn what was asked for in another.
+    """
+    return f"reserve/{asked.pod.partition('/')[0]}/{asked.key}"

@@ -1,0 +1,223 @@
+"""What a change of an object means to pods that wait: a handful of aspects, most changes having none.
+
+Hints are asked by aspect, so that a node's heartbeat, which changes nothing that anybody waits for, is known for
+what it is before a single pod is looked at.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from volsched.kube.kinds import Object
+from volsched.kube.meta import BIND_COMPLETED, MIGRATED_PLUGINS, SELECTED_NODE_KEYS
+from volsched.kube.quantity import Quantity
+from volsched.kube.storage import (
+    Claim,
+    CSIDriver,
+    CSINode,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeAttachment,
+)
+from volsched.kube.workloads import Namespace, Node, Pod
+from volsched.scheduling.rules.attach_limits import TERMINATED
+
+
+class Aspect(StrEnum):
+    """Named as Kubernetes registers them: resource, then what was done to it."""
+
+    POD_PLACED = "AssignedPod/Add"
+    POD_LEFT = "AssignedPod/Delete"
+    POD_LABELS = "AssignedPod/UpdateLabel"
+    POD_SHRANK = "AssignedPod/ScaleDown"
+    NODE_ADDED = "Node/Add"
+    NODE_REMOVED = "Node/Delete"
+    NODE_LABELS = "Node/UpdateLabel"
+    NODE_TAINTS = "Node/UpdateTaint"
+    NODE_ALLOCATABLE = "Node/UpdateAllocatable"
+    NAMESPACE_LABELS = "Namespace/UpdateLabel"
+    CLASS_ADDED = "StorageClass/Add"
+    CLASS_TOPOLOGIES = "StorageClass/UpdateAllowedTopologies"
+    CLAIM_ADDED = "PersistentVolumeClaim/Add"
+    CLAIM_CHANGED = "PersistentVolumeClaim/Update"
+    CLAIM_LET_GO = "PersistentVolumeClaim/LetGo"
+    """Of our own: a claim is gone that asked for a volume by name and did not get it."""
+    VOLUME_ADDED = "PersistentVolume/Add"
+    VOLUME_CHANGED = "PersistentVolume/Update"
+    CSINODE_ADDED = "CSINode/Add"
+    CSINODE_DRIVERS = "CSINode/UpdateDrivers"
+    CSINODE_MIGRATED = "CSINode/UpdateMigratedPlugins"
+    DRIVER_CHANGED = "CSIDriver/Update"
+    CAPACITY_ADDED = "CSIStorageCapacity/Add"
+    CAPACITY_GREW = "CSIStorageCapacity/Grow"
+    CAPACITY_LET_GO = "CSIStorageCapacity/LetGo"
+    """Of our own: a binding in flight holds less of it than before."""
+    ATTACHMENT_REMOVED = "VolumeAttachment/Delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An object as it was and as it is, both with what is assumed laid over; None where it was not, or is not."""
+
+    old: Object | None
+    new: Object | None
+    let_go: bool = False
+    """The object is as it was, but a binding in flight holds less of it."""
+
+
+Aspects = frozenset[Aspect]
+NONE: Aspects = frozenset()
+
+
+def aspects_of(change: Change) -> Aspects:
+    """What there is in the change that somebody might wait for."""
+    if change.let_go:
+        return frozenset({Aspect.CAPACITY_LET_GO})
+    subject = change.new if change.new is not None else change.old
+    look = _ASPECTS.get(type(subject))
+    return NONE if look is None else frozenset(look(change.old, change.new))
+
+
+def claim_concerned(change: Change) -> str | None:
+    """The claim whose users alone the change can matter to; None where it may matter to anybody."""
+    match change.old, change.new:
+        case _, Claim(meta=meta):
+            return meta.key
+        case None, Volume() as made:
+            return _claim_of(made)
+        case Volume() as old, Volume() as new if new.claim_ref is not None:
+            # One that goes from claim to claim may be what kept the first one waiting.
+            claim = _claim_of(new)
+            return claim if _claim_of(old) in (None, claim) else None
+    return None
+
+
+def is_placed(pod: Pod | None) -> bool:
+    """On a node and still taking room there; a pod that has ended has left, whatever becomes of its object."""
+    return pod is not None and pod.node_name != "" and pod.phase not in TERMINATED
+
+
+def _pod(old: Pod | None, new: Pod | None) -> set[Aspect]:
+    if not is_placed(old):
+        return {Aspect.POD_PLACED} if is_placed(new) else set()
+    if not is_placed(new):
+        return {Aspect.POD_LEFT}
+    assert old is not None
+    assert new is not None
+    if old.node_name != new.node_name or old.meta.uid != new.meta.uid:
+        return {Aspect.POD_LEFT, Aspect.POD_PLACED}
+    found = set()
+    if (old.meta.labels, old.meta.being_deleted) != (new.meta.labels, new.meta.being_deleted):
+        # One that is being deleted is not counted by everybody any more, as if it had lost its labels.
+        found.add(Aspect.POD_LABELS)
+    if (old.containers, old.init_containers, old.overhead) != (new.containers, new.init_containers, new.overhead):
+        found.add(Aspect.POD_SHRANK)
+    return found
+
+
+def _node(old: Node | None, new: Node | None) -> set[Aspect]:
+    if old is None or new is None:
+        return {Aspect.NODE_ADDED if old is None else Aspect.NODE_REMOVED}
+    found = set()
+    if old.labels != new.labels:
+        found.add(Aspect.NODE_LABELS)
+    if (old.taints, old.unschedulable) != (new.taints, new.unschedulable):
+        found.add(Aspect.NODE_TAINTS)
+    if old.allocatable != new.allocatable:
+        found.add(Aspect.NODE_ALLOCATABLE)
+    return found
+
+
+def _namespace(old: Namespace | None, new: Namespace | None) -> set[Aspect]:
+    before, after = old.meta.labels if old else {}, new.meta.labels if new else {}
+    return {Aspect.NAMESPACE_LABELS} if before != after else set()
+
+
+def _class(old: StorageClass | None, new: StorageClass | None) -> set[Aspect]:
+    if old is None:
+        return {Aspect.CLASS_ADDED}
+    changed = new is not None and old.allowed_topologies != new.allowed_topologies
+    return {Aspect.CLASS_TOPOLOGIES} if changed else set()
+
+
+def _claim(old: Claim | None, new: Claim | None) -> set[Aspect]:
+    if old is None or new is None:
+        return {Aspect.CLAIM_ADDED} if old is None else {Aspect.CLAIM_LET_GO} if _asks(old) else set()
+    if _is_written(old, new):
+        return {Aspect.CLAIM_CHANGED}
+    return {Aspect.CLAIM_CHANGED} if any(_loses(key, old, new) for key in SELECTED_NODE_KEYS) else set()
+
+
+def _volume(old: Volume | None, new: Volume | None) -> set[Aspect]:
+    if old is None or new is None:
+        return {Aspect.VOLUME_ADDED} if old is None else set()
+    if _is_written(old, new):
+        return {Aspect.VOLUME_CHANGED}
+    # Only an assumption changed. One that is laid on helps nobody.
+    return {Aspect.VOLUME_CHANGED} if old.claim_ref is not None and new.claim_ref is None else set()
+
+
+def _csi_node(old: CSINode | None, new: CSINode | None) -> set[Aspect]:
+    if old is None or new is None:
+        # [D] With it go its limits; Kubernetes registers changes only.
+        return {Aspect.CSINODE_ADDED if old is None else Aspect.CSINODE_DRIVERS}
+    found = set()
+    if old.drivers != new.drivers:
+        found.add(Aspect.CSINODE_DRIVERS)
+    if old.meta.annotations.get(MIGRATED_PLUGINS) != new.meta.annotations.get(MIGRATED_PLUGINS):
+        found.add(Aspect.CSINODE_MIGRATED)
+    return found
+
+
+def _driver(old: CSIDriver | None, _: CSIDriver | None) -> set[Aspect]:
+    # [D] One that is gone asks for nothing any more; Kubernetes registers changes only.
+    return {Aspect.DRIVER_CHANGED} if old is not None else set()
+
+
+def _capacity(old: StorageCapacity | None, new: StorageCapacity | None) -> set[Aspect]:
+    if old is None or new is None:
+        return {Aspect.CAPACITY_ADDED} if old is None else set()
+    # [D] Both: Kubernetes knows no pod whose claims have to share what there is in all.
+    grew = _grew(old.limit, new.limit) or _grew(old.capacity, new.capacity)
+    return {Aspect.CAPACITY_GREW} if grew else set()
+
+
+def _attachment(_: VolumeAttachment | None, new: VolumeAttachment | None) -> set[Aspect]:
+    return {Aspect.ATTACHMENT_REMOVED} if new is None else set()
+
+
+def _grew(before: Quantity | None, after: Quantity | None) -> bool:
+    return after is not None and (before is None or after.value() > before.value())
+
+
+def _claim_of(volume: Volume) -> str | None:
+    reference = volume.claim_ref
+    return None if reference is None else f"{reference.namespace}/{reference.name}"
+
+
+def _asks(claim: Claim) -> bool:
+    return claim.volume_name != "" and BIND_COMPLETED not in claim.meta.annotations
+
+
+def _is_written(old: Volume | Claim, new: Volume | Claim) -> bool:
+    return old.meta.resource_version != new.meta.resource_version
+
+
+def _loses(annotation: str, old: Claim, new: Claim) -> bool:
+    return annotation in old.meta.annotations and annotation not in new.meta.annotations
+
+
+_ASPECTS: Mapping[type[Any], Callable[[Any, Any], set[Aspect]]] = {
+    Pod: _pod,
+    Node: _node,
+    Namespace: _namespace,
+    StorageClass: _class,
+    Claim: _claim,
+    Volume: _volume,
+    CSINode: _csi_node,
+    CSIDriver: _driver,
+    StorageCapacity: _capacity,
+    VolumeAttachment: _attachment,
+}

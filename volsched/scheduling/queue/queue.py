@@ -1,0 +1,264 @@
+"""The pools of pods that want a node, and how a pod goes from one to another (behaviour 11.1).
+
+```
+ offer ─► active ── take ──► in flight ── planned ──► (open binding; comes back with back-off if that fails)
+            ▲                   │ rejected, put off           │ failed, late too often
+            │ a hint, 5 minutes ▼                             ▼
+            └────────── unschedulable ── still backing off ─► backing off ── back-off over ─► active
+```
+
+Changes that happen while pods are in flight are recorded: whoever is then rejected is asked about those first,
+because they may be exactly what it would wait for.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from volsched.kube.workloads import Pod
+from volsched.scheduling.queue.entry import SECOND, USUAL, Entry, Pool, Waits, asks_otherwise
+from volsched.scheduling.queue.hints import helps, hints_for
+from volsched.scheduling.queue.object_changes import Aspects, Change, aspects_of
+from volsched.scheduling.queue.shares import ALL, Share
+from volsched.scheduling.queue.unschedulable_pool import Unschedulable
+from volsched.scheduling.rules.node_avoidance import REJECTED_NODES
+from volsched.scheduling.rules.snapshot import Snapshot
+
+SCAN_EVERY = 30 * SECOND
+MOST_LATE = 3
+"""Plans that may come too late in a row before their pod waits for its back-off."""
+
+
+@dataclass(slots=True)
+class Queue:
+    share: Share = ALL
+    waits: Waits = USUAL
+    _entries: dict[str, Entry] = field(default_factory=dict)
+    _active: list[tuple[int, int, str, int]] = field(default_factory=list)
+    _backing_off: list[tuple[int, str, int]] = field(default_factory=list)
+    _unschedulable: Unschedulable = field(default_factory=Unschedulable)
+    _in_flight: int = 0
+    _recorded: list[Change] = field(default_factory=list)
+    _tickets: int = 0
+    _scan_at: int = 0
+
+    @property
+    def listens(self) -> bool:
+        """Is there anybody to whom a change could matter?"""
+        return bool(self._unschedulable) or self._in_flight > 0
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def pool_of(self, key: str) -> Pool | None:
+        entry = self._entries.get(key)
+        return None if entry is None else entry.pool
+
+    def offer(self, pod: Pod, now: int) -> None:
+        """The pod wants a node: it is new, was changed, or is back from a binding that failed."""
+        entry = self._known(pod)
+        if entry is None:
+            # A node has just turned it away; what made it do so may take a moment to go away.
+            errors = 1 if pod.meta.annotations.get(REJECTED_NODES) else 0
+            entry = self._entries[pod.key] = Entry(pod, Pool.PLANNED, now, errors=errors)
+            self._wait_or_go(entry, now)
+        elif entry.pool is Pool.PLANNED:
+            entry.pod = pod
+            self._fail(entry, now)
+        else:
+            self._change(entry, pod, now)
+
+    def planned(self, pod: Pod) -> None:
+        """The pod has an open binding, of ours or of another scheduler."""
+        entry = self._known(pod)
+        if entry is None:
+            self._entries[pod.key] = Entry(pod, Pool.PLANNED, 0)
+            return
+        self._leave(entry)
+        entry.pod, entry.pool, entry.late = pod, Pool.PLANNED, 0
+
+    def forget(self, key: str) -> None:
+        """The pod is gone, bound, or not ours to place."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._leave(entry)
+
+    def take(self, now: int) -> Pod | None:
+        """The next pod to decide; it is in flight until it is said what became of it."""
+        self._wake_due(now)
+        while self._active:
+            *_, key, ticket = heapq.heappop(self._active)
+            if ticket == self._ticket(key, Pool.ACTIVE):
+                entry = self._entries[key]
+                entry.pool, entry.recorded_from, entry.changed = Pool.IN_FLIGHT, len(self._recorded), False
+                self._in_flight += 1
+                return entry.pod
+        return None
+
+    def rejected(self, key: str, rejectors: frozenset[str], snapshot: Snapshot, now: int) -> None:
+        """No node would have the pod. What happened while it was decided may have changed that."""
+        entry = self._landed(key)
+        if entry is None:
+            return
+        entry.rejections, entry.errors, entry.late = entry.rejections + 1, 0, 0
+        entry.rejectors, entry.since, entry.awaited = rejectors, now, True
+        self._set_aside(entry, snapshot, now)
+        self._clear_recorded()
+
+    def put_off(self, key: str, waits_for: frozenset[str], snapshot: Snapshot, now: int) -> None:
+        """There is a node, but what the pod would take there is not ready. It waits for these plugins' hints like
+        one that was rejected; as it was not, it goes at once when one comes."""
+        entry = self._landed(key)
+        if entry is not None:
+            entry.errors, entry.late, entry.since, entry.rejectors = 0, 0, now, waits_for
+            self._set_aside(entry, snapshot, now)
+        self._clear_recorded()
+
+    def failed(self, key: str, now: int, *, awaited: bool = True) -> None:
+        """The attempt did not come to an answer: there is nobody to wait for, only a while."""
+        entry = self._landed(key)
+        if entry is not None:
+            self._fail(entry, now, awaited=awaited)
+        self._clear_recorded()
+
+    def late(self, key: str, now: int) -> None:
+        """Somebody was faster than the pod's plan: decided again at once, on what they have made of the world."""
+        entry = self._landed(key)
+        if entry is not None:
+            entry.late += 1
+            if entry.late <= MOST_LATE:
+                self._activate(entry)
+            else:
+                entry.late = 0
+                self._fail(entry, now)
+        self._clear_recorded()
+
+    def returned(self, key: str) -> None:
+        """Nobody knows what became of the pod: it keeps its turn."""
+        entry = self._landed(key)
+        if entry is not None:
+            self._activate(entry)
+        self._clear_recorded()
+
+    def happened(self, changes: Sequence[Change], snapshot: Snapshot, now: int) -> None:
+        """Wake whom the changes may help, and note them for those in flight."""
+        if self._in_flight:
+            self._recorded += changes
+        for change in changes if self._unschedulable else ():
+            aspects = aspects_of(change)
+            for entry in self._unschedulable.concerned(change, aspects) if aspects else ():
+                if self._is_helped(entry, change, aspects, snapshot):
+                    self._leave(entry)
+                    self._wait_or_go(entry, now)
+
+    def next_due(self) -> int | None:
+        """When a pod's turn comes although nothing happens: 0 for at once, None for never.
+
+        Pods in the unschedulable pool are not counted, nor those whose same error came out twice: they are looked
+        at again in time, but there is no use in waiting for it.
+        """
+        active = (ticket == self._ticket(key, Pool.ACTIVE) for *_, key, ticket in self._active)
+        if any(active):
+            return 0
+        waits = (
+            expiry
+            for expiry, key, ticket in self._backing_off
+            if ticket == self._ticket(key, Pool.BACKING_OFF) and self._entries[key].awaited
+        )
+        return min(waits, default=None)
+
+    def counts(self) -> dict[Pool, int]:
+        """How many pods are in each pool."""
+        found = dict.fromkeys(Pool, 0)
+        for entry in self._entries.values():
+            found[entry.pool] += 1
+        return found
+
+    def _known(self, pod: Pod) -> Entry | None:
+        """What is known of this pod; one made anew under the same name is another pod."""
+        entry = self._entries.get(pod.key)
+        if entry is not None and entry.pod.meta.uid != pod.meta.uid:
+            self.forget(pod.key)
+            return None
+        return entry
+
+    def _change(self, entry: Entry, pod: Pod, now: int) -> None:
+        otherwise, before = asks_otherwise(entry.pod, pod), entry.pod
+        if entry.pool is Pool.UNSCHEDULABLE and otherwise:
+            self._leave(entry)
+            entry.pod = pod
+            self._wait_or_go(entry, now)
+            return
+        entry.pod = pod
+        if entry.pool is Pool.IN_FLIGHT:
+            entry.changed = entry.changed or otherwise
+        elif entry.pool is Pool.ACTIVE and before.priority != pod.priority:
+            self._activate(entry)
+
+    def _set_aside(self, entry: Entry, snapshot: Snapshot, now: int) -> None:
+        missed = self._recorded[entry.recorded_from :]
+        if entry.changed or any(self._is_helped(entry, it, aspects_of(it), snapshot) for it in missed):
+            self._wait_or_go(entry, now)
+        else:
+            entry.pool = Pool.UNSCHEDULABLE
+            self._unschedulable.add(entry)
+
+    def _is_helped(self, entry: Entry, change: Change, aspects: Aspects, snapshot: Snapshot) -> bool:
+        return bool(aspects) and helps(hints_for(entry.rejectors, aspects), change, entry.pod, snapshot)
+
+    def _fail(self, entry: Entry, now: int, *, awaited: bool = True) -> None:
+        entry.errors, entry.since, entry.awaited = entry.errors + 1, now, awaited
+        entry.rejectors = frozenset()
+        self._wait_or_go(entry, now)
+
+    def _wait_or_go(self, entry: Entry, now: int) -> None:
+        not_before = entry.not_before(self.waits)
+        if not_before <= now:
+            self._activate(entry)
+            return
+        entry.pool, entry.ticket = Pool.BACKING_OFF, self._next_ticket()
+        heapq.heappush(self._backing_off, (not_before, entry.pod.key, entry.ticket))
+
+    def _activate(self, entry: Entry) -> None:
+        entry.pool, entry.ticket = Pool.ACTIVE, self._next_ticket()
+        pod = entry.pod
+        turn = self.share.turn(pod.meta.uid, entry.since)
+        heapq.heappush(self._active, (-pod.priority, turn, pod.key, entry.ticket))
+
+    def _wake_due(self, now: int) -> None:
+        while self._backing_off and self._backing_off[0][0] <= now:
+            _, key, ticket = heapq.heappop(self._backing_off)
+            if ticket == self._ticket(key, Pool.BACKING_OFF):
+                self._activate(self._entries[key])
+        if now >= self._scan_at:
+            self._scan_at = now + min(SCAN_EVERY, self.waits.unschedulable)
+            for entry in [it for it in self._unschedulable if now - it.since >= self.waits.unschedulable]:
+                self._leave(entry)
+                self._activate(entry)
+
+    def _leave(self, entry: Entry) -> None:
+        """Out of the pool it is in; places in heaps are void once the pool or the ticket is another."""
+        if entry.pool is Pool.UNSCHEDULABLE:
+            self._unschedulable.remove(entry)
+        elif entry.pool is Pool.IN_FLIGHT:
+            self._in_flight -= 1
+            self._clear_recorded()
+
+    def _landed(self, key: str) -> Entry | None:
+        entry = self._entries.get(key)
+        if entry is None or entry.pool is not Pool.IN_FLIGHT:
+            return None
+        self._in_flight -= 1
+        return entry
+
+    def _clear_recorded(self) -> None:
+        if not self._in_flight:
+            self._recorded.clear()
+
+    def _ticket(self, key: str, pool: Pool) -> int | None:
+        entry = self._entries.get(key)
+        return entry.ticket if entry is not None and entry.pool is pool else None
+
+    def _next_ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets

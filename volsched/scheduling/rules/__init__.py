@@ -1,0 +1,1 @@
+"""The rules of one scheduling attempt: claims, volumes, capacity, limits, scores."""

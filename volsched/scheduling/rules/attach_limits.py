@@ -1,0 +1,140 @@
+"""What volumes cost a node: its attach limits, and what is left of them.
+
+A decision that ignores the limits binds a volume on a node that can never attach it, and a binding is for ever.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from volsched.kube.storage import Claim, VolumeAttachment
+from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.rules.disks import EBS, IN_TREE, AttachId, attach_id, in_tree_id
+from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound, selected_node
+from volsched.scheduling.rules.snapshot import Snapshot
+
+CSI_LIMIT_PREFIX = "attachable-volumes-csi-"
+TERMINATED = ("Succeeded", "Failed")
+INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+NITRO_LIMIT = 25
+# Searched for, not matched from the start: the reference's pattern anchors its first alternative only.
+_NITRO = re.compile(r"^[cmr]5.*|t3|z1d")
+
+
+def attach_limits(snapshot: Snapshot, node: Node, *, max_in_tree: int | None) -> dict[str, int]:
+    """Every driver with a limit on the node. `max_in_tree`, if positive, replaces the in-tree defaults."""
+    limits = {
+        key.removeprefix(CSI_LIMIT_PREFIX): amount.value()
+        for key, amount in node.allocatable.items()
+        if key.startswith(CSI_LIMIT_PREFIX)
+    }
+    limits |= csi_limits(snapshot, node)
+    for plugin in IN_TREE.values():
+        amount = node.allocatable.get(plugin.limit_key)
+        if amount is not None:
+            limits[plugin.name] = amount.value()
+        elif max_in_tree is not None and max_in_tree > 0:
+            limits[plugin.name] = max_in_tree
+        elif plugin is EBS and _NITRO.search(_instance_type(node)):
+            limits[plugin.name] = NITRO_LIMIT
+        else:
+            limits[plugin.name] = plugin.default_limit
+    return limits
+
+
+def csi_limits(snapshot: Snapshot, node: Node) -> dict[str, int]:
+    """What the drivers themselves declare for the node; 0 is a real limit, absent is none."""
+    csi_node = snapshot.csi_nodes.get(node.name)
+    drivers = csi_node.drivers if csi_node is not None else ()
+    return {driver.name: driver.attach_limit for driver in drivers if driver.attach_limit is not None}
+
+
+def attach_budget(snapshot: Snapshot, pod: Pod, node: Node, *, max_in_tree: int | None = None) -> dict[str, int]:
+    """Slots left per limited driver once the pod's bound volumes are attached; negative: they do not fit.
+
+    A driver that is over its limit already has no slot left, rather than fewer than none: that must not keep a
+    pod away which adds nothing to it. Nor does a claim add anything whose new volume another pod awaits here: what
+    a decision will take for it is given to it first.
+    """
+    used = slots_in_use(snapshot, node, besides=pod)
+    before = Counter(slot.driver for slot in used)
+    own = Counter(slot.driver for slot in set(_bound_slots(snapshot, pod)) - used)
+    shared = Counter(slot.driver for slot in used.intersection(_awaited_slots(snapshot, pod, node)))
+    limits = attach_limits(snapshot, node, max_in_tree=max_in_tree)
+    return {
+        driver: max(limit - before[driver], 0) - own[driver] + shared[driver] for driver, limit in limits.items()
+    }
+
+
+def slots_in_use(snapshot: Snapshot, node: Node, *, besides: Pod) -> set[AttachId]:
+    """Slots taken by the node's other pods and by attachments to it; a disk that is both counts once."""
+    attached = (held for held in snapshot.attachments.values() if held.node_name == node.name)
+    slots = {slot for held in attached if (slot := _attached_slot(snapshot, held)) is not None}
+    for pod in placed_pods(snapshot, besides=besides):
+        if pod.node_name == node.name:
+            slots.update(_inline_slots(pod))
+            slots.update(claimed_slots(snapshot, pod))
+    return slots
+
+
+def placed_pods(snapshot: Snapshot, *, besides: Pod) -> Iterator[Pod]:
+    """The other pods that are on some node and still hold their volumes."""
+    for pod in snapshot.pods.values():
+        if pod.node_name and pod.phase not in TERMINATED and pod.key != besides.key:
+            yield pod
+
+
+def claim_slot(snapshot: Snapshot, claim: Claim) -> AttachId | None:
+    """The slot of the claim's volume, or the one its class's provisioner will need while there is no volume."""
+    volume = snapshot.volume(claim.volume_name) if claim.volume_name else None
+    if volume is not None:
+        return attach_id(volume)
+    storage_class = snapshot.classes.get(claim.class_name)
+    return None if storage_class is None else AttachId(storage_class.provisioner, claim.key)
+
+
+def claimed_slots(snapshot: Snapshot, pod: Pod) -> Iterator[AttachId]:
+    """In the order of the pod's volumes; a claim that does not exist takes no slot."""
+    for use in claim_uses(pod):
+        claim = snapshot.claim(use.key)
+        slot = None if claim is None else claim_slot(snapshot, claim)
+        if slot is not None:
+            yield slot
+
+
+def _attached_slot(snapshot: Snapshot, attachment: VolumeAttachment) -> AttachId | None:
+    volume = snapshot.volume(attachment.volume_name)
+    # The disk of a volume that is gone still occupies its slot until it is detached.
+    return AttachId(attachment.attacher, attachment.meta.name) if volume is None else attach_id(volume)
+
+
+def _bound_slots(snapshot: Snapshot, pod: Pod) -> Iterator[AttachId]:
+    """Unbound claims are left out: the binding decision pays for each of them when it picks a volume."""
+    yield from _inline_slots(pod)
+    for use in claim_uses(pod):
+        claim = snapshot.claim(use.key)
+        volume = snapshot.volume(claim.volume_name) if claim is not None and is_fully_bound(claim) else None
+        slot = None if volume is None else attach_id(volume)
+        if slot is not None:
+            yield slot
+
+
+def _awaited_slots(snapshot: Snapshot, pod: Pod, node: Node) -> Iterator[AttachId]:
+    """Of claims that are promised a new volume on the node."""
+    for use in claim_uses(pod):
+        claim = snapshot.claim(use.key)
+        if claim is not None and not claim.volume_name and selected_node(claim, alpha=True) == node.name:
+            slot = claim_slot(snapshot, claim)
+            if slot is not None:
+                yield slot
+
+
+def _inline_slots(pod: Pod) -> Iterator[AttachId]:
+    for volume in pod.volumes:
+        slot = in_tree_id(volume.source)
+        if slot is not None:
+            yield slot
+
+
+def _instance_type(node: Node) -> str:
+    return next((node.labels[key] for key in INSTANCE_TYPE_LABELS if key in node.labels), "")

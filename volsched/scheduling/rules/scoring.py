@@ -1,0 +1,86 @@
+"""How good a node is for a pod's volumes, 0..100.
+
+Two policies: the reference's, which maps utilisation through a shape, and the seeds', which prefers the closest
+fit and any existing volume over any new one.
+"""
+
+from collections.abc import Sequence
+
+from volsched.kube.quantity import ZERO, Quantity
+from volsched.kube.storage import StorageCapacity
+from volsched.scheduling.rules.dynamic_volumes import Provision
+from volsched.scheduling.rules.profile import SPREAD, Profile, ScoringPolicy, ShapePoint
+from volsched.scheduling.rules.volume_filter import NodeAnswer
+
+MAX_SCORE = 100
+_SCALE = 10
+"""Shape scores are 0..10, node scores 0..100."""
+
+
+def node_score(decision: NodeAnswer, *, profile: Profile) -> int:
+    if profile.scoring is ScoringPolicy.SEED:
+        return _seed_score(decision, profile)
+    return _upstream_score(decision, profile)
+
+
+def utilization(requested: int, capacity: int) -> int:
+    if capacity == 0 or requested > capacity:
+        return 100
+    return requested * 100 // capacity
+
+
+def shape_score(shape: Sequence[ShapePoint], used: int) -> int:
+    """The broken line through the points at `used`, scaled to 0..100, truncated toward zero between points."""
+    for index, point in enumerate(shape):
+        if used <= point.utilization:
+            if index == 0:
+                return point.score * _SCALE
+            before = shape[index - 1]
+            rise = (point.score - before.score) * _SCALE * (used - before.utilization)
+            run = point.utilization - before.utilization
+            step = abs(rise) // run
+            return before.score * _SCALE + (step if rise >= 0 else -step)
+    return shape[-1].score * _SCALE
+
+
+def rounded_mean(scores: Sequence[int]) -> int:
+    """Half is rounded up; Python's round() would go to the even neighbour."""
+    return (2 * sum(scores) + len(scores)) // (2 * len(scores)) if scores else 0
+
+
+def _upstream_score(decision: NodeAnswer, profile: Profile) -> int:
+    requested: dict[str, int] = {}
+    capacity: dict[str, int] = {}
+    if decision.bindings:
+        for binding in decision.bindings:
+            # The class field, not the beta annotation: the reference looks no further here.
+            name = binding.volume.storage_class_name
+            requested[name] = requested.get(name, 0) + profile.bytes_of(binding.claim.size)
+            capacity[name] = capacity.get(name, 0) + profile.bytes_of(binding.volume.size)
+    else:
+        for provision in decision.provisions:
+            if provision.capacity is not None:
+                name = provision.claim.class_name
+                requested[name] = requested.get(name, 0) + profile.bytes_of(provision.claim.size)
+                capacity[name] = profile.bytes_of(_published_total(provision.capacity))
+    return rounded_mean(
+        [shape_score(profile.shape, utilization(requested[name], capacity[name])) for name in requested]
+    )
+
+
+def _seed_score(decision: NodeAnswer, profile: Profile) -> int:
+    bytes_of = profile.bytes_of
+    static = [50 + 50 * bytes_of(it.claim.size) // max(1, bytes_of(it.volume.size)) for it in decision.bindings]
+    return rounded_mean(static + [_seed_provision_score(provision, profile) for provision in decision.provisions])
+
+
+def _seed_provision_score(provision: Provision, profile: Profile) -> int:
+    if provision.capacity is None:
+        return 0
+    total = profile.bytes_of(_published_total(provision.capacity))
+    return 49 * shape_score(SPREAD, utilization(profile.bytes_of(provision.claim.size), total)) // MAX_SCORE
+
+
+def _published_total(capacity: StorageCapacity) -> Quantity:
+    """The plain capacity even where the largest volume size decided; the reference crashes where it is absent."""
+    return capacity.capacity or capacity.limit or ZERO

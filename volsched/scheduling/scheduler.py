@@ -1,0 +1,290 @@
+"""The scheduler's loop: take pods from the queue, decide, and plan every decision as one transaction.
+
+Several pods are decided against one picture, each seeing what the ones before it took, and planned in one commit.
+A plan that is refused because somebody was faster is decided again. Pods that found no node are told so, and wait
+in the queue for what could help them (`core.queue`).
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from volsched.core.binding.planning import PlanConflictError
+from volsched.engine.clock import SECOND, rfc3339
+from volsched.faults import reach
+from volsched.kube.workloads import Pod
+from volsched.log.commands import Command, ConflictError, Done
+from volsched.log.database import Database
+from volsched.log.transaction import execute
+from volsched.scheduling.cluster_view import Picture
+from volsched.scheduling.planner import Planned, decider, plan_command, plan_for
+from volsched.scheduling.queue.queue import Queue
+from volsched.scheduling.rollback_requests import ask_back, claims_worth_asking
+from volsched.scheduling.rules.assume import assume_pod_volumes
+from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.scheduling.rules.attempts import claims_kept, message_of, rejectors_of
+from volsched.scheduling.rules.cycle import VOLUME_BINDING, Attempt
+from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
+from volsched.scheduling.rules.pod_claims import PodClaims
+from volsched.scheduling.rules.status import AttemptError, Code, Status
+from volsched.scheduling.rules.volume_filter import not_ready
+from volsched.scheduling.unschedulable import Told, telling_again, telling_pod
+
+_log = logging.getLogger("volsched.scheduler")
+BATCH = 128
+MOST_HALVINGS = 5
+"""Fewer pods are decided together where others are faster: what is planned sooner is less often too late."""
+BIND_TIMEOUT_SECONDS = 600
+_VOLUMES = frozenset({VOLUME_BINDING})
+OURS = ("", "default-scheduler", "volsched")
+"""Values of schedulerName that mean us."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    pod: Pod
+    attempt: Attempt
+    told: Told
+    repeated: bool
+    commands: list[Command]
+    """The first tells the pod; any others ask claims back for it."""
+
+
+@dataclass(slots=True)
+class Scheduler:
+    database: Database
+    picture: Picture
+    owner: str
+    new_id: Callable[[], str]
+    batch: int = BATCH
+    bind_timeout_seconds: int = BIND_TIMEOUT_SECONDS
+    queue: Queue = field(default_factory=Queue)
+    _halvings: int = 0
+    """How often the batch is halved at present."""
+    _told: dict[str, Told] = field(default_factory=dict)
+    _untold: set[str] = field(default_factory=set)
+    """Pods that could not be told why they found no node, the last time that was tried."""
+
+    def update(self, streams: Iterable[str], now: int) -> None:
+        """Take note of what has changed in the world; the picture was updated before."""
+        for stream in streams:
+            if stream.startswith("pod/"):
+                self._look(stream.removeprefix("pod/"), now)
+        self._hear(now)
+
+    def step(self, now: int) -> int:
+        """Decide a batch of pods and plan what was decided; answers how many were looked at."""
+        taken: list[Pod] = []
+        planned: list[Planned] = []
+        refused: list[_Refused] = []
+        put_off: list[Pod] = []
+        try:
+            most = max(self.batch >> self._halvings, min(self.batch, 1))
+            while len(taken) < most and (pod := self._next(now)) is not None:
+                taken.append(pod)
+                made = self._decide(pod, now)
+                if made is None:
+                    put_off.append(pod)
+                elif isinstance(made, Planned):
+                    planned.append(made)
+                else:
+                    refused.append(made)
+            # Before the plans: a claim that is asked back cannot be planned with in the same breath.
+            untold = self._tell(refused, now)
+            if planned:
+                reach("scheduler.decided")
+                self._commit(planned, now)
+                reach("scheduler.planned")
+            self._put_aside(refused, untold, now)
+            self._put_off(put_off, now)
+        except Exception:
+            # Nobody knows what was committed. The log does: what was only imagined is taken back, and all of these
+            # pods are looked at again.
+            for entry in planned:
+                self.picture.update(entry.plan.streams)
+            self.picture.wake_up()
+            for pod in taken:
+                self.queue.returned(pod.key)
+            raise
+        finally:
+            self._hear(now)
+        return len(taken)
+
+    def next_due(self) -> int | None:
+        """When a pod's turn comes; None: not before something changes."""
+        return self.queue.next_due()
+
+    def waiting(self) -> Mapping[str, str]:
+        """Pods that found no node, and why."""
+        return {key: told.said for key, told in self._told.items()}
+
+    def _look(self, key: str, now: int) -> None:
+        pod = self.picture.index.snapshot.pods.get(key)
+        told = self._told.get(key)
+        if told is not None and (pod is None or pod.meta.uid != told.uid or pod.node_name):
+            # Gone, made anew under the same name, or placed: what it was told does not count any more.
+            del self._told[key]
+        if pod is not None and key in self.picture.planned:
+            self.queue.planned(pod)
+        elif pod is not None and wants_node(pod):
+            self.queue.offer(pod, now)
+        else:
+            self.queue.forget(key)
+            self._untold.discard(key)
+
+    def _hear(self, now: int) -> None:
+        """Let the queue know what has changed in the picture, and go on listening only while somebody waits."""
+        if self.picture.changes:
+            self.queue.happened(self.picture.changes, self.picture.index.snapshot, now)
+        self.picture.changes = [] if self.queue.listens else None
+
+    def _next(self, now: int) -> Pod | None:
+        # What the pods before this one took is nothing that happened while it was decided.
+        self._hear(now)
+        pod = self.queue.take(now)
+        if self.picture.changes is None and pod is not None:
+            self.picture.changes = []
+        return pod
+
+    def _decide(self, pod: Pod, now: int) -> Planned | _Refused | None:
+        """One cycle. The picture shows a plan from here on, so that the next pod sees it.
+
+        None: there is a node, but what the pod would take there is not ready.
+        """
+        index, since = self.picture.index, rfc3339(now - AVOID_SECONDS * SECOND)
+        avoid = nodes_to_avoid(
+            pod.key, self.picture.world.states, since=since, changed_at=self.picture.node_changed_at
+        )
+        snapshot = index.snapshot
+        try:
+            found = index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
+        except Exception as error:
+            # Most likely of a plugin that others have written. It concerns this pod; the others go on.
+            found = Attempt(status=Status(Code.ERROR, (f"deciding failed: {error!r}",)), claims=PodClaims())
+        if found.chosen is None:
+            return self._refuse(pod, found, avoid, now)
+        if not_ready(found.chosen.answer) is not None:
+            return None
+        node = snapshot.nodes[found.chosen.node]
+        try:
+            _, reservation = assume_pod_volumes(snapshot, pod, node, found.chosen.answer, profile=index.profile)
+        except AttemptError as error:
+            failed = Attempt(status=Status(Code.ERROR, (str(error),)), claims=found.claims)
+            return self._refuse(pod, failed, avoid, now)
+        return plan_for(
+            pod,
+            found,
+            reservation,
+            binding=self.new_id(),
+            picture=self.picture,
+            now=now,
+            timeout_seconds=self.bind_timeout_seconds,
+        )
+
+    def _refuse(self, pod: Pod, found: Attempt, avoid: frozenset[str], now: int) -> _Refused:
+        """Keep why, and ask claims back if that would help; equal answers are only counted."""
+        decided_at, before, said = self.picture.world.position, self._told.get(pod.key), message_of(found)
+        index = self.picture.index
+        wanted = claims_worth_asking(index, pod, said, avoid=avoid)
+        asked = ask_back(self.picture.world, pod, wanted, actor=self.owner, now=now) if wanted else []
+        if before is not None and before.said == said and not before.is_due(now):
+            return _Refused(pod, found, before, True, [self._again(before, decided_at), *asked])
+        found = replace(found, in_full=index.in_full(pod, found, avoid=avoid))
+        claims = claims_kept(found)
+        if before is not None and (before.said, before.claims) == (said, claims):
+            known = replace(before, looked_at=now)
+            return _Refused(pod, found, known, True, [self._again(before, decided_at), *asked])
+        told = Told(pod.meta.uid, self.new_id(), said, claims, now)
+        telling = telling_pod(
+            pod,
+            found,
+            id_=told.attempt,
+            decided_at=decided_at,
+            decider=self._decider,
+            actor=self.owner,
+            now=now,
+            keeps=bool(avoid),
+        )
+        return _Refused(pod, found, told, False, [telling, *asked])
+
+    def _again(self, told: Told, decided_at: int) -> Command:
+        return telling_again(told, actor=self.owner, decided_at=decided_at)
+
+    def _tell(self, refused: Sequence[_Refused], now: int) -> frozenset[str]:
+        """Write what the pods are told; those that could not be told."""
+        outcomes = iter(
+            execute(self.database, [command for entry in refused for command in entry.commands], now=now)
+        )
+        untold: set[str] = set()
+        for entry in refused:
+            key, (telling, *asking) = entry.pod.key, islice(outcomes, len(entry.commands))
+            if isinstance(telling, Exception):
+                untold.add(key)
+                _log.warning('pod "%s" was not told why it found no node, and is tried again: %s', key, telling)
+            for outcome in asking:
+                if isinstance(outcome, Exception):
+                    # Judged anew at the pod's next attempt.
+                    _log.warning('a claim was not asked back for pod "%s": %s', key, outcome)
+        return frozenset(untold)
+
+    def _put_aside(self, refused: Sequence[_Refused], untold: frozenset[str], now: int) -> None:
+        for entry in refused:
+            key = entry.pod.key
+            self._hear(now)
+            if key in untold:
+                # It keeps nothing of an attempt that nobody can read about, or the next would only be counted.
+                self._told.pop(key, None)
+                self.queue.failed(key, now, awaited=key not in self._untold)
+                self._untold.add(key)
+                continue
+            self._told[key] = entry.told
+            self._untold.discard(key)
+            if entry.attempt.status.code is Code.ERROR:
+                self.queue.failed(key, now, awaited=not entry.repeated)
+            else:
+                self.queue.rejected(key, rejectors_of(entry.attempt), self.picture.index.snapshot, now)
+
+    def _put_off(self, pods: Sequence[Pod], now: int) -> None:
+        for pod in pods:
+            self._hear(now)
+            self.queue.put_off(pod.key, _VOLUMES, self.picture.index.snapshot, now)
+
+    def _commit(self, planned: Sequence[Planned], now: int) -> None:
+        commands = [
+            plan_command(entry, actor=self.owner, decider=self._decider, earlier=planned[:place])
+            for place, entry in enumerate(planned)
+        ]
+        outcomes = execute(self.database, commands, now=now)
+        faster: tuple[type[Exception], ...] = (ConflictError, PlanConflictError, *self.database.refusals)
+        late = any(isinstance(outcome, faster) for outcome in outcomes)
+        self._halvings = min(self._halvings + 1, MOST_HALVINGS) if late else max(self._halvings - 1, 0)
+        for entry, outcome in zip(planned, outcomes, strict=True):
+            key = entry.pod.key
+            if isinstance(outcome, Done):
+                self.queue.planned(entry.pod)
+                self._told.pop(key, None)
+                continue
+            self.picture.update(entry.plan.streams)
+            self.picture.note_room(room.capacity for room in entry.reserved.values())
+            if isinstance(outcome, faster):
+                # The world has moved on by then, so the next decision sees why.
+                self.queue.late(key, now)
+            else:
+                self.queue.failed(key, now)
+        self.picture.wake_up()
+
+    @property
+    def _decider(self) -> str:
+        return decider(self.owner)
+
+
+def wants_node(pod: Pod) -> bool:
+    """It is ours to place, and has no place yet."""
+    return (
+        not pod.node_name
+        and pod.scheduler_name in OURS
+        and not pod.meta.being_deleted
+        and not pod.scheduling_gates
+        and pod.phase not in TERMINATED
+    )
