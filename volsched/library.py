@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-from volsched.core.binding.phases import Phase
+from volsched.binding.rules.phases import Phase
 from volsched.engine.clock import SECOND, Clock, system_clock
 from volsched.engine.provisioners.built_in import built_in
 from volsched.engine.provisioners.protocol import Provisioner

@@ -12,7 +12,7 @@ from celery import Celery, platforms, signals
 from celery.worker import state as worker_state
 from kombu import Queue
 
-from volsched.engine.bell import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, own_canary, wake_up_name
+from volsched.binding.wakeup import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, own_canary, wake_up_name
 from volsched.engine.clock import skew_from
 from volsched.faults import ArmingError, arm_from
 from volsched.settings import Settings

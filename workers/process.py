@@ -8,12 +8,12 @@ from mmap import mmap
 from pathlib import Path
 from uuid import uuid4
 
-from volsched.engine.bell import RedisBell
+from volsched.binding.executor import Executor
+from volsched.binding.recovery import recover
+from volsched.binding.sweep import Sweep
+from volsched.binding.wakeup import RedisBell
 from volsched.engine.clock import SECOND, system_clock
-from volsched.engine.executor import Executor
 from volsched.engine.heartbeat import Heartbeat
-from volsched.engine.recovery import recover
-from volsched.engine.sweep import Sweep
 from volsched.engine.system import local_executor
 from volsched.log.database import Database
 from volsched.log.reads.tail import read_head

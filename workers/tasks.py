@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable
 
-from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE
-from volsched.engine.bell import CANARY, SWEEP, WAIT_FOR_BOUND, wake_up_name
+from volsched.binding.rules.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE
+from volsched.binding.wakeup import CANARY, SWEEP, WAIT_FOR_BOUND, wake_up_name
 from volsched.engine.clock import MILLISECOND, system_clock
 from volsched.log.errors import StoreError
 from volsched.log.leases import acquire

@@ -10,10 +10,10 @@ from sqlalchemy import text
 
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
+from volsched.binding.recovery import Recovered
 from volsched.drills.redeciding import redecide
 from volsched.drills.rehearsal import copied, read_only, rehearse
 from volsched.engine.clock import SECOND
-from volsched.engine.recovery import Recovered
 from volsched.kube.meta import ZONE
 from volsched.log.database import Database, open_database
 from volsched.log.migrations import migrate

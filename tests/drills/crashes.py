@@ -16,9 +16,9 @@ from sqlalchemy import select
 
 from tests.engine.clusters import LOCAL, START, claim, node, pod, volume
 from volsched import faults
+from volsched.binding.rules.phases import Phase
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import Refusal, RefusedError
-from volsched.core.binding.phases import Phase
 from volsched.engine.clock import SECOND
 from volsched.engine.system import System, embedded
 from volsched.insight.invariants import Violation, violations

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from volsched.core.binding.phases import Guards
+from volsched.binding.rules.phases import Guards
 from volsched.drills.catalogue import SCENARIOS
 from volsched.drills.generating import generate
 from volsched.drills.schedule import Schedule, read_choice, read_schedule

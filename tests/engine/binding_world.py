@@ -18,18 +18,18 @@ from typing import Any, Literal
 from sqlalchemy import Table, select
 
 from volsched import faults
+from volsched.binding.executor import QUEUES, Executor, Progress
+from volsched.binding.rules import saga
+from volsched.binding.rules.phases import ALL_GUARDS, Guards, LegPhase
+from volsched.binding.rules.plan import Plan, PlannedLeg, plan
+from volsched.binding.rules.saga import advance, context_of
+from volsched.binding.sweep import Sweep
 from volsched.cluster.foreign import ForeignApi
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import Cluster
 from volsched.cluster.simulated import SimulatedCluster
-from volsched.core.binding import saga
-from volsched.core.binding.phases import ALL_GUARDS, Guards, LegPhase
-from volsched.core.binding.planning import Plan, PlannedLeg, plan
-from volsched.core.binding.saga import advance, context_of
 from volsched.engine.clock import SECOND
-from volsched.engine.executor import QUEUES, Executor, Progress
 from volsched.engine.mirror import Mirror
-from volsched.engine.sweep import Sweep
 from volsched.faults import Fault
 from volsched.kube.manifest import claim_is_bound, volume_reaches
 from volsched.kube.merge_patch import merged

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import select
 
+from volsched.binding.rules.saga import PREBIND
 from volsched.cluster.local import LocalCluster
-from volsched.core.binding.saga import PREBIND
 from volsched.engine.clock import SECOND
 from volsched.engine.system import System, embedded
 from volsched.log import tables

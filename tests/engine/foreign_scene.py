@@ -12,12 +12,12 @@ from sqlalchemy import select
 from tests.cluster.manifests import claim, node, pod, volume
 from tests.engine.foreign import change
 from tests.store.samples import NOW
+from volsched.binding.executor import LEASE, QUEUES, Executor, Progress
+from volsched.binding.rules.plan import Plan, PlannedLeg, plan
+from volsched.binding.rules.saga import time_out
 from volsched.cluster.port import Manifest
 from volsched.cluster.simulated import Call, Fate, SimulatedCluster
-from volsched.core.binding.planning import Plan, PlannedLeg, plan
-from volsched.core.binding.saga import time_out
 from volsched.engine.clock import SECOND
-from volsched.engine.executor import LEASE, QUEUES, Executor, Progress
 from volsched.engine.mirror import Mirror
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLER, ROLLBACK, STORAGE_PROVISIONER
 from volsched.log import tables

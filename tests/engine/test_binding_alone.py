@@ -7,7 +7,7 @@ import pytest
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from tests.engine.test_review_findings_6 import change, once_decided
 from tests.engine.test_two_schedulers import capacity_cluster, follow
-from volsched.core.binding.alone import NothingFitsError
+from volsched.binding.rules.bind_claim import NothingFitsError
 from volsched.engine.clock import SECOND
 from volsched.log.commands import ConflictError, Done
 from volsched.log.database import Database

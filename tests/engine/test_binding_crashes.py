@@ -12,8 +12,8 @@ from tests.engine.binding_world import (
     is_free,
     once,
 )
-from volsched.core.binding.phases import Guards
-from volsched.engine.executor import Progress
+from volsched.binding.executor import Progress
+from volsched.binding.rules.phases import Guards
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLER
 from volsched.log import tables
 from volsched.log.database import Database

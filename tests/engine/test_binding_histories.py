@@ -20,14 +20,9 @@ from tests.engine.binding_world import (
     once,
 )
 from tests.engine.test_binding_crashes import CALLS, POINTS
-from volsched.core.binding.phases import LegPhase
-from volsched.core.binding.planning import PlannedLeg
-from volsched.core.binding.saga import (
-    LegOutcome,
-    PodOutcome,
-    record_leg,
-    record_pod,
-)
+from volsched.binding.rules.phases import LegPhase
+from volsched.binding.rules.plan import PlannedLeg
+from volsched.binding.rules.saga import LegOutcome, PodOutcome, record_leg, record_pod
 from volsched.engine.clock import SECOND
 from volsched.kube.manifest import claim_is_bound
 from volsched.kube.meta import HOSTNAME, PROVISIONED_BY, ROLLBACK, SELECTED_NODE

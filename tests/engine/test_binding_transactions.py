@@ -18,18 +18,11 @@ from tests.engine.binding_world import (
     joining,
     once,
 )
-from volsched.core.binding.acts import CLAIM_GONE, HOLDS_DATA, KEPT, NOT_OURS, STILL_PROVISIONING
-from volsched.core.binding.phases import LegPhase
-from volsched.core.binding.saga import (
-    RETAIN_ASKED,
-    LegOutcome,
-    PodOutcome,
-    record_leg,
-    record_pod,
-    time_out,
-)
+from volsched.binding.executor import Progress
+from volsched.binding.rules.effect_writes import CLAIM_GONE, HOLDS_DATA, KEPT, NOT_OURS, STILL_PROVISIONING
+from volsched.binding.rules.phases import LegPhase
+from volsched.binding.rules.saga import RETAIN_ASKED, LegOutcome, PodOutcome, record_leg, record_pod, time_out
 from volsched.engine.clock import SECOND
-from volsched.engine.executor import Progress
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, HOSTNAME, STORAGE_PROVISIONER
 from volsched.log import tables
 from volsched.log.commands import DeposedError, Done, EffectDone

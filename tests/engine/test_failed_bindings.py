@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.clusters import node, pod
 from tests.engine.storage import CLAIM, ZONE, Cluster, asked, made_by
-from volsched.core.binding.phases import REFUSED
+from volsched.binding.rules.phases import REFUSED
 from volsched.drills.redeciding import redecide
 from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.simulated import SIMULATED, Simulated

@@ -12,13 +12,13 @@ import pytest
 from tests.cluster.manifests import pod
 from tests.engine.foreign import change, simulated
 from tests.engine.foreign_scene import CLAIM, NODE, POD, TIMEOUT, VOLUME, Scene
+from volsched.binding.executor import QUEUES, Executor
+from volsched.binding.rules.late_writes import stamp_of
+from volsched.binding.rules.phases import LegPhase
 from volsched.cluster.foreign import ABLE, KUBERNETES, ForeignApi
 from volsched.cluster.port import Capabilities, ClusterError, Manifest
 from volsched.cluster.simulated import Faults
-from volsched.core.binding.phases import LegPhase
-from volsched.core.binding.strays import stamp_of
 from volsched.engine.clock import SECOND
-from volsched.engine.executor import QUEUES, Executor
 from volsched.engine.mirror import Mirror
 from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE

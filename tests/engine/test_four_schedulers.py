@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import func, select
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
+from volsched.binding.executor import QUEUES
 from volsched.engine.clock import system_clock
-from volsched.engine.executor import QUEUES
 from volsched.log import tables
 from volsched.log.commands import Done
 from volsched.log.database import Database

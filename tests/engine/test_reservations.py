@@ -7,9 +7,9 @@ import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched import faults
-from volsched.core.binding.holding import GatedError
+from volsched.binding.recovery import recover
+from volsched.binding.rules.reservations import GatedError
 from volsched.engine.clock import SECOND
-from volsched.engine.recovery import recover
 from volsched.engine.writer import OverloadedError
 from volsched.insight.invariants import violations
 from volsched.log.commands import Command, Done

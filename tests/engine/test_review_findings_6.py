@@ -9,7 +9,7 @@ import pytest
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from tests.engine.test_two_schedulers import follow
 from volsched import faults
-from volsched.core.binding.alone import NothingFitsError
+from volsched.binding.rules.bind_claim import NothingFitsError
 from volsched.engine.clock import SECOND
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database

@@ -2,10 +2,10 @@
 
 from tests.engine.foreign import change, simulated
 from tests.engine.foreign_scene import CLAIM, POD, VOLUME, Once, Scene
+from volsched.binding.executor import Executor
+from volsched.binding.rules.effect_writes import KEPT, STILL_PROVISIONING
+from volsched.binding.rules.late_writes import UNDONE
 from volsched.cluster.simulated import Call, Fate
-from volsched.core.binding.acts import KEPT, STILL_PROVISIONING
-from volsched.core.binding.strays import UNDONE
-from volsched.engine.executor import Executor
 from volsched.kube.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
 from volsched.log.database import Database
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched import faults
+from volsched.binding.rules.saga import ANNOTATE
 from volsched.cluster.port import RefusedError
-from volsched.core.binding.saga import ANNOTATE
 from volsched.engine.clock import SECOND
 from volsched.engine.runner import run_until_idle
 from volsched.kube.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.property.clusters import Cluster, clusters
 from tests.unit.index.streams import NODES, Stream
-from volsched.core.binding.requesting import freed
+from volsched.binding.rules.rollback_request import freed
 from volsched.kube.claim_reference import bind_volume
 from volsched.kube.kinds import Object
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, TOPOLOGY_LABELS, ZONE

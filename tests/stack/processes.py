@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import redis
 
-from volsched.engine.bell import wake_up_name
+from volsched.binding.wakeup import wake_up_name
 from volsched.stack.redis_server import find_redis
 
 ROOT = Path(__file__).parents[2]

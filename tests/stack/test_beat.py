@@ -6,7 +6,7 @@ import pytest
 from celery import Celery
 
 from tests.stack.processes import Redis
-from volsched.engine.bell import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, RedisBell, wake_up_name
+from volsched.binding.wakeup import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, RedisBell, wake_up_name
 from volsched.engine.clock import system_clock
 from volsched.log.database import Database
 from workers.beat import PatientBeat

@@ -7,9 +7,9 @@ import pytest
 
 from tests.stack.processes import Redis, wait_until, worker
 from tests.stack.work import done, leg_moves, phases, plan_legs, queued
-from volsched.engine.bell import CANARY, WAKE_UPS, RedisBell, wake_up_name
+from volsched.binding.executor import QUEUES
+from volsched.binding.wakeup import CANARY, WAKE_UPS, RedisBell, wake_up_name
 from volsched.engine.clock import system_clock
-from volsched.engine.executor import QUEUES
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.leases import current

@@ -7,7 +7,7 @@ import pytest
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.stack.processes import Redis, wait_until, worker
 from tests.stack.work import bound_pods, create, leg_moves, phases, queued
-from volsched.engine.bell import RedisBell
+from volsched.binding.wakeup import RedisBell
 from volsched.engine.clock import system_clock
 from volsched.engine.system import embedded
 from volsched.log.database import Database

@@ -8,7 +8,7 @@ from pydantic_core import from_json
 from sqlalchemy import func, select
 
 from tests.engine.clusters import LOCAL, Manifest, claim, node, pod, volume
-from volsched.core.binding.planning import Plan, PlannedLeg, plan
+from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.engine.clock import SECOND, rfc3339, system_clock
 from volsched.kube.kinds import KINDS
 from volsched.log import tables

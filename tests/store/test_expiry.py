@@ -5,7 +5,7 @@ from sqlalchemy import func, select
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.store.histories import views
 from tests.store.samples import NOW, create_volume, must
-from volsched.core.binding.requesting import REQUESTED
+from volsched.binding.rules.rollback_request import REQUESTED
 from volsched.engine.clock import SECOND
 from volsched.engine.upkeep.expiry import DAY, Keep
 from volsched.log import tables

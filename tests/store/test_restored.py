@@ -14,10 +14,10 @@ from tests.cluster.manifests import pod as foreign_pod
 from tests.engine.clusters import LOCAL, START, Stepped, claim, node, pod, volume
 from tests.engine.foreign import in_cluster, in_views, simulated
 from tests.engine.foreign_scene import CLAIM, POD, VOLUME, Scene
+from volsched.binding.executor import Executor
+from volsched.binding.recovery import Recovered, recover
 from volsched.engine.clock import SECOND
-from volsched.engine.executor import Executor
 from volsched.engine.mirror import Mirror
-from volsched.engine.recovery import Recovered, recover
 from volsched.insight.invariants import violations
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file

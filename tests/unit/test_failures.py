@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.objects import claim, dynamic_class, in_zone, node, pod, read
-from volsched.core.binding.judging import DEADLINE_EXCEEDED
-from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST
-from volsched.core.binding.phases import REFUSED, STILL_PROVISIONING
+from volsched.binding.rules.leg_conditions import DEADLINE_EXCEEDED
+from volsched.binding.rules.phases import REFUSED, STILL_PROVISIONING
+from volsched.binding.rules.reservation_conditions import LEASE_EXPIRED, RESERVATION_LOST
 from volsched.log.events.fold import BindingState, LegState
 from volsched.scheduling.index import Index
 from volsched.scheduling.queue.entry import SECOND

@@ -298,7 +298,7 @@ def http(
 
 def _bell(redis: str, database: Database) -> Bell:
     try:
-        from volsched.engine.bell import RedisBell
+        from volsched.binding.wakeup import RedisBell
     except ImportError:
         fail(Exit.FAILURE, "Celery is not installed; run: pip install 'volsched[stack]'")
     return RedisBell(redis, database, system_clock)

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from volsched.binding.rules.bind_claim import NoSuchObjectError, NothingFitsError, NotToBeBoundError, PromisedError
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.people import actor
 from volsched.cli.stores import Db, opened
-from volsched.core.binding.alone import NoSuchObjectError, NothingFitsError, NotToBeBoundError, PromisedError
 from volsched.engine.clock import system_clock
 from volsched.log.commands import ConflictError
 from volsched.log.transaction import execute

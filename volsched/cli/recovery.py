@@ -7,15 +7,15 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
+from volsched.binding.executor import QUEUES
+from volsched.binding.recovery import Recovered, RecoveryReport, recover
+from volsched.binding.sweep import Sweep
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.remote import working
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, opened
 from volsched.engine.clock import SECOND, rfc3339, system_clock
-from volsched.engine.executor import QUEUES
-from volsched.engine.recovery import Recovered, RecoveryReport, recover
-from volsched.engine.sweep import Sweep
 from volsched.log.database import Database
 from volsched.log.effects import EffectState, list_effects
 from volsched.log.reads.open_bindings import Parked, parked_effects

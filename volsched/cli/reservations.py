@@ -7,6 +7,8 @@ from uuid import uuid4
 
 import typer
 
+from volsched.binding.rules.phases import Phase
+from volsched.binding.rules.reservations import GatedError
 from volsched.cli.answers import AnswerForm, FormOption, print_answer, print_item
 from volsched.cli.console import Exit, fail, stdout
 from volsched.cli.naming import NamespaceOption, key_of, kind_of
@@ -14,8 +16,6 @@ from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.remote import holding
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, opened
-from volsched.core.binding.holding import GatedError
-from volsched.core.binding.phases import Phase
 from volsched.engine.clock import rfc3339, system_clock
 from volsched.insight.answers import Answer, Item
 from volsched.log.commands import Command, Done

@@ -223,7 +223,7 @@ def _bell(database: Database) -> Bell | None:
     if redis is None:
         return None
     try:
-        from volsched.engine.bell import RedisBell
+        from volsched.binding.wakeup import RedisBell
     except ModuleNotFoundError as error:
         fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[stack]'")
     return RedisBell(redis, database, system_clock)

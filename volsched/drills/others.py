@@ -10,10 +10,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+from volsched.binding.rules.effect_writes import DIRTY
 from volsched.cluster.foreign import ForeignApi
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import ClusterError, Manifest
-from volsched.core.binding.acts import DIRTY
 from volsched.drills.objects import NAMESPACE, OUTSIDE, local_volume
 from volsched.kube.manifest import (
     annotations,

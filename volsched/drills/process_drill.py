@@ -9,7 +9,7 @@ from math import ceil
 
 from sqlalchemy import select
 
-from volsched.core.binding.phases import LegPhase
+from volsched.binding.rules.phases import LegPhase
 from volsched.drills.process_faults import Faults, ToolMissingError
 from volsched.drills.process_places import database_url, held_service, named, scratch_stack
 from volsched.drills.process_scenario import ON_SQLITE, Moment, Play, Step

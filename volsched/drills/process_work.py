@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from volsched.core.binding.phases import LegPhase
+from volsched.binding.rules.phases import LegPhase
 from volsched.drills.process_scenario import Work
 from volsched.insight.bench_world import cluster, pods_with_claims
 from volsched.log import tables

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
+from volsched.binding.executor import QUEUES, Executor
+from volsched.binding.recovery import recover
+from volsched.binding.rules.phases import Guards
+from volsched.binding.rules.saga import advance
+from volsched.binding.sweep import Sweep
 from volsched.cluster.port import Cluster
-from volsched.core.binding.phases import Guards
-from volsched.core.binding.saga import advance
 from volsched.drills.objects import OUTSIDE
 from volsched.drills.schedule import Choice
-from volsched.engine.executor import QUEUES, Executor
 from volsched.engine.mirror import Mirror
 from volsched.engine.provisioners.array import Array
 from volsched.engine.provisioners.external import External
 from volsched.engine.provisioners.simulated import Simulated
-from volsched.engine.recovery import recover
-from volsched.engine.sweep import Sweep
 from volsched.engine.system import Role, System, embedded, local_executor
 from volsched.engine.world import World
 from volsched.log.database import Database

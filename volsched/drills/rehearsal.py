@@ -16,11 +16,11 @@ from typing import Any
 
 from sqlalchemy import event, select
 
-from volsched.core.binding.phases import LegPhase, Phase
+from volsched.binding.recovery import Recovered, RecoveryReport, recover
+from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.drills.report import Report
 from volsched.drills.telling import told
 from volsched.engine.clock import MILLISECOND, SECOND
-from volsched.engine.recovery import Recovered, RecoveryReport, recover
 from volsched.engine.system import System, embedded
 from volsched.insight.invariants import Violation, violations
 from volsched.log import tables

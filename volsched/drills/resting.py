@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, select
 
+from volsched.binding.rules.phases import SETTLED
+from volsched.binding.rules.saga import ANNOTATE, PREBIND
 from volsched.cluster.foreign import ForeignApi
-from volsched.core.binding.phases import SETTLED
-from volsched.core.binding.saga import ANNOTATE, PREBIND
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.mirror import KINDS_MIRRORED, without_null_fields
 from volsched.engine.world import World

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from volsched.core.binding.phases import ALL_GUARDS, Guards
+from volsched.binding.rules.phases import ALL_GUARDS, Guards
 from volsched.drills.generating import Temper, generate
 from volsched.drills.report import Report
 from volsched.drills.schedule import Schedule

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from volsched import faults
-from volsched.core.binding.phases import ALL_GUARDS, Guards
+from volsched.binding.rules.phases import ALL_GUARDS, Guards
 from volsched.drills.calming import calm_down
 from volsched.drills.lives import Lives
 from volsched.drills.objects import made

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json
 from sqlalchemy import select
 
-from volsched.core.binding.phases import Phase
+from volsched.binding.rules.phases import Phase
 from volsched.log import tables
 from volsched.log.database import Database
 

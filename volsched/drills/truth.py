@@ -7,11 +7,11 @@ What is looked for here no lag excuses.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from volsched.binding.rules.effect_writes import DIRTY
+from volsched.binding.rules.late_writes import stamp_of
+from volsched.binding.rules.phases import UNDER_WAY, Phase
 from volsched.cluster.foreign import ForeignApi
 from volsched.cluster.port import Change, Manifest
-from volsched.core.binding.acts import DIRTY
-from volsched.core.binding.phases import UNDER_WAY, Phase
-from volsched.core.binding.strays import stamp_of
 from volsched.drills.others import CLAIM, VOLUME
 from volsched.insight.invariants import Violation
 from volsched.kube.manifest import claim_is_bound, claim_of, spec, status, uid

@@ -8,16 +8,16 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from volsched.binding.executor import BATCH as WORKER_BATCH
+from volsched.binding.executor import LEASE, QUEUES, WRITES, Executor
+from volsched.binding.recovery import recover
+from volsched.binding.rules.saga import BIND_POD
+from volsched.binding.sweep import Sweep
 from volsched.cluster.local import LocalCluster
-from volsched.core.binding.saga import BIND_POD
 from volsched.engine.clock import SECOND, Clock, rfc3339
-from volsched.engine.executor import BATCH as WORKER_BATCH
-from volsched.engine.executor import LEASE, QUEUES, WRITES, Executor
 from volsched.engine.nodes.agent import NodeAgent
 from volsched.engine.parts import Part
 from volsched.engine.provisioners.protocol import Provisioner
-from volsched.engine.recovery import recover
-from volsched.engine.sweep import Sweep
 from volsched.engine.upkeep.choice import Upkeep, upkeep_parts
 from volsched.engine.upkeep.expiry import DEFAULT_KEEP, Keep
 from volsched.engine.volume_controller.controller import Controller

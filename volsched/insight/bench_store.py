@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import update
 
-from volsched.core.binding.planning import Plan, PlannedLeg, plan
+from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.log import tables
 from volsched.log.batch import lock_head, place
 from volsched.log.commands import Command, Done

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Row
 
-from volsched.core.binding.phases import SETTLED, Phase
+from volsched.binding.rules.phases import SETTLED, Phase
 from volsched.insight.answers import Answer, Item, place_in, place_token, seconds_between, time_text
 from volsched.insight.wording import reason_of, subject_of, words_of
 from volsched.log.events.envelope import Event

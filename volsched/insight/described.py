@@ -6,7 +6,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from volsched.core.binding.phases import Phase
+from volsched.binding.rules.phases import Phase
 from volsched.engine.clock import rfc3339
 from volsched.insight.shown import as_manifest, attempt_told, binding_told
 from volsched.kube.manifest import is_being_deleted, metadata, spec, status, uid

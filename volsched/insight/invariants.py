@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
 
-from volsched.core.binding.acts import CLEAN, DIRTY
-from volsched.core.binding.phases import LegPhase, Phase
+from volsched.binding.rules.effect_writes import CLEAN, DIRTY
+from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.core.node.statuses import RUNNING, admitted_by
 from volsched.kube.manifest import (
     Manifest,

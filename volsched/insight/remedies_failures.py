@@ -7,8 +7,8 @@ and how to find out more.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from volsched.core.binding.acts import CHANGED
-from volsched.core.binding.judging import DEADLINE_EXCEEDED, PROVISIONING_FAILED
+from volsched.binding.rules.effect_writes import CHANGED
+from volsched.binding.rules.leg_conditions import DEADLINE_EXCEEDED, PROVISIONING_FAILED
 from volsched.kube.meta import ZONE
 from volsched.kube.storage import Claim
 from volsched.scheduling.rules.snapshot import Snapshot

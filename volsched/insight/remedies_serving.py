@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from volsched.core.binding.requesting import free, may_go_back
+from volsched.binding.rules.rollback_request import free, may_go_back
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.nearness import Near
 from volsched.insight.remedies_scene import Scene, class_text, modes_text, pairs_text

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from volsched.core.binding.requesting import free, may_go_back, unbound
+from volsched.binding.rules.rollback_request import free, may_go_back, unbound
 from volsched.insight.changes import Change, ChangeKind
 from volsched.insight.nearness import nearest
 from volsched.insight.remedies_nodes import label_node, limit_changes, may_label

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, select
 
-from volsched.core.binding.failures import Failure, kept, told
+from volsched.binding.rules.failures import Failure, kept, told
 from volsched.core.controller.reasons import PROVISIONING_FAILED
 from volsched.log import tables
 from volsched.log.batch import Batch, load, stage

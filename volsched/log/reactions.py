@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import CompoundSelect, Connection, select, text, union
 
-from volsched.core.binding.saga import context_of, fail, goes_on
+from volsched.binding.rules.saga import context_of, fail, goes_on
 from volsched.kube.manifest import claim_of
 from volsched.log import tables
 from volsched.log.batch import Batch, load, stage

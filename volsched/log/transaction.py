@@ -14,7 +14,7 @@ from itertools import chain
 from pydantic_core import from_json
 from sqlalchemy import Connection, select
 
-from volsched.core.binding.saga import advance
+from volsched.binding.rules.saga import advance
 from volsched.faults import reach
 from volsched.log import tables
 from volsched.log.batch import Batch, begin_batch, load, lock_head, stage

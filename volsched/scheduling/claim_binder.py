@@ -1,7 +1,7 @@
 """A delayed claim bound on request: decided on the store as it is, written if that is still so."""
 
-from volsched.core.binding.alone import BIND_REQUESTED, Choice, NotToBeBoundError, bind_event, choose
-from volsched.core.binding.conflicts import changed_since, promised_since, taken_by_plan
+from volsched.binding.rules.bind_claim import BIND_REQUESTED, Choice, NotToBeBoundError, bind_event, choose
+from volsched.binding.rules.plan_conflicts import changed_since, promised_since, taken_by_plan
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.world import World
 from volsched.log.commands import Command, Seen

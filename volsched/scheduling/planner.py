@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
 from typing import Literal
 
-from volsched.core.binding.conflicts import outdated
-from volsched.core.binding.planning import Plan, PlannedLeg, plan
+from volsched.binding.rules.plan import Plan, PlannedLeg, plan
+from volsched.binding.rules.plan_conflicts import outdated
 from volsched.engine.clock import SECOND
 from volsched.kube.storage import READ_WRITE_ONCE_POD
 from volsched.kube.workloads import Pod

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pydantic_core import from_json
 from sqlalchemy import Connection, select
 
-from volsched.core.binding import holding
-from volsched.core.binding.phases import Phase
-from volsched.core.binding.planning import PlanConflictError
+from volsched.binding.rules import reservations
+from volsched.binding.rules.phases import Phase
+from volsched.binding.rules.plan import PlanConflictError
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.kube.workloads import Pod
 from volsched.log import tables
@@ -124,7 +124,7 @@ class Reserver:
 
     def renew(self, binding: str, *, seconds: int, actor: str, now: int) -> None:
         until = now + seconds * SECOND
-        self._say(binding, actor, lambda states: holding.renew(binding, states, now=now, until=until))
+        self._say(binding, actor, lambda states: reservations.renew(binding, states, now=now, until=until))
 
     def cancel(self, binding: str, *, reason: str, actor: str) -> None:
         self.append(cancelling(self.database, binding, reason=reason, actor=actor))
@@ -235,14 +235,16 @@ def confirming(database: Database, binding: str, *, actor: str, now: int, timeou
         pod = living(states, pod_stream(state)) if isinstance(state, BindingState) else None
         value = None if pod is None or pod.manifest is None else read_object("pod", pod.manifest, pod.rv)
         seconds = bind_seconds(value, timeout_seconds) if isinstance(value, Pod) else timeout_seconds
-        return holding.confirm(binding, states, now=now, deadline=now + seconds * SECOND)
+        return reservations.confirm(binding, states, now=now, deadline=now + seconds * SECOND)
 
     return _command_about(database, binding, actor, decide)
 
 
 def cancelling(database: Database, binding: str, *, reason: str, actor: str) -> Command:
     """What gives a reservation up. Nothing happens where it is confirmed already, or has ended."""
-    return _command_about(database, binding, actor, lambda states: holding.cancel(binding, states, reason=reason))
+    return _command_about(
+        database, binding, actor, lambda states: reservations.cancel(binding, states, reason=reason)
+    )
 
 
 def _command_about(database: Database, binding: str, actor: str, decide: Callable[[States], Decision]) -> Command:

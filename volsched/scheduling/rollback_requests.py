@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from volsched.core.binding.requesting import (
+from volsched.binding.rules.rollback_request import (
     GAVE_UP,
     MOST_REQUESTS,
     REQUESTED,

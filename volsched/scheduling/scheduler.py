@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from volsched.core.binding.planning import PlanConflictError
+from volsched.binding.rules.plan import PlanConflictError
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.faults import reach
 from volsched.kube.workloads import Pod

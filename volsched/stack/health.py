@@ -53,7 +53,7 @@ def loop() -> str | None:
 
 
 def worker() -> str | None:
-    from volsched.engine.bell import RedisBell, own_canary
+    from volsched.binding.wakeup import RedisBell, own_canary
     from volsched.engine.clock import system_clock
     from volsched.log.database import open_database
     from volsched.settings import read_settings

@@ -36,7 +36,7 @@ from tests.unit.binding.scenes import (
     static_leg,
     without,
 )
-from volsched.core.binding.acts import (
+from volsched.binding.rules.effect_writes import (
     CANNOT_UNBIND,
     CLAIM_GONE,
     HOLDS_DATA,
@@ -48,9 +48,9 @@ from volsched.core.binding.acts import (
     next_step,
     unbind_patch,
 )
-from volsched.core.binding.phases import Guards, LegPhase
-from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome
-from volsched.core.binding.strays import UNDO
+from volsched.binding.rules.late_writes import UNDO
+from volsched.binding.rules.phases import Guards, LegPhase
+from volsched.binding.rules.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome
 from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BIND_COMPLETED,

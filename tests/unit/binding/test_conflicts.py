@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from volsched.core.binding.conflicts import outdated
-from volsched.core.binding.planning import Plan, PlannedLeg
+from volsched.binding.rules.plan import Plan, PlannedLeg
+from volsched.binding.rules.plan_conflicts import outdated
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log.events.envelope import Event, canonical
 

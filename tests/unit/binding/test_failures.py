@@ -23,9 +23,9 @@ from tests.unit.binding.scenes import (
     static_leg,
     without,
 )
-from volsched.core.binding.acts import next_step
-from volsched.core.binding.failures import MOST_CHARACTERS, Failure, kept, told
-from volsched.core.binding.saga import (
+from volsched.binding.rules.effect_writes import next_step
+from volsched.binding.rules.failures import MOST_CHARACTERS, Failure, kept, told
+from volsched.binding.rules.saga import (
     ANNOTATE,
     PREBIND,
     LegOutcome,

@@ -32,8 +32,8 @@ from tests.unit.binding.scenes import (
     static_leg,
     without,
 )
-from volsched.core.binding import judging
-from volsched.core.binding.judging import WAIT, Bound, Failed, Verdict
+from volsched.binding.rules import leg_conditions
+from volsched.binding.rules.leg_conditions import WAIT, Bound, Failed, Verdict
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE
 from volsched.log.events.fold import LegState, ObjectState
 
@@ -41,7 +41,7 @@ ELSEWHERE = {"spec": {"nodeAffinity": on_host("n2")}}
 DELETED = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
 
 
-def judged(states: Scene, rules: ModuleType = judging) -> Verdict:
+def judged(states: Scene, rules: ModuleType = leg_conditions) -> Verdict:
     """Rows 1 and 2, then those of the binding's leg: as the saga asks them."""
     binding = binding_of(states)
     verdict: Verdict = rules.judge_pod(binding, states) or rules.judge_leg(binding, binding.legs[0], states)
@@ -260,7 +260,7 @@ SHORT_CUTS = {"not name"}
 
 def without_condition(number: int) -> ModuleType | None:
     """The module with its n-th condition never true; None where it has no more."""
-    tree = ast.parse(Path(judging.__file__ or "").read_text())
+    tree = ast.parse(Path(leg_conditions.__file__ or "").read_text())
     conditions = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp)]
     if number >= len(conditions):
         return None
@@ -283,7 +283,7 @@ def test_every_condition_of_the_table_is_needed_by_a_case() -> None:
     scenes = [make() for make, _ in ROWS.values()] + joined_scenes()
     number, unneeded = 0, set()
     while (mutant := without_condition(number)) is not None:
-        if not any(answer(states, mutant) != answer(states, judging) for states in scenes):
+        if not any(answer(states, mutant) != answer(states, leg_conditions) for states in scenes):
             unneeded.add(ast.unparse(mutant.taken_out))
         number += 1
     assert number >= 20

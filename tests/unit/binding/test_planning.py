@@ -35,7 +35,7 @@ from tests.unit.binding.scenes import (
     volume_manifest,
     without,
 )
-from volsched.core.binding.planning import Plan, PlanConflictError, PlannedLeg, plan
+from volsched.binding.rules.plan import Plan, PlanConflictError, PlannedLeg, plan
 from volsched.kube.claim_reference import bind_volume
 from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER, SELECTED_NODE

@@ -25,9 +25,9 @@ from tests.unit.binding.scenes import (
     static_leg,
     without,
 )
-from volsched.core.binding.holding import GatedError, cancel, confirm, renew
-from volsched.core.binding.phases import LegPhase, Phase
-from volsched.core.binding.saga import TIME_TO_BIND_US, TIME_TO_WRITE_US, advance, effects_of, fail, time_out
+from volsched.binding.rules.phases import LegPhase, Phase
+from volsched.binding.rules.reservations import GatedError, cancel, confirm, renew
+from volsched.binding.rules.saga import TIME_TO_BIND_US, TIME_TO_WRITE_US, advance, effects_of, fail, time_out
 from volsched.log.events.decision import NOTHING, Decision
 from volsched.log.events.fold import LegState, ObjectState
 

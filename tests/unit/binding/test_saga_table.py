@@ -38,9 +38,9 @@ from tests.unit.binding.scenes import (
     without,
     written,
 )
-from volsched.core.binding.holding import cancel, confirm, renew
-from volsched.core.binding.phases import SETTLED, Guards, LegPhase, Phase
-from volsched.core.binding.saga import (
+from volsched.binding.rules.phases import SETTLED, Guards, LegPhase, Phase
+from volsched.binding.rules.reservations import cancel, confirm, renew
+from volsched.binding.rules.saga import (
     TIME_TO_WRITE_US,
     LegOutcome,
     PodOutcome,

@@ -7,7 +7,7 @@ Clean, so that they can be asked back and the pod moved. Once they are marked th
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from volsched.core.binding.acts import DIRTY
+from volsched.binding.rules.effect_writes import DIRTY
 from volsched.core.node.checks import CHECKS, Check
 from volsched.core.node.mounting import Mount, mount_problem, out_of_reach
 from volsched.kube.claim_reference import reaches

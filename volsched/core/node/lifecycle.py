@@ -8,7 +8,7 @@ written only if everything it was decided on is still so.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from volsched.core.binding.acts import CLEAN
+from volsched.binding.rules.effect_writes import CLEAN
 from volsched.core.node.admission import Admitted, NotYet, admit, to_mark
 from volsched.core.node.attachments import attach_problem, is_attached, volumes_to_attach
 from volsched.core.node.checks import CHECKS, Check

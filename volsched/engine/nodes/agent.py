@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from volsched.binding.rules.effect_writes import DIRTY
 from volsched.cluster.rules import unassign_pod
-from volsched.core.binding.acts import DIRTY
 from volsched.core.node.attachments import attachment_of, to_detach
 from volsched.core.node.checks import CHECKS, Check
 from volsched.core.node.lifecycle import (

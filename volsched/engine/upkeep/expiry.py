@@ -7,7 +7,7 @@ What is forgotten here is of no use to anybody after its time, so it needs no de
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from volsched.core.binding.requesting import REQUESTED
+from volsched.binding.rules.rollback_request import REQUESTED
 from volsched.engine.clock import SECOND
 from volsched.engine.world import World
 from volsched.kube.manifest import uid

@@ -3,10 +3,10 @@
 import signal
 from collections.abc import Iterator
 
-from volsched.core.binding.phases import LegPhase, Phase
-from volsched.core.binding.saga import PREBIND
+from volsched.binding.recovery import Recovered, recover
+from volsched.binding.rules.phases import LegPhase, Phase
+from volsched.binding.rules.saga import PREBIND
 from volsched.engine.clock import system_clock
-from volsched.engine.recovery import Recovered, recover
 from volsched.engine.system import System
 from volsched.insight.demo.objects import LEDGER, QUEUE, RACK, SHOP
 from volsched.insight.demo.stage import Rows, Stage, Told, check, new_id

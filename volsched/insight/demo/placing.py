@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from volsched.core.binding.phases import Phase
+from volsched.binding.rules.phases import Phase
 from volsched.insight.changes import ChangeKind
 from volsched.insight.demo.objects import CLUSTER, CONTENDER, DATABASE, LATENCY_SECONDS, SHOP, Manifest, disk
 from volsched.insight.demo.stage import Rows, SceneError, Stage, Told, check

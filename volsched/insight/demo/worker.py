@@ -7,8 +7,8 @@ import os
 import sys
 from uuid import uuid4
 
+from volsched.binding.executor import QUEUES
 from volsched.engine.clock import SECOND, system_clock
-from volsched.engine.executor import QUEUES
 from volsched.engine.system import local_executor
 from volsched.faults import arm_from
 from volsched.insight.demo.stage import new_id

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, func, select, text, tuple_
 
-from volsched.core.binding.phases import Phase
+from volsched.binding.rules.phases import Phase
 from volsched.log import tables
 from volsched.log.dialects import dialect_of
 from volsched.log.reads.event_audit import Window

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select, text
 
-from volsched.core.binding.phases import UNDER_WAY, Phase
-from volsched.core.binding.saga import BIND_POD, context_of, deadline_of
-from volsched.core.binding.strays import UNDO
+from volsched.binding.rules.late_writes import UNDO
+from volsched.binding.rules.phases import UNDER_WAY, Phase
+from volsched.binding.rules.saga import BIND_POD, context_of, deadline_of
 from volsched.log import tables
 from volsched.log.batch import load_states
 from volsched.log.database import Database

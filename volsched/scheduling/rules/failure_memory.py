@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from volsched.core.binding.judging import DEADLINE_EXCEEDED
-from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST
-from volsched.core.binding.phases import REFUSED, STILL_PROVISIONING, Phase
+from volsched.binding.rules.leg_conditions import DEADLINE_EXCEEDED
+from volsched.binding.rules.phases import REFUSED, STILL_PROVISIONING, Phase
+from volsched.binding.rules.reservation_conditions import LEASE_EXPIRED, RESERVATION_LOST
 from volsched.kube.meta import TOPOLOGY_LABELS
 from volsched.kube.workloads import Node, Pod
 from volsched.log.events.fold import BindingState, LegState, State

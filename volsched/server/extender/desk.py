@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from volsched.core.binding.holding import GatedError
-from volsched.core.binding.phases import Phase
-from volsched.core.binding.planning import PlanConflictError
+from volsched.binding.rules.phases import Phase
+from volsched.binding.rules.plan import PlanConflictError
+from volsched.binding.rules.reservations import GatedError
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.kube.manifest import spec
 from volsched.kube.workloads import Pod

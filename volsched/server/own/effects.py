@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from volsched.binding.sweep import Sweep
 from volsched.engine.clock import rfc3339
-from volsched.engine.sweep import Sweep
 from volsched.log.effects import EffectState, Queued, list_effects
 from volsched.log.reads.open_bindings import Parked, parked_effects
 from volsched.log.reads.tail import read_head

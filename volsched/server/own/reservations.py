@@ -4,8 +4,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.core.binding.holding import GatedError
-from volsched.core.binding.phases import Phase
+from volsched.binding.rules.phases import Phase
+from volsched.binding.rules.reservations import GatedError
 from volsched.engine.clock import rfc3339
 from volsched.insight.answers import place_in, place_token
 from volsched.insight.attempts import why

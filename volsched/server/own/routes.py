@@ -1,7 +1,7 @@
 """The one table of what is served under `/apis/volsched.io/v1`."""
 
-from volsched.core.binding.phases import Phase
-from volsched.engine.executor import QUEUES
+from volsched.binding.executor import QUEUES
+from volsched.binding.rules.phases import Phase
 from volsched.log.effects import EffectState
 from volsched.server.negotiation import MERGE_PATCH
 from volsched.server.own import decided, effects, hypotheses, leases, questions, reservations

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from volsched.core.binding.phases import Phase
-from volsched.core.binding.saga import effects_of, moved
+from volsched.binding.rules.phases import Phase
+from volsched.binding.rules.saga import effects_of, moved
 from volsched.kube.claim_reference import YES
 from volsched.kube.manifest import annotations, claim_is_bound, claim_of, is_being_deleted, spec, uid
 from volsched.kube.meta import BOUND_BY_CONTROLLER, ROLLBACK

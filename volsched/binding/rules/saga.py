@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from volsched.core.binding.judging import DEADLINE_EXCEEDED, Bound, Failed, judge_leg, judge_pod
-from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST, judge_reserved
-from volsched.core.binding.phases import ALL_GUARDS, REFUSED, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
+from volsched.binding.rules.leg_conditions import DEADLINE_EXCEEDED, Bound, Failed, judge_leg, judge_pod
+from volsched.binding.rules.phases import ALL_GUARDS, REFUSED, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
+from volsched.binding.rules.reservation_conditions import LEASE_EXPIRED, RESERVATION_LOST, judge_reserved
 from volsched.kube.manifest import annotations, claim_is_bound, spec, status, uid
 from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
 from volsched.log.events.decision import NOTHING, Decision, NewEffect, States

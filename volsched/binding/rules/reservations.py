@@ -8,9 +8,9 @@ All three commands are total: said again, or too late, they are no event. What b
 binding. Rejected: a table of its own for holds, which every rule about legs would have to ask as well.
 """
 
-from volsched.core.binding.judging_reserved import LEASE_EXPIRED, RESERVATION_LOST, judge_reserved
-from volsched.core.binding.phases import Phase
-from volsched.core.binding.saga import begin, let_go, moved, open_binding
+from volsched.binding.rules.phases import Phase
+from volsched.binding.rules.reservation_conditions import LEASE_EXPIRED, RESERVATION_LOST, judge_reserved
+from volsched.binding.rules.saga import begin, let_go, moved, open_binding
 from volsched.kube.manifest import spec
 from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.fold import BindingState

@@ -8,11 +8,10 @@ attempt, because an act looks at the objects before it writes.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from volsched.cluster.local import LocalCluster
-from volsched.cluster.port import Cluster, Manifest, Refusal, RefusedError
-from volsched.core.binding.acts import Outcome, Write, next_step
-from volsched.core.binding.phases import ALL_GUARDS, Guards
-from volsched.core.binding.saga import (
+from volsched.binding.rules.effect_writes import Outcome, Write, next_step
+from volsched.binding.rules.late_writes import UNDO, landed_since, record_undone
+from volsched.binding.rules.phases import ALL_GUARDS, Guards
+from volsched.binding.rules.saga import (
     ANNOTATE,
     BIND_POD,
     PREBIND,
@@ -22,7 +21,8 @@ from volsched.core.binding.saga import (
     record_leg,
     record_pod,
 )
-from volsched.core.binding.strays import UNDO, landed_since, record_undone
+from volsched.cluster.local import LocalCluster
+from volsched.cluster.port import Cluster, Manifest, Refusal, RefusedError
 from volsched.engine.clock import SECOND, Clock, rfc3339
 from volsched.faults import reach
 from volsched.kube.manifest import uid

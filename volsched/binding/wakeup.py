@@ -15,8 +15,8 @@ from typing import Any
 from celery import Celery
 from kombu import Connection
 
+from volsched.binding.executor import QUEUES
 from volsched.engine.clock import SECOND, Clock
-from volsched.engine.executor import QUEUES
 from volsched.log.database import Database
 from volsched.log.effects import due_queues
 

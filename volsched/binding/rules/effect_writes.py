@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from volsched.core.binding.judging import Failed, Wait, judge_leg, judge_pod
-from volsched.core.binding.phases import ALL_GUARDS, SETTLED, STILL_PROVISIONING, Guards, LegPhase, Phase
-from volsched.core.binding.planning import claim_patch, volume_patch
-from volsched.core.binding.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome, open_binding
-from volsched.core.binding.strays import ENDED_WITHOUT, UNDO
+from volsched.binding.rules.late_writes import ENDED_WITHOUT, UNDO
+from volsched.binding.rules.leg_conditions import Failed, Wait, judge_leg, judge_pod
+from volsched.binding.rules.phases import ALL_GUARDS, SETTLED, STILL_PROVISIONING, Guards, LegPhase, Phase
+from volsched.binding.rules.plan import claim_patch, volume_patch
+from volsched.binding.rules.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome, open_binding
 from volsched.kube.manifest import (
     Manifest,
     annotations,

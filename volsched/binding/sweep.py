@@ -8,8 +8,9 @@ here too, some hundred a second, is a backstop.
 from dataclasses import dataclass, replace
 from functools import partial
 
-from volsched.core.binding.phases import LegPhase
-from volsched.core.binding.saga import (
+from volsched.binding.rules.late_writes import undoing
+from volsched.binding.rules.phases import LegPhase
+from volsched.binding.rules.saga import (
     BIND_POD,
     OPERATOR,
     RELEASE,
@@ -22,7 +23,6 @@ from volsched.core.binding.saga import (
     record_pod,
     time_out,
 )
-from volsched.core.binding.strays import undoing
 from volsched.engine.clock import SECOND
 from volsched.faults import reach
 from volsched.kube.manifest import metadata

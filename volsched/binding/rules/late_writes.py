@@ -10,8 +10,8 @@ Rejected: preventing it. No lease or fence of ours is known to a foreign cluster
 seen is still the object's when a late call for it arrives.
 """
 
-from volsched.core.binding.phases import SETTLED, LegPhase
-from volsched.core.binding.saga import RELEASE, LegOutcome
+from volsched.binding.rules.phases import SETTLED, LegPhase
+from volsched.binding.rules.saga import RELEASE, LegOutcome
 from volsched.kube.manifest import Manifest, annotations, claim_of, metadata, uid
 from volsched.kube.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
 from volsched.log.events.decision import NOTHING, Decision, NewEffect, States

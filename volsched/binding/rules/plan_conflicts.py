@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 import orjson
 
-from volsched.core.binding.planning import Plan
+from volsched.binding.rules.plan import Plan
 from volsched.kube.meta import SELECTED_NODE_KEYS
 from volsched.log.events.envelope import Event
 from volsched.log.events.streams import noun_and_key

@@ -6,7 +6,7 @@ decides; a row that waits hides the rows below it until the next time.
 
 from dataclasses import dataclass
 
-from volsched.core.binding.phases import LegPhase, Phase
+from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.kube.manifest import (
     Manifest,
     annotations,

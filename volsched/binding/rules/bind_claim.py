@@ -7,7 +7,7 @@ provisioner completes it. There is no pod to wait for, and so nothing is undone 
 
 from dataclasses import dataclass, replace
 
-from volsched.core.binding.planning import claim_patch, volume_patch
+from volsched.binding.rules.plan import claim_patch, volume_patch
 from volsched.kube.claim_reference import is_bound_to
 from volsched.kube.meta import ROLLBACK, SELECTED_NODE, Metadata
 from volsched.kube.storage import Claim

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from volsched.core.binding.phases import Phase
-from volsched.core.binding.saga import advance, context_of, effects_of, open_binding, time_out
+from volsched.binding.rules.phases import Phase
+from volsched.binding.rules.saga import advance, context_of, effects_of, open_binding, time_out
 from volsched.engine.clock import SECOND
 from volsched.faults import reach
 from volsched.log.commands import Command

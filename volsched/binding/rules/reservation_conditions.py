@@ -4,8 +4,8 @@ Nothing is written that would keep others from changing it. So any change of an 
 the reservation: its write would be refused, and whoever holds it had better know before it is confirmed.
 """
 
-from volsched.core.binding.judging import Failed, judge_leg, judge_pod
-from volsched.core.binding.phases import LegPhase
+from volsched.binding.rules.leg_conditions import Failed, judge_leg, judge_pod
+from volsched.binding.rules.phases import LegPhase
 from volsched.kube.manifest import claim_is_bound, spec
 from volsched.log.events.decision import States
 from volsched.log.events.fold import BindingState, LegState

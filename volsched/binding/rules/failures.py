@@ -8,8 +8,8 @@ the attempt that chose the node, next to the leg that failed and what its provis
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.core.binding.acts import CHANGED, NOT_FOUND
-from volsched.core.binding.saga import Stage
+from volsched.binding.rules.effect_writes import CHANGED, NOT_FOUND
+from volsched.binding.rules.saga import Stage
 from volsched.kube.manifest import is_being_deleted, spec, uid
 from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent

@@ -1,0 +1,1 @@
+"""A binding from its plan to its end: the executor that writes, the sweep and recovery; `rules` decide."""
