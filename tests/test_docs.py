@@ -12,10 +12,10 @@ from tests.conftest import unsynced
 from tests.docs import Session, agrees, blocks, files
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.cli.app import app
-from volsched.engine.upkeep.releasing import releasing
 from volsched.log.database import Database, open_database
 from volsched.log.migrations import migrate
 from volsched.log.transaction import execute
+from volsched.pv_controller.manual_release import releasing
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

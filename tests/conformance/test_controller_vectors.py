@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from volsched.core.controller import VOLSCHED
 from volsched.insight.conformance import Vector, read_vectors, run_vector
 from volsched.insight.conformance_controller import cluster_of
+from volsched.pv_controller.rules import VOLSCHED
 
 FILE = Path(__file__).parent / "controller.jsonl.gz"
 

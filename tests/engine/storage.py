@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.engine.clusters import Manifest, Stepped, claim, node, pod
-from volsched.core.controller import Plugin, PluginError, Provision
 from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.array import Array
 from volsched.engine.provisioners.external import External
@@ -13,6 +12,7 @@ from volsched.engine.provisioners.protocol import Surroundings, Unfinished
 from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.engine.world import World
 from volsched.log.database import Database
+from volsched.pv_controller.rules import Plugin, PluginError, Provision
 
 ZONE = "topology.kubernetes.io/zone"
 OUTSIDE = "sim.example.com"

@@ -8,7 +8,14 @@ import pytest
 from tests.engine.clusters import START, volume
 from tests.engine.storage import VOLUME, Scripted
 from volsched.cluster.local import LocalCluster
-from volsched.core.controller import (
+from volsched.engine.clock import MILLISECOND, SECOND
+from volsched.engine.system import local_executor
+from volsched.log.database import Database
+from volsched.log.leases import acquire
+from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, PreconditionError
+from volsched.pv_controller.notice_throttle import Said
+from volsched.pv_controller.operations import LONGEST_BACKOFF, Key, Operations
+from volsched.pv_controller.rules import (
     Create,
     Delete,
     DeleteAsset,
@@ -20,13 +27,6 @@ from volsched.core.controller import (
     SyncError,
     Update,
 )
-from volsched.engine.clock import MILLISECOND, SECOND
-from volsched.engine.system import local_executor
-from volsched.engine.volume_controller.operations import LONGEST_BACKOFF, Key, Operations
-from volsched.engine.volume_controller.said import Said
-from volsched.log.database import Database
-from volsched.log.leases import acquire
-from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, PreconditionError
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 KEY = ("PersistentVolume", "disk")

@@ -10,7 +10,6 @@ from tests.engine.clusters import node, volume
 from tests.engine.storage import CLAIM, VOLUME, Cluster, Kit, Scripted, asked, in_zones, made_by, using
 from volsched import faults
 from volsched.cluster.port import RefusedError
-from volsched.core.controller import PluginError, Provision
 from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.array import Array
 from volsched.engine.provisioners.host_path import HOST_PATH, RECORDS, HostPath
@@ -18,6 +17,7 @@ from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.kube.meta import PV_CONTROLLER_FINALIZER, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.pv_controller.rules import PluginError, Provision
 from volsched.settings import Settings
 
 on_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -30,10 +30,10 @@ from volsched.engine.provisioners.parameters import TOO_SMALL
 from volsched.engine.provisioners.protocol import Surroundings
 from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.engine.upkeep.garbage import GarbageCollector
-from volsched.engine.volume_controller.controller import LEASE_TTL, Controller
 from volsched.engine.world import World
 from volsched.library import whole_system
 from volsched.log.database import Database
+from volsched.pv_controller.controller import LEASE_TTL, Controller
 from volsched.scheduling.rules.configuration import ConfigurationError
 
 

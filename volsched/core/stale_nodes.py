@@ -8,13 +8,13 @@ made anew under the same name is another node: what was promised to the one befo
 from collections.abc import Iterable
 from typing import Any
 
-from volsched.core.controller.edits import with_annotations
-from volsched.core.controller.provisioning import provisioned_name
-from volsched.core.controller.view import held_claim
 from volsched.kube.manifest import Manifest, annotations, claim_of, is_being_deleted, metadata, spec, uid
 from volsched.kube.meta import ROLLBACK, SELECTED_NODE_KEYS
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.object_lives import Life
+from volsched.pv_controller.rules.manifest_edits import with_annotations
+from volsched.pv_controller.rules.provision import provisioned_name
+from volsched.pv_controller.rules.view import held_claim
 from volsched.scheduling.rules.pod_claims import selection_key
 
 GONE_SECONDS = 60

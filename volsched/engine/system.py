@@ -20,13 +20,13 @@ from volsched.engine.parts import Part
 from volsched.engine.provisioners.protocol import Provisioner
 from volsched.engine.upkeep.choice import Upkeep, upkeep_parts
 from volsched.engine.upkeep.expiry import DEFAULT_KEEP, Keep
-from volsched.engine.volume_controller.controller import Controller
 from volsched.engine.world import World
 from volsched.kube.uids import uid_of
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.effects import due_queues, next_due
 from volsched.log.transaction import execute
+from volsched.pv_controller.controller import Controller
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index import Index
 from volsched.scheduling.queue.queue import Queue

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from volsched.core.controller import (
+from volsched.insight.conformance_server import ObedientPlugin, Server, faults_of
+from volsched.kube.quantity import parse_quantity
+from volsched.objects.rules.lifecycle import ObjectError
+from volsched.pv_controller.rules import (
     CLAIM,
     KINDS_SEEN,
     PARITY,
@@ -38,9 +41,6 @@ from volsched.core.controller import (
     sync_claim,
     sync_volume,
 )
-from volsched.insight.conformance_server import ObedientPlugin, Server, faults_of
-from volsched.kube.quantity import parse_quantity
-from volsched.objects.rules.lifecycle import ObjectError
 
 Json = Mapping[str, Any]
 MOCK = Plugin(name="kubernetes.io/mock-volume", recycles=True, sources=None)

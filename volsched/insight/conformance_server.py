@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from volsched.core.controller.requests import (
+from volsched.kube.storage import FILESYSTEM
+from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, ObjectError, StaleError
+from volsched.pv_controller.rules.requests import (
     CLAIM,
     VOLUME,
     Create,
@@ -21,8 +23,6 @@ from volsched.core.controller.requests import (
     Update,
     VolumeInUseError,
 )
-from volsched.kube.storage import FILESYSTEM
-from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, ObjectError, StaleError
 
 Json = Mapping[str, Any]
 NOW = "2026-01-01T00:00:00Z"

@@ -6,8 +6,6 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from volsched.core.controller.phases import RELEASED
-from volsched.core.releasing import claim_stream
 from volsched.core.stale_nodes import promised_node
 from volsched.core.zonal_upgrade import labelled_node
 from volsched.kube.manifest import Manifest, affinity_of, claim_of, metadata, spec, status, uid
@@ -16,6 +14,8 @@ from volsched.log.events.fold import ObjectState, State
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
 from volsched.log.reads.timelines import last_written
+from volsched.pv_controller.rules.manual_release import claim_stream
+from volsched.pv_controller.rules.phases import RELEASED
 from volsched.scheduling.index.domains import Domains, places_of_selector
 from volsched.scheduling.index.node_sets import Nodes
 

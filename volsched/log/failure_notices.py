@@ -8,12 +8,12 @@ import orjson
 from sqlalchemy import Connection, select
 
 from volsched.binding.rules.failures import Failure, kept, told
-from volsched.core.controller.reasons import PROVISIONING_FAILED
 from volsched.log import tables
 from volsched.log.batch import Batch, load, stage
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState
 from volsched.objects.rules.notices import SCHEDULER
+from volsched.pv_controller.rules.reasons import PROVISIONING_FAILED
 
 SECOND = 1_000_000
 LATELY = 300 * SECOND

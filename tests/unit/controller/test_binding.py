@@ -19,8 +19,6 @@ from tests.unit.controller.world import (
     sc,
     world,
 )
-from volsched.core.controller import CLAIM, PARITY, VOLUME
-from volsched.core.controller.requests import Update
 from volsched.kube.meta import (
     BIND_COMPLETED,
     BINDING_STAMP,
@@ -28,6 +26,8 @@ from volsched.kube.meta import (
     PRE_RESIZE_CAPACITY,
     PROVISIONED_BY,
 )
+from volsched.pv_controller.rules import CLAIM, PARITY, VOLUME
+from volsched.pv_controller.rules.requests import Update
 
 WARNING = "Warning"
 BY_US = {BOUND_BY_CONTROLLER: "yes"}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.unit.controller.world import KEY, Object, pod, pv, pvc, ref, sc
-from volsched.core.controller import CLAIM, VOLUME, Caches, Held
 from volsched.kube.quantity import ZERO, parse_quantity
+from volsched.pv_controller.rules import CLAIM, VOLUME, Caches, Held
 
 RWO = ("ReadWriteOnce",)
 

@@ -18,8 +18,8 @@ from tests.unit.controller.world import (
     sc,
     world,
 )
-from volsched.core.controller import CLAIM, VOLUME
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
+from volsched.pv_controller.rules import CLAIM, VOLUME
 
 CLAIMS = ("a", "b", "c")
 VOLUMES = ("v1", "v2", "v3", "v4")

@@ -16,8 +16,8 @@ from tests.unit.controller.world import (
     selected,
     world,
 )
-from volsched.core.controller import CLAIM, PARITY, VOLUME
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK, SELECTED_NODE
+from volsched.pv_controller.rules import CLAIM, PARITY, VOLUME
 
 BY_US = {BOUND_BY_CONTROLLER: "yes"}
 

@@ -6,7 +6,8 @@ import pytest
 
 from tests.unit.controller.rows import row
 from tests.unit.controller.world import KEY, Object, bound_pvc, pod, pv, pvc, ref, world
-from volsched.core.controller import (
+from volsched.kube.meta import PV_PROTECTION, PVC_PROTECTION
+from volsched.pv_controller.rules import (
     CLAIM,
     VOLUME,
     Enqueue,
@@ -16,7 +17,6 @@ from volsched.core.controller import (
     held_claim,
     held_volume,
 )
-from volsched.kube.meta import PV_PROTECTION, PVC_PROTECTION
 
 
 @row("9.11 volume deleted")

@@ -20,7 +20,6 @@ from tests.unit.controller.world import (
     selected,
     world,
 )
-from volsched.core.controller import CLAIM, VOLUME, Pause, Provision, Request, UnfinishedError, Update
 from volsched.insight.conformance_server import ObedientPlugin
 from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
@@ -31,6 +30,7 @@ from volsched.kube.meta import (
     SELECTED_NODE,
     STORAGE_PROVISIONER,
 )
+from volsched.pv_controller.rules import CLAIM, VOLUME, Pause, Provision, Request, UnfinishedError, Update
 
 NORMAL, WARNING = "Normal", "Warning"
 MADE = "pvc-uid-data"

@@ -21,7 +21,6 @@ from tests.unit.controller.world import (
     sc,
     world,
 )
-from volsched.core.controller import CLAIM, PARITY, VOLUME, DeleteAsset, LiveGet, Request
 from volsched.kube.meta import (
     BOUND_BY_CONTROLLER,
     EXTERNAL_PROVISIONER_FINALIZER,
@@ -30,6 +29,7 @@ from volsched.kube.meta import (
     PV_CONTROLLER_FINALIZER,
     PV_PROTECTION,
 )
+from volsched.pv_controller.rules import CLAIM, PARITY, VOLUME, DeleteAsset, LiveGet, Request
 
 NORMAL, WARNING = "Normal", "Warning"
 BY_US = {BOUND_BY_CONTROLLER: "yes"}

@@ -27,7 +27,16 @@ from tests.unit.controller.world import (
     selected,
     world,
 )
-from volsched.core.controller import (
+from volsched.kube.meta import (
+    BETA_STORAGE_PROVISIONER,
+    BIND_COMPLETED,
+    BINDING_STAMP,
+    BOUND_BY_CONTROLLER,
+    PROVISIONED_BY,
+    ROLLBACK,
+    STORAGE_PROVISIONER,
+)
+from volsched.pv_controller.rules import (
     CLAIM,
     PARITY,
     VOLUME,
@@ -39,19 +48,10 @@ from volsched.core.controller import (
     held_volume,
     rollback_refusal,
 )
-from volsched.core.controller import rollback as texts
-from volsched.core.controller.binding import starts_clean
-from volsched.core.controller.users import placed_pods
-from volsched.core.controller.view import held_pod
-from volsched.kube.meta import (
-    BETA_STORAGE_PROVISIONER,
-    BIND_COMPLETED,
-    BINDING_STAMP,
-    BOUND_BY_CONTROLLER,
-    PROVISIONED_BY,
-    ROLLBACK,
-    STORAGE_PROVISIONER,
-)
+from volsched.pv_controller.rules import rollback as texts
+from volsched.pv_controller.rules.bind_writes import starts_clean
+from volsched.pv_controller.rules.claim_users import placed_pods
+from volsched.pv_controller.rules.view import held_pod
 
 NORMAL, WARNING = "Normal", "Warning"
 BY_US = {BOUND_BY_CONTROLLER: "yes"}

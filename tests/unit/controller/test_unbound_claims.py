@@ -18,8 +18,8 @@ from tests.unit.controller.world import (
     selected,
     world,
 )
-from volsched.core.controller import SyncError
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER
+from volsched.pv_controller.rules import SyncError
 
 NORMAL, WARNING = "Normal", "Warning"
 

@@ -18,8 +18,8 @@ from tests.unit.controller.world import (
     sc,
     world,
 )
-from volsched.core.controller import CLAIM, PARITY, VOLUME, ControllerRules, LiveGet
 from volsched.kube.meta import BOUND_BY_CONTROLLER, MIGRATED_TO, PV_CONTROLLER_FINALIZER
+from volsched.pv_controller.rules import CLAIM, PARITY, VOLUME, ControllerRules, LiveGet
 
 WARNING = "Warning"
 PHASES = ("", "Pending", "Available", "Bound", "Released", "Failed")

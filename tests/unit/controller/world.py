@@ -5,7 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.core.controller import (
+from volsched.insight.conformance_server import Fault, ObedientPlugin, Server
+from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, SELECTED_NODE
+from volsched.objects.rules.lifecycle import ObjectError
+from volsched.pv_controller.rules import (
     CLAIM,
     VOLSCHED,
     VOLUME,
@@ -35,10 +38,7 @@ from volsched.core.controller import (
     sync_claim,
     sync_volume,
 )
-from volsched.core.controller.caches import KINDS_SEEN
-from volsched.insight.conformance_server import Fault, ObedientPlugin, Server
-from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, SELECTED_NODE
-from volsched.objects.rules.lifecycle import ObjectError
+from volsched.pv_controller.rules.caches import KINDS_SEEN
 
 Manifest = dict[str, Any]
 Object = tuple[str, Manifest]

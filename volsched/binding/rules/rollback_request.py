@@ -9,7 +9,6 @@ the configuration or a person asks for it.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from volsched.core.controller.rollback import rollback_refusal
 from volsched.kube.meta import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
@@ -19,6 +18,7 @@ from volsched.kube.meta import (
 )
 from volsched.kube.storage import AVAILABLE, Claim, Volume
 from volsched.kube.workloads import Pod
+from volsched.pv_controller.rules.rollback import rollback_refusal
 from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH, NOT_ENOUGH_SPACE

@@ -3,11 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from volsched.core.controller.binding import claim_reference
-from volsched.core.controller.edits import with_annotations
-from volsched.core.controller.phases import BOUND, RELEASED
-from volsched.core.controller.provisioning import provisioned_name
-from volsched.core.controller.upkeep import DELETE, claim_provisioner
 from volsched.core.external.outcomes import Created
 from volsched.core.external.topology import Term
 from volsched.kube.meta import (
@@ -19,6 +14,11 @@ from volsched.kube.meta import (
 )
 from volsched.kube.quantity import NANO, Family, Quantity
 from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.pv_controller.rules.bind_writes import claim_reference
+from volsched.pv_controller.rules.manifest_edits import with_annotations
+from volsched.pv_controller.rules.normalization import DELETE, claim_provisioner
+from volsched.pv_controller.rules.phases import BOUND, RELEASED
+from volsched.pv_controller.rules.provision import provisioned_name
 
 Manifest = Mapping[str, Any]
 

@@ -9,15 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from volsched.core.controller import Held
-from volsched.core.controller.provisioning import provisioned_name
-from volsched.core.controller.reasons import (
-    NORMAL,
-    PROVISIONING_FAILED,
-    PROVISIONING_SUCCEEDED,
-    WARNING,
-    provisioning_failed,
-)
 from volsched.core.external.acting import made_volume, selected_node, wants_volume, without_node
 from volsched.core.external.outcomes import NO_SELECTOR, Code, Created, Next, Refused, Verdict, judge
 from volsched.core.external.topology import (
@@ -42,6 +33,15 @@ from volsched.log.events.object_states import living
 from volsched.log.events.streams import noun_and_key
 from volsched.objects.conditional_commands import creating, updating
 from volsched.objects.rules.lifecycle import AlreadyExistsError
+from volsched.pv_controller.rules import Held
+from volsched.pv_controller.rules.provision import provisioned_name
+from volsched.pv_controller.rules.reasons import (
+    NORMAL,
+    PROVISIONING_FAILED,
+    PROVISIONING_SUCCEEDED,
+    WARNING,
+    provisioning_failed,
+)
 
 RESYNC = 900 * SECOND
 PROVISIONING = "Provisioning"

@@ -3,9 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from volsched.core.controller import held_volume
-from volsched.core.controller.edits import with_finalizers
-from volsched.core.controller.reasons import VOLUME_FAILED_DELETE, WARNING
 from volsched.core.external.acting import guarding, is_to_be_deleted
 from volsched.core.external.outcomes import Code, Refused
 from volsched.engine.provisioners.client import Client
@@ -16,6 +13,9 @@ from volsched.kube.meta import EXTERNAL_PROVISIONER_FINALIZER
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import living
 from volsched.objects.conditional_commands import deleting, unchanged, updating
+from volsched.pv_controller.rules import held_volume
+from volsched.pv_controller.rules.manifest_edits import with_finalizers
+from volsched.pv_controller.rules.reasons import VOLUME_FAILED_DELETE, WARNING
 
 
 @dataclass(slots=True)

@@ -14,11 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from volsched.core.controller import Plugin, PluginError, Provision, held_claim
 from volsched.core.external.outcomes import NO_SELECTOR
 from volsched.engine.provisioners.protocol import Manifest, Surroundings, Unfinished
 from volsched.kube.meta import HOSTNAME
 from volsched.kube.storage import FILESYSTEM
+from volsched.pv_controller.rules import Plugin, PluginError, Provision, held_claim
 
 HOST_PATH = "volsched.io/host-path"
 RECORDS = ".made"

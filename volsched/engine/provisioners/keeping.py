@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import orjson
 
-from volsched.core.controller.provisioning import provisioned_name
 from volsched.engine.clock import SECOND
 from volsched.engine.provisioners.protocol import Surroundings
 from volsched.engine.world import World
@@ -29,6 +28,7 @@ from volsched.log.events.object_states import living
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import creating, deleting, updating
+from volsched.pv_controller.rules.provision import provisioned_name
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from volsched.core.controller import Plugin, Provision
+from volsched.pv_controller.rules import Plugin, Provision
 
 Manifest = Mapping[str, Any]
 

@@ -7,7 +7,6 @@ volumes are objects like any other; a process that starts anew learns of them fr
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from volsched.core.controller import Plugin, PluginError, Provision, held_claim, held_class
 from volsched.core.external.acting import term_selector
 from volsched.core.external.outcomes import NO_SELECTOR, UNDECIDED, Refused
 from volsched.core.external.topology import (
@@ -23,6 +22,7 @@ from volsched.engine.provisioners.driver import CreateVolume, Driver
 from volsched.engine.provisioners.parameters import ParameterError, read_parameters
 from volsched.engine.provisioners.protocol import Manifest, Surroundings, Unfinished
 from volsched.kube.quantity import NANO, Family, Quantity
+from volsched.pv_controller.rules import Plugin, PluginError, Provision, held_claim, held_class
 
 SIMULATED = "volsched.io/simulated"
 CSI_DRIVER = "simulated.volsched.io"

@@ -7,7 +7,6 @@ long a node has been gone, and whether the one of that name is the one that was 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.core.releasing import claim_stream
 from volsched.core.stale_nodes import (
     GONE_SECONDS,
     REMOVED,
@@ -32,6 +31,7 @@ from volsched.log.reads.timelines import last_written, lives
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import all_of, key_of, telling, updating
 from volsched.objects.rules.lifecycle import StaleError
+from volsched.pv_controller.rules.manual_release import claim_stream
 from volsched.scheduling.rules.pod_claims import selection_key
 
 BATCH = 256

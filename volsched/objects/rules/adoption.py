@@ -8,13 +8,13 @@ itself that its claim is gone.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from volsched.core.controller.phases import GIVEN_UP
 from volsched.kube.kinds import Kind
 from volsched.kube.manifest import Manifest, claim_of, metadata, status, uid
 from volsched.kube.problems import Defect
 from volsched.log.events.catalogue import TITLES
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.streams import NOUN_OF_KIND, stream_of
+from volsched.pv_controller.rules.phases import GIVEN_UP
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"

@@ -2,11 +2,6 @@
 
 from collections.abc import Mapping
 
-from volsched.core.controller.edits import with_annotations, with_finalizers
-from volsched.core.controller.requests import Manifest, Steps
-from volsched.core.controller.rules import ControllerRules
-from volsched.core.controller.view import Held
-from volsched.core.controller.writes import save_claim, save_volume
 from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     EXTERNAL_PROVISIONER_FINALIZER,
@@ -16,6 +11,11 @@ from volsched.kube.meta import (
     STORAGE_PROVISIONER,
 )
 from volsched.kube.storage import Claim, Volume
+from volsched.pv_controller.rules.manifest_edits import with_annotations, with_finalizers
+from volsched.pv_controller.rules.modes import ControllerRules
+from volsched.pv_controller.rules.requests import Manifest, Steps
+from volsched.pv_controller.rules.view import Held
+from volsched.pv_controller.rules.writes import save_claim, save_volume
 
 DELETE = "Delete"
 RETAIN = "Retain"

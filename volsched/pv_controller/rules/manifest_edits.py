@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from volsched.core.controller.requests import Manifest
+from volsched.pv_controller.rules.requests import Manifest
 
 Changed = dict[str, Any]
 

@@ -4,17 +4,22 @@ A volume never ties itself to a claim; where a binding is half done the claim is
 released because a cache does not know the claim.
 """
 
-from volsched.core.controller.binding import unbind
-from volsched.core.controller.phases import BOUND, GIVEN_UP, RELEASED
-from volsched.core.controller.reasons import VOLUME_MISMATCH, WARNING, claim_of_other_mode, volume_of_other_mode
-from volsched.core.controller.reclaim import reclaim
-from volsched.core.controller.requests import CLAIM, Enqueue, LiveGet, Steps
-from volsched.core.controller.rules import ControllerRules
-from volsched.core.controller.upkeep import DELETE, keep_volume_up
-from volsched.core.controller.view import Held, View, held_claim
-from volsched.core.controller.writes import move_volume, tell_claim, tell_volume
 from volsched.kube.meta import PROVISIONED_BY, ObjectReference
 from volsched.kube.storage import AVAILABLE, Claim, Volume
+from volsched.pv_controller.rules.bind_writes import unbind
+from volsched.pv_controller.rules.modes import ControllerRules
+from volsched.pv_controller.rules.normalization import DELETE, keep_volume_up
+from volsched.pv_controller.rules.phases import BOUND, GIVEN_UP, RELEASED
+from volsched.pv_controller.rules.reasons import (
+    VOLUME_MISMATCH,
+    WARNING,
+    claim_of_other_mode,
+    volume_of_other_mode,
+)
+from volsched.pv_controller.rules.reclaim import reclaim
+from volsched.pv_controller.rules.requests import CLAIM, Enqueue, LiveGet, Steps
+from volsched.pv_controller.rules.view import Held, View, held_claim
+from volsched.pv_controller.rules.writes import move_volume, tell_claim, tell_volume
 
 
 def sync_volume(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[None]:

@@ -10,7 +10,24 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from uuid import uuid4
 
-from volsched.core.controller import (
+from volsched.engine.clock import SECOND
+from volsched.engine.provisioners.keeping import Keeper
+from volsched.engine.provisioners.protocol import Provisioner
+from volsched.engine.world import World
+from volsched.faults import reach
+from volsched.kube.manifest import Manifest, annotations, claim_is_bound, is_being_deleted, spec, status
+from volsched.kube.meta import ROLLBACK
+from volsched.kube.workloads import Pod
+from volsched.log.commands import Done
+from volsched.log.database import Database
+from volsched.log.events.fold import ObjectState
+from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
+from volsched.log.leases import Lease, acquire, current, release
+from volsched.log.transaction import execute
+from volsched.objects.rules.lifecycle import ObjectError
+from volsched.pv_controller.notice_throttle import Said
+from volsched.pv_controller.operations import Key, Operations
+from volsched.pv_controller.rules import (
     CLAIM,
     KINDS_SEEN,
     VOLSCHED,
@@ -28,24 +45,7 @@ from volsched.core.controller import (
     sync_claim,
     sync_volume,
 )
-from volsched.engine.clock import SECOND
-from volsched.engine.provisioners.keeping import Keeper
-from volsched.engine.provisioners.protocol import Provisioner
-from volsched.engine.volume_controller.operations import Key, Operations
-from volsched.engine.volume_controller.said import Said
-from volsched.engine.volume_controller.syncing import Sync
-from volsched.engine.world import World
-from volsched.faults import reach
-from volsched.kube.manifest import Manifest, annotations, claim_is_bound, is_being_deleted, spec, status
-from volsched.kube.meta import ROLLBACK
-from volsched.kube.workloads import Pod
-from volsched.log.commands import Done
-from volsched.log.database import Database
-from volsched.log.events.fold import ObjectState
-from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
-from volsched.log.leases import Lease, acquire, current, release
-from volsched.log.transaction import execute
-from volsched.objects.rules.lifecycle import ObjectError
+from volsched.pv_controller.sync import Sync
 from volsched.scheduling.rules.pod_claims import claim_uses
 
 LEASE_NAME = "controller"

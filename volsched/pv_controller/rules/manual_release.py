@@ -6,8 +6,6 @@ volume says afterwards who gave it back and why, and whose data it held.
 
 from collections.abc import Iterator
 
-from volsched.core.controller.phases import GIVEN_UP
-from volsched.core.controller.upkeep import RETAIN
 from volsched.kube.manifest import Manifest, claim_of, is_being_deleted, metadata, spec, status, uid
 from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER
 from volsched.kube.storage import AVAILABLE
@@ -16,6 +14,8 @@ from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import BindingState, LegState
 from volsched.log.events.object_states import manifest_of
 from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.pv_controller.rules.normalization import RETAIN
+from volsched.pv_controller.rules.phases import GIVEN_UP
 
 RETURNED = "ReturnedByOperator"
 COMPONENT = "volsched-cli"

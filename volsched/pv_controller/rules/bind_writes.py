@@ -6,12 +6,6 @@ stops after any write finds the half-done binding again from what is stored.
 
 from typing import Any
 
-from volsched.core.controller.edits import with_annotations, with_spec, with_status
-from volsched.core.controller.phases import BOUND, PENDING
-from volsched.core.controller.requests import Manifest, Steps, SyncError
-from volsched.core.controller.rules import ControllerRules
-from volsched.core.controller.view import Held
-from volsched.core.controller.writes import move_volume, save_claim, save_volume
 from volsched.kube.claim_reference import YES, bind_volume, is_bound_to, reference_to
 from volsched.kube.meta import (
     BIND_COMPLETED,
@@ -22,6 +16,12 @@ from volsched.kube.meta import (
 )
 from volsched.kube.quantity import Quantity, QuantityError, parse_quantity
 from volsched.kube.storage import AVAILABLE, Claim, Volume
+from volsched.pv_controller.rules.manifest_edits import with_annotations, with_spec, with_status
+from volsched.pv_controller.rules.modes import ControllerRules
+from volsched.pv_controller.rules.phases import BOUND, PENDING
+from volsched.pv_controller.rules.requests import Manifest, Steps, SyncError
+from volsched.pv_controller.rules.view import Held
+from volsched.pv_controller.rules.writes import move_volume, save_claim, save_volume
 
 CLEAN = "Clean"
 

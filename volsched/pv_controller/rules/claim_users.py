@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from volsched.core.controller.requests import Manifest
-from volsched.core.controller.view import Held
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Pod
+from volsched.pv_controller.rules.requests import Manifest
+from volsched.pv_controller.rules.view import Held
 from volsched.scheduling.rules.pod_claims import claim_uses, is_owned_by
 
 FINISHED = ("Succeeded", "Failed")

@@ -4,11 +4,16 @@ Every branch may be entered again any number of times; a branch that does nothin
 happened before: what is stored now decides.
 """
 
-from volsched.core.controller.binding import bind
-from volsched.core.controller.edits import with_spec
-from volsched.core.controller.fitting import best_match, default_for, is_delayed, misfit
-from volsched.core.controller.provisioning import provision
-from volsched.core.controller.reasons import (
+from volsched.kube.claim_reference import is_bound_to
+from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
+from volsched.kube.storage import Claim, Volume
+from volsched.pv_controller.rules.bind_writes import bind
+from volsched.pv_controller.rules.claim_users import waiting_pods
+from volsched.pv_controller.rules.manifest_edits import with_spec
+from volsched.pv_controller.rules.modes import ControllerRules
+from volsched.pv_controller.rules.normalization import keep_claim_up
+from volsched.pv_controller.rules.provision import provision
+from volsched.pv_controller.rules.reasons import (
     CLAIM_LOST,
     CLAIM_MISBOUND,
     FAILED_BINDING,
@@ -26,16 +31,11 @@ from volsched.core.controller.reasons import (
     volume_taken,
     waiting_for_pods,
 )
-from volsched.core.controller.requests import Steps, SyncError
-from volsched.core.controller.rollback import roll_back
-from volsched.core.controller.rules import ControllerRules
-from volsched.core.controller.upkeep import keep_claim_up
-from volsched.core.controller.users import waiting_pods
-from volsched.core.controller.view import Held, View
-from volsched.core.controller.writes import lose_claim, reset_claim, save_claim, tell_claim
-from volsched.kube.claim_reference import is_bound_to
-from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
-from volsched.kube.storage import Claim, Volume
+from volsched.pv_controller.rules.requests import Steps, SyncError
+from volsched.pv_controller.rules.rollback import roll_back
+from volsched.pv_controller.rules.view import Held, View
+from volsched.pv_controller.rules.volume_choice import best_match, default_for, is_delayed, misfit
+from volsched.pv_controller.rules.writes import lose_claim, reset_claim, save_claim, tell_claim
 from volsched.scheduling.rules.pod_claims import selected_node
 
 

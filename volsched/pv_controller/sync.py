@@ -8,21 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.core.controller import (
-    Caches,
-    Enqueue,
-    Held,
-    LiveGet,
-    LivePods,
-    Notice,
-    Request,
-    Start,
-    SyncError,
-    Update,
-)
 from volsched.engine.clock import rfc3339
-from volsched.engine.volume_controller.operations import COMPONENT, Key
-from volsched.engine.volume_controller.said import Said
 from volsched.engine.world import World
 from volsched.kube.manifest import Manifest, is_being_deleted, metadata
 from volsched.kube.merge_patch import difference, merged
@@ -35,6 +21,20 @@ from volsched.log.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
 from volsched.objects.conditional_commands import key_of
 from volsched.objects.rules.lifecycle import ObjectError
 from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.pv_controller.notice_throttle import Said
+from volsched.pv_controller.operations import COMPONENT, Key
+from volsched.pv_controller.rules import (
+    Caches,
+    Enqueue,
+    Held,
+    LiveGet,
+    LivePods,
+    Notice,
+    Request,
+    Start,
+    SyncError,
+    Update,
+)
 
 
 @dataclass(slots=True)

@@ -6,9 +6,15 @@ at a time, and each looks at the store once more before it touches anything.
 
 from contextlib import suppress
 
-from volsched.core.controller.binding import unbind
-from volsched.core.controller.edits import with_finalizers
-from volsched.core.controller.reasons import (
+from volsched.kube.meta import MIGRATED_TO, PROVISIONED_BY, PV_CONTROLLER_FINALIZER
+from volsched.kube.storage import Volume
+from volsched.objects.rules.lifecycle import NotFoundError, ObjectError
+from volsched.pv_controller.rules.bind_writes import unbind
+from volsched.pv_controller.rules.claim_users import active_pods, placed_pods
+from volsched.pv_controller.rules.manifest_edits import with_finalizers
+from volsched.pv_controller.rules.modes import ControllerRules, Plugin
+from volsched.pv_controller.rules.normalization import DELETE, RECYCLE, RETAIN
+from volsched.pv_controller.rules.reasons import (
     NO_RECYCLER,
     NORMAL,
     RECYCLED,
@@ -21,7 +27,7 @@ from volsched.core.controller.reasons import (
     no_plugin_named,
     used_by_pods,
 )
-from volsched.core.controller.requests import (
+from volsched.pv_controller.rules.requests import (
     CLAIM,
     VOLUME,
     Delete,
@@ -33,14 +39,8 @@ from volsched.core.controller.requests import (
     Steps,
     VolumeInUseError,
 )
-from volsched.core.controller.rules import ControllerRules, Plugin
-from volsched.core.controller.upkeep import DELETE, RECYCLE, RETAIN
-from volsched.core.controller.users import active_pods, placed_pods
-from volsched.core.controller.view import Held, View, held_claim, held_volume
-from volsched.core.controller.writes import fail_volume, save_volume, tell_volume
-from volsched.kube.meta import MIGRATED_TO, PROVISIONED_BY, PV_CONTROLLER_FINALIZER
-from volsched.kube.storage import Volume
-from volsched.objects.rules.lifecycle import NotFoundError, ObjectError
+from volsched.pv_controller.rules.view import Held, View, held_claim, held_volume
+from volsched.pv_controller.rules.writes import fail_volume, save_volume, tell_volume
 
 
 def reclaim(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[None]:

@@ -1,9 +1,9 @@
 """Which volume the controller gives to a claim, and whether one that the claim asks for will do."""
 
-from volsched.core.controller.requests import SyncError
-from volsched.core.controller.rules import ControllerRules
-from volsched.core.controller.view import Held, Modes, View, mode_group
 from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.pv_controller.rules.modes import ControllerRules
+from volsched.pv_controller.rules.requests import SyncError
+from volsched.pv_controller.rules.view import Held, Modes, View, mode_group
 from volsched.scheduling.rules.matching import Search, failed_rules, find_matching_volume
 from volsched.scheduling.rules.pod_claims import default_class, mode_not_set
 from volsched.scheduling.rules.status import AttemptError

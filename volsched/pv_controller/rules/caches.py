@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from volsched.core.controller.requests import CLAIM, VOLUME, Manifest
-from volsched.core.controller.view import (
+from volsched.kube.quantity import Quantity
+from volsched.kube.storage import Claim, StorageClass, Volume
+from volsched.kube.workloads import Pod
+from volsched.pv_controller.rules.requests import CLAIM, VOLUME, Manifest
+from volsched.pv_controller.rules.view import (
     Held,
     Modes,
     held_claim,
@@ -16,9 +19,6 @@ from volsched.core.controller.view import (
     held_volume,
     mode_group,
 )
-from volsched.kube.quantity import Quantity
-from volsched.kube.storage import Claim, StorageClass, Volume
-from volsched.kube.workloads import Pod
 from volsched.scheduling.rules.pod_claims import claim_uses
 
 _READ: dict[str, Callable[[Manifest], Held[Any]]] = {

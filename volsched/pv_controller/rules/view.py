@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from volsched.core.controller.requests import CLAIM, VOLUME, Manifest
 from volsched.kube.kinds import KINDS
 from volsched.kube.meta import Metadata
 from volsched.kube.quantity import Quantity
 from volsched.kube.storage import ACCESS_MODES, Claim, StorageClass, Volume
 from volsched.kube.workloads import Pod
+from volsched.pv_controller.rules.requests import CLAIM, VOLUME, Manifest
 
 T = TypeVar("T", Claim, Volume, StorageClass, Pod, covariant=True)
 Modes = tuple[str, ...]

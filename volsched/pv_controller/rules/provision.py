@@ -4,10 +4,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from volsched.core.controller.binding import claim_reference
-from volsched.core.controller.edits import with_annotations
-from volsched.core.controller.phases import BOUND
-from volsched.core.controller.reasons import (
+from volsched.kube.claim_reference import YES
+from volsched.kube.meta import (
+    BETA_STORAGE_PROVISIONER,
+    BOUND_BY_CONTROLLER,
+    PROVISIONED_BY,
+    PV_CONTROLLER_FINALIZER,
+    SELECTED_NODE,
+    SELECTED_NODE_KEYS,
+    STORAGE_PROVISIONER,
+)
+from volsched.kube.storage import Claim, StorageClass, Volume
+from volsched.objects.rules.lifecycle import AlreadyExistsError, ObjectError
+from volsched.pv_controller.rules.bind_writes import claim_reference
+from volsched.pv_controller.rules.manifest_edits import with_annotations
+from volsched.pv_controller.rules.modes import ControllerRules, Plugin
+from volsched.pv_controller.rules.normalization import DELETE, with_migration
+from volsched.pv_controller.rules.phases import BOUND
+from volsched.pv_controller.rules.reasons import (
     EXTERNAL_PROVISIONING,
     NORMAL,
     PROVISIONING_CLEANED_UP,
@@ -30,7 +44,7 @@ from volsched.core.controller.reasons import (
     volume_not_saved,
     waiting_for_provisioner,
 )
-from volsched.core.controller.requests import (
+from volsched.pv_controller.rules.requests import (
     VOLUME,
     Create,
     DeleteAsset,
@@ -44,22 +58,8 @@ from volsched.core.controller.requests import (
     SyncError,
     UnfinishedError,
 )
-from volsched.core.controller.rules import ControllerRules, Plugin
-from volsched.core.controller.upkeep import DELETE, with_migration
-from volsched.core.controller.view import Held, View, held_volume
-from volsched.core.controller.writes import save_claim, tell_claim
-from volsched.kube.claim_reference import YES
-from volsched.kube.meta import (
-    BETA_STORAGE_PROVISIONER,
-    BOUND_BY_CONTROLLER,
-    PROVISIONED_BY,
-    PV_CONTROLLER_FINALIZER,
-    SELECTED_NODE,
-    SELECTED_NODE_KEYS,
-    STORAGE_PROVISIONER,
-)
-from volsched.kube.storage import Claim, StorageClass, Volume
-from volsched.objects.rules.lifecycle import AlreadyExistsError, ObjectError
+from volsched.pv_controller.rules.view import Held, View, held_volume
+from volsched.pv_controller.rules.writes import save_claim, tell_claim
 from volsched.scheduling.rules.pod_claims import selected_node
 
 SAVE_TRIES = 5

@@ -13,7 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.core.controller import (
+from volsched.engine.clock import MILLISECOND, SECOND
+from volsched.engine.provisioners.protocol import Provisioner, Unfinished
+from volsched.log.commands import Command, DeposedError, Done, LeaseProof, Outcome
+from volsched.log.database import Database
+from volsched.log.events.streams import stream_of
+from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import telling, unchanged, version_of
+from volsched.objects.rules.lifecycle import ObjectError
+from volsched.pv_controller.calls import PluginCall, StoreCall, ask, no_answer, reply_to, store_command, stored_by
+from volsched.pv_controller.notice_throttle import Said
+from volsched.pv_controller.rules import (
     Enqueue,
     LiveGet,
     Notice,
@@ -25,24 +35,6 @@ from volsched.core.controller import (
     Steps,
     SyncError,
 )
-from volsched.engine.clock import MILLISECOND, SECOND
-from volsched.engine.provisioners.protocol import Provisioner, Unfinished
-from volsched.engine.volume_controller.calls import (
-    PluginCall,
-    StoreCall,
-    ask,
-    no_answer,
-    reply_to,
-    store_command,
-    stored_by,
-)
-from volsched.engine.volume_controller.said import Said
-from volsched.log.commands import Command, DeposedError, Done, LeaseProof, Outcome
-from volsched.log.database import Database
-from volsched.log.events.streams import stream_of
-from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import telling, unchanged, version_of
-from volsched.objects.rules.lifecycle import ObjectError
 
 FIRST_BACKOFF = 500 * MILLISECOND
 LONGEST_BACKOFF = 122 * SECOND

@@ -6,25 +6,6 @@ points. The annotation that asked for it goes last: whatever stops in between is
 
 from collections.abc import Collection
 
-from volsched.core.controller.binding import CLEAN, unbind
-from volsched.core.controller.edits import with_annotations, with_spec
-from volsched.core.controller.provisioning import provisioned_name
-from volsched.core.controller.reasons import (
-    NORMAL,
-    ROLLBACK_COMPLETED,
-    ROLLBACK_REJECTED,
-    ROLLBACK_STALLED,
-    ROLLED_BACK,
-    WARNING,
-    rollback_refused,
-    rollback_waits_for,
-)
-from volsched.core.controller.requests import Steps
-from volsched.core.controller.rules import ControllerRules
-from volsched.core.controller.upkeep import DELETE
-from volsched.core.controller.users import placed_pods
-from volsched.core.controller.view import Held, View
-from volsched.core.controller.writes import reset_claim, save_claim, save_volume, tell_claim
 from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BIND_COMPLETED,
@@ -36,6 +17,25 @@ from volsched.kube.meta import (
     STORAGE_PROVISIONER,
 )
 from volsched.kube.storage import LOST, WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.pv_controller.rules.bind_writes import CLEAN, unbind
+from volsched.pv_controller.rules.claim_users import placed_pods
+from volsched.pv_controller.rules.manifest_edits import with_annotations, with_spec
+from volsched.pv_controller.rules.modes import ControllerRules
+from volsched.pv_controller.rules.normalization import DELETE
+from volsched.pv_controller.rules.provision import provisioned_name
+from volsched.pv_controller.rules.reasons import (
+    NORMAL,
+    ROLLBACK_COMPLETED,
+    ROLLBACK_REJECTED,
+    ROLLBACK_STALLED,
+    ROLLED_BACK,
+    WARNING,
+    rollback_refused,
+    rollback_waits_for,
+)
+from volsched.pv_controller.rules.requests import Steps
+from volsched.pv_controller.rules.view import Held, View
+from volsched.pv_controller.rules.writes import reset_claim, save_claim, save_volume, tell_claim
 from volsched.scheduling.rules.pod_claims import is_fully_bound
 
 STALLED_AFTER_SECONDS = 600

@@ -8,7 +8,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from volsched.core.controller import (
+from volsched.engine.clock import rfc3339
+from volsched.engine.provisioners.protocol import Provisioner, Unfinished
+from volsched.kube.kinds import KINDS
+from volsched.log.commands import Command, Done, LeaseProof
+from volsched.log.events.decision import Decision, States
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import ObjectState, State, evolve, versioned
+from volsched.log.events.streams import stream_of
+from volsched.objects.conditional_commands import key_of
+from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
+from volsched.pv_controller.rules import (
     CLAIM,
     VOLUME,
     Create,
@@ -23,16 +33,6 @@ from volsched.core.controller import (
     held_claim,
     held_volume,
 )
-from volsched.engine.clock import rfc3339
-from volsched.engine.provisioners.protocol import Provisioner, Unfinished
-from volsched.kube.kinds import KINDS
-from volsched.log.commands import Command, Done, LeaseProof
-from volsched.log.events.decision import Decision, States
-from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import ObjectState, State, evolve, versioned
-from volsched.log.events.streams import stream_of
-from volsched.objects.conditional_commands import key_of
-from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
 
 PluginCall = Provision | DeleteAsset | Recycle
 StoreCall = Update | Create | Delete | LiveGet

@@ -3,9 +3,10 @@
 It imports `core` and `model`; a driver needs nothing but what is named here.
 """
 
-from volsched.core.controller.caches import KINDS_SEEN, Caches
-from volsched.core.controller.claims import sync_claim
-from volsched.core.controller.protection import (
+from volsched.pv_controller.rules.caches import KINDS_SEEN, Caches
+from volsched.pv_controller.rules.claim_sync import sync_claim
+from volsched.pv_controller.rules.modes import PARITY, VOLSCHED, ControllerRules, Plugin
+from volsched.pv_controller.rules.protection import (
     Protection,
     after_claim_deleted,
     after_volume_deleted,
@@ -14,7 +15,7 @@ from volsched.core.controller.protection import (
     protect_volume,
     volume_protection,
 )
-from volsched.core.controller.requests import (
+from volsched.pv_controller.rules.requests import (
     CLAIM,
     VOLUME,
     Create,
@@ -37,10 +38,9 @@ from volsched.core.controller.requests import (
     VolumeInUseError,
     drive,
 )
-from volsched.core.controller.rollback import rollback_refusal
-from volsched.core.controller.rules import PARITY, VOLSCHED, ControllerRules, Plugin
-from volsched.core.controller.view import Held, View, held_claim, held_class, held_pod, held_volume, mode_group
-from volsched.core.controller.volumes import sync_volume
+from volsched.pv_controller.rules.rollback import rollback_refusal
+from volsched.pv_controller.rules.view import Held, View, held_claim, held_class, held_pod, held_volume, mode_group
+from volsched.pv_controller.rules.volume_sync import sync_volume
 
 __all__ = [
     "CLAIM",

@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from enum import Enum
 
-from volsched.core.controller.edits import with_finalizers
-from volsched.core.controller.phases import BOUND
-from volsched.core.controller.requests import CLAIM, VOLUME, Enqueue, LivePods, Steps
-from volsched.core.controller.users import protects
-from volsched.core.controller.view import Held, View, held_pod
-from volsched.core.controller.writes import save_claim, save_volume
 from volsched.kube.meta import PV_PROTECTION, PVC_PROTECTION, Metadata
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Pod
+from volsched.pv_controller.rules.claim_users import protects
+from volsched.pv_controller.rules.manifest_edits import with_finalizers
+from volsched.pv_controller.rules.phases import BOUND
+from volsched.pv_controller.rules.requests import CLAIM, VOLUME, Enqueue, LivePods, Steps
+from volsched.pv_controller.rules.view import Held, View, held_pod
+from volsched.pv_controller.rules.writes import save_claim, save_volume
 
 
 class Protection(Enum):

@@ -1,12 +1,12 @@
 """The controller's writes and events in its own words: save, move to a phase, tell."""
 
-from volsched.core.controller.edits import with_status
-from volsched.core.controller.phases import FAILED, PENDING
-from volsched.core.controller.reasons import WARNING
-from volsched.core.controller.requests import CLAIM, VOLUME, Manifest, Notice, Steps, Update
-from volsched.core.controller.rules import ControllerRules
-from volsched.core.controller.view import Held
 from volsched.kube.storage import LOST, Claim, Volume
+from volsched.pv_controller.rules.manifest_edits import with_status
+from volsched.pv_controller.rules.modes import ControllerRules
+from volsched.pv_controller.rules.phases import FAILED, PENDING
+from volsched.pv_controller.rules.reasons import WARNING
+from volsched.pv_controller.rules.requests import CLAIM, VOLUME, Manifest, Notice, Steps, Update
+from volsched.pv_controller.rules.view import Held
 
 
 def save_claim(manifest: Manifest, *, status: bool = False) -> Steps[Held[Claim]]:
