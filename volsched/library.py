@@ -20,8 +20,6 @@ from uuid import uuid4
 
 from volsched.binding.rules.phases import Phase
 from volsched.engine.clock import SECOND, Clock, system_clock
-from volsched.engine.provisioners.built_in import built_in
-from volsched.engine.provisioners.protocol import Provisioner
 from volsched.engine.runner import run_until_idle
 from volsched.engine.system import Bell, Role, System, embedded
 from volsched.engine.upkeep.choice import Upkeep
@@ -41,6 +39,8 @@ from volsched.log.store import migrate_store, open_store
 from volsched.log.transaction import execute
 from volsched.objects.rules.lifecycle import ObjectError
 from volsched.objects.submission import Submitter, Target, Verb
+from volsched.provisioning.protocol import Provisioner
+from volsched.provisioning.registry import built_in
 from volsched.scheduling.pod_reservations import cancelling
 from volsched.settings import Settings, configuration, database_url, read_settings
 

@@ -10,9 +10,9 @@ import pytest
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.engine.test_failures_told import REFUSED, ZONE, simulated
-from volsched.engine.provisioners.simulated import Simulated
 from volsched.log import tables
 from volsched.log.database import Database, open_database
+from volsched.provisioning.simulated import Simulated
 from volsched.scheduling.rules.attempts import FAILED
 
 SAID = {

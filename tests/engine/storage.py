@@ -6,12 +6,12 @@ from typing import Any
 
 from tests.engine.clusters import Manifest, Stepped, claim, node, pod
 from volsched.engine.clock import SECOND
-from volsched.engine.provisioners.array import Array
-from volsched.engine.provisioners.external import External
-from volsched.engine.provisioners.protocol import Surroundings, Unfinished
-from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.engine.world import World
 from volsched.log.database import Database
+from volsched.provisioning.external import External
+from volsched.provisioning.protocol import Surroundings, Unfinished
+from volsched.provisioning.simulated import SIMULATED, Simulated
+from volsched.provisioning.storage_array import Array
 from volsched.pv_controller.rules import Plugin, PluginError, Provision
 
 ZONE = "topology.kubernetes.io/zone"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.conftest import unsynced
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from volsched.engine.clock import SECOND
-from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.log.database import Database, open_database
+from volsched.provisioning.simulated import SIMULATED, Simulated
 
 MADE: Manifest = {**LOCAL, "metadata": {"name": "made"}, "provisioner": SIMULATED}
 AT_ONCE: Manifest = {**MADE, "metadata": {"name": "at-once"}, "volumeBindingMode": "Immediate"}

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.engine.provisioners.simulated import Simulated
 from volsched.log.database import Database
 from volsched.log.events.fold import AttemptState
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.as_of import AsOf, Now
 from volsched.log.reads.tail import read_head
+from volsched.provisioning.simulated import Simulated
 from volsched.scheduling.rules.attempts import FAILED, PLANNED
 
 REFUSED = 'Failed to provision volume with StorageClass "sim": Internal: the array refuses'

@@ -11,12 +11,12 @@ from tests.engine.storage import CLAIM, VOLUME, Cluster, Kit, Scripted, asked, i
 from volsched import faults
 from volsched.cluster.port import RefusedError
 from volsched.engine.clock import SECOND
-from volsched.engine.provisioners.array import Array
-from volsched.engine.provisioners.host_path import HOST_PATH, RECORDS, HostPath
-from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.kube.meta import PV_CONTROLLER_FINALIZER, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.provisioning.host_path import HOST_PATH, RECORDS, HostPath
+from volsched.provisioning.simulated import SIMULATED, Simulated
+from volsched.provisioning.storage_array import Array
 from volsched.pv_controller.rules import PluginError, Provision
 from volsched.settings import Settings
 

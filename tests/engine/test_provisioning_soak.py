@@ -10,12 +10,12 @@ from tests.engine.storage import CLAIM, OUTSIDE, Cluster, asked, in_zones, made_
 from volsched import faults
 from volsched.cluster.port import RefusedError
 from volsched.engine.clock import SECOND
-from volsched.engine.provisioners.array import Array
-from volsched.engine.provisioners.host_path import HOST_PATH, RECORDS, HostPath
-from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.insight.invariants import violations
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.provisioning.host_path import HOST_PATH, RECORDS, HostPath
+from volsched.provisioning.simulated import SIMULATED, Simulated
+from volsched.provisioning.storage_array import Array
 
 MISHAPS = ("exhausted", "refused", "raise", "too-small", "", "", "", "")
 ROUNDS = 60

@@ -18,21 +18,21 @@ from tests.engine.storage import (
 )
 from tests.engine.test_workloads import stateful_set
 from volsched import faults
-from volsched.core.external.outcomes import Created, Refused
 from volsched.engine.clock import SECOND
 from volsched.engine.nodes.agent import NodeAgent
-from volsched.engine.provisioners.array import Array
-from volsched.engine.provisioners.driver import CreateVolume
-from volsched.engine.provisioners.external import External
-from volsched.engine.provisioners.host_path import HOST_PATH, RECORDS, HostPath
-from volsched.engine.provisioners.keeping import Keeper
-from volsched.engine.provisioners.parameters import TOO_SMALL
-from volsched.engine.provisioners.protocol import Surroundings
-from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.engine.upkeep.garbage import GarbageCollector
 from volsched.engine.world import World
 from volsched.library import whole_system
 from volsched.log.database import Database
+from volsched.provisioning.class_parameters import TOO_SMALL
+from volsched.provisioning.driver import CreateVolume
+from volsched.provisioning.external import External
+from volsched.provisioning.host import Keeper
+from volsched.provisioning.host_path import HOST_PATH, RECORDS, HostPath
+from volsched.provisioning.protocol import Surroundings
+from volsched.provisioning.rules.driver_outcomes import Created, Refused
+from volsched.provisioning.simulated import SIMULATED, Simulated
+from volsched.provisioning.storage_array import Array
 from volsched.pv_controller.controller import LEASE_TTL, Controller
 from volsched.scheduling.rules.configuration import ConfigurationError
 

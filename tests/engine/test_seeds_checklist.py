@@ -13,12 +13,12 @@ from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, vo
 from tests.engine.storage import made_by
 from tests.engine.test_workloads import stateful_set
 from volsched import faults
-from volsched.engine.provisioners.array import Array
-from volsched.engine.provisioners.simulated import SIMULATED, Simulated
 from volsched.insight.invariants import violations
 from volsched.kube.meta import PROVISIONED_BY
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.provisioning.simulated import SIMULATED, Simulated
+from volsched.provisioning.storage_array import Array
 
 HOST = "kubernetes.io/hostname"
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from volsched.drills.schedule import Choice
-from volsched.engine.provisioners.simulated import SIMULATED
 from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.provisioning.simulated import SIMULATED
 from volsched.scheduling.planner import TIMEOUT_SECONDS
 
 Manifest = dict[str, Any]

@@ -18,14 +18,14 @@ from volsched.cluster.port import Cluster
 from volsched.drills.objects import OUTSIDE
 from volsched.drills.schedule import Choice
 from volsched.engine.mirror import Mirror
-from volsched.engine.provisioners.array import Array
-from volsched.engine.provisioners.external import External
-from volsched.engine.provisioners.simulated import Simulated
 from volsched.engine.system import Role, System, embedded, local_executor
 from volsched.engine.world import World
 from volsched.log.database import Database
 from volsched.log.effects import due_queues
 from volsched.log.reactions import Reaction
+from volsched.provisioning.external import External
+from volsched.provisioning.simulated import Simulated
+from volsched.provisioning.storage_array import Array
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
 MAX_ATTEMPTS = 50

@@ -23,9 +23,9 @@ from volsched.drills.schedule import Choice, Schedule
 from volsched.drills.slate import Slate
 from volsched.drills.watching import Watching
 from volsched.engine.clock import MILLISECOND
-from volsched.engine.provisioners.driver import CreateVolume
 from volsched.insight.invariants import Violation
 from volsched.log.reads.tail import read_head
+from volsched.provisioning.driver import CreateVolume
 
 
 @dataclass(frozen=True, slots=True)

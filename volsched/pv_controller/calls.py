@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from volsched.engine.clock import rfc3339
-from volsched.engine.provisioners.protocol import Provisioner, Unfinished
 from volsched.kube.kinds import KINDS
 from volsched.log.commands import Command, Done, LeaseProof
 from volsched.log.events.decision import Decision, States
@@ -18,6 +17,7 @@ from volsched.log.events.fold import ObjectState, State, evolve, versioned
 from volsched.log.events.streams import stream_of
 from volsched.objects.conditional_commands import key_of
 from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
+from volsched.provisioning.protocol import Provisioner, Unfinished
 from volsched.pv_controller.rules import (
     CLAIM,
     VOLUME,

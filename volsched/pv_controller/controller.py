@@ -11,8 +11,6 @@ from itertools import islice
 from uuid import uuid4
 
 from volsched.engine.clock import SECOND
-from volsched.engine.provisioners.keeping import Keeper
-from volsched.engine.provisioners.protocol import Provisioner
 from volsched.engine.world import World
 from volsched.faults import reach
 from volsched.kube.manifest import Manifest, annotations, claim_is_bound, is_being_deleted, spec, status
@@ -25,6 +23,8 @@ from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.log.leases import Lease, acquire, current, release
 from volsched.log.transaction import execute
 from volsched.objects.rules.lifecycle import ObjectError
+from volsched.provisioning.host import Keeper
+from volsched.provisioning.protocol import Provisioner
 from volsched.pv_controller.notice_throttle import Said
 from volsched.pv_controller.operations import Key, Operations
 from volsched.pv_controller.rules import (

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from volsched.engine.clock import MILLISECOND, SECOND
-from volsched.engine.provisioners.protocol import Provisioner, Unfinished
 from volsched.log.commands import Command, DeposedError, Done, LeaseProof, Outcome
 from volsched.log.database import Database
 from volsched.log.events.streams import stream_of
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import telling, unchanged, version_of
 from volsched.objects.rules.lifecycle import ObjectError
+from volsched.provisioning.protocol import Provisioner, Unfinished
 from volsched.pv_controller.calls import PluginCall, StoreCall, ask, no_answer, reply_to, store_command, stored_by
 from volsched.pv_controller.notice_throttle import Said
 from volsched.pv_controller.rules import (

@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 
 from tests.unit.controller.world import immediate, pv, pvc, ref, sc, selected
-from volsched.core.external.acting import guarding, is_to_be_deleted, made_volume, selected_node, wants_volume
-from volsched.core.external.outcomes import Created
 from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     EXTERNAL_PROVISIONER_FINALIZER,
@@ -18,6 +16,14 @@ from volsched.kube.meta import (
     STORAGE_PROVISIONER,
 )
 from volsched.kube.storage import StorageClass
+from volsched.provisioning.rules.driver_outcomes import Created
+from volsched.provisioning.rules.external_contract import (
+    guarding,
+    is_to_be_deleted,
+    made_volume,
+    selected_node,
+    wants_volume,
+)
 from volsched.pv_controller.rules import held_claim, held_class, held_volume
 
 DRIVER = "csi.example.com"

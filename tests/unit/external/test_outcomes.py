@@ -2,7 +2,7 @@
 
 import pytest
 
-from volsched.core.external.outcomes import Code, Created, Next, Refused, judge
+from volsched.provisioning.rules.driver_outcomes import Code, Created, Next, Refused, judge
 
 ASKED = 100
 

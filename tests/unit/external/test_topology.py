@@ -2,7 +2,8 @@
 
 import pytest
 
-from volsched.core.external.topology import (
+from volsched.kube.selectors import TopologyExpression, TopologyTerm
+from volsched.provisioning.rules.topology_requirement import (
     NO_TOPOLOGY,
     Requirement,
     SelectedNode,
@@ -13,7 +14,6 @@ from volsched.core.external.topology import (
     immediate_requirement,
     spread_start,
 )
-from volsched.kube.selectors import TopologyExpression, TopologyTerm
 
 ZONE, RACK = "zone", "rack"
 A, B, C = ({ZONE: zone} for zone in "abc")

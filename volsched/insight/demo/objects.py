@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from volsched.engine.provisioners.simulated import SIMULATED
 from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.provisioning.simulated import SIMULATED
 
 Manifest = dict[str, Any]
 NO_PROVISIONER = "kubernetes.io/no-provisioner"

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from volsched.engine.clock import SECOND, system_clock
-from volsched.engine.provisioners.simulated import Simulated
 from volsched.engine.runner import run_until_idle
 from volsched.engine.system import System, embedded
 from volsched.faults import DRILL_FLAG, FAULT
@@ -25,6 +24,7 @@ from volsched.log.events.fold import BindingState
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
 from volsched.objects.submission import Submitter, Verb
+from volsched.provisioning.simulated import Simulated
 
 SHORT_ID = 12
 PATIENCE_SECONDS = 20.0

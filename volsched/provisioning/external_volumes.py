@@ -3,16 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from volsched.core.external.acting import guarding, is_to_be_deleted
-from volsched.core.external.outcomes import Code, Refused
-from volsched.engine.provisioners.client import Client
-from volsched.engine.provisioners.driver import Driver
-from volsched.engine.provisioners.waiting import backoff
 from volsched.kube.manifest import metadata, spec
 from volsched.kube.meta import EXTERNAL_PROVISIONER_FINALIZER
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import living
 from volsched.objects.conditional_commands import deleting, unchanged, updating
+from volsched.provisioning.client import Client
+from volsched.provisioning.driver import Driver
+from volsched.provisioning.retry_delay import backoff
+from volsched.provisioning.rules.driver_outcomes import Code, Refused
+from volsched.provisioning.rules.external_contract import guarding, is_to_be_deleted
 from volsched.pv_controller.rules import held_volume
 from volsched.pv_controller.rules.manifest_edits import with_finalizers
 from volsched.pv_controller.rules.reasons import VOLUME_FAILED_DELETE, WARNING

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from volsched.core.external.outcomes import Created
-from volsched.core.external.topology import Term
 from volsched.kube.meta import (
     EXTERNAL_PROVISIONER_FINALIZER,
     MIGRATED_TO,
@@ -14,6 +12,8 @@ from volsched.kube.meta import (
 )
 from volsched.kube.quantity import NANO, Family, Quantity
 from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.provisioning.rules.driver_outcomes import Created
+from volsched.provisioning.rules.topology_requirement import Term
 from volsched.pv_controller.rules.bind_writes import claim_reference
 from volsched.pv_controller.rules.manifest_edits import with_annotations
 from volsched.pv_controller.rules.normalization import DELETE, claim_provisioner

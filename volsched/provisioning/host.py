@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import orjson
 
 from volsched.engine.clock import SECOND
-from volsched.engine.provisioners.protocol import Surroundings
 from volsched.engine.world import World
 from volsched.kube.manifest import Manifest, annotations, metadata
 from volsched.kube.meta import PROVISIONED_BY
@@ -28,6 +27,7 @@ from volsched.log.events.object_states import living
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import creating, deleting, updating
+from volsched.provisioning.protocol import Surroundings
 from volsched.pv_controller.rules.provision import provisioned_name
 
 _log = logging.getLogger(__name__)

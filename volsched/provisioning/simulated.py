@@ -7,21 +7,21 @@ volumes are objects like any other; a process that starts anew learns of them fr
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from volsched.core.external.acting import term_selector
-from volsched.core.external.outcomes import NO_SELECTOR, UNDECIDED, Refused
-from volsched.core.external.topology import (
+from volsched.engine.clock import SECOND
+from volsched.kube.quantity import NANO, Family, Quantity
+from volsched.provisioning.class_parameters import ParameterError, read_parameters
+from volsched.provisioning.driver import CreateVolume, Driver
+from volsched.provisioning.protocol import Manifest, Surroundings, Unfinished
+from volsched.provisioning.rules.driver_outcomes import NO_SELECTOR, UNDECIDED, Refused
+from volsched.provisioning.rules.external_contract import term_selector
+from volsched.provisioning.rules.topology_requirement import (
     Requirement,
     SelectedNode,
     TopologyError,
     delayed_requirement,
     immediate_requirement,
 )
-from volsched.engine.clock import SECOND
-from volsched.engine.provisioners.array import Array
-from volsched.engine.provisioners.driver import CreateVolume, Driver
-from volsched.engine.provisioners.parameters import ParameterError, read_parameters
-from volsched.engine.provisioners.protocol import Manifest, Surroundings, Unfinished
-from volsched.kube.quantity import NANO, Family, Quantity
+from volsched.provisioning.storage_array import Array
 from volsched.pv_controller.rules import Plugin, PluginError, Provision, held_claim, held_class
 
 SIMULATED = "volsched.io/simulated"

@@ -6,7 +6,7 @@ The one thing that must never happen is to send the pod elsewhere while storage 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from volsched.core.external.topology import Term
+from volsched.provisioning.rules.topology_requirement import Term
 
 
 class Code(StrEnum):

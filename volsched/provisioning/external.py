@@ -9,21 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from volsched.core.external.acting import made_volume, selected_node, wants_volume, without_node
-from volsched.core.external.outcomes import NO_SELECTOR, Code, Created, Next, Refused, Verdict, judge
-from volsched.core.external.topology import (
-    Requirement,
-    SelectedNode,
-    TopologyError,
-    delayed_requirement,
-    immediate_requirement,
-)
 from volsched.engine.clock import SECOND
-from volsched.engine.provisioners.client import Client
-from volsched.engine.provisioners.driver import CreateVolume, Driver
-from volsched.engine.provisioners.external_volumes import ExternalVolumes
-from volsched.engine.provisioners.keeping import Keeper
-from volsched.engine.provisioners.waiting import LONGEST_BACKOFF, backoff
 from volsched.engine.world import World
 from volsched.kube.manifest import metadata
 from volsched.kube.storage import Claim, StorageClass
@@ -33,6 +19,20 @@ from volsched.log.events.object_states import living
 from volsched.log.events.streams import noun_and_key
 from volsched.objects.conditional_commands import creating, updating
 from volsched.objects.rules.lifecycle import AlreadyExistsError
+from volsched.provisioning.client import Client
+from volsched.provisioning.driver import CreateVolume, Driver
+from volsched.provisioning.external_volumes import ExternalVolumes
+from volsched.provisioning.host import Keeper
+from volsched.provisioning.retry_delay import LONGEST_BACKOFF, backoff
+from volsched.provisioning.rules.driver_outcomes import NO_SELECTOR, Code, Created, Next, Refused, Verdict, judge
+from volsched.provisioning.rules.external_contract import made_volume, selected_node, wants_volume, without_node
+from volsched.provisioning.rules.topology_requirement import (
+    Requirement,
+    SelectedNode,
+    TopologyError,
+    delayed_requirement,
+    immediate_requirement,
+)
 from volsched.pv_controller.rules import Held
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.pv_controller.rules.reasons import (

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from volsched.core.external.outcomes import Created, Refused
-from volsched.core.external.topology import Requirement
-from volsched.engine.provisioners.protocol import Manifest, Surroundings
+from volsched.provisioning.protocol import Manifest, Surroundings
+from volsched.provisioning.rules.driver_outcomes import Created, Refused
+from volsched.provisioning.rules.topology_requirement import Requirement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from volsched.core.external.outcomes import Code, Created, Refused
-from volsched.core.external.topology import Term, ordered, term_text, terms_of
-from volsched.engine.provisioners.driver import CreateVolume
-from volsched.engine.provisioners.parameters import (
+from volsched.kube.quantity import NANO, Family, Quantity, parse_quantity
+from volsched.provisioning.class_parameters import (
     EXHAUSTED,
     HANG,
     RAISE,
@@ -18,8 +16,10 @@ from volsched.engine.provisioners.parameters import (
     Parameters,
     read_parameters,
 )
-from volsched.engine.provisioners.protocol import Manifest, Surroundings
-from volsched.kube.quantity import NANO, Family, Quantity, parse_quantity
+from volsched.provisioning.driver import CreateVolume
+from volsched.provisioning.protocol import Manifest, Surroundings
+from volsched.provisioning.rules.driver_outcomes import Code, Created, Refused
+from volsched.provisioning.rules.topology_requirement import Term, ordered, term_text, terms_of
 
 WITHOUT_END = "8191Pi"
 """What is published of a class whose room is not counted, where that of others is."""

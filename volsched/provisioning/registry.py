@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from volsched.engine.provisioners.host_path import HostPath
-from volsched.engine.provisioners.protocol import Provisioner
-from volsched.engine.provisioners.simulated import Simulated
+from volsched.provisioning.host_path import HostPath
+from volsched.provisioning.protocol import Provisioner
+from volsched.provisioning.simulated import Simulated
 from volsched.scheduling.rules.configuration import ConfigurationError
 
 

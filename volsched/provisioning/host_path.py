@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from volsched.core.external.outcomes import NO_SELECTOR
-from volsched.engine.provisioners.protocol import Manifest, Surroundings, Unfinished
 from volsched.kube.meta import HOSTNAME
 from volsched.kube.storage import FILESYSTEM
+from volsched.provisioning.protocol import Manifest, Surroundings, Unfinished
+from volsched.provisioning.rules.driver_outcomes import NO_SELECTOR
 from volsched.pv_controller.rules import Plugin, PluginError, Provision, held_claim
 
 HOST_PATH = "volsched.io/host-path"
