@@ -10,9 +10,7 @@ import pytest
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from volsched import faults
 from volsched.cluster.port import RefusedError
-from volsched.core.node.attachments import NODE_UID
 from volsched.engine.clock import SECOND
-from volsched.engine.nodes.agent import NodeAgent
 from volsched.engine.world import World
 from volsched.insight.invariants import violations
 from volsched.kube.meta import ROLLBACK
@@ -21,6 +19,8 @@ from volsched.log.events.object_states import living
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import read_stream
 from volsched.log.transaction import execute
+from volsched.node_agent.agent import NodeAgent
+from volsched.node_agent.rules.attachments import NODE_UID
 from volsched.objects.conditional_commands import deleting
 
 ON_SQLITE = pytest.mark.parametrize("url", ["sqlite"], indirect=True)

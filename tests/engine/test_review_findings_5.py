@@ -19,11 +19,11 @@ from tests.engine.storage import (
 from tests.engine.test_workloads import stateful_set
 from volsched import faults
 from volsched.engine.clock import SECOND
-from volsched.engine.nodes.agent import NodeAgent
 from volsched.engine.upkeep.garbage import GarbageCollector
 from volsched.engine.world import World
 from volsched.library import whole_system
 from volsched.log.database import Database
+from volsched.node_agent.agent import NodeAgent
 from volsched.provisioning.class_parameters import TOO_SMALL
 from volsched.provisioning.driver import CreateVolume
 from volsched.provisioning.external import External

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from volsched.cluster.port import Manifest, Refusal, RefusedError
-from volsched.core.node.statuses import has_started
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import annotations, metadata, spec, status
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
+from volsched.node_agent.rules.statuses import has_started
 from volsched.objects.rules.lifecycle import (
     AlreadyExistsError,
     InvalidError,

@@ -15,7 +15,6 @@ from volsched.binding.rules.saga import BIND_POD
 from volsched.binding.sweep import Sweep
 from volsched.cluster.local import LocalCluster
 from volsched.engine.clock import SECOND, Clock, rfc3339
-from volsched.engine.nodes.agent import NodeAgent
 from volsched.engine.parts import Part
 from volsched.engine.upkeep.choice import Upkeep, upkeep_parts
 from volsched.engine.upkeep.expiry import DEFAULT_KEEP, Keep
@@ -25,6 +24,7 @@ from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.effects import due_queues, next_due
 from volsched.log.transaction import execute
+from volsched.node_agent.agent import NodeAgent
 from volsched.provisioning.protocol import Provisioner
 from volsched.pv_controller.controller import Controller
 from volsched.scheduling.cluster_view import Picture

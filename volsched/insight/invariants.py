@@ -12,7 +12,6 @@ from sqlalchemy import Connection, select
 
 from volsched.binding.rules.effect_writes import CLEAN, DIRTY
 from volsched.binding.rules.phases import LegPhase, Phase
-from volsched.core.node.statuses import RUNNING, admitted_by
 from volsched.kube.manifest import (
     Manifest,
     annotations,
@@ -32,6 +31,7 @@ from volsched.log.base import load_base
 from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.object_states import manifest_of
 from volsched.log.reads.tail import fold_event, read_head, tails
+from volsched.node_agent.rules.statuses import RUNNING, admitted_by
 from volsched.scheduling.cluster_view import read_object
 from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.pod_claims import claim_uses

@@ -5,12 +5,12 @@ from typing import Any
 
 from tests.objects import claim as unmarked_claim
 from tests.objects import read, ref_to, volume
-from volsched.core.node.attachments import NODE_UID, attachment_name
-from volsched.core.node.lifecycle import Scene
-from volsched.core.node.mounting import Mount
 from volsched.kube.meta import PVC_PROTECTION
 from volsched.kube.storage import Claim, Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
+from volsched.node_agent.rules.attachments import NODE_UID, attachment_name
+from volsched.node_agent.rules.lifecycle import Scene
+from volsched.node_agent.rules.mount_check import Mount
 from volsched.scheduling.rules.pod_claims import claim_uses
 
 DELETED = "2026-01-01T00:00:00Z"

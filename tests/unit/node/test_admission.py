@@ -7,10 +7,10 @@ import pytest
 
 from tests.objects import affinity, needs, on_zone, read
 from tests.unit.node.scenes import LOCAL, claim, disk, mounts, node, pod
-from volsched.core.node.admission import Admitted, NotYet, Rejected, Verdict, admit
-from volsched.core.node.checks import CHECKS
 from volsched.kube.meta import ROLLBACK, ZONE
 from volsched.kube.workloads import Node, Pod
+from volsched.node_agent.rules.admission import Admitted, NotYet, Rejected, Verdict, admit
+from volsched.node_agent.rules.checks import CHECKS
 
 ASKED_BACK = {ROLLBACK: "uid-of-some-pod"}
 

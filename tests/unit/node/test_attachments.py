@@ -4,7 +4,8 @@ import pytest
 
 from tests.objects import ROX, RWO, RWX, volume
 from tests.unit.node.scenes import LOCAL, attachment, claim, disk, mounts, node, pod
-from volsched.core.node.attachments import (
+from volsched.kube.storage import VolumeAttachment
+from volsched.node_agent.rules.attachments import (
     NODE_UID,
     attach_problem,
     attachment_name,
@@ -14,7 +15,6 @@ from volsched.core.node.attachments import (
     to_detach,
     volumes_to_attach,
 )
-from volsched.kube.storage import VolumeAttachment
 
 HERE, THERE = node(), node("n2", uid="uid-of-n2")
 AGAIN = node(uid="uid-of-another-n1")

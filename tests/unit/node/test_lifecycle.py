@@ -7,7 +7,8 @@ import pytest
 
 from tests.objects import on_zone
 from tests.unit.node.scenes import LOCAL, NODE_UID_1, attachment, claim, disk, node, pod, scene
-from volsched.core.node.lifecycle import (
+from volsched.kube.meta import ROLLBACK
+from volsched.node_agent.rules.lifecycle import (
     BAD_ANNOTATION,
     FAILED_ATTACH,
     FAILED_MOUNT,
@@ -26,7 +27,6 @@ from volsched.core.node.lifecycle import (
     holds_volumes,
     next_step,
 )
-from volsched.kube.meta import ROLLBACK
 
 DIRTY = claim(state="Dirty")
 FAR = disk(claim(), nodeAffinity=on_zone("z2"), **LOCAL)

@@ -7,10 +7,10 @@ import pytest
 
 from tests.objects import needs, on_zone, read
 from tests.unit.node.scenes import LOCAL, claim, disk, mounts, node, pod
-from volsched.core.node.mounting import mount_problem
 from volsched.kube.meta import ZONE, OwnerReference
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Pod
+from volsched.node_agent.rules.mount_check import mount_problem
 
 HELD = claim()
 DISK = disk(HELD, **LOCAL)

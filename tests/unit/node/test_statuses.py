@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from volsched.core.node.statuses import (
+from volsched.kube.merge_patch import merged
+from volsched.node_agent.rules.statuses import (
     admitted,
     admitted_by,
     finished,
@@ -12,7 +13,6 @@ from volsched.core.node.statuses import (
     started,
     started_at,
 )
-from volsched.kube.merge_patch import merged
 
 T0, T1, T2 = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"
 PENDING: dict[str, Any] = {

@@ -8,11 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from volsched.core.node.lifecycle import Scene, holds_volumes
-from volsched.core.node.mounting import Mount
-from volsched.core.node.statuses import admitted_by, has_started, is_shut_down, started_at
 from volsched.engine.clock import SECOND, parse_rfc3339
-from volsched.engine.nodes.seen import version_of
 from volsched.engine.world import World
 from volsched.kube.kinds import Object
 from volsched.kube.manifest import Manifest, claim_of
@@ -20,6 +16,10 @@ from volsched.kube.storage import Claim, Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
 from volsched.log.events.object_states import manifest_of
 from volsched.log.events.streams import noun_and_key
+from volsched.node_agent.guarded_commands import version_of
+from volsched.node_agent.rules.lifecycle import Scene, holds_volumes
+from volsched.node_agent.rules.mount_check import Mount
+from volsched.node_agent.rules.statuses import admitted_by, has_started, is_shut_down, started_at
 from volsched.scheduling.cluster_view import read_object
 from volsched.scheduling.rules.pod_claims import claim_uses
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from volsched.binding.rules.effect_writes import DIRTY
-from volsched.core.node.checks import CHECKS, Check
-from volsched.core.node.mounting import Mount, mount_problem, out_of_reach
 from volsched.kube.claim_reference import reaches
 from volsched.kube.meta import ROLLBACK
 from volsched.kube.workloads import Node, Pod
+from volsched.node_agent.rules.checks import CHECKS, Check
+from volsched.node_agent.rules.mount_check import Mount, mount_problem, out_of_reach
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,22 @@ from itertools import islice
 
 from volsched.binding.rules.effect_writes import DIRTY
 from volsched.cluster.rules import unassign_pod
-from volsched.core.node.attachments import attachment_of, to_detach
-from volsched.core.node.checks import CHECKS, Check
-from volsched.core.node.lifecycle import (
+from volsched.engine.clock import SECOND, rfc3339
+from volsched.engine.world import World
+from volsched.kube.kinds import KINDS
+from volsched.kube.storage import VolumeAttachment
+from volsched.kube.workloads import Node, Pod
+from volsched.log.commands import Command, Done, Seen
+from volsched.log.database import Database
+from volsched.log.events.decision import States
+from volsched.log.events.envelope import Event, NewEvent
+from volsched.log.events.streams import noun_and_key, stream_of
+from volsched.log.transaction import execute
+from volsched.node_agent.guarded_commands import if_still_so
+from volsched.node_agent.node_pods import NodeScenes
+from volsched.node_agent.rules.attachments import attachment_of, to_detach
+from volsched.node_agent.rules.checks import CHECKS, Check
+from volsched.node_agent.rules.lifecycle import (
     Admit,
     Attach,
     Finish,
@@ -27,20 +40,7 @@ from volsched.core.node.lifecycle import (
     exit_code,
     next_step,
 )
-from volsched.core.node.statuses import ADMITTED_BY, Patch, admitted, finished, shut_down, started
-from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.nodes.scenes import NodeScenes
-from volsched.engine.nodes.seen import if_still_so
-from volsched.engine.world import World
-from volsched.kube.kinds import KINDS
-from volsched.kube.storage import VolumeAttachment
-from volsched.kube.workloads import Node, Pod
-from volsched.log.commands import Command, Done, Seen
-from volsched.log.database import Database
-from volsched.log.events.decision import States
-from volsched.log.events.envelope import Event, NewEvent
-from volsched.log.events.streams import noun_and_key, stream_of
-from volsched.log.transaction import execute
+from volsched.node_agent.rules.statuses import ADMITTED_BY, Patch, admitted, finished, shut_down, started
 from volsched.objects.conditional_commands import telling
 from volsched.objects.rules.lifecycle import create_object, delete_object
 from volsched.objects.rules.notices import notice_event, notice_stream

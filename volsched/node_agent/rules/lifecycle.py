@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from volsched.binding.rules.effect_writes import CLEAN
-from volsched.core.node.admission import Admitted, NotYet, admit, to_mark
-from volsched.core.node.attachments import attach_problem, is_attached, volumes_to_attach
-from volsched.core.node.checks import CHECKS, Check
-from volsched.core.node.mounting import Mount, mount_problem
 from volsched.kube.storage import Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
+from volsched.node_agent.rules.admission import Admitted, NotYet, admit, to_mark
+from volsched.node_agent.rules.attachments import attach_problem, is_attached, volumes_to_attach
+from volsched.node_agent.rules.checks import CHECKS, Check
+from volsched.node_agent.rules.mount_check import Mount, mount_problem
 from volsched.scheduling.rules.attach_limits import TERMINATED
 
 RUN_SECONDS = "volsched.io/run-seconds"

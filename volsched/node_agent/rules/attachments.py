@@ -9,9 +9,9 @@ import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from volsched.core.node.mounting import Mount
 from volsched.kube.storage import Volume, VolumeAttachment
 from volsched.kube.workloads import Node
+from volsched.node_agent.rules.mount_check import Mount
 
 NODE_UID = "volsched.io/node-uid"
 """On an attachment: the node it was made for, which another of the same name is not; and that it is ours."""
