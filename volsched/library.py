@@ -22,8 +22,6 @@ from volsched.binding.rules.phases import Phase
 from volsched.engine.clock import SECOND, Clock, system_clock
 from volsched.engine.runner import run_until_idle
 from volsched.engine.system import Bell, Role, System, embedded
-from volsched.engine.upkeep.choice import Upkeep
-from volsched.engine.upkeep.expiry import Keep
 from volsched.insight.history import history
 from volsched.insight.shown import as_manifest
 from volsched.insight.sights import Sight, explained
@@ -43,6 +41,8 @@ from volsched.provisioning.protocol import Provisioner
 from volsched.provisioning.registry import built_in
 from volsched.scheduling.pod_reservations import cancelling
 from volsched.settings import Settings, configuration, database_url, read_settings
+from volsched.workloads.controllers import Upkeep
+from volsched.workloads.expiry import Keep
 
 DEFAULT_NAMESPACE = "default"
 SHORT_ID = 12

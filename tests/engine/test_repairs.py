@@ -4,9 +4,9 @@ import pytest
 
 from tests.engine.clusters import Manifest, Stepped, claim, node, pod, volume
 from volsched.engine.clock import SECOND
-from volsched.engine.upkeep.choice import Upkeep
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log.database import Database
+from volsched.workloads.controllers import Upkeep
 
 MADE: Manifest = {
     "apiVersion": "storage.k8s.io/v1",

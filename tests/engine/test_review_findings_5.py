@@ -19,7 +19,6 @@ from tests.engine.storage import (
 from tests.engine.test_workloads import stateful_set
 from volsched import faults
 from volsched.engine.clock import SECOND
-from volsched.engine.upkeep.garbage import GarbageCollector
 from volsched.engine.world import World
 from volsched.library import whole_system
 from volsched.log.database import Database
@@ -35,6 +34,7 @@ from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.provisioning.storage_array import Array
 from volsched.pv_controller.controller import LEASE_TTL, Controller
 from volsched.scheduling.rules.configuration import ConfigurationError
+from volsched.workloads.garbage_collector import GarbageCollector
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,12 @@ import pytest
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from volsched import faults
 from volsched.engine.clock import SECOND
-from volsched.engine.upkeep.choice import Upkeep
 from volsched.log.commands import Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import creating
+from volsched.workloads.controllers import Upkeep
 
 
 def stateful_set(name: str = "db", replicas: int = 3, *, templates: int = 1, **spec: Any) -> Manifest:

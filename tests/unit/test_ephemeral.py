@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.objects import read
-from volsched.core.ephemeral import ephemeral_claims, has_templates, lacking
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Pod
 from volsched.log.events.fold import ObjectState
+from volsched.workloads.rules.ephemeral_claims import ephemeral_claims, has_templates, lacking
 
 Manifest = dict[str, Any]
 TEMPLATE = {

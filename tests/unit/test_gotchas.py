@@ -28,7 +28,6 @@ from tests.objects import (
     storage_class,
     volume,
 )  # fmt: skip
-from volsched.core.zonal import upgrade_zonal
 from volsched.kube.claim_reference import reaches
 from volsched.kube.meta import BETA_STORAGE_CLASS, ZONE
 from volsched.kube.selectors import topology_allows
@@ -48,6 +47,7 @@ from volsched.scheduling.rules.status import (  # fmt: skip
     Code,
 )
 from volsched.scheduling.rules.volume_filter import NodeAnswer, find_pod_volumes, prefilter
+from volsched.workloads.rules.zone_affinity import upgrade_zonal
 
 PROFILES = pytest.mark.parametrize("profile", [PARITY, VOLSCHED], ids=lambda profile: profile.name)
 

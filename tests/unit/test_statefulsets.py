@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from volsched.core.statefulsets import Step, is_placed, is_running, next_step
 from volsched.kube.kinds import KINDS
 from volsched.kube.workloads import StatefulSet
+from volsched.workloads.rules.statefulsets import Step, is_placed, is_running, next_step
 
 Manifest = dict[str, Any]
 MOST = 10

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.objects import node, on_zone, volume
-from volsched.core.zonal import EventType, ZonalOutcome, ZonalUpgrade, upgrade_zonal
 from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, ZONE
 from volsched.kube.workloads import Node
+from volsched.workloads.rules.zone_affinity import EventType, ZonalOutcome, ZonalUpgrade, upgrade_zonal
 
 LZ, LR, Z, R = LEGACY_ZONE, LEGACY_REGION, ZONE, REGION
 Terms = list[list[tuple[str, tuple[str, ...]]]]

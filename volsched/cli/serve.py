@@ -21,7 +21,6 @@ from volsched.engine.heartbeat import Heartbeat
 from volsched.engine.runner import looping, waking
 from volsched.engine.standing import Standing
 from volsched.engine.system import Bell, Role, System
-from volsched.engine.upkeep.choice import Upkeep
 from volsched.faults import ArmingError, arm_from
 from volsched.library import whole_system
 from volsched.log.database import Database
@@ -29,6 +28,7 @@ from volsched.objects.namespaces import ensure_namespaces
 from volsched.objects.rules.admission import SYSTEM_NAMESPACES
 from volsched.scheduling.rules.configuration import Configuration, ConfigurationError
 from volsched.settings import Settings, configuration, read_settings
+from volsched.workloads.controllers import Upkeep
 
 if TYPE_CHECKING:
     from volsched.server.access.tls import Tls

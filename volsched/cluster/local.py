@@ -11,7 +11,6 @@ from sqlalchemy import select
 
 from volsched.cluster.port import Capabilities, Change, ExpiredError, Listed, Manifest, UnansweredError, Watched
 from volsched.cluster.rules import bind_pod, key_of, refused, unassign_pod
-from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
 from volsched.kube.kinds import KINDS
 from volsched.kube.workloads import Node
 from volsched.log.commands import Command, Done
@@ -25,6 +24,7 @@ from volsched.log.reads.startup import load_nodes
 from volsched.log.reads.tail import read_head, tail
 from volsched.log.rows import VIEWS, object_state
 from volsched.objects.rules.lifecycle import ObjectError, create_object, delete_object, update_object
+from volsched.workloads.rules.zonal_upgrade import admission_streams, admit, asks_for_nodes
 
 Append = Callable[[Command], Done]
 """Carries a command out durably; raises what its decide raises."""

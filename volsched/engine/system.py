@@ -16,8 +16,6 @@ from volsched.binding.sweep import Sweep
 from volsched.cluster.local import LocalCluster
 from volsched.engine.clock import SECOND, Clock, rfc3339
 from volsched.engine.parts import Part
-from volsched.engine.upkeep.choice import Upkeep, upkeep_parts
-from volsched.engine.upkeep.expiry import DEFAULT_KEEP, Keep
 from volsched.engine.world import World
 from volsched.kube.uids import uid_of
 from volsched.log.commands import Command, Done
@@ -33,6 +31,8 @@ from volsched.scheduling.queue.queue import Queue
 from volsched.scheduling.queue.shares import ALL, Share
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 from volsched.scheduling.scheduler import Scheduler
+from volsched.workloads.controllers import Upkeep, upkeep_parts
+from volsched.workloads.expiry import DEFAULT_KEEP, Keep
 
 SWEEP_EVERY = 1 * SECOND
 RECOVER_AGAIN = 1 * SECOND

@@ -6,8 +6,6 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from volsched.core.stale_nodes import promised_node
-from volsched.core.zonal_upgrade import labelled_node
 from volsched.kube.manifest import Manifest, affinity_of, claim_of, metadata, spec, status, uid
 from volsched.kube.storage import LOST
 from volsched.log.events.fold import ObjectState, State
@@ -18,6 +16,8 @@ from volsched.pv_controller.rules.manual_release import claim_stream
 from volsched.pv_controller.rules.phases import RELEASED
 from volsched.scheduling.index.domains import Domains, places_of_selector
 from volsched.scheduling.index.node_sets import Nodes
+from volsched.workloads.rules.stale_nodes import promised_node
+from volsched.workloads.rules.zonal_upgrade import labelled_node
 
 PROVISIONED = "pvc-"
 LOOKED_AT = ("node", "volume", "claim")

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from volsched.cluster.rules import bind_pod
-from volsched.core.zonal_upgrade import admission_streams, admit, asks_for_nodes
 from volsched.kube.limits import holds_more
 from volsched.kube.manifest import metadata, spec
 from volsched.kube.merge_patch import merged
@@ -47,6 +46,7 @@ from volsched.objects.rules.lifecycle import (
     update_object,
 )
 from volsched.server.paths import Target
+from volsched.workloads.rules.zonal_upgrade import admission_streams, admit, asks_for_nodes
 
 Manifest = dict[str, Any]
 Decided = tuple[NewEvent | None, tuple[NewEvent, ...]]

@@ -6,7 +6,6 @@ from typing import Any
 from volsched.cli.remote import paths
 from volsched.cli.remote.getting import near
 from volsched.cli.remote.server import RefusedError, Server
-from volsched.core.zonal_upgrade import asks_for_nodes
 from volsched.kube.manifest_reader import Loaded
 from volsched.log.events.kind_names import kind_called
 from volsched.objects.namespaces import namespace_manifest
@@ -14,6 +13,7 @@ from volsched.objects.rules.admission import NAMESPACE
 from volsched.objects.rules.apply import Applied
 from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, ObjectError, StaleError
 from volsched.objects.submission import Target, Verb
+from volsched.workloads.rules.zonal_upgrade import asks_for_nodes
 
 MERGE_PATCH = "application/merge-patch+json"
 UNJUDGED = {"fieldValidation": "Ignore"}

@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 from sqlalchemy import BindParameter, Connection, Select, bindparam, select, text
 
-from volsched.core.zonal_upgrade import labelled_node
 from volsched.kube.workloads import Node
 from volsched.log import tables
 from volsched.log.errors import IntegrityBrokenError
@@ -19,6 +18,7 @@ from volsched.log.events.streams import BINDING
 from volsched.log.garbage_pause import collector_resting
 from volsched.log.rows import OVERLAY, VIEWS, Row, binding_state, object_state
 from volsched.scheduling.rules.failure_memory import KEPT
+from volsched.workloads.rules.zonal_upgrade import labelled_node
 
 STATE_COLUMNS = frozenset({"key", "version", "rv", "manifest", *OVERLAY})
 

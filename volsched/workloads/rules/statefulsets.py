@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from volsched.core.ownership import controlled_by, controller_of
 from volsched.kube.manifest import Manifest, annotations, is_being_deleted, metadata, spec, status
 from volsched.kube.workloads import StatefulSet
 from volsched.pv_controller.rules.claim_users import FINISHED
+from volsched.workloads.rules.ownership import controlled_by, controller_of
 
 PARALLEL = "Parallel"
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"

@@ -7,19 +7,7 @@ long a node has been gone, and whether the one of that name is the one that was 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.core.stale_nodes import (
-    GONE_SECONDS,
-    REMOVED,
-    gone_since,
-    is_made_for,
-    is_promised,
-    promised_node,
-    removed,
-    volume_name,
-    without_promise,
-)
 from volsched.engine.clock import SECOND
-from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
 from volsched.kube.manifest import annotations, uid
 from volsched.log.base import read_base
@@ -33,6 +21,18 @@ from volsched.objects.conditional_commands import all_of, key_of, telling, updat
 from volsched.objects.rules.lifecycle import StaleError
 from volsched.pv_controller.rules.manual_release import claim_stream
 from volsched.scheduling.rules.pod_claims import selection_key
+from volsched.workloads.agenda import Agenda
+from volsched.workloads.rules.stale_nodes import (
+    GONE_SECONDS,
+    REMOVED,
+    gone_since,
+    is_made_for,
+    is_promised,
+    promised_node,
+    removed,
+    volume_name,
+    without_promise,
+)
 
 BATCH = 256
 CLAIM = "PersistentVolumeClaim"

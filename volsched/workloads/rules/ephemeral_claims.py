@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.core.ownership import controlled_by
 from volsched.kube.manifest import Manifest, metadata, spec
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Pod
 from volsched.log.events.fold import ObjectState, State
 from volsched.scheduling.rules.pod_claims import claim_uses, is_owned_by, not_owner
+from volsched.workloads.rules.ownership import controlled_by
 
 FAILED_BINDING = "FailedBinding"
 

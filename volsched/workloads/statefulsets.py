@@ -7,8 +7,20 @@ more than one. That pods go with a deleted set is the garbage collector's busine
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.core.ownership import controller_of, is_owned
-from volsched.core.statefulsets import (
+from volsched.engine.world import World
+from volsched.kube.manifest import Manifest, status
+from volsched.kube.workloads import StatefulSet
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.events.fold import ObjectState
+from volsched.log.events.object_states import living, manifest_of
+from volsched.log.transaction import execute
+from volsched.objects.conditional_commands import all_of, creating, deleting, telling, updating
+from volsched.objects.rules.lifecycle import InvalidError
+from volsched.scheduling.cluster_view import read_object
+from volsched.workloads.agenda import Agenda
+from volsched.workloads.rules.ownership import controller_of, is_owned
+from volsched.workloads.rules.statefulsets import (
     CREATED,
     DELETED,
     FAILED_CREATE,
@@ -21,18 +33,6 @@ from volsched.core.statefulsets import (
     not_made,
     pod_told,
 )
-from volsched.engine.upkeep.agenda import Agenda
-from volsched.engine.world import World
-from volsched.kube.manifest import Manifest, status
-from volsched.kube.workloads import StatefulSet
-from volsched.log.commands import Command
-from volsched.log.database import Database
-from volsched.log.events.fold import ObjectState
-from volsched.log.events.object_states import living, manifest_of
-from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import all_of, creating, deleting, telling, updating
-from volsched.objects.rules.lifecycle import InvalidError
-from volsched.scheduling.cluster_view import read_object
 
 BATCH = 64
 """Sets looked at in one step."""

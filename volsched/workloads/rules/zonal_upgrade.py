@@ -8,16 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.core.zonal import (
-    CONFLICT_REASON,
-    INVALID_LABEL_REASON,
-    SKIPPED_REASON,
-    EventType,
-    ZonalEvent,
-    ZonalOutcome,
-    ZonalUpgrade,
-    upgrade_zonal,
-)
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import Manifest, metadata, spec, uid
 from volsched.kube.meta import TOPOLOGY_LABELS, Metadata
@@ -28,6 +18,16 @@ from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.object_states import manifest_of
 from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.workloads.rules.zone_affinity import (
+    CONFLICT_REASON,
+    INVALID_LABEL_REASON,
+    SKIPPED_REASON,
+    EventType,
+    ZonalEvent,
+    ZonalOutcome,
+    ZonalUpgrade,
+    upgrade_zonal,
+)
 
 VOLUME = "PersistentVolume"
 UPGRADED_REASON = "ZonalUpgraded"

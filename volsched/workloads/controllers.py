@@ -3,17 +3,17 @@
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 
-from volsched.core.statefulsets import is_placed, is_running
-from volsched.core.zonal_upgrade import ZonalReport
 from volsched.engine.parts import Part
-from volsched.engine.upkeep.ephemeral import EphemeralClaims
-from volsched.engine.upkeep.expiry import DEFAULT_KEEP, Expiry, Keep
-from volsched.engine.upkeep.garbage import GarbageCollector
-from volsched.engine.upkeep.stale_nodes import StaleNodes
-from volsched.engine.upkeep.statefulsets import StatefulSets
-from volsched.engine.upkeep.zonal import ZonalUpgrader
 from volsched.engine.world import World
 from volsched.log.database import Database
+from volsched.workloads.ephemeral_claims import EphemeralClaims
+from volsched.workloads.expiry import DEFAULT_KEEP, Expiry, Keep
+from volsched.workloads.garbage_collector import GarbageCollector
+from volsched.workloads.rules.statefulsets import is_placed, is_running
+from volsched.workloads.rules.zonal_upgrade import ZonalReport
+from volsched.workloads.stale_nodes import StaleNodes
+from volsched.workloads.statefulsets import StatefulSets
+from volsched.workloads.zonal_upgrade import ZonalUpgrader
 
 
 class Upkeep(StrEnum):

@@ -7,10 +7,7 @@ This finds the rest, and says what is wrong with labels that cannot be converted
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.core.zonal import ZonalUpgrade
-from volsched.core.zonal_upgrade import ZonalReport, convert, has_zone_labels, is_settled, labelled_node
 from volsched.engine.clock import rfc3339
-from volsched.engine.upkeep.agenda import Agenda
 from volsched.engine.world import World
 from volsched.kube.workloads import Node
 from volsched.log.commands import Command, Done
@@ -18,6 +15,9 @@ from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.object_states import manifest_of
 from volsched.log.transaction import execute
+from volsched.workloads.agenda import Agenda
+from volsched.workloads.rules.zonal_upgrade import ZonalReport, convert, has_zone_labels, is_settled, labelled_node
+from volsched.workloads.rules.zone_affinity import ZonalUpgrade
 
 BATCH = 256
 

@@ -1,0 +1,1 @@
+"""The rules of the workload controllers: StatefulSets, ephemeral claims, ownership, zonal upgrade."""
