@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.cluster.manifests import claim, node, pod, volume
+from volsched.cluster.answers import REJECTED_NODES
 from volsched.cluster.port import Cluster, Manifest, Refusal, RefusedError, Watched
-from volsched.cluster.rules import REJECTED_NODES
 from volsched.kube.merge_patch import merged
 
 CLAIM, VOLUME, POD, NODE = "PersistentVolumeClaim", "PersistentVolume", "Pod", "Node"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.conftest import TIME
 from tests.cluster.manifests import claim, node, pod
-from volsched.cluster.foreign import KUBERNETES, ForeignApi
+from volsched.cluster.foreign_server import KUBERNETES, ForeignApi
 from volsched.cluster.port import ClusterError, ExpiredError, Manifest, Refusal, RefusedError, UnansweredError
 from volsched.cluster.simulated import Call, Fate, Faults, SimulatedCluster
 from volsched.kube.merge_patch import merged

@@ -24,12 +24,12 @@ from volsched.binding.rules.phases import ALL_GUARDS, Guards, LegPhase
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.binding.rules.saga import advance, context_of
 from volsched.binding.sweep import Sweep
-from volsched.cluster.foreign import ForeignApi
+from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.local import LocalCluster
+from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import Cluster
 from volsched.cluster.simulated import SimulatedCluster
 from volsched.engine.clock import SECOND
-from volsched.engine.mirror import Mirror
 from volsched.faults import Fault
 from volsched.kube.manifest import claim_is_bound, volume_reaches
 from volsched.kube.merge_patch import merged

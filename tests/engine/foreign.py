@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import select
 
-from volsched.cluster.foreign import ABLE, ForeignApi
+from volsched.cluster.foreign_server import ABLE, ForeignApi
+from volsched.cluster.mirror import KINDS_MIRRORED, Mirror, without_null_fields
 from volsched.cluster.port import Capabilities, Manifest
 from volsched.cluster.simulated import Faults, SimulatedCluster
-from volsched.engine.mirror import KINDS_MIRRORED, Mirror, without_null_fields
 from volsched.kube.merge_patch import merged
 from volsched.log.database import Database
 from volsched.log.events.streams import NOUN_OF_KIND

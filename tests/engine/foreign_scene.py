@@ -15,10 +15,10 @@ from tests.store.samples import NOW
 from volsched.binding.executor import LEASE, QUEUES, Executor, Progress
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.binding.rules.saga import time_out
+from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import Manifest
 from volsched.cluster.simulated import Call, Fate, SimulatedCluster
 from volsched.engine.clock import SECOND
-from volsched.engine.mirror import Mirror
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLER, ROLLBACK, STORAGE_PROVISIONER
 from volsched.log import tables
 from volsched.log.batch import load_states

@@ -8,7 +8,7 @@ from tests.engine.foreign_scene import CLAIM, NODE, POD, VOLUME, Once, Scene
 from volsched.binding.executor import Executor
 from volsched.binding.rules.effect_writes import CANNOT_UNBIND, HOLDS_DATA, KEPT, NOT_OURS, STILL_PROVISIONING
 from volsched.binding.rules.leg_conditions import DEADLINE_EXCEEDED
-from volsched.cluster.foreign import ABLE, KUBERNETES
+from volsched.cluster.foreign_server import ABLE, KUBERNETES
 from volsched.cluster.port import Capabilities
 from volsched.cluster.simulated import Call, Fate, Faults
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, HOSTNAME, ROLLBACK, SELECTED_NODE

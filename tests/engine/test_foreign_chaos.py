@@ -15,11 +15,11 @@ from tests.engine.foreign_scene import CLAIM, NODE, POD, TIMEOUT, VOLUME, Scene
 from volsched.binding.executor import QUEUES, Executor
 from volsched.binding.rules.late_writes import stamp_of
 from volsched.binding.rules.phases import LegPhase
-from volsched.cluster.foreign import ABLE, KUBERNETES, ForeignApi
+from volsched.cluster.foreign_server import ABLE, KUBERNETES, ForeignApi
+from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import Capabilities, ClusterError, Manifest
 from volsched.cluster.simulated import Faults
 from volsched.engine.clock import SECOND
-from volsched.engine.mirror import Mirror
 from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE
 from volsched.log.database import Database

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.cluster.manifests import claim, node, pod, volume
 from tests.engine.foreign import change, follow, in_cluster, in_views, simulated
 from tests.store.samples import NOW
-from volsched.cluster.foreign import ForeignApi
+from volsched.cluster.foreign_server import ForeignApi
+from volsched.cluster.mirror import Mirror, Progress, observe
 from volsched.cluster.port import Change, ClusterError
 from volsched.cluster.simulated import Fate, Faults, SimulatedCluster
-from volsched.engine.mirror import Mirror, Progress, observe
 from volsched.log.database import Database, open_database
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.integrity.verify import verify

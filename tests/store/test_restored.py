@@ -16,8 +16,8 @@ from tests.engine.foreign import in_cluster, in_views, simulated
 from tests.engine.foreign_scene import CLAIM, POD, VOLUME, Scene
 from volsched.binding.executor import Executor
 from volsched.binding.recovery import Recovered, recover
+from volsched.cluster.mirror import Mirror
 from volsched.engine.clock import SECOND
-from volsched.engine.mirror import Mirror
 from volsched.insight.invariants import violations
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
+from volsched.cluster.answers import bind_pod, key_of, refused, unassign_pod
 from volsched.cluster.port import Capabilities, Change, ExpiredError, Listed, Manifest, UnansweredError, Watched
-from volsched.cluster.rules import bind_pod, key_of, refused, unassign_pod
 from volsched.kube.kinds import KINDS
 from volsched.kube.workloads import Node
 from volsched.log.commands import Command, Done

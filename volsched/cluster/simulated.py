@@ -11,7 +11,8 @@ from enum import StrEnum
 from random import Random
 from typing import TypeVar
 
-from volsched.cluster.foreign import ForeignApi
+from volsched.cluster.answers import key_of
+from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.port import (
     Capabilities,
     Change,
@@ -24,7 +25,6 @@ from volsched.cluster.port import (
     UnansweredError,
     Watched,
 )
-from volsched.cluster.rules import key_of
 
 Answer = TypeVar("Answer")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from volsched.binding.rules.effect_writes import DIRTY
-from volsched.cluster.foreign import ForeignApi
+from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import ClusterError, Manifest
 from volsched.drills.objects import NAMESPACE, OUTSIDE, local_volume

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from volsched.cluster.foreign import ABLE, KUBERNETES, ForeignApi
+from volsched.cluster.foreign_server import ABLE, KUBERNETES, ForeignApi
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import ClusterError
 from volsched.cluster.simulated import Call, Fate, Faults, SimulatedCluster

@@ -14,10 +14,10 @@ from volsched.binding.recovery import recover
 from volsched.binding.rules.phases import Guards
 from volsched.binding.rules.saga import advance
 from volsched.binding.sweep import Sweep
+from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import Cluster
 from volsched.drills.objects import OUTSIDE
 from volsched.drills.schedule import Choice
-from volsched.engine.mirror import Mirror
 from volsched.engine.system import Role, System, embedded, local_executor
 from volsched.engine.world import World
 from volsched.log.database import Database

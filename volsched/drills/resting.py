@@ -6,9 +6,9 @@ from sqlalchemy import Connection, select
 
 from volsched.binding.rules.phases import SETTLED
 from volsched.binding.rules.saga import ANNOTATE, PREBIND
-from volsched.cluster.foreign import ForeignApi
+from volsched.cluster.foreign_server import ForeignApi
+from volsched.cluster.mirror import KINDS_MIRRORED, without_null_fields
 from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.mirror import KINDS_MIRRORED, without_null_fields
 from volsched.engine.world import World
 from volsched.insight.invariants import Violation
 from volsched.kube.workloads import Pod

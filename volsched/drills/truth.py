@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from volsched.binding.rules.effect_writes import DIRTY
 from volsched.binding.rules.late_writes import stamp_of
 from volsched.binding.rules.phases import UNDER_WAY, Phase
-from volsched.cluster.foreign import ForeignApi
+from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.port import Change, Manifest
 from volsched.drills.others import CLAIM, VOLUME
 from volsched.insight.invariants import Violation

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from volsched.binding.rules.effect_writes import DIRTY
-from volsched.cluster.rules import unassign_pod
+from volsched.cluster.answers import unassign_pod
 from volsched.engine.clock import SECOND, rfc3339
 from volsched.engine.world import World
 from volsched.kube.kinds import KINDS

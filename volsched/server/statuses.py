@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from volsched.cluster.rules import UnboundError
+from volsched.cluster.answers import UnboundError
 from volsched.engine.writer import EndedError, OverloadedError, WriterClosedError
 from volsched.kube.problems import Defect
 from volsched.kube.validation.field_errors import FieldError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from volsched.cluster.rules import bind_pod
+from volsched.cluster.answers import bind_pod
 from volsched.kube.limits import holds_more
 from volsched.kube.manifest import metadata, spec
 from volsched.kube.merge_patch import merged

@@ -19,8 +19,8 @@ from sqlalchemy import select
 
 from volsched.binding.rules.late_writes import undoing, writers_of
 from volsched.binding.rules.saga import advance
+from volsched.cluster.answers import key_of
 from volsched.cluster.port import Change, Cluster, ExpiredError, Manifest, UnansweredError
-from volsched.cluster.rules import key_of
 from volsched.kube.manifest import metadata, uid
 from volsched.kube.merge_patch import difference
 from volsched.log.commands import Command, Done

@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from volsched.cluster.answers import bind_pod, key_of, refused, unassign_pod
 from volsched.cluster.port import (
     Capabilities,
     Change,
@@ -21,7 +22,6 @@ from volsched.cluster.port import (
     RefusedError,
     Watched,
 )
-from volsched.cluster.rules import bind_pod, key_of, refused, unassign_pod
 from volsched.kube.kinds import KINDS
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State, evolve
