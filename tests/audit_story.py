@@ -6,8 +6,8 @@ the pod ends on the other node. Later the pod and one of its claims go, and that
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.engine.test_stolen_volume import take
-from volsched.engine.clock import SECOND
 from volsched.log.database import Database
+from volsched.runtime.clock import SECOND
 
 ZONE = "topology.kubernetes.io/zone"
 CLUSTER = (

@@ -19,9 +19,6 @@ from typing import Any, Self
 from uuid import uuid4
 
 from volsched.binding.rules.phases import Phase
-from volsched.engine.clock import SECOND, Clock, system_clock
-from volsched.engine.runner import run_until_idle
-from volsched.engine.system import Bell, Role, System, embedded
 from volsched.insight.history import history
 from volsched.insight.shown import as_manifest
 from volsched.insight.sights import Sight, explained
@@ -39,8 +36,11 @@ from volsched.objects.rules.lifecycle import ObjectError
 from volsched.objects.submission import Submitter, Target, Verb
 from volsched.provisioning.protocol import Provisioner
 from volsched.provisioning.registry import built_in
+from volsched.runtime.clock import SECOND, Clock, system_clock
+from volsched.runtime.runner import run_until_idle
+from volsched.runtime.settings import Settings, configuration, database_url, read_settings
+from volsched.runtime.system import Bell, Role, System, embedded
 from volsched.scheduling.pod_reservations import cancelling
-from volsched.settings import Settings, configuration, database_url, read_settings
 from volsched.workloads.controllers import Upkeep
 from volsched.workloads.expiry import Keep
 

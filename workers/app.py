@@ -13,9 +13,9 @@ from celery.worker import state as worker_state
 from kombu import Queue
 
 from volsched.binding.wakeup import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, own_canary, wake_up_name
-from volsched.engine.clock import skew_from
-from volsched.faults import ArmingError, arm_from
-from volsched.settings import Settings
+from volsched.runtime.clock import skew_from
+from volsched.runtime.fault_points import ArmingError, arm_from
+from volsched.runtime.settings import Settings
 from workers import process
 from workers.broker import SteadyConnection
 

@@ -12,13 +12,13 @@ from volsched.binding.executor import Executor
 from volsched.binding.recovery import recover
 from volsched.binding.sweep import Sweep
 from volsched.binding.wakeup import RedisBell
-from volsched.engine.clock import SECOND, system_clock
-from volsched.engine.heartbeat import Heartbeat
-from volsched.engine.system import local_executor
 from volsched.log.database import Database
 from volsched.log.reads.tail import read_head
 from volsched.log.store import open_store
-from volsched.settings import Settings
+from volsched.runtime.clock import SECOND, system_clock
+from volsched.runtime.heartbeat import Heartbeat
+from volsched.runtime.settings import Settings
+from volsched.runtime.system import local_executor
 
 
 @dataclass(slots=True)

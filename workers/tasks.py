@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from volsched.binding.rules.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE
 from volsched.binding.wakeup import CANARY, SWEEP, WAIT_FOR_BOUND, wake_up_name
-from volsched.engine.clock import MILLISECOND, system_clock
 from volsched.log.errors import StoreError
 from volsched.log.leases import acquire
+from volsched.runtime.clock import MILLISECOND, system_clock
 from workers.app import OWN_CANARY, app
 from workers.process import Hands, hands, new_id
 

@@ -12,10 +12,10 @@ import yaml
 from tests.cli.conftest import Run
 from tests.cli.test_history import story
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched import faults
 from volsched.log.database import open_database
 from volsched.log.effects import claim as claim_effects
 from volsched.log.effects import park
+from volsched.runtime import fault_points
 
 __all__ = ["story"]
 
@@ -163,12 +163,12 @@ def busy(tmp_path: Path, run: Run) -> str:
 
     def die(point: str) -> None:
         if point == "scheduler.planned":
-            raise faults.FaultError
+            raise fault_points.FaultError
 
-    faults.arm(die, drill=True)
-    with pytest.raises(faults.FaultError):
+    fault_points.arm(die, drill=True)
+    with pytest.raises(fault_points.FaultError):
         stepped.until(lambda: False)
-    faults.arm(None, drill=False)
+    fault_points.arm(None, drill=False)
     (taken,) = claim_effects(database, queue="prebind", owner="w", limit=1, now=2**62, lease_for=1)
     park(database, key=taken.key, fence=taken.fence, error="the volume server is on fire")
     database.close()

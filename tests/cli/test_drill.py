@@ -13,11 +13,11 @@ from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.binding.recovery import Recovered
 from volsched.drills.redeciding import redecide
 from volsched.drills.rehearsal import copied, read_only, rehearse
-from volsched.engine.clock import SECOND
 from volsched.kube.meta import ZONE
 from volsched.log.database import Database, open_database
 from volsched.log.migrations import migrate
 from volsched.log.reads.tail import read_head
+from volsched.runtime.clock import SECOND
 from volsched.scheduling.rules.profile import PROFILES
 
 CLASS = {**LOCAL, "metadata": {"name": "made"}, "provisioner": "nobody.example.com"}

@@ -17,7 +17,7 @@ from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from volsched import Engine
 from volsched.cli.console import table_of
-from volsched.engine.clock import SECOND, rfc3339, system_clock
+from volsched.runtime.clock import SECOND, rfc3339, system_clock
 from volsched.scheduling.rules.node_avoidance import NODE_REJECTED, REJECTED_NODES
 
 

@@ -10,10 +10,10 @@ import yaml
 
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
-from volsched.engine.clock import SECOND, system_clock
 from volsched.kube.meta import LEGACY_ZONE, SELECTED_NODE, ZONE
 from volsched.log.database import Database, open_database
 from volsched.log.reads.tail import read_stream
+from volsched.runtime.clock import SECOND, system_clock
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import yaml
 
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched import faults
-from volsched.engine.clock import SECOND
 from volsched.log.database import open_database
 from volsched.log.effects import claim as claim_effects
 from volsched.log.effects import park
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
 
 CLUSTER = (LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi"), pod("db", "data"))
 
@@ -111,13 +111,13 @@ def half_done(db: str) -> None:
 
     def die(point: str) -> None:
         if point == "scheduler.planned":
-            raise faults.FaultError
+            raise fault_points.FaultError
 
     stepped.create(claim("more", "1Gi"), volume("disk-2", "2Gi", "node-0"), pod("late", "more"))
-    faults.arm(die, drill=True)
-    with pytest.raises(faults.FaultError):
+    fault_points.arm(die, drill=True)
+    with pytest.raises(fault_points.FaultError):
         stepped.until(lambda: False)
-    faults.arm(None, drill=False)
+    fault_points.arm(None, drill=False)
     database.close()
 
 

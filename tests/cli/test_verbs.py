@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from volsched.cli.app import Verbs, app
 
 ENTRIES = [it for entries in Verbs.table.values() for it in entries]
-HEAVY = ("sqlalchemy", "alembic", "yaml", "volsched.kube", "volsched.core", "volsched.log", "volsched.engine")
+HEAVY = ("sqlalchemy", "alembic", "yaml", "volsched.kube", "volsched.core", "volsched.log", "volsched.runtime")
 
 
 def commands(command: Any, *words: str) -> list[tuple[tuple[str, ...], Any]]:

@@ -15,12 +15,9 @@ from typing import Any
 from sqlalchemy import select
 
 from tests.engine.clusters import LOCAL, START, claim, node, pod, volume
-from volsched import faults
 from volsched.binding.rules.phases import Phase
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import Refusal, RefusedError
-from volsched.engine.clock import SECOND
-from volsched.engine.system import System, embedded
 from volsched.insight.invariants import Violation, violations
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log import tables
@@ -28,6 +25,9 @@ from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
+from volsched.runtime.system import System, embedded
 from volsched.scheduling.pod_reservations import Asked, NotToBeReservedError, Reserver, UnknownPodError
 
 MADE = {
@@ -80,7 +80,7 @@ class Run:
                 if number % LOOK_EVERY == 0:
                     self._look()
         finally:
-            faults.arm(None, drill=False)
+            fault_points.arm(None, drill=False)
         self._calm_down()
         with self.database.read() as connection:
             found = violations(connection, at_rest=True)
@@ -102,16 +102,16 @@ class Run:
 
     def _round(self) -> None:
         self.now += self.rng.randint(0, 2 * SECOND)
-        faults.arm(self._maybe_crash, drill=True)
+        fault_points.arm(self._maybe_crash, drill=True)
         try:
             self.system.executor.batch = self.rng.choice((1, 2, 100))
             self.system.step(self.now)
-        except faults.FaultError:
+        except fault_points.FaultError:
             self.crashes += 1
-            faults.arm(None, drill=False)
+            fault_points.arm(None, drill=False)
             self.now += self.rng.randint(0, 40 * SECOND)
             self.start()
-        faults.arm(None, drill=False)
+        fault_points.arm(None, drill=False)
         if self.rng.random() < 0.3:
             self._interfere()
 
@@ -122,7 +122,7 @@ class Run:
 
     def _maybe_crash(self, _point: str) -> None:
         if self.rng.random() < CRASH_CHANCE:
-            raise faults.FaultError
+            raise fault_points.FaultError
 
     def _interfere(self) -> None:
         """Somebody else does something, and may well be refused."""

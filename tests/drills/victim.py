@@ -14,11 +14,11 @@ from typing import Any
 from tests.engine.clusters import LOCAL, Manifest, claim, node, pod, volume
 from tests.stack.work import create
 from volsched.cluster.port import Cluster
-from volsched.engine.clock import MILLISECOND, SECOND
-from volsched.engine.system import System, embedded
-from volsched.faults import arm_from
 from volsched.log.database import Database, open_database
 from volsched.log.reads.tail import read_head
+from volsched.runtime.clock import MILLISECOND, SECOND
+from volsched.runtime.fault_points import arm_from
+from volsched.runtime.system import System, embedded
 from volsched.scheduling.planner import TIMEOUT_SECONDS
 
 START = 1_800_000_000_000_000

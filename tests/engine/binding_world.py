@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from sqlalchemy import Table, select
 
-from volsched import faults
 from volsched.binding.executor import QUEUES, Executor, Progress
 from volsched.binding.rules import saga
 from volsched.binding.rules.phases import ALL_GUARDS, Guards, LegPhase
@@ -29,8 +28,6 @@ from volsched.cluster.local import LocalCluster
 from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import Cluster
 from volsched.cluster.simulated import SimulatedCluster
-from volsched.engine.clock import SECOND
-from volsched.faults import Fault
 from volsched.kube.manifest import claim_is_bound, volume_reaches
 from volsched.kube.merge_patch import merged
 from volsched.kube.meta import (
@@ -55,6 +52,9 @@ from volsched.log.integrity.verify import verify
 from volsched.log.migrations import migrate
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
+from volsched.runtime.fault_points import Fault
 
 NOW = 1_800_000_000_000_000
 TIMEOUT = 600 * SECOND
@@ -484,18 +484,18 @@ def fresh_store() -> Iterator[Database]:
 
 @contextmanager
 def armed(hook: Callable[[str], None]) -> Iterator[None]:
-    faults.arm(hook, drill=True)
+    fault_points.arm(hook, drill=True)
     try:
         yield
     finally:
-        faults.arm(None, drill=False)
+        fault_points.arm(None, drill=False)
 
 
 def once(point: str, act: Callable[[], None]) -> Callable[[str], None]:
     """Do something the first time that the place is reached; what happens meanwhile reaches no place."""
 
     def fire() -> None:
-        faults.arm(None, drill=False)
+        fault_points.arm(None, drill=False)
         act()
 
     return Fault(point, fire)

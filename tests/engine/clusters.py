@@ -8,10 +8,10 @@ from sqlalchemy import select
 
 from volsched.binding.rules.saga import PREBIND
 from volsched.cluster.local import LocalCluster
-from volsched.engine.clock import SECOND
-from volsched.engine.system import System, embedded
 from volsched.log import tables
 from volsched.log.database import Database
+from volsched.runtime.clock import SECOND
+from volsched.runtime.system import System, embedded
 
 Manifest = dict[str, Any]
 START = 1_800_000_000_000_000

@@ -18,7 +18,6 @@ from volsched.binding.rules.saga import time_out
 from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import Manifest
 from volsched.cluster.simulated import Call, Fate, SimulatedCluster
-from volsched.engine.clock import SECOND
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLER, ROLLBACK, STORAGE_PROVISIONER
 from volsched.log import tables
 from volsched.log.batch import load_states
@@ -26,6 +25,7 @@ from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, LegState, ObjectState
 from volsched.log.transaction import execute
+from volsched.runtime.clock import SECOND
 
 VOLUME, CLAIM, POD, NODE = "PersistentVolume", "PersistentVolumeClaim", "Pod", "Node"
 TIMEOUT = 600 * SECOND

@@ -13,10 +13,10 @@ from sqlalchemy import func
 from sqlalchemy import select as query
 
 from tests.conftest import unsynced
-from volsched.engine.clock import system_clock
-from volsched.engine.world import World
 from volsched.log import tables
 from volsched.log.database import open_database
+from volsched.runtime.clock import system_clock
+from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index import Index
 from volsched.scheduling.queue.queue import Queue

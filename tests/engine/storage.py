@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.engine.clusters import Manifest, Stepped, claim, node, pod
-from volsched.engine.clock import SECOND
-from volsched.engine.world import World
 from volsched.log.database import Database
 from volsched.provisioning.external import External
 from volsched.provisioning.protocol import Surroundings, Unfinished
 from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.provisioning.storage_array import Array
 from volsched.pv_controller.rules import Plugin, PluginError, Provision
+from volsched.runtime.clock import SECOND
+from volsched.runtime.world import World
 
 ZONE = "topology.kubernetes.io/zone"
 OUTSIDE = "sim.example.com"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.conftest import unsynced
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
-from volsched.engine.clock import SECOND
 from volsched.log.database import Database, open_database
 from volsched.provisioning.simulated import SIMULATED, Simulated
+from volsched.runtime.clock import SECOND
 
 MADE: Manifest = {**LOCAL, "metadata": {"name": "made"}, "provisioner": SIMULATED}
 AT_ONCE: Manifest = {**MADE, "metadata": {"name": "at-once"}, "volumeBindingMode": "Immediate"}

@@ -8,11 +8,11 @@ from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, vo
 from tests.engine.test_review_findings_6 import change, once_decided
 from tests.engine.test_two_schedulers import capacity_cluster, follow
 from volsched.binding.rules.bind_claim import NothingFitsError
-from volsched.engine.clock import SECOND
 from volsched.log.commands import ConflictError, Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
+from volsched.runtime.clock import SECOND
 from volsched.scheduling.capacity_ledger import HOLD_AT_MOST
 from volsched.scheduling.claim_binder import binding_alone, choose_now
 from volsched.scheduling.rules.configuration import Configuration

@@ -23,11 +23,11 @@ from tests.engine.test_binding_crashes import CALLS, POINTS
 from volsched.binding.rules.phases import LegPhase
 from volsched.binding.rules.plan import PlannedLeg
 from volsched.binding.rules.saga import LegOutcome, PodOutcome, record_leg, record_pod
-from volsched.engine.clock import SECOND
 from volsched.kube.manifest import claim_is_bound
 from volsched.kube.meta import HOSTNAME, PROVISIONED_BY, ROLLBACK, SELECTED_NODE
 from volsched.log import tables
 from volsched.log.scratch_store import scratch_store
+from volsched.runtime.clock import SECOND
 
 CLAIMS = st.sampled_from(list(LEGS))
 PODS = st.sampled_from(["db/app", "db/other"])

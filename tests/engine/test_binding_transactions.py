@@ -22,11 +22,11 @@ from volsched.binding.executor import Progress
 from volsched.binding.rules.effect_writes import CLAIM_GONE, HOLDS_DATA, KEPT, NOT_OURS, STILL_PROVISIONING
 from volsched.binding.rules.phases import LegPhase
 from volsched.binding.rules.saga import RETAIN_ASKED, LegOutcome, PodOutcome, record_leg, record_pod, time_out
-from volsched.engine.clock import SECOND
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, HOSTNAME, STORAGE_PROVISIONER
 from volsched.log import tables
 from volsched.log.commands import DeposedError, Done, EffectDone
 from volsched.log.effects import claim
+from volsched.runtime.clock import SECOND
 
 
 # The way forward --------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from volsched.cluster.foreign_server import ABLE, KUBERNETES, ForeignApi
 from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import Capabilities, ClusterError, Manifest
 from volsched.cluster.simulated import Faults
-from volsched.engine.clock import SECOND
 from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.runtime.clock import SECOND
 
 BAD_LINE = Faults(
     lost=0.08, failed=0.08, slow=0.25, conflict=0.08, slow_for=None, lag=1, repeated=0.2, expired=0.02

@@ -15,13 +15,13 @@ from sqlalchemy import func, select
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.binding.executor import QUEUES
-from volsched.engine.clock import system_clock
 from volsched.log import tables
 from volsched.log.commands import Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import creating
+from volsched.runtime.clock import system_clock
 
 SCHEDULERS = 4
 NODES = 20

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
-from volsched.engine.clock import SECOND
 from volsched.log.database import Database
+from volsched.runtime.clock import SECOND
 
 DRIVER = "disks.example.com"
 MADE: Manifest = {**LOCAL, "metadata": {"name": "made"}, "provisioner": DRIVER}

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
-from volsched import faults
 from volsched.cluster.port import RefusedError
-from volsched.engine.clock import SECOND
-from volsched.engine.world import World
 from volsched.insight.invariants import violations
 from volsched.kube.meta import ROLLBACK
 from volsched.log.database import Database
@@ -22,6 +19,9 @@ from volsched.log.transaction import execute
 from volsched.node_agent.agent import NodeAgent
 from volsched.node_agent.rules.attachments import NODE_UID
 from volsched.objects.conditional_commands import deleting
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
+from volsched.runtime.world import World
 
 ON_SQLITE = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 CLASS_OF_DISKS = {**LOCAL, "metadata": {"name": "disks"}}
@@ -326,11 +326,11 @@ def test_a_pod_that_arrives_in_the_instant_of_the_rollback_is_turned_away(databa
             stepped.create(placed("db", "node-0", "data"))
             take_turns(stepped, agent, rounds=3)
 
-    faults.arm(arrive, drill=True)
+    fault_points.arm(arrive, drill=True)
     try:
         stepped.step()
     finally:
-        faults.arm(None, drill=False)
+        fault_points.arm(None, drill=False)
     assert (stepped.node_of("db"), data_state(stepped), stepped.volume_of("data")) == (None, None, None)
     assert len(told(stepped, "RollbackCompleted")) == len(told(stepped, "NodeRejected")) == 1
     stepped.settle()
@@ -598,13 +598,13 @@ def test_a_process_for_every_step_comes_to_the_same_end(database: Database) -> N
 @contextmanager
 def crashing(point: str, times: int) -> Iterator[None]:
     def crash() -> None:
-        raise faults.FaultError
+        raise fault_points.FaultError
 
-    faults.arm(faults.Fault(point, crash, times), drill=True)
+    fault_points.arm(fault_points.Fault(point, crash, times), drill=True)
     try:
         yield
     finally:
-        faults.arm(None, drill=False)
+        fault_points.arm(None, drill=False)
 
 
 @ON_SQLITE
@@ -615,7 +615,7 @@ def test_whichever_commit_the_process_dies_at_the_pod_comes_to_its_end(database:
         stepped.create(csi(f"disk-{times}"), claim(f"data-{times}", "4Gi", "disks"))
         stepped.settle()
         stepped.create(pod(f"pod-{times}", f"data-{times}", annotations=LASTING))
-        with crashing(point, times), suppress(faults.FaultError):
+        with crashing(point, times), suppress(fault_points.FaultError):
             crashes += 1
             stepped.settle(quiet=60)
             crashes -= 1

@@ -8,8 +8,6 @@ import pytest
 from tests.engine.clusters import START, volume
 from tests.engine.storage import VOLUME, Scripted
 from volsched.cluster.local import LocalCluster
-from volsched.engine.clock import MILLISECOND, SECOND
-from volsched.engine.system import local_executor
 from volsched.log.database import Database
 from volsched.log.leases import acquire
 from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, PreconditionError
@@ -27,6 +25,8 @@ from volsched.pv_controller.rules import (
     SyncError,
     Update,
 )
+from volsched.runtime.clock import MILLISECOND, SECOND
+from volsched.runtime.system import local_executor
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 KEY = ("PersistentVolume", "disk")

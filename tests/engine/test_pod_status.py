@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod
-from volsched.engine.clock import SECOND
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.runtime.clock import SECOND
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 

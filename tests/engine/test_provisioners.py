@@ -8,9 +8,7 @@ import pytest
 
 from tests.engine.clusters import node, volume
 from tests.engine.storage import CLAIM, VOLUME, Cluster, Kit, Scripted, asked, in_zones, made_by, using
-from volsched import faults
 from volsched.cluster.port import RefusedError
-from volsched.engine.clock import SECOND
 from volsched.kube.meta import PV_CONTROLLER_FINALIZER, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
@@ -18,7 +16,9 @@ from volsched.provisioning.host_path import HOST_PATH, RECORDS, HostPath
 from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.provisioning.storage_array import Array
 from volsched.pv_controller.rules import PluginError, Provision
-from volsched.settings import Settings
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
+from volsched.runtime.settings import Settings
 
 on_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 SCRIPTED = Scripted.plugin.name
@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _disarm() -> Iterator[None]:
     yield
-    faults.arm(None, drill=False)
+    fault_points.arm(None, drill=False)
 
 
 def directories(root: Path) -> set[str]:
@@ -254,17 +254,17 @@ class Crash:
         self.left -= point == self.point
         if self.left == 0 and not self.happened:
             self.happened = True
-            raise faults.FaultError
+            raise fault_points.FaultError
 
     def break_(self, cluster: Cluster, *, steps: int) -> None:
-        faults.arm(self, drill=True)
+        fault_points.arm(self, drill=True)
         try:
             for _ in range(steps):
                 cluster.step(after=SECOND // 10)
-        except faults.FaultError:
+        except fault_points.FaultError:
             pass
         finally:
-            faults.arm(None, drill=False)
+            fault_points.arm(None, drill=False)
 
 
 COMMITS = 12

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tests.engine.storage import CLAIM, VOLUME, Cluster, Kit, asked, using
-from volsched.engine.clock import SECOND
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.provisioning.driver import CreateVolume
 from volsched.provisioning.rules.driver_outcomes import Created, Refused
 from volsched.provisioning.storage_array import Array
+from volsched.runtime.clock import SECOND
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 

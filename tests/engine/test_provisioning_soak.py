@@ -7,15 +7,15 @@ from random import Random
 import pytest
 
 from tests.engine.storage import CLAIM, OUTSIDE, Cluster, asked, in_zones, made_by, using
-from volsched import faults
 from volsched.cluster.port import RefusedError
-from volsched.engine.clock import SECOND
 from volsched.insight.invariants import violations
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.provisioning.host_path import HOST_PATH, RECORDS, HostPath
 from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.provisioning.storage_array import Array
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
 
 MISHAPS = ("exhausted", "refused", "raise", "too-small", "", "", "", "")
 ROUNDS = 60
@@ -51,20 +51,20 @@ class Soak:
         for _ in range(ROUNDS):
             with suppress(RefusedError):
                 self.rng.choice((self.create, self.create, self.delete, self.delete_volume))()
-            faults.arm(self.maybe_crash, drill=True)
+            fault_points.arm(self.maybe_crash, drill=True)
             try:
                 for _ in range(3):
                     self.cluster.step(after=self.rng.randint(0, 2 * SECOND))
-            except faults.FaultError:
-                faults.arm(None, drill=False)
+            except fault_points.FaultError:
+                fault_points.arm(None, drill=False)
                 self.crashes += 1
                 self.cluster = self.start(self.cluster.now + self.rng.randint(0, 40 * SECOND))
             finally:
-                faults.arm(None, drill=False)
+                fault_points.arm(None, drill=False)
 
     def maybe_crash(self, _point: str) -> None:
         if self.rng.random() < CRASH_CHANCE:
-            raise faults.FaultError
+            raise fault_points.FaultError
 
     def create(self) -> None:
         self.names += 1

@@ -8,11 +8,11 @@ from pydantic_core import from_json
 from sqlalchemy import select
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.engine.clock import SECOND
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import read_stream
+from volsched.runtime.clock import SECOND
 from volsched.scheduling.scheduler import Scheduler
 
 NO_VOLUME = "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."

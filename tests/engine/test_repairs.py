@@ -3,9 +3,9 @@
 import pytest
 
 from tests.engine.clusters import Manifest, Stepped, claim, node, pod, volume
-from volsched.engine.clock import SECOND
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log.database import Database
+from volsched.runtime.clock import SECOND
 from volsched.workloads.controllers import Upkeep
 
 MADE: Manifest = {

@@ -6,11 +6,8 @@ from typing import Any
 import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched import faults
 from volsched.binding.recovery import recover
 from volsched.binding.rules.reservations import GatedError
-from volsched.engine.clock import SECOND
-from volsched.engine.writer import OverloadedError
 from volsched.insight.invariants import violations
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
@@ -19,6 +16,9 @@ from volsched.log.events.decision import Decision
 from volsched.log.events.envelope import NewEvent
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
+from volsched.runtime.writer import OverloadedError
 from volsched.scheduling.pod_reservations import (
     Asked,
     NotToBeReservedError,
@@ -249,7 +249,7 @@ POINTS = ("commit.before", "commit.after")
 @pytest.fixture
 def disarmed() -> Iterator[None]:
     yield
-    faults.arm(None, drill=False)
+    fault_points.arm(None, drill=False)
 
 
 @pytest.mark.usefixtures("disarmed")
@@ -271,12 +271,12 @@ def test_a_process_that_dies_in_any_act_leaves_nothing_behind(scene: Scene, act:
 
     def crash(reached: str) -> None:
         if reached == point:
-            raise faults.FaultError
+            raise fault_points.FaultError
 
-    faults.arm(crash, drill=True)
-    with pytest.raises(faults.FaultError):
+    fault_points.arm(crash, drill=True)
+    with pytest.raises(fault_points.FaultError):
         acts[act]()
-    faults.arm(None, drill=False)
+    fault_points.arm(None, drill=False)
     scene.reserver = scene.started()
     recover(scene.database, owner="w2", now=scene.now)
     scene.assert_in_order(at_rest=False)

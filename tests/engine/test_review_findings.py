@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched import faults
-from volsched.engine.clock import SECOND
-from volsched.engine.runner import run_until_idle
 from volsched.insight.invariants import violations
 from volsched.log.database import Database
 from volsched.log.errors import ConnectionLostError
 from volsched.log.integrity.verify import verify
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
+from volsched.runtime.runner import run_until_idle
 
 IMMEDIATE = {**LOCAL, "metadata": {"name": "now"}, "volumeBindingMode": "Immediate"}
 
@@ -19,7 +19,7 @@ IMMEDIATE = {**LOCAL, "metadata": {"name": "now"}, "volumeBindingMode": "Immedia
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
     yield
-    faults.arm(None, drill=False)
+    fault_points.arm(None, drill=False)
 
 
 def nothing_wrong(stepped: Stepped) -> None:
@@ -154,10 +154,10 @@ def test_a_commit_whose_connection_was_lost_leaves_nothing_imagined(database: Da
 
     for _ in range(2):
         failing = iter([True])
-        faults.arm(lose, drill=True)
+        fault_points.arm(lose, drill=True)
         with pytest.raises(ConnectionLostError):
             stepped.until(lambda: False, steps=5)
-        faults.arm(None, drill=False)
+        fault_points.arm(None, drill=False)
     stepped.until(lambda: stepped.node_of("db") == "node-0")
     nothing_wrong(stepped)
 

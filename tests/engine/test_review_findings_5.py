@@ -17,9 +17,6 @@ from tests.engine.storage import (
     using,
 )
 from tests.engine.test_workloads import stateful_set
-from volsched import faults
-from volsched.engine.clock import SECOND
-from volsched.engine.world import World
 from volsched.library import whole_system
 from volsched.log.database import Database
 from volsched.node_agent.agent import NodeAgent
@@ -33,6 +30,9 @@ from volsched.provisioning.rules.driver_outcomes import Created, Refused
 from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.provisioning.storage_array import Array
 from volsched.pv_controller.controller import LEASE_TTL, Controller
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
+from volsched.runtime.world import World
 from volsched.scheduling.rules.configuration import ConfigurationError
 from volsched.workloads.garbage_collector import GarbageCollector
 
@@ -40,7 +40,7 @@ from volsched.workloads.garbage_collector import GarbageCollector
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
     yield
-    faults.arm(None, drill=False)
+    fault_points.arm(None, drill=False)
 
 
 def once(point: str, deed: Any) -> None:
@@ -48,10 +48,10 @@ def once(point: str, deed: Any) -> None:
 
     def reached(at: str) -> None:
         if at == point:
-            faults.arm(None, drill=False)
+            fault_points.arm(None, drill=False)
             deed()
 
-    faults.arm(reached, drill=True)
+    fault_points.arm(reached, drill=True)
 
 
 def placed(name: str, host: str, *claims: str) -> Manifest:

@@ -8,12 +8,12 @@ import pytest
 
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from tests.engine.test_two_schedulers import follow
-from volsched import faults
 from volsched.binding.rules.bind_claim import NothingFitsError
-from volsched.engine.clock import SECOND
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.transaction import execute
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
 from volsched.scheduling.claim_binder import binding_alone, choose_now
 from volsched.scheduling.plugins.registry import Enabled
 from volsched.scheduling.rules.configuration import Configuration
@@ -26,7 +26,7 @@ ZONE = "topology.kubernetes.io/zone"
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
     yield
-    faults.arm(None, drill=False)
+    fault_points.arm(None, drill=False)
 
 
 def once_decided(deed: Callable[[], Any]) -> None:
@@ -34,10 +34,10 @@ def once_decided(deed: Callable[[], Any]) -> None:
 
     def reached(at: str) -> None:
         if at == "scheduler.decided":
-            faults.arm(None, drill=False)
+            fault_points.arm(None, drill=False)
             deed()
 
-    faults.arm(reached, drill=True)
+    fault_points.arm(reached, drill=True)
 
 
 def labelled(made: Manifest, app: str, **spec: Any) -> Manifest:

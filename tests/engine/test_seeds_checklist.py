@@ -12,13 +12,13 @@ import pytest
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from tests.engine.storage import made_by
 from tests.engine.test_workloads import stateful_set
-from volsched import faults
 from volsched.insight.invariants import violations
 from volsched.kube.meta import PROVISIONED_BY
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.provisioning.storage_array import Array
+from volsched.runtime import fault_points
 
 HOST = "kubernetes.io/hostname"
 
@@ -190,18 +190,18 @@ def test_no_volume_is_chosen_twice_every_one_reaches_its_node_and_any_crash_conv
         nonlocal commits
         commits += point == "commit.after"
         if point == "commit.after" and commits % 3 == 0:
-            raise faults.FaultError
+            raise fault_points.FaultError
 
     for number in range(40):
-        faults.arm(crash, drill=True)
+        fault_points.arm(crash, drill=True)
         try:
             stepped.step(after=500_000)
-        except faults.FaultError:
+        except fault_points.FaultError:
             now = stepped.now
             stepped = Stepped(sqlite, owner=f"again-{number}", node_agent=True)
             stepped.now = now
         finally:
-            faults.arm(None, drill=False)
+            fault_points.arm(None, drill=False)
     stepped.now += 60_000_000
     stepped.settle(steps=2_000)
     with sqlite.read() as connection:

@@ -7,10 +7,10 @@ could serve both. Here the transaction is undone and the pod ends on the other n
 import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.engine.clock import SECOND
 from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.runtime.clock import SECOND
 
 CLUSTER = (
     LOCAL,

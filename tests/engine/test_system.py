@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched import faults
 from volsched.binding.rules.saga import ANNOTATE
 from volsched.cluster.port import RefusedError
-from volsched.engine.clock import SECOND
-from volsched.engine.runner import run_until_idle
 from volsched.kube.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
+from volsched.runtime.runner import run_until_idle
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
 
@@ -402,11 +402,11 @@ def test_a_claim_marked_dirty_in_the_instant_of_its_rollback_keeps_its_volume(da
         if point == "controller.decided" and next(once, False):
             mark_dirty(stepped, seen)
 
-    faults.arm(kubelet, drill=True)
+    fault_points.arm(kubelet, drill=True)
     try:
         stepped.step()
     finally:
-        faults.arm(None, drill=False)
+        fault_points.arm(None, drill=False)
     stepped.settle()
     assert stepped.volume_of("data") == "disk"
     assert "pv.kubernetes.io/rollback" not in annotations(stepped, "data")

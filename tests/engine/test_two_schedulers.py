@@ -8,16 +8,16 @@ import pytest
 from sqlalchemy import select
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched import faults
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.runtime import fault_points
 
 
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
     yield
-    faults.arm(None, drill=False)
+    fault_points.arm(None, drill=False)
 
 
 def interleaved(first: Stepped, second: Stepped) -> None:
@@ -28,7 +28,7 @@ def interleaved(first: Stepped, second: Stepped) -> None:
         if point == "scheduler.decided" and next(once, False):
             follow(second)
 
-    faults.arm(hook, drill=True)
+    fault_points.arm(hook, drill=True)
     follow(first)
 
 
@@ -49,7 +49,7 @@ def test_contended_volumes_are_given_out_once_and_all_of_them(database: Database
     for _ in range(60):
         first.now = second.now = first.now + 200_000
         interleaved(first, second)
-        faults.arm(None, drill=False)
+        fault_points.arm(None, drill=False)
         first.step()
         second.step()
     placed = [it["spec"].get("nodeName") for it in first.cluster.list("Pod").objects]

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
-from volsched import faults
-from volsched.engine.clock import SECOND
 from volsched.log.commands import Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import creating
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
 from volsched.workloads.controllers import Upkeep
 
 
@@ -265,14 +265,14 @@ def test_a_process_may_die_at_any_commit(sqlite: Database, point: str, nth: int)
 
     def die(reached: str) -> None:
         if reached == point and next(left) == 1:
-            raise faults.FaultError
+            raise fault_points.FaultError
 
-    faults.arm(die, drill=True)
+    fault_points.arm(die, drill=True)
     try:
-        with pytest.raises(faults.FaultError):
+        with pytest.raises(fault_points.FaultError):
             first.until(lambda: False, steps=300)
     finally:
-        faults.arm(None, drill=False)
+        fault_points.arm(None, drill=False)
     second = Stepped(sqlite, owner="second")
     second.now = first.now + 60 * SECOND
     pods = ["db-0", "db-1", "web", "web2"]

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
-from volsched.engine.clock import SECOND
 from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, ZONE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.runtime.clock import SECOND
 from volsched.workloads.controllers import Upkeep, zonal_report
 from volsched.workloads.rules.zonal_upgrade import ZonalReport
 

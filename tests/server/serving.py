@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 from kubernetes import client
 
-from volsched.engine.clock import system_clock
-from volsched.engine.runner import looping
-from volsched.engine.system import embedded
 from volsched.log.database import Database
+from volsched.runtime.clock import system_clock
+from volsched.runtime.runner import looping
+from volsched.runtime.system import embedded
 from volsched.server.fan import RING
 from volsched.server.limits import DEFAULT_LIMITS, Limits
 from volsched.server.serving import Server, address, listen, serve

@@ -12,9 +12,9 @@ from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.server.kube_scheduler import Config, ExtenderError, Scheduler, name_of
 from tests.server.serving import Served, served
 from tests.stack.processes import wait_until
-from volsched.engine.writer import OverloadedError
 from volsched.log.commands import Command
 from volsched.log.database import Database
+from volsched.runtime.writer import OverloadedError
 from volsched.scheduling.rules.configuration import DEFAULT
 from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH
 from volsched.server.extender.desk import Desk

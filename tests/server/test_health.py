@@ -5,8 +5,8 @@ import re
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.server.serving import Served
 from tests.store.samples import create_volume, must
-from volsched.engine.clock import SECOND, system_clock
 from volsched.log.leases import acquire
+from volsched.runtime.clock import SECOND, system_clock
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 

@@ -10,14 +10,14 @@ import pytest
 
 from tests.engine.clusters import node
 from tests.server.serving import Served
-from volsched.engine.clock import system_clock
-from volsched.engine.runner import running
-from volsched.engine.writer import Writer
 from volsched.kube.json_patch import PatchError, json_patched
 from volsched.kube.limits import DEPTH_MAX, ITEMS_MAX, OBJECT_BYTES_MAX
 from volsched.kube.strategic_merge import strategic_merged
 from volsched.log.database import Database
 from volsched.objects.rules.lifecycle import StaleError
+from volsched.runtime.clock import system_clock
+from volsched.runtime.runner import running
+from volsched.runtime.writer import Writer
 from volsched.server.access.reviewing import ACCESS
 from volsched.server.bodies import MOST_BYTES, SMALL_BYTES
 from volsched.server.fan import Fan

@@ -17,10 +17,10 @@ from kubernetes import client, watch
 
 from tests.engine.clusters import LOCAL, Stepped, node
 from tests.server.serving import Served, served
-from volsched.engine.clock import SECOND, system_clock
-from volsched.engine.writer import Writer
 from volsched.log.database import Database
 from volsched.log.retention.archive import archive
+from volsched.runtime.clock import SECOND, system_clock
+from volsched.runtime.writer import Writer
 from volsched.server.fan import Batch, Fan, Tail
 from volsched.server.getting import watch_objects
 from volsched.server.negotiation import PLAIN

@@ -63,7 +63,7 @@ def main() -> None:
             )
             print("+", *command, "→", ran.returncode, (ran.stdout or ran.stderr).strip().splitlines()[:1])
             assert ran.returncode == 0, ran.stdout + ran.stderr
-        health = subprocess.run([commands / "python", "-m", "volsched.stack.health", "api"], cwd=directory)
+        health = subprocess.run([commands / "python", "-m", "volsched.runtime.health_check", "api"], cwd=directory)
         assert health.returncode == 1, "nothing listens, and the health check is content"
         assert not (commands / "pip").exists()
         size = sum(it.stat().st_size for it in Path(directory, "opt").rglob("*") if it.is_file()) // 2**20

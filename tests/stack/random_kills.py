@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from volsched.engine.clock import SECOND, system_clock
 from volsched.log.database import open_database
 from volsched.log.integrity.verify import verify
+from volsched.runtime.clock import SECOND, system_clock
 from volsched.stack.bench import scratch_stack
 from volsched.stack.handle import Stack
 from volsched.stack.identity import process_of

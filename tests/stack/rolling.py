@@ -4,9 +4,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from volsched.engine.clock import system_clock
 from volsched.log.database import open_database
 from volsched.log.integrity.verify import verify
+from volsched.runtime.clock import system_clock
 from volsched.stack.bench import scratch_stack
 from volsched.stack.load import Client, Load, prepare_cluster, restart_under_load
 

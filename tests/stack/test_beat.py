@@ -7,8 +7,8 @@ from celery import Celery
 
 from tests.stack.processes import Redis
 from volsched.binding.wakeup import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, RedisBell, wake_up_name
-from volsched.engine.clock import system_clock
 from volsched.log.database import Database
+from volsched.runtime.clock import system_clock
 from workers.beat import PatientBeat
 
 RINGS = 50

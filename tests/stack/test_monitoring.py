@@ -13,9 +13,9 @@ from tests.stack.composed import compose
 from tests.stack.processes import ROOT
 from tests.store.histories import fill
 from volsched.cli.app import Verbs
-from volsched.engine.clock import SECOND, system_clock
 from volsched.log.database import Database
 from volsched.log.leases import acquire
+from volsched.runtime.clock import SECOND, system_clock
 
 DEPLOY = ROOT / "deploy"
 METRIC = re.compile(r"\b((?:volsched|process)_[a-z_]+)(?:\{([^}]*)\})?")

@@ -9,10 +9,10 @@ from tests.stack.processes import Redis, wait_until, worker
 from tests.stack.work import done, leg_moves, phases, plan_legs, queued
 from volsched.binding.executor import QUEUES
 from volsched.binding.wakeup import CANARY, WAKE_UPS, RedisBell, wake_up_name
-from volsched.engine.clock import system_clock
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.leases import current
+from volsched.runtime.clock import system_clock
 
 pytestmark = [pytest.mark.usefixtures("url"), pytest.mark.parametrize("url", ["postgres"], indirect=True)]
 

@@ -8,10 +8,10 @@ from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.stack.processes import Redis, wait_until, worker
 from tests.stack.work import bound_pods, create, leg_moves, phases, queued
 from volsched.binding.wakeup import RedisBell
-from volsched.engine.clock import system_clock
-from volsched.engine.system import embedded
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.runtime.clock import system_clock
+from volsched.runtime.system import embedded
 
 pytestmark = pytest.mark.parametrize("url", ["postgres"], indirect=True)
 HOSTS = 4

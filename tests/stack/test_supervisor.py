@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from tests.stack.processes import wait_until
-from volsched.engine.clock import SECOND
-from volsched.engine.heartbeat import Heartbeat
+from volsched.runtime.clock import SECOND
+from volsched.runtime.heartbeat import Heartbeat
 from volsched.stack.handle import NotReadyError, Stack, StackError
 from volsched.stack.identity import Identity, identify, marked, process_of, send
 from volsched.stack.instance import MOST_DELAY, back_off
@@ -394,7 +394,7 @@ def test_lines_are_merged_once_they_are_whole_and_go_on_after_a_file_was_emptied
 def test_the_health_check_of_a_loop_looks_at_its_last_step(tmp_path: Path) -> None:
     def asked(file: Path) -> tuple[int, str]:
         ran = subprocess.run(
-            [sys.executable, "-m", "volsched.stack.health", "scheduler"],
+            [sys.executable, "-m", "volsched.runtime.health_check", "scheduler"],
             env={**os.environ, "VOLSCHED_HEARTBEAT_FILE": str(file)},
             capture_output=True,
             text=True,

@@ -9,7 +9,6 @@ from sqlalchemy import func, select
 
 from tests.engine.clusters import LOCAL, Manifest, claim, node, pod, volume
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
-from volsched.engine.clock import SECOND, rfc3339, system_clock
 from volsched.kube.kinds import KINDS
 from volsched.log import tables
 from volsched.log.commands import Command, Done
@@ -22,6 +21,7 @@ from volsched.log.events.streams import stream_of
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
 from volsched.objects.rules.lifecycle import create_object
+from volsched.runtime.clock import SECOND, rfc3339, system_clock
 
 HOUR = 3_600 * SECOND
 NODE = "node-0"

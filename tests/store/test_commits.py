@@ -4,11 +4,11 @@ import threading
 
 from tests.store.samples import create_volume
 from tests.store.test_transaction import log
-from volsched.engine.clock import system_clock
-from volsched.engine.runner import looping, waking
 from volsched.log.commit_signal import commits
 from volsched.log.database import Database, open_database
 from volsched.log.transaction import execute
+from volsched.runtime.clock import system_clock
+from volsched.runtime.runner import looping, waking
 
 LONG = 20.0
 

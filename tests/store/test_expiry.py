@@ -6,13 +6,13 @@ from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.store.histories import views
 from tests.store.samples import NOW, create_volume, must
 from volsched.binding.rules.rollback_request import REQUESTED
-from volsched.engine.clock import SECOND
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.retention.expiry import expire_commands
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import telling
+from volsched.runtime.clock import SECOND
 from volsched.workloads.expiry import DAY, Keep
 
 

@@ -8,11 +8,11 @@ from sqlalchemy import event, text, update
 from tests.store.samples import NOW, create_volume, must, run
 from tests.store.test_processes import check_chain
 from tests.store.test_transaction import log
-from volsched.engine.writer import Writer
 from volsched.log import tables
 from volsched.log.database import Database, open_database
 from volsched.log.errors import NewerStoreError, NotMigratedError, StoreError
 from volsched.log.migrations import migrate
+from volsched.runtime.writer import Writer
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -16,13 +16,13 @@ from sqlalchemy import select
 
 from tests.store.samples import create_volume
 from tests.store.test_transaction import log
-from volsched.engine.clock import system_clock
-from volsched.engine.runner import running
-from volsched.engine.writer import Writer
 from volsched.log import tables
 from volsched.log.database import Database, open_database
 from volsched.log.events.envelope import GENESIS, links_to
 from volsched.log.migrations import migrate
+from volsched.runtime.clock import system_clock
+from volsched.runtime.runner import running
+from volsched.runtime.writer import Writer
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.store.samples import NOW, change_volume, create_volume, delete_volume, must
-from volsched import faults
 from volsched.log import recent_states
 from volsched.log.commands import Command
 from volsched.log.database import Database, open_database
@@ -15,6 +14,7 @@ from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.fold import ObjectState
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
+from volsched.runtime import fault_points
 
 NAMES = ("a", "b", "c")
 
@@ -108,14 +108,14 @@ def test_two_processes_and_crashes_never_disagree(
 
 
 def _crashing(act: Callable[[], object]) -> None:
-    faults.arm(faults.Fault("commit.before", _break), drill=True)
+    fault_points.arm(fault_points.Fault("commit.before", _break), drill=True)
     try:
         act()
-    except faults.FaultError:
+    except fault_points.FaultError:
         pass
     finally:
-        faults.arm(None, drill=True)
+        fault_points.arm(None, drill=True)
 
 
 def _break() -> None:
-    raise faults.FaultError("broken here")
+    raise fault_points.FaultError("broken here")

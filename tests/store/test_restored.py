@@ -17,7 +17,6 @@ from tests.engine.foreign_scene import CLAIM, POD, VOLUME, Scene
 from volsched.binding.executor import Executor
 from volsched.binding.recovery import Recovered, recover
 from volsched.cluster.mirror import Mirror
-from volsched.engine.clock import SECOND
 from volsched.insight.invariants import violations
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
@@ -25,6 +24,7 @@ from volsched.log.integrity.verify import verify
 from volsched.log.retention.backup import back_up
 from volsched.log.retention.restore import restore
 from volsched.log.scratch_store import scratch_store
+from volsched.runtime.clock import SECOND
 
 
 @pytest.fixture

@@ -7,15 +7,22 @@ import pytest
 from sqlalchemy import func, select, text
 
 from tests.store.samples import NOW, change_volume, create_volume
-from volsched.engine.clock import SECOND, system_clock
-from volsched.engine.runner import running
-from volsched.engine.writer import MOST_TRIES, EndedError, OverloadedError, Writer, WriterClosedError, _Interrupted
 from volsched.log import tables
 from volsched.log.commands import Command, ConflictError
 from volsched.log.database import Database, open_database
 from volsched.log.errors import ConnectionLostError, Mark
 from volsched.log.events.decision import Decision, States
 from volsched.log.transaction import execute
+from volsched.runtime.clock import SECOND, system_clock
+from volsched.runtime.runner import running
+from volsched.runtime.writer import (
+    MOST_TRIES,
+    EndedError,
+    OverloadedError,
+    Writer,
+    WriterClosedError,
+    _Interrupted,
+)
 
 
 def count_events(database: Database) -> int:

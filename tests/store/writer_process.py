@@ -7,10 +7,10 @@ Creates volumes NAME-0, NAME-1, … through a writer and prints each acknowledge
 import sys
 
 from tests.store.samples import create_volume
-from volsched.engine.clock import system_clock
-from volsched.engine.runner import running
-from volsched.engine.writer import Writer
 from volsched.log.database import open_database
+from volsched.runtime.clock import system_clock
+from volsched.runtime.runner import running
+from volsched.runtime.writer import Writer
 
 
 def main(url: str, name: str, count: int, batch: int) -> None:

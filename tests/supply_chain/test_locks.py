@@ -97,8 +97,8 @@ def test_a_line_that_is_no_pin_is_refused_with_its_number(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "modules"),
     [
-        ("base", ["volsched.cli.app", "volsched.library", "volsched.engine.system", "volsched.log.migrations"]),
-        ("image", ["workers.app", "volsched.server.app", "volsched.stack.health", "volsched.cli.stack"]),
+        ("base", ["volsched.cli.app", "volsched.library", "volsched.runtime.system", "volsched.log.migrations"]),
+        ("image", ["workers.app", "volsched.server.app", "volsched.runtime.health_check", "volsched.cli.stack"]),
     ],
 )
 def test_what_the_program_imports_is_in_its_lock(name: str, modules: list[str]) -> None:

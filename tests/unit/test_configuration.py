@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.objects import affinity, claim, local_volume, needs, node, pod, storage_class, volume
+from volsched.runtime.settings import configuration
 from volsched.scheduling.index import Index
 from volsched.scheduling.queue.entry import SECOND, Waits
 from volsched.scheduling.rules.configuration import Configuration, ConfigurationError, configure
 from volsched.scheduling.rules.cycle import attempt
 from volsched.scheduling.rules.profile import PACK, PARITY, VOLSCHED, Profile, ScoringPolicy
 from volsched.scheduling.rules.snapshot import snapshot_of
-from volsched.settings import configuration
 
 ALL = {
     "NodeUnschedulable": 0, "NodeName": 0, "TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 1,

@@ -23,8 +23,6 @@ from volsched.binding.rules.saga import (
 )
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import Cluster, Manifest, Refusal, RefusedError
-from volsched.engine.clock import SECOND, Clock, rfc3339
-from volsched.faults import reach
 from volsched.kube.manifest import uid
 from volsched.kube.merge_patch import merged
 from volsched.log.batch import load_states
@@ -40,6 +38,8 @@ from volsched.log.events.object_states import binding_stream
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.log.reactions import Reaction
 from volsched.log.transaction import execute
+from volsched.runtime.clock import SECOND, Clock, rfc3339
+from volsched.runtime.fault_points import reach
 from volsched.scheduling.rules.pod_scheduled import scheduled_event, scheduled_stream
 
 WRITES = (PREBIND, ANNOTATE, RELEASE)

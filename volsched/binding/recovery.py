@@ -10,8 +10,6 @@ from enum import StrEnum
 
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.saga import advance, context_of, effects_of, open_binding, time_out
-from volsched.engine.clock import SECOND
-from volsched.faults import reach
 from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, NewEffect, States
@@ -22,6 +20,8 @@ from volsched.log.reads.open_bindings import known_effects, open_bindings, parke
 from volsched.log.reads.startup import check_head
 from volsched.log.reads.tail import state_as_of
 from volsched.log.transaction import execute
+from volsched.runtime.clock import SECOND
+from volsched.runtime.fault_points import reach
 
 LEASE_NAME = "recovery"
 LEASE_TTL = 30 * SECOND

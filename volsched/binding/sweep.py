@@ -23,8 +23,6 @@ from volsched.binding.rules.saga import (
     record_pod,
     time_out,
 )
-from volsched.engine.clock import SECOND
-from volsched.faults import reach
 from volsched.kube.manifest import metadata
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
@@ -43,6 +41,8 @@ from volsched.log.reads.open_bindings import (
     surroundings,
 )
 from volsched.log.transaction import execute
+from volsched.runtime.clock import SECOND
+from volsched.runtime.fault_points import reach
 
 PAGE = 200
 """Bindings looked at, and overdue ones ended, in one step."""

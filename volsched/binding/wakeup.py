@@ -16,9 +16,9 @@ from celery import Celery
 from kombu import Connection
 
 from volsched.binding.executor import QUEUES
-from volsched.engine.clock import SECOND, Clock
 from volsched.log.database import Database
 from volsched.log.effects import due_queues
+from volsched.runtime.clock import SECOND, Clock
 
 SWEEP, WAIT_FOR_BOUND, CANARY = "sweep", "wait_for_bound", "canary"
 WAKE_UPS = (*QUEUES, WAIT_FOR_BOUND, SWEEP, CANARY)

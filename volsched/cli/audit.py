@@ -15,11 +15,11 @@ from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import of_one, own
 from volsched.cli.stores import Db, position_of
 from volsched.cli.transfer import ExportFormat, export, export_served
-from volsched.engine.clock import system_clock
 from volsched.insight import causes, history, tenures
 from volsched.insight.answers import Answer, UnknownError, time_text
 from volsched.insight.orphans import orphans_of
 from volsched.insight.reads import reads as history_reads
+from volsched.runtime.clock import system_clock
 
 EXAMPLES = """**Examples**
 

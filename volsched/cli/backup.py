@@ -9,12 +9,12 @@ from rich.markup import escape
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.files import lines_of
 from volsched.cli.stores import Db, bar, explained, now_us, opened
-from volsched.engine.clock import rfc3339
 from volsched.log.reads.tail import read_head
 from volsched.log.retention.backup import Backup, back_up, check_backup
 from volsched.log.retention.restore import restore as restore_store
 from volsched.log.store import migrate_store
-from volsched.settings import database_url
+from volsched.runtime.clock import rfc3339
+from volsched.runtime.settings import database_url
 
 BACKUP_EXAMPLES = """**Examples**
 

@@ -13,8 +13,6 @@ from rich.progress import Progress, track
 from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, stderr, stdout
-from volsched.engine.clock import system_clock
-from volsched.engine.system import Bell
 from volsched.insight.bench_audit import AuditRow, bench_audit
 from volsched.insight.bench_bind import BindRow, bench_bind, workers
 from volsched.insight.bench_clusters import CLAIM_COUNTS
@@ -27,6 +25,8 @@ from volsched.insight.bench_stories import fill_stories
 from volsched.insight.http_load import LoadError
 from volsched.log.database import Database
 from volsched.log.scratch_store import scratch_store
+from volsched.runtime.clock import system_clock
+from volsched.runtime.system import Bell
 
 DECIDE_EXAMPLES = """
 Examples:

@@ -9,12 +9,12 @@ from volsched.binding.rules.bind_claim import NoSuchObjectError, NothingFitsErro
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.people import actor
 from volsched.cli.stores import Db, opened
-from volsched.engine.clock import system_clock
 from volsched.log.commands import ConflictError
 from volsched.log.transaction import execute
+from volsched.runtime.clock import system_clock
+from volsched.runtime.settings import configuration
 from volsched.scheduling.claim_binder import InFlightError, binding_alone, choose_now
 from volsched.scheduling.rules.configuration import ConfigurationError
-from volsched.settings import configuration
 
 EXAMPLES = """**Examples**
 

@@ -9,8 +9,8 @@ import typer
 from volsched.cli.console import Exit, fail
 from volsched.cli.durations import duration
 from volsched.cli.tokens import Namespaces, Roles, check_identity, save_secret
+from volsched.runtime.settings import data_directory
 from volsched.server.access.callers import Role
-from volsched.settings import data_directory
 
 if TYPE_CHECKING:
     from volsched.server.access.authority import Authority, Issued

@@ -12,12 +12,12 @@ from volsched.cli.printing import Form, Lines, print_documents, write
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import of_one
 from volsched.cli.stores import Db, opened
-from volsched.engine.clock import parse_rfc3339, system_clock
 from volsched.insight.cells import age
 from volsched.insight.described import Described, described
 from volsched.insight.near_names import not_found
 from volsched.kube.manifest import metadata
 from volsched.kube.manifest_reader import dump_manifests
+from volsched.runtime.clock import parse_rfc3339, system_clock
 
 if TYPE_CHECKING:
     from volsched.cli.remote.server import Server

@@ -12,9 +12,9 @@ from volsched.cli.stores import Db, explained, now_us, opened, position_of
 from volsched.drills.redeciding import Comparison, Figures, redecide
 from volsched.drills.rehearsal import Rehearsed, copied, copied_from, read_only
 from volsched.drills.rehearsal import rehearse as rehearse_copy
-from volsched.engine.clock import SECOND
+from volsched.runtime.clock import SECOND
+from volsched.runtime.settings import configuration
 from volsched.scheduling.rules.profile import PROFILES, Profile
-from volsched.settings import configuration
 
 REPLAY_EXAMPLES = """**Examples**
 

@@ -27,7 +27,7 @@ from volsched.log.integrity.verify import Anchor, parse_anchor
 from volsched.log.integrity.verify import verify as verify_store
 from volsched.log.reads.tail import read_head
 from volsched.log.store import migrate_store
-from volsched.settings import data_directory, database_url, default_url
+from volsched.runtime.settings import data_directory, database_url, default_url
 
 SHOWN = 20
 MIGRATE_EXAMPLES = """

@@ -11,9 +11,9 @@ from volsched.cli.remote import paths
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.server import RefusedError
 from volsched.cli.stores import Db, opened
-from volsched.engine.clock import system_clock
 from volsched.insight.lease_rows import lease_rows
 from volsched.log.leases import free, standings
+from volsched.runtime.clock import system_clock
 
 EXAMPLES = """**Examples**
 

@@ -13,7 +13,6 @@ from volsched.cli.naming import NamespaceOption, named_targets
 from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, bar, opened
-from volsched.engine.clock import system_clock
 from volsched.insight.adoption import adoption_warnings
 from volsched.insight.near_names import not_found
 from volsched.kube.manifest_reader import Loaded, dump_manifests, load_manifests
@@ -26,7 +25,8 @@ from volsched.log.reads.tail import read_head
 from volsched.objects.namespaces import ensure_namespaces, named_namespaces, namespace_manifest
 from volsched.objects.rules.lifecycle import AlreadyExistsError, ForbiddenError, NotFoundError, StaleError
 from volsched.objects.submission import Submitter, Target, Verb
-from volsched.settings import Settings
+from volsched.runtime.clock import system_clock
+from volsched.runtime.settings import Settings
 from volsched.workloads.rules.zonal_upgrade import ZonalReport
 
 APPLY_EXAMPLES = """**Examples**

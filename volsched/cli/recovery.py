@@ -15,10 +15,10 @@ from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.remote import working
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, opened
-from volsched.engine.clock import SECOND, rfc3339, system_clock
 from volsched.log.database import Database
 from volsched.log.effects import EffectState, list_effects
 from volsched.log.reads.open_bindings import Parked, parked_effects
+from volsched.runtime.clock import SECOND, rfc3339, system_clock
 
 RECOVER_EXAMPLES = """**Examples**
 

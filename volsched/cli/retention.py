@@ -11,7 +11,6 @@ from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, s
 from volsched.cli.durations import duration
 from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.stores import Db, bar, now_us, opened
-from volsched.engine.clock import rfc3339
 from volsched.log.base import read_base
 from volsched.log.database import Database
 from volsched.log.events.redaction import Redact
@@ -20,6 +19,7 @@ from volsched.log.retention.archive import archive
 from volsched.log.retention.closed_range import closed_until
 from volsched.log.retention.growth import Retained, retained
 from volsched.log.retention.redaction import redact
+from volsched.runtime.clock import rfc3339
 
 APPLY_EXAMPLES = """**Examples**
 

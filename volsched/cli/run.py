@@ -9,12 +9,12 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout, table_of
 from volsched.cli.stores import Db, opened
-from volsched.engine.clock import system_clock
-from volsched.engine.runner import run_until_idle
-from volsched.engine.system import System
 from volsched.insight.summary import summary
 from volsched.library import whole_system
 from volsched.log.database import Database
+from volsched.runtime.clock import system_clock
+from volsched.runtime.runner import run_until_idle
+from volsched.runtime.system import System
 from volsched.scheduling.rules.configuration import ConfigurationError
 from volsched.workloads.controllers import zonal_report
 from volsched.workloads.rules.zonal_upgrade import ZonalReport

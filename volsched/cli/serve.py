@@ -16,18 +16,18 @@ import typer
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.people import user
 from volsched.cli.stores import Db, opened
-from volsched.engine.clock import skew_from, system_clock
-from volsched.engine.heartbeat import Heartbeat
-from volsched.engine.runner import looping, waking
-from volsched.engine.standing import Standing
-from volsched.engine.system import Bell, Role, System
-from volsched.faults import ArmingError, arm_from
 from volsched.library import whole_system
 from volsched.log.database import Database
 from volsched.objects.namespaces import ensure_namespaces
 from volsched.objects.rules.admission import SYSTEM_NAMESPACES
+from volsched.runtime.clock import skew_from, system_clock
+from volsched.runtime.fault_points import ArmingError, arm_from
+from volsched.runtime.heartbeat import Heartbeat
+from volsched.runtime.restart import Standing
+from volsched.runtime.runner import looping, waking
+from volsched.runtime.settings import Settings, configuration, read_settings
+from volsched.runtime.system import Bell, Role, System
 from volsched.scheduling.rules.configuration import Configuration, ConfigurationError
-from volsched.settings import Settings, configuration, read_settings
 from volsched.workloads.controllers import Upkeep
 
 if TYPE_CHECKING:

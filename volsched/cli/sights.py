@@ -15,8 +15,8 @@ from volsched.insight.answers import UnknownError
 from volsched.insight.sights import QuestionError, Sight, sight_of
 from volsched.kube.problems import ConfigurationError
 from volsched.log.events.kind_names import UnknownKindError
+from volsched.runtime.settings import configuration
 from volsched.scheduling.rules.profile import PROFILES, Profile
-from volsched.settings import configuration
 
 if TYPE_CHECKING:
     from volsched.cli.remote.server import Server

@@ -19,7 +19,7 @@ from volsched.log.database import Database
 from volsched.log.errors import ArchivedError, IntegrityBrokenError, NotMigratedError, StoreError
 from volsched.log.retention.export import ExportError
 from volsched.log.store import open_store
-from volsched.settings import database_url
+from volsched.runtime.settings import database_url
 
 Db = Annotated[
     str | None,

@@ -12,9 +12,9 @@ from volsched.cli.durations import duration
 from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.printing import Lines
 from volsched.cli.stores import Db, opened
-from volsched.engine.clock import rfc3339, system_clock
 from volsched.kube.names import dns_label_problem, dns_subdomain_problem
 from volsched.log.tokens import NoTokenError, StoredToken, TokenTakenError, all_tokens, issue, revoke
+from volsched.runtime.clock import rfc3339, system_clock
 from volsched.server.access.callers import NAMESPACED, Role
 from volsched.server.access.secret_files import write_secret
 from volsched.server.access.tokens import new_token

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from volsched.drills.processes import OURS, THEIRS, Deciding
 from volsched.drills.schedule import Choice
-from volsched.engine.clock import SECOND
 from volsched.insight.invariants import Violation
+from volsched.runtime.clock import SECOND
 
 if TYPE_CHECKING:
     from volsched.drills.simulation import Simulation

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from volsched.engine.clock import MILLISECOND, SECOND
-from volsched.engine.system import System, embedded
 from volsched.log.database import Database
 from volsched.log.scratch_store import scratch_store
+from volsched.runtime.clock import MILLISECOND, SECOND
+from volsched.runtime.system import System, embedded
 from volsched.server.serving import Server, address, listen, serve
 
 BEGINS = 1_790_000_000 * SECOND

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
-from volsched import faults
 from volsched.cluster.simulated import Call, Fate, Faults, SimulatedCluster
 from volsched.drills.processes import Life, Surroundings
 from volsched.drills.schedule import Choice
-from volsched.engine.clock import SECOND
-from volsched.engine.standing import STEP_BACK
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
+from volsched.runtime.restart import STEP_BACK
 
 START = 1_800_000_000 * SECOND
 DEEPEST = 3
@@ -101,7 +101,7 @@ class Lives:
         was, self._cut_now = self._cut_now, cut
         try:
             done = self.born[who].step(frame.now, choice)
-        except faults.FaultError:
+        except fault_points.FaultError:
             self._gone(who)
             return frame.note, None
         except Exception as error:
@@ -174,7 +174,7 @@ class Lives:
         del self._fates[frame.who]
         if fate.kind == CRASH:
             frame.note = f"crashed at {point}"
-            raise faults.FaultError
+            raise fault_points.FaultError
         if point in NEVER_SLEPT_AT or sum(it is not None for it in self._frames) > DEEPEST:
             return
         frame.note = f"slept at {point}"

@@ -10,9 +10,9 @@ from volsched.cluster.port import ClusterError
 from volsched.cluster.simulated import Call, Fate, Faults, SimulatedCluster
 from volsched.drills.others import ForeignController, ForeignProvisioner, Others
 from volsched.drills.schedule import Choice, Schedule
-from volsched.engine.clock import Clock, rfc3339
-from volsched.engine.system import local_executor
 from volsched.log.database import Database
+from volsched.runtime.clock import Clock, rfc3339
+from volsched.runtime.system import local_executor
 
 PLAIN = "plain"
 """A choice that says what the foreign cluster is: one that can do no more than a Kubernetes of today."""

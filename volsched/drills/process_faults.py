@@ -16,11 +16,11 @@ from volsched.drills.heavy_caller import HeavyCaller
 from volsched.drills.process_places import OURS, database_url, named
 from volsched.drills.process_scenario import ON_SQLITE, Step
 from volsched.drills.process_work import Pods, bound_pods, open_bindings
-from volsched.engine.clock import SKEW
-from volsched.faults import DRILL_FLAG
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.effects import MAX_ATTEMPTS, EffectState
+from volsched.runtime.clock import SKEW
+from volsched.runtime.fault_points import DRILL_FLAG
 from volsched.stack.handle import Stack, rolling
 from volsched.stack.identity import process_of
 from volsched.stack.services import write_definition

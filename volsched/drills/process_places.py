@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from volsched.drills.process_scenario import ON_SQLITE, Moment
-from volsched.faults import DRILL_FLAG, FAULT
+from volsched.runtime.fault_points import DRILL_FLAG, FAULT
 from volsched.stack.handle import Stack
 from volsched.stack.local import HOST, free_port, prepare, services
 from volsched.stack.services import Definition, Service, write_definition

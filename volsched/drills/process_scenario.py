@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from volsched.drills.scenario import Scenario, ScenarioError
-from volsched.faults import POINTS
+from volsched.runtime.fault_points import POINTS
 
 ON_STACK, ON_SQLITE = ENGINES = ("stack", "sqlite")
 """PostgreSQL, Redis and Celery; or API, scheduler and controller on one SQLite file, their own workers."""

@@ -18,14 +18,14 @@ from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import Cluster
 from volsched.drills.objects import OUTSIDE
 from volsched.drills.schedule import Choice
-from volsched.engine.system import Role, System, embedded, local_executor
-from volsched.engine.world import World
 from volsched.log.database import Database
 from volsched.log.effects import due_queues
 from volsched.log.reactions import Reaction
 from volsched.provisioning.external import External
 from volsched.provisioning.simulated import Simulated
 from volsched.provisioning.storage_array import Array
+from volsched.runtime.system import Role, System, embedded, local_executor
+from volsched.runtime.world import World
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
 MAX_ATTEMPTS = 50

@@ -13,8 +13,6 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, select
 
-from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.world import World
 from volsched.kube.meta import ZONE
 from volsched.log import tables
 from volsched.log.base import load_base
@@ -23,6 +21,8 @@ from volsched.log.events.envelope import Event
 from volsched.log.events.fold import BindingState
 from volsched.log.events.object_states import living
 from volsched.log.reads.tail import fold_event, tail
+from volsched.runtime.clock import SECOND, rfc3339
+from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.attempts import FAILED, PLANNED, message_of

@@ -20,8 +20,6 @@ from volsched.binding.recovery import Recovered, RecoveryReport, recover
 from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.drills.report import Report
 from volsched.drills.telling import told
-from volsched.engine.clock import MILLISECOND, SECOND
-from volsched.engine.system import System, embedded
 from volsched.insight.invariants import Violation, violations
 from volsched.log import tables
 from volsched.log.database import Database
@@ -32,6 +30,8 @@ from volsched.log.reads.tail import read_head
 from volsched.log.retention.backup import back_up
 from volsched.log.retention.restore import restore
 from volsched.log.scratch_store import scratch_store
+from volsched.runtime.clock import MILLISECOND, SECOND
+from volsched.runtime.system import System, embedded
 
 OWNER = "rehearsal"
 ASKED = (1, 2, 4, 5, 6, 14)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from volsched import faults
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
 from volsched.drills.calming import calm_down
 from volsched.drills.lives import Lives
@@ -22,10 +21,11 @@ from volsched.drills.processes import OURS, THEIRS, Surroundings
 from volsched.drills.schedule import Choice, Schedule
 from volsched.drills.slate import Slate
 from volsched.drills.watching import Watching
-from volsched.engine.clock import MILLISECOND
 from volsched.insight.invariants import Violation
 from volsched.log.reads.tail import read_head
 from volsched.provisioning.driver import CreateVolume
+from volsched.runtime import fault_points
+from volsched.runtime.clock import MILLISECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,8 @@ def play(slate: Slate, schedule: Schedule, *, guards: Guards = ALL_GUARDS) -> Ve
 
 @contextmanager
 def _armed(hook: Callable[[str], None]) -> Iterator[None]:
-    faults.arm(hook, drill=True)
+    fault_points.arm(hook, drill=True)
     try:
         yield
     finally:
-        faults.arm(None, drill=False)
+        fault_points.arm(None, drill=False)

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from volsched.engine.system import Bell, System, embedded
 from volsched.insight.bench_store import bench_append
 from volsched.insight.bench_world import Clock, cluster, create, micros, pods_with_claims
 from volsched.log.database import Database
 from volsched.log.garbage_pause import collect_seldom
+from volsched.runtime.system import Bell, System, embedded
 
 APPEND_BATCHES = 20
 APPEND_SIZE = 100

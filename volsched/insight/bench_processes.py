@@ -17,9 +17,6 @@ from uuid import uuid4
 
 from sqlalchemy import func, select
 
-from volsched.engine.clock import system_clock
-from volsched.engine.runner import looping, waking
-from volsched.engine.system import embedded
 from volsched.insight.bench_bind import APPEND_BATCHES, APPEND_SIZE, POLL_SECONDS, BindRow
 from volsched.insight.bench_store import bench_append
 from volsched.insight.bench_world import Clock, cluster, create, pods_with_claims
@@ -28,6 +25,9 @@ from volsched.log.database import Database, open_database
 from volsched.log.garbage_pause import collect_seldom
 from volsched.log.reads.tail import read_head
 from volsched.log.scratch_store import scratch_store
+from volsched.runtime.clock import system_clock
+from volsched.runtime.runner import looping, waking
+from volsched.runtime.system import embedded
 from volsched.scheduling.queue.shares import Share, read_share
 
 PATIENCE_SECONDS = 300.0

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from volsched.engine.clock import SECOND
 from volsched.insight.bench_store import must
 from volsched.kube.kinds import KINDS
 from volsched.log.commands import Command
@@ -13,6 +12,7 @@ from volsched.log.events.decision import Decision, States
 from volsched.log.events.streams import stream_of
 from volsched.log.transaction import execute
 from volsched.objects.rules.lifecycle import create_object
+from volsched.runtime.clock import SECOND
 
 Clock = Callable[[], float]
 CREATED_TOGETHER = 200

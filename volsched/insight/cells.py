@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.engine.clock import SECOND, parse_rfc3339
 from volsched.kube.manifest import is_being_deleted, metadata, status
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State
+from volsched.runtime.clock import SECOND, parse_rfc3339
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"

@@ -5,7 +5,6 @@ Pure: a column is a function of what is stored and of the time at which it is lo
 
 from collections.abc import Callable, Mapping
 
-from volsched.engine.clock import rfc3339
 from volsched.insight.cells import (
     AGE,
     NAME,
@@ -21,6 +20,7 @@ from volsched.insight.stored_columns import STORED_COLUMNS
 from volsched.insight.workload_columns import WORKLOAD_COLUMNS
 from volsched.log.events.fold import AttemptState, BindingState
 from volsched.log.events.streams import ATTEMPT, BINDING
+from volsched.runtime.clock import rfc3339
 
 
 def columns_of(noun: str, *, wide: bool) -> list[Column]:

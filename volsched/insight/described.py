@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from volsched.binding.rules.phases import Phase
-from volsched.engine.clock import rfc3339
 from volsched.insight.shown import as_manifest, attempt_told, binding_told
 from volsched.kube.manifest import is_being_deleted, metadata, spec, status, uid
 from volsched.kube.workloads import Pod
@@ -15,6 +14,7 @@ from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.kind_names import Named
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.as_of import Concerned, Look
+from volsched.runtime.clock import rfc3339
 from volsched.scheduling.cluster_view import read_object
 from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.pod_scheduled import COMPONENT as SCHEDULER

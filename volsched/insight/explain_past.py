@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from volsched.engine.clock import rfc3339
 from volsched.log import tables
 from volsched.log.events.fold import AttemptState, BindingState
 from volsched.log.events.object_states import binding_stream
 from volsched.log.reads.event_audit import states_as_of
+from volsched.runtime.clock import rfc3339
 from volsched.scheduling.rules.attempts import FAILED, PLANNED
 
 LOOKED_AT = 500

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from volsched.engine.clock import SECOND, rfc3339
 from volsched.log.leases import Standing
+from volsched.runtime.clock import SECOND, rfc3339
 
 
 def lease_rows(standings: Iterable[Standing], *, now: int) -> list[dict[str, Any]]:

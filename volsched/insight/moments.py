@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection
 
-from volsched.engine.clock import SECOND
 from volsched.insight.answers import UnknownError
 from volsched.log.reads.event_audit import Window, position_since, window
 from volsched.log.reads.tail import position_at, read_head
+from volsched.runtime.clock import SECOND
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from volsched.engine.clock import rfc3339
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State, versioned
 from volsched.log.events.streams import KIND_OF_NOUN
+from volsched.runtime.clock import rfc3339
 
 OUR_API = "volsched.io/v1"
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from sqlalchemy import select
 
-from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.world import World
 from volsched.insight.answers import UnknownError
 from volsched.insight.disclosure import disclosed
 from volsched.insight.explain import explain_pod
@@ -30,6 +28,8 @@ from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.kind_names import kind_called
 from volsched.log.events.streams import KIND_OF_NOUN
 from volsched.log.reads.tail import event, read_head, state_as_of
+from volsched.runtime.clock import SECOND, rfc3339
+from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.attempts import PLANNED

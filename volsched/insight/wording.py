@@ -5,11 +5,11 @@ from typing import Any
 
 import orjson
 
-from volsched.engine.clock import rfc3339
 from volsched.log.events.catalogue import CATALOGUE, Change
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import noun_and_key
+from volsched.runtime.clock import rfc3339
 
 Data = Mapping[str, Any]
 PARTS_SHOWN = 6

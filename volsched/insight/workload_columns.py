@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from volsched.engine.clock import parse_rfc3339
 from volsched.insight.cells import (
     AGE,
     NAME,
@@ -19,6 +18,7 @@ from volsched.insight.cells import (
 )
 from volsched.kube.manifest import metadata, spec, status
 from volsched.kube.meta import ZONE
+from volsched.runtime.clock import parse_rfc3339
 
 ROLE = "node-role.kubernetes.io/"
 

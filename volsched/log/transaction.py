@@ -15,7 +15,6 @@ from pydantic_core import from_json
 from sqlalchemy import Connection, select
 
 from volsched.binding.rules.saga import advance
-from volsched.faults import reach
 from volsched.log import tables
 from volsched.log.batch import Batch, begin_batch, load, lock_head, stage
 from volsched.log.batch_writes import write
@@ -26,6 +25,7 @@ from volsched.log.errors import ConnectionLostError, Mark
 from volsched.log.events.catalogue import CatalogueError
 from volsched.log.events.envelope import Event, canonical
 from volsched.log.reactions import Reaction, events_after, react_to
+from volsched.runtime.fault_points import reach
 
 
 def execute(

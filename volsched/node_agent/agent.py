@@ -11,8 +11,6 @@ from itertools import islice
 
 from volsched.binding.rules.effect_writes import DIRTY
 from volsched.cluster.answers import unassign_pod
-from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.world import World
 from volsched.kube.kinds import KINDS
 from volsched.kube.storage import VolumeAttachment
 from volsched.kube.workloads import Node, Pod
@@ -44,6 +42,8 @@ from volsched.node_agent.rules.statuses import ADMITTED_BY, Patch, admitted, fin
 from volsched.objects.conditional_commands import telling
 from volsched.objects.rules.lifecycle import create_object, delete_object
 from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.runtime.clock import SECOND, rfc3339
+from volsched.runtime.world import World
 from volsched.scheduling.rules.node_avoidance import NODE_REJECTED
 
 BATCH = 256

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from volsched.engine.clock import SECOND, parse_rfc3339
-from volsched.engine.world import World
 from volsched.kube.kinds import Object
 from volsched.kube.manifest import Manifest, claim_of
 from volsched.kube.storage import Claim, Volume, VolumeAttachment
@@ -20,6 +18,8 @@ from volsched.node_agent.guarded_commands import version_of
 from volsched.node_agent.rules.lifecycle import Scene, holds_volumes
 from volsched.node_agent.rules.mount_check import Mount
 from volsched.node_agent.rules.statuses import admitted_by, has_started, is_shut_down, started_at
+from volsched.runtime.clock import SECOND, parse_rfc3339
+from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
 from volsched.scheduling.rules.pod_claims import claim_uses
 

@@ -6,7 +6,6 @@ outcome), and the writer looks again when the log tells it what happened instead
 
 from collections.abc import Callable, Mapping
 
-from volsched.engine.clock import rfc3339
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import Manifest, metadata
 from volsched.log.commands import Command
@@ -16,6 +15,7 @@ from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
 from volsched.objects.rules.lifecycle import StaleError, create_object, delete_object, update_object
 from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.runtime.clock import rfc3339
 
 
 def creating(kind: str, manifest: Manifest, *, uid: str, actor: str, now: int) -> Command:

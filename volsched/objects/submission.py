@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import uuid4
 
-from volsched.engine.clock import Clock, rfc3339
 from volsched.kube.kinds import Kind, Manifest
 from volsched.kube.manifest_reader import Loaded
 from volsched.kube.problems import ManifestError, Problem
@@ -36,6 +35,7 @@ from volsched.objects.rules.admission import (
 from volsched.objects.rules.adoption import adopted, claim_uids, unresolved
 from volsched.objects.rules.apply import Applied, apply_object, refuse_unknown_claim
 from volsched.objects.rules.lifecycle import create_object, delete_object
+from volsched.runtime.clock import Clock, rfc3339
 from volsched.workloads.rules.zonal_upgrade import ZonalReport, admission_streams, admit, asks_for_nodes
 from volsched.workloads.rules.zone_affinity import ZonalUpgrade
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.engine.clock import SECOND
 from volsched.kube.meta import ZONE
 from volsched.kube.quantity import QuantityError, parse_quantity
+from volsched.runtime.clock import SECOND
 
 EXHAUSTED, REFUSED, HANG, RAISE, TOO_SMALL, WRONG_DOMAIN = FAILURES = (
     "exhausted",

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.engine.world import World
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import metadata
 from volsched.kube.storage import Claim, CSINode, StorageClass
@@ -15,6 +14,7 @@ from volsched.log.events.streams import noun_and_key
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import telling
 from volsched.pv_controller.rules import Held, held_claim, held_class
+from volsched.runtime.world import World
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from volsched.engine.clock import SECOND
-from volsched.engine.world import World
 from volsched.kube.manifest import metadata
 from volsched.kube.storage import Claim, StorageClass
 from volsched.log.commands import Done
@@ -42,6 +40,8 @@ from volsched.pv_controller.rules.reasons import (
     WARNING,
     provisioning_failed,
 )
+from volsched.runtime.clock import SECOND
+from volsched.runtime.world import World
 
 RESYNC = 900 * SECOND
 PROVISIONING = "Provisioning"

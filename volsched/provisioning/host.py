@@ -13,8 +13,6 @@ from typing import Any, Protocol
 
 import orjson
 
-from volsched.engine.clock import SECOND
-from volsched.engine.world import World
 from volsched.kube.manifest import Manifest, annotations, metadata
 from volsched.kube.meta import PROVISIONED_BY
 from volsched.kube.storage import Claim
@@ -29,6 +27,8 @@ from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import creating, deleting, updating
 from volsched.provisioning.protocol import Surroundings
 from volsched.pv_controller.rules.provision import provisioned_name
+from volsched.runtime.clock import SECOND
+from volsched.runtime.world import World
 
 _log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """How long an external provisioner waits before it tries again; it never gives up."""
 
-from volsched.engine.clock import SECOND
+from volsched.runtime.clock import SECOND
 
 FIRST_BACKOFF = 1 * SECOND
 LONGEST_BACKOFF = 300 * SECOND

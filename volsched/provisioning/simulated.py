@@ -7,7 +7,6 @@ volumes are objects like any other; a process that starts anew learns of them fr
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from volsched.engine.clock import SECOND
 from volsched.kube.quantity import NANO, Family, Quantity
 from volsched.provisioning.class_parameters import ParameterError, read_parameters
 from volsched.provisioning.driver import CreateVolume, Driver
@@ -23,6 +22,7 @@ from volsched.provisioning.rules.topology_requirement import (
 )
 from volsched.provisioning.storage_array import Array
 from volsched.pv_controller.rules import Plugin, PluginError, Provision, held_claim, held_class
+from volsched.runtime.clock import SECOND
 
 SIMULATED = "volsched.io/simulated"
 CSI_DRIVER = "simulated.volsched.io"

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from volsched.engine.clock import rfc3339
 from volsched.kube.kinds import KINDS
 from volsched.log.commands import Command, Done, LeaseProof
 from volsched.log.events.decision import Decision, States
@@ -33,6 +32,7 @@ from volsched.pv_controller.rules import (
     held_claim,
     held_volume,
 )
+from volsched.runtime.clock import rfc3339
 
 PluginCall = Provision | DeleteAsset | Recycle
 StoreCall = Update | Create | Delete | LiveGet

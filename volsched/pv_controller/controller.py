@@ -10,9 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from uuid import uuid4
 
-from volsched.engine.clock import SECOND
-from volsched.engine.world import World
-from volsched.faults import reach
 from volsched.kube.manifest import Manifest, annotations, claim_is_bound, is_being_deleted, spec, status
 from volsched.kube.meta import ROLLBACK
 from volsched.kube.workloads import Pod
@@ -46,6 +43,9 @@ from volsched.pv_controller.rules import (
     sync_volume,
 )
 from volsched.pv_controller.sync import Sync
+from volsched.runtime.clock import SECOND
+from volsched.runtime.fault_points import reach
+from volsched.runtime.world import World
 from volsched.scheduling.rules.pod_claims import claim_uses
 
 LEASE_NAME = "controller"

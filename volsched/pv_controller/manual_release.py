@@ -2,7 +2,6 @@
 
 from sqlalchemy import select
 
-from volsched.engine.clock import rfc3339
 from volsched.log import tables
 from volsched.log.batch import load_states
 from volsched.log.commands import Command
@@ -11,6 +10,7 @@ from volsched.log.events.decision import Decision, States
 from volsched.log.events.object_states import binding_stream, living
 from volsched.log.reactions import touching_bindings
 from volsched.pv_controller.rules.manual_release import claim_stream, return_volume, returned_notice
+from volsched.runtime.clock import rfc3339
 
 
 def releasing(database: Database, name: str, *, reason: str, by: str, actor: str, now: int) -> Command | None:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from volsched.engine.clock import SECOND
 from volsched.pv_controller.rules import Notice
 from volsched.pv_controller.rules.reasons import PROVISIONING_FAILED
+from volsched.runtime.clock import SECOND
 
 TELL_AGAIN = 300 * SECOND
 

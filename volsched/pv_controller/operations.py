@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.engine.clock import MILLISECOND, SECOND
 from volsched.log.commands import Command, DeposedError, Done, LeaseProof, Outcome
 from volsched.log.database import Database
 from volsched.log.events.streams import stream_of
@@ -35,6 +34,7 @@ from volsched.pv_controller.rules import (
     Steps,
     SyncError,
 )
+from volsched.runtime.clock import MILLISECOND, SECOND
 
 FIRST_BACKOFF = 500 * MILLISECOND
 LONGEST_BACKOFF = 122 * SECOND

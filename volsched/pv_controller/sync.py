@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.engine.clock import rfc3339
-from volsched.engine.world import World
 from volsched.kube.manifest import Manifest, is_being_deleted, metadata
 from volsched.kube.merge_patch import difference, merged
 from volsched.log.commands import Command, ConflictError, LeaseProof, Seen
@@ -35,6 +33,8 @@ from volsched.pv_controller.rules import (
     SyncError,
     Update,
 )
+from volsched.runtime.clock import rfc3339
+from volsched.runtime.world import World
 
 
 @dataclass(slots=True)

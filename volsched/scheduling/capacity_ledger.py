@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.world import World
 from volsched.kube.manifest import annotations, claim_of, metadata, spec, uid
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log.events.fold import BindingState, LegState
 from volsched.log.events.object_states import living
 from volsched.log.reads.promised_capacity import Promised, promised_since
+from volsched.runtime.clock import SECOND, rfc3339
+from volsched.runtime.world import World
 from volsched.scheduling.rules.configuration import CAPACITY_HOLD_SECONDS
 from volsched.scheduling.rules.promised_capacity import promised_room
 

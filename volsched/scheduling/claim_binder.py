@@ -2,8 +2,6 @@
 
 from volsched.binding.rules.bind_claim import BIND_REQUESTED, Choice, NotToBeBoundError, bind_event, choose
 from volsched.binding.rules.plan_conflicts import changed_since, promised_since, taken_by_plan
-from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.world import World
 from volsched.log.commands import Command, Seen
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
@@ -11,6 +9,8 @@ from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import origin_version
 from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.runtime.clock import SECOND, rfc3339
+from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration

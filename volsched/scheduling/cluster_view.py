@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from volsched.engine.clock import SECOND
-from volsched.engine.world import World
 from volsched.kube.kinds import Object
 from volsched.kube.merge_patch import merged
 from volsched.kube.workloads import Pod
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState
 from volsched.log.events.streams import BINDING, KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
+from volsched.runtime.clock import SECOND
+from volsched.runtime.world import World
 from volsched.scheduling.capacity_ledger import HOLD_AT_MOST, Reservations
 from volsched.scheduling.index import Index
 from volsched.scheduling.queue.object_changes import Change, aspects_of

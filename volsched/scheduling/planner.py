@@ -7,13 +7,13 @@ from typing import Literal
 
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.binding.rules.plan_conflicts import outdated
-from volsched.engine.clock import SECOND
 from volsched.kube.storage import READ_WRITE_ONCE_POD
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Command, Seen
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import version
+from volsched.runtime.clock import SECOND
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.plugins.topology_spread import DO_NOT_SCHEDULE, constraints_of
 from volsched.scheduling.rules.assume import AssumedVolume, Reservation

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, select
 from volsched.binding.rules import reservations
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.plan import PlanConflictError
-from volsched.engine.clock import SECOND, rfc3339
 from volsched.kube.workloads import Pod
 from volsched.log import tables
 from volsched.log.commands import Command, ConflictError, Done, Seen
@@ -25,6 +24,7 @@ from volsched.log.reads.decision_audit import attempts_for
 from volsched.log.reads.event_audit import EVERYTHING
 from volsched.log.reads.open_bindings import surroundings
 from volsched.log.reads.tail import state_as_of
+from volsched.runtime.clock import SECOND, rfc3339
 from volsched.scheduling.cluster_view import Picture, read_object
 from volsched.scheduling.planner import Planned, bind_seconds, decider, plan_command, plan_for
 from volsched.scheduling.rules.assume import assume_pod_volumes

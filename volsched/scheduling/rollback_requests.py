@@ -10,8 +10,6 @@ from volsched.binding.rules.rollback_request import (
     SECONDS_BETWEEN,
     claims_to_ask_back,
 )
-from volsched.engine.clock import SECOND, rfc3339
-from volsched.engine.world import World
 from volsched.kube.kinds import Object
 from volsched.kube.meta import ROLLBACK
 from volsched.kube.workloads import Pod
@@ -21,6 +19,8 @@ from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState
 from volsched.objects.conditional_commands import telling
 from volsched.objects.rules.notices import last_told, notice_stream
+from volsched.runtime.clock import SECOND, rfc3339
+from volsched.runtime.world import World
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.pod_scheduled import COMPONENT

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from volsched.binding.rules.plan import PlanConflictError
-from volsched.engine.clock import SECOND, rfc3339
-from volsched.faults import reach
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Command, ConflictError, Done
 from volsched.log.database import Database
 from volsched.log.transaction import execute
+from volsched.runtime.clock import SECOND, rfc3339
+from volsched.runtime.fault_points import reach
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.planner import Planned, decider, plan_command, plan_for
 from volsched.scheduling.queue.queue import Queue

@@ -5,7 +5,6 @@ One command, and thus one transaction, for all three. An answer that is the same
 
 from dataclasses import dataclass
 
-from volsched.engine.clock import SECOND, rfc3339
 from volsched.kube.manifest import uid
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Command
@@ -13,6 +12,7 @@ from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.object_states import living, origin_version
 from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.runtime.clock import SECOND, rfc3339
 from volsched.scheduling.rules.attempts import attempt_made, told_message
 from volsched.scheduling.rules.cycle import Attempt
 from volsched.scheduling.rules.pod_scheduled import COMPONENT, FAILED_SCHEDULING, reason_of, refused_conditions

@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from volsched.engine.clock import Clock
-from volsched.engine.runner import Failed, looping, running, waking
-from volsched.engine.writer import Writer
 from volsched.log.database import Database
+from volsched.runtime.clock import Clock
+from volsched.runtime.runner import Failed, looping, running, waking
+from volsched.runtime.writer import Writer
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 from volsched.server import discovery, health, openapi
 from volsched.server.access.callers import current_caller

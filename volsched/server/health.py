@@ -1,6 +1,5 @@
 """`/livez`, `/readyz` and `/healthz`, in the words of Kubernetes' own."""
 
-from volsched.engine.clock import SECOND
 from volsched.log import leases
 from volsched.log.batch import CARRIED_US, Head
 from volsched.log.database import FULL
@@ -8,6 +7,7 @@ from volsched.log.errors import StoreError
 from volsched.log.leases import Standing
 from volsched.log.reads.tail import read_head
 from volsched.pv_controller.controller import LEASE_NAME
+from volsched.runtime.clock import SECOND
 from volsched.server.services import Services
 
 MOST_LAG = 10_000

@@ -6,11 +6,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from volsched.engine.clock import SECOND, Clock
 from volsched.log.database import Database
 from volsched.log.effects import EffectState
 from volsched.log.leases import standings as standings_of
 from volsched.log.reads.gauges import Gauges, read_gauges
+from volsched.runtime.clock import SECOND, Clock
 from volsched.server.fan import Fan
 
 

@@ -9,11 +9,11 @@ from uuid import uuid4
 import anyio
 import anyio.to_thread
 
-from volsched.engine.clock import Clock, rfc3339
-from volsched.engine.writer import Writer
 from volsched.log.database import Database
 from volsched.log.errors import FullError
 from volsched.objects.rules.lifecycle import StaleError
+from volsched.runtime.clock import Clock, rfc3339
+from volsched.runtime.writer import Writer
 from volsched.server.access.callers import current_caller, current_reason
 from volsched.server.fan import Fan
 from volsched.server.limits import DEFAULT_LIMITS, Limits, WatchShares

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import uvicorn
 
-from volsched.engine.clock import Clock
 from volsched.log.database import Database
 from volsched.log.tokens import usable_tokens
+from volsched.runtime.clock import Clock
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 from volsched.server.access.connection import Connection
 from volsched.server.access.tls import Tls

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from volsched.cluster.answers import UnboundError
-from volsched.engine.writer import EndedError, OverloadedError, WriterClosedError
 from volsched.kube.problems import Defect
 from volsched.kube.validation.field_errors import FieldError
 from volsched.log.commands import RejectedError
@@ -21,6 +20,7 @@ from volsched.objects.rules.lifecycle import (
     PreconditionError,
     StaleError,
 )
+from volsched.runtime.writer import EndedError, OverloadedError, WriterClosedError
 from volsched.server.paths import Target
 from volsched.server.resources import BINDING
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from volsched.engine.clock import SECOND
+from volsched.runtime.clock import SECOND
 from volsched.stack.identity import MARK, Identity, identify
 from volsched.stack.services import Health, Service, environment, instance_name
 from volsched.stack.states import Condition, Seen

@@ -9,8 +9,8 @@ from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
 
-from volsched.settings import data_directory
-from volsched.stack.health import API_URL
+from volsched.runtime.health_check import API_URL
+from volsched.runtime.settings import data_directory
 from volsched.stack.redis_server import find_redis
 from volsched.stack.secret_files import make_store_secrets
 from volsched.stack.services import Definition, Health, Service, write_definition
@@ -147,7 +147,7 @@ def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: 
 
 
 def _health(service: str) -> Health:
-    return Health(command=("python", "-m", "volsched.stack.health", service))
+    return Health(command=("python", "-m", "volsched.runtime.health_check", service))
 
 
 def check_ports(definition: Definition) -> None:

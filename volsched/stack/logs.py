@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from volsched.engine.clock import rfc3339
+from volsched.runtime.clock import rfc3339
 
 MERGED = "merged.log"
 MOST_BYTES = 16 * 1024 * 1024

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
 
-from volsched.settings import cache_directory
+from volsched.runtime.settings import cache_directory
 from volsched.stack.debian_package import COMPLETE, PackageError, unpack
 from volsched.stack.wheels import INSTALL, MissingError
 

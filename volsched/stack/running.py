@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from volsched.engine.clock import system_clock
+from volsched.runtime.clock import system_clock
 from volsched.stack.leftovers import clean
 from volsched.stack.logs import Line, Merger
 from volsched.stack.services import read_definition

@@ -10,7 +10,7 @@ As with Docker, an unhealthy service is shown and not killed: whoever it waits f
 import os
 from pathlib import Path
 
-from volsched.engine.clock import SECOND
+from volsched.runtime.clock import SECOND
 from volsched.stack.identity import identify
 from volsched.stack.instance import Instance
 from volsched.stack.services import Definition, in_order, needing, read_definition

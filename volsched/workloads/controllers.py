@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 
-from volsched.engine.parts import Part
-from volsched.engine.world import World
 from volsched.log.database import Database
+from volsched.runtime.participant import Part
+from volsched.runtime.world import World
 from volsched.workloads.ephemeral_claims import EphemeralClaims
 from volsched.workloads.expiry import DEFAULT_KEEP, Expiry, Keep
 from volsched.workloads.garbage_collector import GarbageCollector

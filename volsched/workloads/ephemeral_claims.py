@@ -6,7 +6,6 @@ That a claim goes with its pod is the garbage collector's business (`engine.upke
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.engine.world import World
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Command
@@ -15,6 +14,7 @@ from volsched.log.events.object_states import living
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import all_of, creating, telling
 from volsched.objects.rules.lifecycle import InvalidError
+from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
 from volsched.workloads.agenda import Agenda
 from volsched.workloads.rules.ephemeral_claims import FAILED_BINDING, ephemeral_claims, has_templates, lacking

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from volsched.binding.rules.rollback_request import REQUESTED
-from volsched.engine.clock import SECOND
-from volsched.engine.world import World
 from volsched.kube.manifest import uid
 from volsched.log.commands import Command
 from volsched.log.database import Database
@@ -18,6 +16,8 @@ from volsched.log.events.streams import NOUN_OF_KIND, stream_of
 from volsched.log.retention.expiry import expire_commands, expire_done, old_notices
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import deleting
+from volsched.runtime.clock import SECOND
+from volsched.runtime.world import World
 
 DAY = 86_400 * SECOND
 EVERY = 60 * SECOND

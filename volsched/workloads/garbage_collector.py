@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from volsched.engine.world import World
 from volsched.kube.manifest import metadata, uid
 from volsched.log.commands import Command
 from volsched.log.database import Database
@@ -19,6 +18,7 @@ from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.log.reads.timelines import lives
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import deleting, key_of, telling
+from volsched.runtime.world import World
 from volsched.workloads.agenda import Agenda
 from volsched.workloads.rules.ownership import (
     COLLECTED,

@@ -7,8 +7,6 @@ long a node has been gone, and whether the one of that name is the one that was 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.engine.clock import SECOND
-from volsched.engine.world import World
 from volsched.kube.manifest import annotations, uid
 from volsched.log.base import read_base
 from volsched.log.commands import Command, ConflictError
@@ -20,6 +18,8 @@ from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import all_of, key_of, telling, updating
 from volsched.objects.rules.lifecycle import StaleError
 from volsched.pv_controller.rules.manual_release import claim_stream
+from volsched.runtime.clock import SECOND
+from volsched.runtime.world import World
 from volsched.scheduling.rules.pod_claims import selection_key
 from volsched.workloads.agenda import Agenda
 from volsched.workloads.rules.stale_nodes import (

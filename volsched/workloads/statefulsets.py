@@ -7,7 +7,6 @@ more than one. That pods go with a deleted set is the garbage collector's busine
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.engine.world import World
 from volsched.kube.manifest import Manifest, status
 from volsched.kube.workloads import StatefulSet
 from volsched.log.commands import Command
@@ -17,6 +16,7 @@ from volsched.log.events.object_states import living, manifest_of
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import all_of, creating, deleting, telling, updating
 from volsched.objects.rules.lifecycle import InvalidError
+from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
 from volsched.workloads.agenda import Agenda
 from volsched.workloads.rules.ownership import controller_of, is_owned

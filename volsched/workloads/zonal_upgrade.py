@@ -7,14 +7,14 @@ This finds the rest, and says what is wrong with labels that cannot be converted
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volsched.engine.clock import rfc3339
-from volsched.engine.world import World
 from volsched.kube.workloads import Node
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.object_states import manifest_of
 from volsched.log.transaction import execute
+from volsched.runtime.clock import rfc3339
+from volsched.runtime.world import World
 from volsched.workloads.agenda import Agenda
 from volsched.workloads.rules.zonal_upgrade import ZonalReport, convert, has_zone_labels, is_settled, labelled_node
 from volsched.workloads.rules.zone_affinity import ZonalUpgrade

@@ -13,9 +13,9 @@ import httpx
 from starlette.applications import Starlette
 
 from tests.server.serving import WAIT_SECONDS
-from volsched.engine.clock import system_clock
 from volsched.log.database import Database
 from volsched.log.tokens import StoredToken, issue
+from volsched.runtime.clock import system_clock
 from volsched.server.access.authority import Authority, Issued
 from volsched.server.access.callers import Role
 from volsched.server.access.certificates import organizations

@@ -13,9 +13,9 @@ from sqlalchemy import inspect, text
 from tests.engine.clusters import node, pod
 from tests.server.security.serving import Secured, issue_token, secured
 from tests.server.serving import collection
-from volsched.engine.clock import system_clock
 from volsched.log.database import Database
 from volsched.log.tokens import revoke
+from volsched.runtime.clock import system_clock
 from volsched.server.access.authority import Authority
 from volsched.server.access.callers import Role
 from volsched.server.access.tokens import new_token, read_token

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from volsched.binding.recovery import Recovered, recover
 from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.binding.rules.saga import PREBIND
-from volsched.engine.clock import system_clock
-from volsched.engine.system import System
 from volsched.insight.demo.objects import LEDGER, QUEUE, RACK, SHOP
 from volsched.insight.demo.stage import Rows, Stage, Told, check, new_id
 from volsched.insight.demo.worker import LEASE_SECONDS
 from volsched.log.events.fold import BindingState
 from volsched.log.reads.event_audit import EVERYTHING, stream_page
+from volsched.runtime.clock import system_clock
+from volsched.runtime.system import System
 
 LEDGER_POD, QUEUE_POD = f"{SHOP}/ledger-0", f"{SHOP}/queue-0"
 STOLEN, SOMEBODY = "n1-large", "somebody-else"

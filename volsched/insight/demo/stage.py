@@ -12,10 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from volsched.engine.clock import SECOND, system_clock
-from volsched.engine.runner import run_until_idle
-from volsched.engine.system import System, embedded
-from volsched.faults import DRILL_FLAG, FAULT
 from volsched.insight.demo.objects import Manifest
 from volsched.insight.shown import as_manifest
 from volsched.kube.manifest_reader import load_manifests
@@ -25,6 +21,10 @@ from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
 from volsched.objects.submission import Submitter, Verb
 from volsched.provisioning.simulated import Simulated
+from volsched.runtime.clock import SECOND, system_clock
+from volsched.runtime.fault_points import DRILL_FLAG, FAULT
+from volsched.runtime.runner import run_until_idle
+from volsched.runtime.system import System, embedded
 
 SHORT_ID = 12
 PATIENCE_SECONDS = 20.0

@@ -8,11 +8,11 @@ import sys
 from uuid import uuid4
 
 from volsched.binding.executor import QUEUES
-from volsched.engine.clock import SECOND, system_clock
-from volsched.engine.system import local_executor
-from volsched.faults import arm_from
 from volsched.insight.demo.stage import new_id
 from volsched.log.store import open_store
+from volsched.runtime.clock import SECOND, system_clock
+from volsched.runtime.fault_points import arm_from
+from volsched.runtime.system import local_executor
 
 LEASE_SECONDS = 2
 """Short, so that nobody has to wait long for what a dead worker held."""

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from volsched.engine.clock import SECOND
+from volsched.runtime.clock import SECOND
 from volsched.server.access.callers import NAMESPACED, Caller, Grant, Role
 from volsched.server.access.tokens import UnauthorizedError
 

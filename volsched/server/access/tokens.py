@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-from volsched.engine.clock import SECOND, Clock
 from volsched.log.database import Database
 from volsched.log.tokens import StoredToken, token_of_id
+from volsched.runtime.clock import SECOND, Clock
 from volsched.server.access.callers import Caller, Grant, Role
 
 PREFIX = "volsched"

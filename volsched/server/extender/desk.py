@@ -12,7 +12,6 @@ from typing import TypeVar
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.plan import PlanConflictError
 from volsched.binding.rules.reservations import GatedError
-from volsched.engine.clock import SECOND, rfc3339
 from volsched.kube.manifest import spec
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Command, ConflictError, RejectedError
@@ -22,6 +21,7 @@ from volsched.log.events.object_states import living
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
+from volsched.runtime.clock import SECOND, rfc3339
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index.per_node import RollCall
 from volsched.scheduling.planner import Planned, decider, plan_command, plan_for

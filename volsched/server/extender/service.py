@@ -17,8 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from volsched.engine.clock import SECOND
 from volsched.log.commands import Command
+from volsched.runtime.clock import SECOND
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.server.answers import Answer
 from volsched.server.extender import messages

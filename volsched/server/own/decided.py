@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from volsched.engine.clock import rfc3339
 from volsched.insight.answers import place_in, place_token
 from volsched.insight.cells import namespace_of
 from volsched.insight.shown import as_manifest
@@ -12,6 +11,7 @@ from volsched.log.events.streams import ATTEMPT, BINDING
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.decision_pages import attempts_page, bindings_page
 from volsched.log.reads.tail import read_head
+from volsched.runtime.clock import rfc3339
 from volsched.server.answers import Answer
 from volsched.server.negotiation import Form
 from volsched.server.own.kinds import ATTEMPTS, BINDINGS

@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from volsched.binding.sweep import Sweep
-from volsched.engine.clock import rfc3339
 from volsched.log.effects import EffectState, Queued, list_effects
 from volsched.log.reads.open_bindings import Parked, parked_effects
 from volsched.log.reads.tail import read_head
+from volsched.runtime.clock import rfc3339
 from volsched.server.answers import Answer
 from volsched.server.own.decided import missing
 from volsched.server.own.kinds import EFFECTS

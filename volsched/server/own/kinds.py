@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from volsched.engine.clock import parse_rfc3339
 from volsched.insight.cells import age, listed, shown
+from volsched.runtime.clock import parse_rfc3339
 from volsched.server.own.shown import Cell, Kind
 
 Manifest = Mapping[str, Any]

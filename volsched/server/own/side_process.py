@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from volsched.engine.clock import system_clock
-from volsched.engine.writer import Writer
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database, open_database
+from volsched.runtime.clock import system_clock
+from volsched.runtime.writer import Writer
 from volsched.scheduling.pod_reservations import Reserver
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.server.answers import Answer

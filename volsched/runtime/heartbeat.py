@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from volsched.engine.clock import SECOND
+from volsched.runtime.clock import SECOND
 
 EVERY = 1 * SECOND
 

@@ -7,9 +7,9 @@ a sweep, a lease to be renewed, it would else leave until that time comes again.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from volsched.engine.clock import SECOND
-from volsched.engine.system import System
 from volsched.log.errors import StoreError
+from volsched.runtime.clock import SECOND
+from volsched.runtime.system import System
 
 STEP_BACK = 10 * SECOND
 """Less than that is only late, by as much."""

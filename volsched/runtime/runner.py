@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from volsched.engine.clock import SECOND, Clock
-from volsched.engine.system import System
-from volsched.engine.writer import Writer
 from volsched.log.commit_signal import commits
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
 from volsched.log.garbage_pause import collect_seldom
+from volsched.runtime.clock import SECOND, Clock
+from volsched.runtime.system import System
+from volsched.runtime.writer import Writer
 
 IDLE_WAIT_SECONDS = 0.05
 """How long a loop sleeps when nothing wakes it; also how soon it looks again at what became due."""

@@ -14,9 +14,6 @@ from volsched.binding.recovery import recover
 from volsched.binding.rules.saga import BIND_POD
 from volsched.binding.sweep import Sweep
 from volsched.cluster.local import LocalCluster
-from volsched.engine.clock import SECOND, Clock, rfc3339
-from volsched.engine.parts import Part
-from volsched.engine.world import World
 from volsched.kube.uids import uid_of
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
@@ -25,6 +22,9 @@ from volsched.log.transaction import execute
 from volsched.node_agent.agent import NodeAgent
 from volsched.provisioning.protocol import Provisioner
 from volsched.pv_controller.controller import Controller
+from volsched.runtime.clock import SECOND, Clock, rfc3339
+from volsched.runtime.participant import Part
+from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index import Index
 from volsched.scheduling.queue.queue import Queue

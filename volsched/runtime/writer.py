@@ -12,11 +12,11 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from volsched.engine.clock import MILLISECOND, SECOND
 from volsched.log.commands import Command, Done, Outcome
 from volsched.log.database import Database
 from volsched.log.errors import ConnectionLostError, StoreError
 from volsched.log.transaction import execute, is_committed
+from volsched.runtime.clock import MILLISECOND, SECOND
 
 MAX_BATCH = 128
 MAX_QUEUED = 10_000

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from volsched.faults import DRILL_FLAG, ArmingError
+from volsched.runtime.fault_points import DRILL_FLAG, ArmingError
 
 Clock = Callable[[], int]
 

@@ -1,4 +1,4 @@
-"""`python -m volsched.stack.health SERVICE`: whether the process beside us does what it is for. 0: it does.
+"""`python -m volsched.runtime.health_check SERVICE`: whether the process beside us does what it is for. 0: it does.
 
 Asked every few seconds in every container, so it imports next to nothing before it knows that it must.
 
@@ -54,9 +54,9 @@ def loop() -> str | None:
 
 def worker() -> str | None:
     from volsched.binding.wakeup import RedisBell, own_canary
-    from volsched.engine.clock import system_clock
     from volsched.log.database import open_database
-    from volsched.settings import read_settings
+    from volsched.runtime.clock import system_clock
+    from volsched.runtime.settings import read_settings
 
     settings = read_settings()
     bell = RedisBell(settings.redis_url or "", open_database(settings.database_url), system_clock)
