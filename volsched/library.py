@@ -19,9 +19,6 @@ from typing import Any, Self
 from uuid import uuid4
 
 from volsched.binding.rules.phases import Phase
-from volsched.insight.history import history
-from volsched.insight.shown import as_manifest
-from volsched.insight.sights import Sight, explained
 from volsched.kube.manifest_reader import load_manifests
 from volsched.log.database import Database
 from volsched.log.events.kind_names import Named, kind_called
@@ -36,6 +33,9 @@ from volsched.objects.rules.lifecycle import ObjectError
 from volsched.objects.submission import Submitter, Target, Verb
 from volsched.provisioning.protocol import Provisioner
 from volsched.provisioning.registry import built_in
+from volsched.questions.get.documents import as_manifest
+from volsched.questions.history.history import history
+from volsched.questions.source import Sight, explained
 from volsched.runtime.clock import SECOND, Clock, system_clock
 from volsched.runtime.runner import run_until_idle
 from volsched.runtime.settings import Settings, configuration, database_url, read_settings

@@ -12,11 +12,11 @@ from tests.cli.conftest import Run
 from tests.cli.stories import tell
 from tests.manifest_samples import sample
 from volsched import Engine
-from volsched.insight.cells import age
 from volsched.kube.kinds import KINDS
 from volsched.kube.selector_text import SelectorTextError, parse_label_selector
 from volsched.kube.selectors import label_selector_matches
 from volsched.log.events.kind_names import NAMED, SHORT, Named, kind_called
+from volsched.questions.get.cells import age
 
 SECOND = 1_000_000
 

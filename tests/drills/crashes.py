@@ -18,13 +18,13 @@ from tests.engine.clusters import LOCAL, START, claim, node, pod, volume
 from volsched.binding.rules.phases import Phase
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import Refusal, RefusedError
-from volsched.insight.invariants import Violation, violations
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log import tables
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
+from volsched.questions.invariants import Violation, violations
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.runtime.system import System, embedded

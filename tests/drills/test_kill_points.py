@@ -13,11 +13,11 @@ from pydantic_core import from_json
 from sqlalchemy import func, select
 
 from tests.drills.victim import CLAIMS, PODS, Run, create_classes, create_pods
-from volsched.insight.invariants import violations
 from volsched.kube.meta import BINDING_STAMP
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.questions.invariants import violations
 from volsched.runtime.fault_points import DRILL_FLAG, FAULT, POINTS
 
 ROOT = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ from tests.engine.clusters import node, pod
 from tests.engine.storage import CLAIM, ZONE, Cluster, asked, made_by
 from volsched.binding.rules.phases import REFUSED
 from volsched.drills.redeciding import redecide
-from volsched.insight.sights import explained, sight_of
 from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.reads.tail import read_head
 from volsched.provisioning.simulated import SIMULATED, Simulated
+from volsched.questions.source import explained, sight_of
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture

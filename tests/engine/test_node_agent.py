@@ -9,7 +9,6 @@ import pytest
 
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from volsched.cluster.port import RefusedError
-from volsched.insight.invariants import violations
 from volsched.kube.meta import ROLLBACK
 from volsched.log.database import Database
 from volsched.log.events.object_states import living
@@ -19,6 +18,7 @@ from volsched.log.transaction import execute
 from volsched.node_agent.agent import NodeAgent
 from volsched.node_agent.rules.attachments import NODE_UID
 from volsched.objects.conditional_commands import deleting
+from volsched.questions.invariants import violations
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World

@@ -8,12 +8,12 @@ import pytest
 
 from tests.engine.storage import CLAIM, OUTSIDE, Cluster, asked, in_zones, made_by, using
 from volsched.cluster.port import RefusedError
-from volsched.insight.invariants import violations
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.provisioning.host_path import HOST_PATH, RECORDS, HostPath
 from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.provisioning.storage_array import Array
+from volsched.questions.invariants import violations
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 

@@ -8,7 +8,6 @@ import pytest
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.binding.recovery import recover
 from volsched.binding.rules.reservations import GatedError
-from volsched.insight.invariants import violations
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.effects import list_effects
@@ -16,6 +15,7 @@ from volsched.log.events.decision import Decision
 from volsched.log.events.envelope import NewEvent
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
+from volsched.questions.invariants import violations
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.runtime.writer import OverloadedError

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.insight.invariants import violations
 from volsched.log.database import Database
 from volsched.log.errors import ConnectionLostError
 from volsched.log.integrity.verify import verify
+from volsched.questions.invariants import violations
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.runtime.runner import run_until_idle

@@ -12,12 +12,12 @@ import pytest
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from tests.engine.storage import made_by
 from tests.engine.test_workloads import stateful_set
-from volsched.insight.invariants import violations
 from volsched.kube.meta import PROVISIONED_BY
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.provisioning.storage_array import Array
+from volsched.questions.invariants import violations
 from volsched.runtime import fault_points
 
 HOST = "kubernetes.io/hostname"

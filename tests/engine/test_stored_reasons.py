@@ -5,11 +5,11 @@ from typing import Any
 from sqlalchemy import func, select
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.insight.sights import explained_as_of
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
+from volsched.questions.source import explained_as_of
 from volsched.runtime.clock import SECOND
 
 FIVE_MINUTES = 310

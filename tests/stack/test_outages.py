@@ -21,12 +21,12 @@ from tests.server.serving import collection
 from tests.stack.processes import ROOT, Redis, wait_until, worker
 from tests.stack.proxy import Line, to_file, to_port
 from tests.stack.work import bound_pods, leg_moves, phases, queued
-from volsched.insight.invariants import violations
 from volsched.log.database import Database, open_database
 from volsched.log.dialects.postgres import MOST_CONNECTIONS
 from volsched.log.effects import list_effects
 from volsched.log.integrity.verify import verify
 from volsched.log.migrations import migrate
+from volsched.questions.invariants import violations
 
 EACH = 8
 """Pods that are made around every outage."""

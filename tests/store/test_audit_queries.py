@@ -13,11 +13,8 @@ from sqlalchemy import Connection, inspect, select, text
 from tests.audit_story import QUIET, tell
 from tests.engine.clusters import START, Stepped
 from tests.store.samples import change_volume, create_volume, must
-from volsched.insight import causes, decisions, history, tenures
-from volsched.insight.answers import Answer
 from volsched.insight.bench_audit import QUESTIONS, bench_audit
 from volsched.insight.bench_stories import fill_stories
-from volsched.insight.world_diff import world_diff
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.events.streams import KIND_OF_NOUN
@@ -26,6 +23,10 @@ from volsched.log.reads import decision_audit
 from volsched.log.reads.event_audit import Window, first_changes, position_since, states_as_of, stream_page, window
 from volsched.log.reads.tail import read_head, state_as_of
 from volsched.log.retention.archive import archive
+from volsched.questions.audit import decisions
+from volsched.questions.audit.answers import Answer
+from volsched.questions.history import causes, history, volume_history
+from volsched.questions.history.world_diff import world_diff
 
 LIMIT = 1_000
 
@@ -50,7 +51,7 @@ def test_the_stolen_volume_is_what_the_audit_finds(stepped: Stepped) -> None:
         assert [(it["pod"], it["state"]) for it in on_node_0] == [("default/db", "committed")]
         took = decision_audit.times_to_bound(connection, everything, limit=LIMIT)
         assert {(it.class_name, it.zone) for it in took} == {("local", "zone-a")}
-        served = tenures.claims_of(connection, "n0-small", everything, after=None, limit=LIMIT).items
+        served = volume_history.claims_of(connection, "n0-small", everything, after=None, limit=LIMIT).items
         assert [(it["claim"], it["data"]) for it in served] == [("default/small", "dirty")]
         everything_of_it = causes.of_binding(connection, undone["binding"], limit=LIMIT).items
         assert len(everything_of_it) == len(history.of_binding(connection, undone["binding"], everything,
@@ -77,10 +78,10 @@ def test_what_was_archived_is_not_missed_but_left_out(sqlite: Database, tmp_path
         assert position_since(connection, START) == began
         now = history.history(connection, "volume/n0-small", left, after=None, limit=LIMIT).items
         assert now == [it for it in whole if it["position"] >= began] != []
-        (served,) = tenures.claims_of(connection, "n0-small", left, after=None, limit=LIMIT).items
+        (served,) = volume_history.claims_of(connection, "n0-small", left, after=None, limit=LIMIT).items
         # When the claim got the volume is archived; that it had it, and that it was dirty, is not.
         assert (served["claim"], served["from"], served["data"]) == ("default/small", None, "dirty")
-        assert tenures.bound_at(connection, "n0-small", position=began)["claim"] == "default/small"
+        assert volume_history.bound_at(connection, "n0-small", position=began)["claim"] == "default/small"
         (undone,) = decisions.rollbacks(connection, left, after=None, limit=LIMIT).items
         assert (undone["node"], undone["failedStep"]) == ("node-1", None)
         assert {it["name"] for it in world_diff(connection, left, after=None, limit=LIMIT).items} >= {"n0-small"}
@@ -111,7 +112,7 @@ def test_a_volume_that_is_given_on_directly_is_told_once_on_either_page(sqlite: 
     with sqlite.read() as connection:
         everything, found, token = window(connection), [], None
         for _ in range(3):
-            page = tenures.claims_of(connection, "disk", everything, after=token, limit=1)
+            page = volume_history.claims_of(connection, "disk", everything, after=token, limit=1)
             found += page.items
             token = page.after
     assert token is None

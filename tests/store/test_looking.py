@@ -7,7 +7,6 @@ import pytest
 
 from tests.store.archived import ended, put
 from tests.store.histories import log
-from volsched.insight.shown import as_manifest
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State
@@ -16,6 +15,7 @@ from volsched.log.events.streams import noun_and_key
 from volsched.log.integrity.replay import fold_log
 from volsched.log.reads.as_of import AsOf, Look, Now
 from volsched.log.reads.tail import read_head
+from volsched.questions.get.documents import as_manifest
 
 Everything = dict[str, Any]
 

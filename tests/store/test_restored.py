@@ -17,13 +17,13 @@ from tests.engine.foreign_scene import CLAIM, POD, VOLUME, Scene
 from volsched.binding.executor import Executor
 from volsched.binding.recovery import Recovered, recover
 from volsched.cluster.mirror import Mirror
-from volsched.insight.invariants import violations
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
 from volsched.log.integrity.verify import verify
 from volsched.log.retention.backup import back_up
 from volsched.log.retention.restore import restore
 from volsched.log.scratch_store import scratch_store
+from volsched.questions.invariants import violations
 from volsched.runtime.clock import SECOND
 
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from volsched.insight.answers import TokenError, place_in, place_token, time_text
-from volsched.insight.attempts import verdict
-from volsched.insight.decisions import first_failure
-from volsched.insight.latency import percentiles
-from volsched.insight.tenures import NEVER_BOUND, UNKNOWN_DATA, Tenure, data_state, tenures
-from volsched.insight.wording import patch_words, reason_of, words_of
 from volsched.log.events.catalogue import CATALOGUE
 from volsched.log.events.envelope import Event, canonical
 from volsched.log.reads.decision_audit import Took
+from volsched.questions.audit.answers import TokenError, place_in, place_token, time_text
+from volsched.questions.audit.decisions import first_failure
+from volsched.questions.audit.latency import percentiles
+from volsched.questions.explain.attempts import verdict
+from volsched.questions.history.event_text import patch_words, reason_of, words_of
+from volsched.questions.history.volume_history import NEVER_BOUND, UNKNOWN_DATA, Tenure, data_state, tenures
 
 
 def event(type_: str, data: dict[str, Any], *, version: int = 1, stream: str = "volume/disk") -> Event:

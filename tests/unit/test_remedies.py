@@ -26,13 +26,13 @@ from tests.objects import (
     volume,
 )
 from tests.property.clusters import Cluster, clusters
-from volsched.insight.changes import Changes, applied, changed_pod, objects_of, weight
-from volsched.insight.nearness import Surroundings
-from volsched.insight.remedies import Remedy, find_remedies
-from volsched.insight.survey import survey
 from volsched.kube.kinds import Object
 from volsched.kube.meta import BOUND_BY_CONTROLLER, ZONE
 from volsched.kube.workloads import Node, Pod, Taint
+from volsched.questions.explain.near_misses import Surroundings
+from volsched.questions.explain.remedies import Remedy, find_remedies
+from volsched.questions.explain.survey import survey
+from volsched.questions.simulate.changes import Changes, applied, changed_pod, objects_of, weight
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import attempt
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from volsched.insight.orphans import find_orphans
 from volsched.kube.meta import ROLLBACK, SELECTED_NODE
 from volsched.log.events.fold import BindingState, LegState, ObjectState, State
 from volsched.log.events.object_lives import Life
 from volsched.pv_controller.rules.manual_release import ReleaseRefusedError, return_volume
+from volsched.questions.audit.orphans import find_orphans
 from volsched.scheduling.rules.node_avoidance import NODE_REJECTED, REJECTED_NODES, nodes_to_avoid
 from volsched.workloads.rules.ownership import is_orphan
 from volsched.workloads.rules.stale_nodes import gone_since, is_made_for, promised_node

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from tests.objects import capacity, claim, driver, dynamic_class, node, pod
 from volsched.insight.bench_clusters import CLUSTERS, claims_of, pod_of
-from volsched.insight.nearness import Surroundings
-from volsched.insight.remedies import find_remedies
-from volsched.insight.survey import SMALL, survey
 from volsched.kube.quantity import parse_quantity
 from volsched.kube.workloads import Node, Pod
+from volsched.questions.explain.near_misses import Surroundings
+from volsched.questions.explain.remedies import find_remedies
+from volsched.questions.explain.survey import SMALL, survey
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import attempt
 from volsched.scheduling.rules.profile import VOLSCHED

@@ -13,12 +13,12 @@ from sqlalchemy import Connection
 from volsched.cli.console import Exit, fail, stderr, stdout
 from volsched.cli.printing import Form, Lines, print_documents, write
 from volsched.cli.stores import now_us, opened
-from volsched.insight import moments
-from volsched.insight.answers import Answer, Item, TokenError, UnknownError
-from volsched.insight.moments import MomentError
 from volsched.kube.visible_text import plain_cell
 from volsched.log.database import Database
 from volsched.log.reads.event_audit import Window
+from volsched.questions.audit.answers import Answer, Item, TokenError, UnknownError
+from volsched.questions.history import moments
+from volsched.questions.history.moments import MomentError
 
 API_VERSION = "volsched.io/v1"
 TIMES = frozenset({"at", "from", "until", "since"})

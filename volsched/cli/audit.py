@@ -15,10 +15,10 @@ from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import of_one, own
 from volsched.cli.stores import Db, position_of
 from volsched.cli.transfer import ExportFormat, export, export_served
-from volsched.insight import causes, history, tenures
-from volsched.insight.answers import Answer, UnknownError, time_text
-from volsched.insight.orphans import orphans_of
-from volsched.insight.reads import reads as history_reads
+from volsched.questions.audit.answers import Answer, UnknownError, time_text
+from volsched.questions.audit.orphans import orphans_of
+from volsched.questions.audit.reads import reads as history_reads
+from volsched.questions.history import causes, history, volume_history
 from volsched.runtime.clock import system_clock
 
 EXAMPLES = """**Examples**
@@ -111,7 +111,7 @@ def volume(
         return
     with asking(db) as (database, connection):
         try:
-            item = tenures.bound_at(connection, name, position=position_of(database, at))
+            item = volume_history.bound_at(connection, name, position=position_of(database, at))
         except UnknownError:
             refuse_unknown(connection, kind_of("pv"), name)
             raise
@@ -123,7 +123,9 @@ def claims_of(name: VolumeArgument) -> Question:
 
     def ask(asked: Asked) -> Answer:
         try:
-            return tenures.claims_of(asked.connection, name, asked.within, after=asked.after, limit=asked.limit)
+            return volume_history.claims_of(
+                asked.connection, name, asked.within, after=asked.after, limit=asked.limit
+            )
         except UnknownError:
             refuse_unknown(asked.connection, kind_of("pv"), name)
             raise

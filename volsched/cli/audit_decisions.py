@@ -23,9 +23,10 @@ from volsched.cli.questions import (
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import own
 from volsched.cli.stores import Db
-from volsched.insight import attempts, decisions, latency
-from volsched.insight.answers import Answer, Item, UnknownError
-from volsched.insight.reason_lines import claim_lines, failure_lines
+from volsched.questions.audit import decisions, latency
+from volsched.questions.audit.answers import Answer, Item, UnknownError
+from volsched.questions.explain import attempts
+from volsched.questions.explain.reason_lines import claim_lines, failure_lines
 from volsched.runtime.clock import system_clock
 
 ATTEMPTS_EXAMPLES = """**Examples**

@@ -12,11 +12,11 @@ from volsched.cli.printing import Form, Lines, print_documents, write
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import of_one
 from volsched.cli.stores import Db, opened
-from volsched.insight.cells import age
-from volsched.insight.described import Described, described
-from volsched.insight.near_names import not_found
 from volsched.kube.manifest import metadata
 from volsched.kube.manifest_reader import dump_manifests
+from volsched.questions.get.cells import age
+from volsched.questions.get.describe import Described, described
+from volsched.questions.get.near_names import not_found
 from volsched.runtime.clock import parse_rfc3339, system_clock
 
 if TYPE_CHECKING:

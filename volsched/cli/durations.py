@@ -1,7 +1,7 @@
 """Lengths of time as people write them: `90s`, `15m`, `2h`, `7d`, `4w`."""
 
 from volsched.cli.console import Exit, fail
-from volsched.insight.moments import read_duration
+from volsched.questions.history.moments import read_duration
 
 
 def duration(text: str) -> int:

@@ -11,8 +11,8 @@ from volsched.cli.naming import NamespaceOption, key_of, kind_of
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.sights import ConfigOption, OptionalFiles, answered, deciding_profile, explained_by, sight
 from volsched.cli.stores import Db, opened
-from volsched.insight.reason_lines import claim_lines, failing_lines
-from volsched.insight.sights import explained, explained_as_of
+from volsched.questions.explain.reason_lines import claim_lines, failing_lines
+from volsched.questions.source import explained, explained_as_of
 from volsched.runtime.clock import system_clock
 from volsched.scheduling.rules.attempts import FAILED, PLANNED
 

@@ -14,9 +14,6 @@ from volsched.cli.naming import AllOption, KindArgument, NamespaceOption, Wanted
 from volsched.cli.printing import Form, FormOption, Row, Sheet, print_documents, row_of, write
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, opened
-from volsched.insight.cells import Item, namespace_of
-from volsched.insight.near_names import not_found
-from volsched.insight.shown import as_list
 from volsched.kube.manifest import metadata
 from volsched.kube.selector_text import SelectorTextError, parse_label_selector
 from volsched.kube.selectors import LabelSelector, label_selector_matches
@@ -25,6 +22,9 @@ from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import noun_and_key
 from volsched.log.reads.as_of import Look, Now
 from volsched.log.reads.tail import read_head, state_as_of, tail
+from volsched.questions.get.cells import Item, namespace_of
+from volsched.questions.get.documents import as_list
+from volsched.questions.get.near_names import not_found
 from volsched.runtime.clock import system_clock
 
 EXAMPLES = """**Examples**

@@ -11,11 +11,11 @@ from volsched.cli.questions import PAGE, AfterOption, Asked, LimitOption, Questi
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import of_one, own
 from volsched.cli.stores import Db, position_of
-from volsched.insight import history as timelines
-from volsched.insight.answers import Answer, UnknownError
-from volsched.insight.world_diff import world_diff
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.event_audit import window
+from volsched.questions.audit.answers import Answer, UnknownError
+from volsched.questions.history import history as timelines
+from volsched.questions.history.world_diff import world_diff
 
 HISTORY_EXAMPLES = """**Examples**
 

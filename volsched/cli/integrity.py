@@ -15,7 +15,6 @@ from volsched.cli.files import lines_of, written
 from volsched.cli.remote.choice import chosen_server, refuse_server
 from volsched.cli.remote.paths import own
 from volsched.cli.stores import Db, bar, explained, opened, position_of
-from volsched.insight.verified import verified
 from volsched.log.base import read_base
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState, State
@@ -27,6 +26,7 @@ from volsched.log.integrity.verify import Anchor, parse_anchor
 from volsched.log.integrity.verify import verify as verify_store
 from volsched.log.reads.tail import read_head
 from volsched.log.store import migrate_store
+from volsched.questions.audit.verification import verified
 from volsched.runtime.settings import data_directory, database_url, default_url
 
 SHOWN = 20

@@ -11,8 +11,8 @@ from volsched.cli.remote import paths
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.server import RefusedError
 from volsched.cli.stores import Db, opened
-from volsched.insight.lease_rows import lease_rows
 from volsched.log.leases import free, standings
+from volsched.questions.audit.leases import lease_rows
 from volsched.runtime.clock import system_clock
 
 EXAMPLES = """**Examples**

@@ -9,13 +9,13 @@ from sqlalchemy import Connection
 
 from volsched.cli.console import Exit, fail
 from volsched.cli.stores import now_us, position_of
-from volsched.insight.cells import Item
-from volsched.insight.moments import MomentError, is_position, time_of
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.as_of import AsOf, Look, Now
 from volsched.log.reads.tail import event, read_head
+from volsched.questions.get.cells import Item
+from volsched.questions.history.moments import MomentError, is_position, time_of
 from volsched.runtime.clock import system_clock
 
 AsOfOption = Annotated[

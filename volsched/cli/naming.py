@@ -8,9 +8,9 @@ import typer
 from sqlalchemy import Connection
 
 from volsched.cli.console import Exit, fail
-from volsched.insight.near_names import never_was
 from volsched.log.events.kind_names import NAMED, Named, UnknownKindError, kind_called, shown_names
 from volsched.log.events.streams import KIND_OF_NOUN
+from volsched.questions.get.near_names import never_was
 
 if TYPE_CHECKING:
     from volsched.objects.submission import Target

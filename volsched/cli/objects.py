@@ -13,8 +13,6 @@ from volsched.cli.naming import NamespaceOption, named_targets
 from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, bar, opened
-from volsched.insight.adoption import adoption_warnings
-from volsched.insight.near_names import not_found
 from volsched.kube.manifest_reader import Loaded, dump_manifests, load_manifests
 from volsched.kube.problems import ManifestError
 from volsched.log.commands import ConflictError
@@ -25,6 +23,8 @@ from volsched.log.reads.tail import read_head
 from volsched.objects.namespaces import ensure_namespaces, named_namespaces, namespace_manifest
 from volsched.objects.rules.lifecycle import AlreadyExistsError, ForbiddenError, NotFoundError, StaleError
 from volsched.objects.submission import Submitter, Target, Verb
+from volsched.questions.audit.adoption import adoption_warnings
+from volsched.questions.get.near_names import not_found
 from volsched.runtime.clock import system_clock
 from volsched.runtime.settings import Settings
 from volsched.workloads.rules.zonal_upgrade import ZonalReport

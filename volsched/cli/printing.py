@@ -11,11 +11,11 @@ import typer
 from rich.cells import cell_len
 
 from volsched.cli.console import print_json, stdout
-from volsched.insight.cells import Column, Item
-from volsched.insight.columns import columns_of
-from volsched.insight.shown import as_manifest
 from volsched.kube.visible_text import plain_cell, visible
 from volsched.log.events.kind_names import Named
+from volsched.questions.get.cells import Column, Item
+from volsched.questions.get.columns import columns_of
+from volsched.questions.get.documents import as_manifest
 
 GAP = 3
 

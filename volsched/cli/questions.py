@@ -16,8 +16,8 @@ from sqlalchemy import Connection
 from volsched.cli.answers import AnswerForm, FormOption, answer_of, asking, print_answer, window_of
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db
-from volsched.insight.answers import Answer
 from volsched.log.reads.event_audit import Window
+from volsched.questions.audit.answers import Answer
 
 PAGE = 50
 

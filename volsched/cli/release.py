@@ -11,10 +11,10 @@ from volsched.cli.people import user
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import own
 from volsched.cli.stores import Db, opened
-from volsched.insight.orphans import Orphan, orphans_of
 from volsched.log.commands import ConflictError
 from volsched.log.transaction import execute
 from volsched.pv_controller.manual_release import releasing
+from volsched.questions.audit.orphans import Orphan, orphans_of
 from volsched.runtime.clock import rfc3339, system_clock
 
 FIELDS = ("kind", "object", "since", "detail", "remedy")

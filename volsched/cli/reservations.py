@@ -16,12 +16,12 @@ from volsched.cli.people import Reason, actor, checked_reason
 from volsched.cli.remote import holding
 from volsched.cli.remote.choice import chosen_server
 from volsched.cli.stores import Db, opened
-from volsched.insight.answers import Answer, Item
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState
 from volsched.log.reads.decision_pages import bindings_page
 from volsched.log.transaction import execute
+from volsched.questions.audit.answers import Answer, Item
 from volsched.runtime.clock import rfc3339, system_clock
 from volsched.scheduling.pod_reservations import (
     DEFAULT_SECONDS,

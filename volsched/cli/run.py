@@ -9,9 +9,9 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout, table_of
 from volsched.cli.stores import Db, opened
-from volsched.insight.summary import summary
 from volsched.library import whole_system
 from volsched.log.database import Database
+from volsched.questions.get.pod_summary import summary
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import run_until_idle
 from volsched.runtime.system import System

@@ -11,10 +11,10 @@ from volsched.cli.console import Exit, fail
 from volsched.cli.inputs import load_files
 from volsched.cli.remote.paths import own
 from volsched.cli.stores import opened
-from volsched.insight.answers import UnknownError
-from volsched.insight.sights import QuestionError, Sight, sight_of
 from volsched.kube.problems import ConfigurationError
 from volsched.log.events.kind_names import UnknownKindError
+from volsched.questions.audit.answers import UnknownError
+from volsched.questions.source import QuestionError, Sight, sight_of
 from volsched.runtime.settings import configuration
 from volsched.scheduling.rules.profile import PROFILES, Profile
 

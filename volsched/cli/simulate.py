@@ -11,11 +11,11 @@ from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import own
 from volsched.cli.sights import ConfigOption, OptionalFiles, answered, deciding_profile, sight
 from volsched.cli.stores import Db
-from volsched.insight.sights import QuestionError, named_object, simulated
-from volsched.insight.simulate import Scenario
-from volsched.insight.stranding import GONE
 from volsched.kube.kinds import Object
 from volsched.log.events.kind_names import UnknownKindError
+from volsched.questions.simulate.simulate import Scenario
+from volsched.questions.simulate.stuck_pods import GONE
+from volsched.questions.source import QuestionError, named_object, simulated
 
 EXAMPLES = """**Examples**
 

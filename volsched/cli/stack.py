@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout
-from volsched.insight.cells import age
+from volsched.questions.get.cells import age
 from volsched.runtime.clock import SECOND
 from volsched.stack.wheels import INSTALL, MissingError
 

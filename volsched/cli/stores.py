@@ -11,14 +11,14 @@ from rich.progress import Progress
 
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.remote.choice import refuse_server
-from volsched.insight import moments
-from volsched.insight.answers import UnknownError
-from volsched.insight.moments import EPOCH, MomentError
 from volsched.kube.problems import ConfigurationError
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError, IntegrityBrokenError, NotMigratedError, StoreError
 from volsched.log.retention.export import ExportError
 from volsched.log.store import open_store
+from volsched.questions.audit.answers import UnknownError
+from volsched.questions.history import moments
+from volsched.questions.history.moments import EPOCH, MomentError
 from volsched.runtime.settings import database_url
 
 Db = Annotated[

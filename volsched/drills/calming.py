@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from volsched.drills.processes import OURS, THEIRS, Deciding
 from volsched.drills.schedule import Choice
-from volsched.insight.invariants import Violation
+from volsched.questions.invariants import Violation
 from volsched.runtime.clock import SECOND
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from volsched.drills.report import Report
 from volsched.drills.resting import integrity
 from volsched.drills.telling import told
 from volsched.drills.timeline import Bar, Mark, Positions, Timeline, read_bars
-from volsched.insight.invariants import violations
 from volsched.log import tables
 from volsched.log.database import Database, open_database
 from volsched.log.errors import StoreError
 from volsched.log.reads.tail import read_head
+from volsched.questions.invariants import violations
 from volsched.runtime.clock import system_clock
 from volsched.stack.handle import Stack
 from volsched.stack.identity import Identity, process_of

@@ -20,7 +20,6 @@ from volsched.binding.recovery import Recovered, RecoveryReport, recover
 from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.drills.report import Report
 from volsched.drills.telling import told
-from volsched.insight.invariants import Violation, violations
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
@@ -30,6 +29,7 @@ from volsched.log.reads.tail import read_head
 from volsched.log.retention.backup import back_up
 from volsched.log.retention.restore import restore
 from volsched.log.scratch_store import scratch_store
+from volsched.questions.invariants import Violation, violations
 from volsched.runtime.clock import MILLISECOND, SECOND
 from volsched.runtime.system import System, embedded
 

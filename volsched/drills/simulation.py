@@ -21,9 +21,9 @@ from volsched.drills.processes import OURS, THEIRS, Surroundings
 from volsched.drills.schedule import Choice, Schedule
 from volsched.drills.slate import Slate
 from volsched.drills.watching import Watching
-from volsched.insight.invariants import Violation
 from volsched.log.reads.tail import read_head
 from volsched.provisioning.driver import CreateVolume
+from volsched.questions.invariants import Violation
 from volsched.runtime import fault_points
 from volsched.runtime.clock import MILLISECOND
 

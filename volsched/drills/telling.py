@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from volsched.insight.invariants import Violation
+from volsched.questions.invariants import Violation
 
 _NAMES = re.compile(r"\S*[/0-9]\S*")
 

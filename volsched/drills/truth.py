@@ -13,10 +13,10 @@ from volsched.binding.rules.phases import UNDER_WAY, Phase
 from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.port import Change, Manifest
 from volsched.drills.others import CLAIM, VOLUME
-from volsched.insight.invariants import Violation
 from volsched.kube.manifest import claim_is_bound, claim_of, spec, status, uid
 from volsched.log.events.fold import BindingState, State
 from volsched.log.events.object_states import binding_stream
+from volsched.questions.invariants import Violation
 
 HOLDING = (*UNDER_WAY, Phase.COMMITTING)
 

@@ -8,10 +8,10 @@ from sqlalchemy import bindparam, func, select
 from volsched.drills import resting
 from volsched.drills.places import Place
 from volsched.drills.truth import Truth
-from volsched.insight.invariants import Lookout, Violation
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.reads.open_bindings import next_deadline
+from volsched.questions.invariants import Lookout, Violation
 from volsched.runtime.system import System
 
 _stream = tables.events.c.stream

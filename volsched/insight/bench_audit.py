@@ -11,15 +11,17 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.insight import attempts, causes, decisions, history, latency, tenures
-from volsched.insight.answers import Answer
 from volsched.insight.bench_stories import FEWEST_VOLUMES, NODES, Story
-from volsched.insight.orphans import orphans_of
-from volsched.insight.world_diff import world_diff
 from volsched.log.database import Database
 from volsched.log.reads.event_audit import Window, position_since, window
 from volsched.log.reads.tail import event, read_head, state_as_of
 from volsched.log.retention.export import events_of, manifest_of, write_jsonl
+from volsched.questions.audit import decisions, latency
+from volsched.questions.audit.answers import Answer
+from volsched.questions.audit.orphans import orphans_of
+from volsched.questions.explain import attempts
+from volsched.questions.history import causes, history, volume_history
+from volsched.questions.history.world_diff import world_diff
 
 Clock = Callable[[], float]
 ASKED = 20
@@ -147,7 +149,7 @@ def _volume_as_of(it: _Round, name: str) -> object:
 
 
 def _bound_at(it: _Round, name: str) -> object:
-    return tenures.bound_at(it.connection, name, position=max(it.position, it.head // ASKED))
+    return volume_history.bound_at(it.connection, name, position=max(it.position, it.head // ASKED))
 
 
 def _history(it: _Round, stream: str) -> Answer:
@@ -159,7 +161,7 @@ def _who(it: _Round) -> Answer:
 
 
 def _claims_of(it: _Round, name: str) -> Answer:
-    return tenures.claims_of(it.connection, name, it.all, after=None, limit=PAGE)
+    return volume_history.claims_of(it.connection, name, it.all, after=None, limit=PAGE)
 
 
 def _attempts(it: _Round) -> Answer:

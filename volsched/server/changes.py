@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 
-from volsched.insight.shown import as_manifest
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.reads.tail import fold_event
+from volsched.questions.get.documents import as_manifest
 from volsched.server.queries import Selection
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"

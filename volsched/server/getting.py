@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from volsched.insight.cells import Item
 from volsched.log.events.fold import ObjectState, versioned
 from volsched.log.reads.tail import read_head
+from volsched.questions.get.cells import Item
 from volsched.server import tables
 from volsched.server.answers import Answer
 from volsched.server.changes import ADDED, BOOKMARK, Change, Scope, event_line

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from volsched.insight.cells import Item
 from volsched.log.client_leases import client_lease, client_leases
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState, State
@@ -16,6 +15,7 @@ from volsched.log.events.streams import BINDING
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.object_pages import events_of_kind, page, page_as_of
 from volsched.log.reads.tail import read_head, state_as_of
+from volsched.questions.get.cells import Item
 from volsched.server.changes import Change, changes_of
 from volsched.server.paths import Target
 from volsched.server.queries import Listing, Match

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from volsched.insight.shown import as_manifest
 from volsched.kube.validation.field_errors import NOT_NEGATIVE, invalid
 from volsched.kube.validation.fields import fields_at, items_at, number_at, text_at, texts_at
+from volsched.questions.get.documents import as_manifest
 from volsched.server.answers import Answer
 from volsched.server.bodies import Body, Manifest, check_kind, patched, read_mapping, read_patch
 from volsched.server.negotiation import MERGE_PATCH, STRATEGIC_PATCH, body_form, patch_form

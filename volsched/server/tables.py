@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from volsched.insight.cells import Item
-from volsched.insight.columns import columns_of
+from volsched.questions.get.cells import Item
+from volsched.questions.get.columns import columns_of
 from volsched.server.negotiation import Form, Wanted
 from volsched.server.resources import Resource
 

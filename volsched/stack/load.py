@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from sqlalchemy import func, select
 
 from volsched.insight.bench_world import cluster, pods_with_claims
-from volsched.insight.invariants import violations
 from volsched.log import tables
 from volsched.log.database import Database
+from volsched.questions.invariants import violations
 from volsched.runtime.clock import SECOND
 from volsched.stack.handle import Stack, rolling
 

@@ -9,11 +9,11 @@ from volsched.cli.naming import Wanted
 from volsched.cli.printing import Row, Sheet
 from volsched.cli.remote import paths
 from volsched.cli.remote.server import TABLE, Query, RefusedError, Server
-from volsched.insight.columns import columns_of
 from volsched.kube.manifest import metadata
 from volsched.kube.selectors import LabelSelector, label_selector_matches
 from volsched.log.events.kind_names import Named
 from volsched.log.events.streams import ATTEMPT
+from volsched.questions.get.columns import columns_of
 
 PAGE = 1_000
 WITH_OBJECTS: Query = {"includeObject": "Object"}

@@ -6,7 +6,7 @@ from typing import Any
 from volsched.cli.console import Exit, fail
 from volsched.cli.remote import paths
 from volsched.cli.remote.server import RefusedError, Server
-from volsched.insight.answers import Item
+from volsched.questions.audit.answers import Item
 
 PAGE = 1_000
 UNSCHEDULABLE = "Unschedulable"

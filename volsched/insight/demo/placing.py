@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from volsched.binding.rules.phases import Phase
-from volsched.insight.changes import ChangeKind
 from volsched.insight.demo.objects import CLUSTER, CONTENDER, DATABASE, LATENCY_SECONDS, SHOP, Manifest, disk
 from volsched.insight.demo.stage import Rows, SceneError, Stage, Told, check
-from volsched.insight.explain import explain_pod
 from volsched.kube.meta import ZONE
+from volsched.questions.explain.explain import explain_pod
+from volsched.questions.simulate.changes import ChangeKind
 from volsched.scheduling.rules.rejection import Rule
 
 DB, ANALYTICS = f"{SHOP}/db-0", f"{SHOP}/analytics-0"

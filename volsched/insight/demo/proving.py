@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from volsched.insight.answers import Item
 from volsched.insight.demo.failing import QUEUE_POD, SOMEBODY, STOLEN
 from volsched.insight.demo.objects import SHOP
 from volsched.insight.demo.stage import Rows, SceneError, Stage, Told, check
-from volsched.insight.history import changes, of_binding
-from volsched.insight.invariants import violations
 from volsched.log.events.streams import BINDING
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.event_audit import EVERYTHING
+from volsched.questions.audit.answers import Item
+from volsched.questions.history.history import changes, of_binding
+from volsched.questions.invariants import violations
 
 PAGE = 100
 CLOCK = slice(len("2025-11-16T"), len("2025-11-16T22:00:00.123"))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from volsched.insight.demo.objects import Manifest
-from volsched.insight.shown import as_manifest
 from volsched.kube.manifest_reader import load_manifests
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState
@@ -21,6 +20,7 @@ from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
 from volsched.objects.submission import Submitter, Verb
 from volsched.provisioning.simulated import Simulated
+from volsched.questions.get.documents import as_manifest
 from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.fault_points import DRILL_FLAG, FAULT
 from volsched.runtime.runner import run_until_idle

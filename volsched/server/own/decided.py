@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from volsched.insight.answers import place_in, place_token
-from volsched.insight.cells import namespace_of
-from volsched.insight.shown import as_manifest
 from volsched.log.events.fold import AttemptState, BindingState, State
 from volsched.log.events.streams import ATTEMPT, BINDING
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.decision_pages import attempts_page, bindings_page
 from volsched.log.reads.tail import read_head
+from volsched.questions.audit.answers import place_in, place_token
+from volsched.questions.get.cells import namespace_of
+from volsched.questions.get.documents import as_manifest
 from volsched.runtime.clock import rfc3339
 from volsched.server.answers import Answer
 from volsched.server.negotiation import Form

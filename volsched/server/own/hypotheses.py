@@ -6,10 +6,6 @@ from typing import Any
 
 import orjson
 
-from volsched.insight.moments import window_of
-from volsched.insight.sights import explained, explained_as_of, named_object, sight_of, simulated
-from volsched.insight.simulate import Scenario
-from volsched.insight.verified import verified
 from volsched.kube.kinds import Object
 from volsched.kube.manifest_reader import load_manifests
 from volsched.kube.problems import ManifestError
@@ -17,6 +13,10 @@ from volsched.log.errors import StoreError
 from volsched.log.integrity.verify import parse_anchor, verify
 from volsched.log.reads.event_audit import Window
 from volsched.log.retention.export import events_of, manifest_of, write_jsonl
+from volsched.questions.audit.verification import verified
+from volsched.questions.history.moments import window_of
+from volsched.questions.simulate.simulate import Scenario
+from volsched.questions.source import explained, explained_as_of, named_object, sight_of, simulated
 from volsched.scheduling.rules.profile import PROFILES, Profile
 from volsched.server.answers import Answer
 from volsched.server.own.models import Explain, Simulate, Verify

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from volsched.insight.cells import age, listed, shown
+from volsched.questions.get.cells import age, listed, shown
 from volsched.runtime.clock import parse_rfc3339
 from volsched.server.own.shown import Cell, Kind
 

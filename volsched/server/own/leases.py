@@ -1,7 +1,7 @@
 """Leases: who acts in an exclusive role, and taking one from a holder that keeps others away for no reason."""
 
-from volsched.insight.lease_rows import lease_rows
 from volsched.log.leases import free, standings
+from volsched.questions.audit.leases import lease_rows
 from volsched.server.answers import Answer
 from volsched.server.own.models import Reason
 from volsched.server.own.operations import API_VERSION, Asked, Context

@@ -7,22 +7,24 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.insight import attempts, causes, decisions, history, latency, reads, tenures
-from volsched.insight.answers import Answer as Page
-from volsched.insight.answers import UnknownError, time_text
-from volsched.insight.cells import namespace_of
-from volsched.insight.described import described
-from volsched.insight.moments import MomentError, position_of, read_duration, window_of
-from volsched.insight.near_names import never_was, not_found
-from volsched.insight.orphans import orphans_of
-from volsched.insight.shown import as_list, as_manifest
-from volsched.insight.world_diff import world_diff
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.kind_names import Named, kind_called
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.as_of import AsOf, Look, Now
 from volsched.log.reads.event_audit import Window, window
 from volsched.log.reads.tail import event, read_head
+from volsched.questions.audit import decisions, latency, reads
+from volsched.questions.audit.answers import Answer as Page
+from volsched.questions.audit.answers import UnknownError, time_text
+from volsched.questions.audit.orphans import orphans_of
+from volsched.questions.explain import attempts
+from volsched.questions.get.cells import namespace_of
+from volsched.questions.get.describe import described
+from volsched.questions.get.documents import as_list, as_manifest
+from volsched.questions.get.near_names import never_was, not_found
+from volsched.questions.history import causes, history, volume_history
+from volsched.questions.history.moments import MomentError, position_of, read_duration, window_of
+from volsched.questions.history.world_diff import world_diff
 from volsched.server.access.callers import current_caller
 from volsched.server.answers import Answer
 from volsched.server.negotiation import Form
@@ -103,7 +105,7 @@ def _attempts(connection: Connection, asked: Asked, within: Window) -> Page:
 def _claims_of(connection: Connection, asked: Asked, within: Window) -> Page:
     name = asked.path["name"]
     with _known(connection, kind_called("pv"), name, asked):
-        return tenures.claims_of(connection, name, within, **_rest(asked))
+        return volume_history.claims_of(connection, name, within, **_rest(asked))
 
 
 def _on_node(connection: Connection, asked: Asked, within: Window) -> Page:
@@ -145,7 +147,7 @@ def volume(context: Context, asked: Asked) -> Answer:
     with context.services.database.read() as connection:
         position = position_of(connection, asked.text("asOf"), now=asked.now)
         with _known(connection, kind_called("pv"), asked.path["name"], asked):
-            return Answer(tenures.bound_at(connection, asked.path["name"], position=position))
+            return Answer(volume_history.bound_at(connection, asked.path["name"], position=position))
 
 
 def why(context: Context, asked: Asked) -> Answer:

@@ -1,9 +1,9 @@
 """How what the questions and rules themselves refuse is told over HTTP."""
 
-from volsched.insight.answers import TokenError, UnknownError
-from volsched.insight.moments import MomentError
-from volsched.insight.sights import QuestionError
 from volsched.log.events.kind_names import UnknownKindError
+from volsched.questions.audit.answers import TokenError, UnknownError
+from volsched.questions.history.moments import MomentError
+from volsched.questions.source import QuestionError
 from volsched.server.statuses import ApiError, store_error
 
 

@@ -6,11 +6,11 @@ from sqlalchemy import Connection
 
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.reservations import GatedError
-from volsched.insight.answers import place_in, place_token
-from volsched.insight.attempts import why
 from volsched.log.events.fold import BindingState
 from volsched.log.reads.decision_pages import bindings_page
 from volsched.log.reads.tail import read_head
+from volsched.questions.audit.answers import place_in, place_token
+from volsched.questions.explain.attempts import why
 from volsched.runtime.clock import rfc3339
 from volsched.scheduling.pod_reservations import (
     ENDED,

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from volsched.insight.cells import Item
-from volsched.insight.columns import columns_of
-from volsched.insight.shown import as_manifest
 from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.as_of import Look
+from volsched.questions.get.cells import Item
+from volsched.questions.get.columns import columns_of
+from volsched.questions.get.documents import as_manifest
 from volsched.server import tables
 from volsched.server.answers import Answer
 from volsched.server.own.operations import Asked, Param

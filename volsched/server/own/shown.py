@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.insight.answers import Answer as Page
+from volsched.questions.audit.answers import Answer as Page
 from volsched.server import tables
 from volsched.server.answers import Answer
 from volsched.server.negotiation import Form

@@ -1,0 +1,1 @@
+"""Audit questions: decisions, latency, reads, orphans, leases, verification."""

@@ -1,0 +1,146 @@
+"""Decisions looked at afterwards: on which node, how they ended, what failed first, what is still under way."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Row
+
+from volsched.binding.rules.phases import SETTLED, Phase
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import BindingState, State
+from volsched.log.events.object_states import binding_stream
+from volsched.log.reads import decision_audit
+from volsched.log.reads.event_audit import Window, events_at, states_as_of, streams_together
+from volsched.questions.audit.answers import Answer, Item, place_in, place_token, seconds_between, time_text
+from volsched.questions.history.event_text import reason_of, subject_of, words_of
+
+
+def on_node(connection: Connection, node: str, within: Window, *, after: str | None, limit: int) -> Answer:
+    """Every plan to bind a pod to a node, and what became of it."""
+    rows = decision_audit.planned_on(connection, node, within, after=place_in(after), limit=limit + 1)
+    legs = decision_audit.legs_of(connection, [row.id for row in rows[:limit]])
+    items = [binding_item(row, legs[row.id]) for row in rows[:limit]]
+    return Answer(items=items, after=_next(rows, limit))
+
+
+def rollbacks(connection: Connection, within: Window, *, after: str | None, limit: int) -> Answer:
+    """Transactions that were undone, each with the first step that failed."""
+    rows = decision_audit.rolled_back(connection, within, after=place_in(after), limit=limit + 1)
+    ids = [row.id for row in rows[:limit]]
+    legs, stories = (
+        decision_audit.legs_of(connection, ids),
+        streams_together(connection, [*map(binding_stream, ids)]),
+    )
+    failures = {it: first_failure(stories[binding_stream(it)]) for it in ids}
+    causes = events_at(
+        connection, {it.cause for it in failures.values() if it is not None and it.cause is not None}
+    )
+    items = [
+        binding_item(row, legs[row.id]) | _failure_item(failures[row.id], causes, legs[row.id])
+        for row in rows[:limit]
+    ]
+    return Answer(items=items, after=_next(rows, limit))
+
+
+def first_failure(story: Sequence[Event]) -> Event | None:
+    """The step that failed first: a leg that could not be written, or what was seen that made the binding fail."""
+    for event in story:
+        state = _moved_to(event)
+        if event.type == "LegMoved" and state in SETTLED:
+            return event
+        if event.type == "BindingMoved" and state == Phase.COMPENSATING:
+            return event
+    return None
+
+
+def in_flight(connection: Connection, *, now: int, older_than: int, after: str | None, limit: int) -> Answer:
+    """Bindings that are open now, the oldest first."""
+    place = place_in(after)
+    # The clocks of those that plan are not ours: only an age that is asked for is compared with them.
+    until = now - older_than if older_than else None
+    rows = decision_audit.in_flight(connection, planned_until=until, after=place, limit=limit + 1)
+    legs = decision_audit.legs_of(connection, [row.id for row in rows[:limit]])
+    items = [binding_item(row, legs[row.id]) | _age(row, now) for row in rows[:limit]]
+    return Answer(items=items, after=_next(rows, limit))
+
+
+def was_in_flight(
+    connection: Connection, within: Window, *, older_than: int, after: str | None, limit: int
+) -> Answer:
+    """Bindings that were open at the end of the window, as they were then."""
+    at, place = within.until, place_in(after)
+    rows = decision_audit.were_in_flight(
+        connection, at=at, planned_until=at - older_than, after=place, limit=limit + 1
+    )
+    then = states_as_of(connection, [binding_stream(row.id) for row in rows[:limit]], position=within.last)
+    items = [_as_of(row, then[binding_stream(row.id)]) | _age(row, at) for row in rows[:limit]]
+    return Answer(items=[it for it in items if it["open"]], after=_next(rows, limit))
+
+
+def binding_item(row: Row[Any], legs: Sequence[Mapping[str, Any]]) -> Item:
+    return {
+        "binding": row.id,
+        "pod": row.pod,
+        "node": row.node,
+        "state": row.state,
+        "open": bool(row.open),
+        "reason": row.reason,
+        "plannedAt": time_text(row.planned_at),
+        "endedAt": time_text(row.ended_at),
+        "seconds": seconds_between(row.planned_at, row.ended_at),
+        "decidedAt": row.decided_at,
+        "legs": [
+            {name: leg[name] for name in ("claim", "volume", "state", "reason")}
+            | {"dynamic": bool(leg["dynamic"])}
+            for leg in legs
+        ],
+    }
+
+
+def _as_of(row: Row[Any], state: State | None) -> Item:
+    """As it was then; what began or ended in the very transaction may not be open at its position."""
+    if not isinstance(state, BindingState):
+        return {"open": False}
+    then = binding_item(row, [leg._asdict() for leg in state.legs])
+    return then | {
+        "open": state.open,
+        "state": state.state,
+        "reason": state.reason,
+        "endedAt": None,
+        "seconds": None,
+    }
+
+
+def _failure_item(failed: Event | None, causes: Mapping[int, Event], legs: Sequence[Mapping[str, Any]]) -> Item:
+    if failed is None:
+        return {"failedStep": None, "failedWhy": None, "failedAt": None, "failedPosition": None, "causedBy": None}
+    cause = causes.get(failed.cause or 0)
+    step = words_of(failed)
+    if failed.type == "LegMoved":
+        leg = legs[_data(failed)["leg"]]
+        step = f"{step} ({leg['claim']} → {leg['volume'] or 'a new volume'})"
+    return {
+        "failedStep": step,
+        "failedWhy": reason_of(failed),
+        "failedAt": time_text(failed.at),
+        "failedPosition": failed.position,
+        "causedBy": None if cause is None else f"{subject_of(cause)}: {words_of(cause)} by {cause.actor}",
+    }
+
+
+def _age(row: Row[Any], now: int) -> Item:
+    return {"ageSeconds": seconds_between(row.planned_at, now)}
+
+
+def _next(rows: Sequence[Row[Any]], limit: int) -> str | None:
+    return place_token(rows[limit - 1].planned_at, rows[limit - 1].id) if len(rows) > limit else None
+
+
+def _moved_to(event: Event) -> str | None:
+    return _data(event).get("state")
+
+
+def _data(event: Event) -> dict[str, Any]:
+    loaded: dict[str, Any] = orjson.loads(event.data)
+    return loaded

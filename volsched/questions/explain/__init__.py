@@ -1,0 +1,1 @@
+"""Why a pod is pending or placed where it is, and which smallest change would help."""

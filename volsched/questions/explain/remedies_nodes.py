@@ -1,0 +1,232 @@
+"""Remedies for a node that refuses a pod for something other than the volumes of its claims."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, Metadata
+from volsched.kube.quantity import NANO, Quantity
+from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement, node_term_matches
+from volsched.kube.short_text import requirement_text
+from volsched.kube.storage import CSINode, CSINodeDriver
+from volsched.kube.workloads import Node, Pod, PodAffinity, Taint, Toleration
+from volsched.questions.explain.remedies_scene import Scene, with_labels
+from volsched.questions.simulate.changes import Change, ChangeKind
+from volsched.scheduling.plugins.node_resources import room_of
+from volsched.scheduling.plugins.node_unschedulable import CORDONED
+from volsched.scheduling.plugins.resource_requests import CPU, pod_requests
+from volsched.scheduling.plugins.taint_toleration import NO_EXECUTE, NO_SCHEDULE, tolerates
+from volsched.scheduling.plugins.topology_spread import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
+from volsched.scheduling.rules.cycle import NODE_REJECTED, NODE_VOLUME_LIMITS, VOLUME_RESTRICTIONS
+from volsched.scheduling.rules.node_avoidance import REJECTED_NODES
+from volsched.scheduling.rules.pod_claims import claim_uses
+
+PODS_TRIED = 5
+
+
+def node_changes(scene: Scene) -> Iterator[Change]:
+    assert scene.verdict is not None
+    make = _BY_PLUGIN.get(scene.verdict.plugin)
+    if make is not None:
+        yield from make(scene)
+
+
+def _rejected(scene: Scene) -> Iterator[Change]:
+    annotations = {key: text for key, text in scene.pod.meta.annotations.items() if key != REJECTED_NODES}
+    pod = replace(scene.pod, meta=replace(scene.pod.meta, annotations=annotations))
+    text = f"let {scene.pod.key} try the nodes that turned it away again: remove its annotation {REJECTED_NODES}"
+    yield Change(kind=ChangeKind.REJECTED_NODE, text=text, touched=(pod,))
+
+
+def _cordoned(scene: Scene) -> Iterator[Change]:
+    """A real cluster has tainted the node as well, and lifts that when it is uncordoned; here somebody has to."""
+    others = tuple(it for it in scene.node.taints if it.key != CORDONED.key)
+    node = replace(scene.node, unschedulable=False, taints=others)
+    also = "" if others == scene.node.taints else f", and lift its taint {CORDONED.key}"
+    text = f"uncordon node {node.name}{also}"
+    yield Change(kind=ChangeKind.UNCORDON, text=text, touched=(node,), shape="uncordon")
+
+
+def _tainted(scene: Scene) -> Iterator[Change]:
+    """All taints at once: to lift one of two changes nothing."""
+    hard = [it for it in scene.node.taints if it.effect in (NO_SCHEDULE, NO_EXECUTE)]
+    against = [it for it in hard if not tolerates(scene.pod.tolerations, it)]
+    named = ", ".join(_taint_text(it) for it in against)
+    more = (Toleration(key=it.key, operator="Equal", value=it.value, effect=it.effect) for it in against)
+    pod = replace(scene.pod, tolerations=(*scene.pod.tolerations, *more))
+    yield Change(kind=ChangeKind.TOLERATE, text=f"let {pod.key} tolerate {named}", touched=(pod,))
+    node = replace(scene.node, taints=tuple(it for it in scene.node.taints if it not in against))
+    text = f"remove the taint {named} from node {node.name}"
+    yield Change(kind=ChangeKind.UNTAINT, text=text, touched=(node,), shape=f"remove {named}")
+
+
+def _taint_text(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def _not_selected(scene: Scene) -> Iterator[Change]:
+    pod, node = scene.pod, scene.node
+    wrong = {key: value for key, value in pod.node_selector.items() if node.labels.get(key) != value}
+    required = pod.node_affinity.required
+    term = None if required is None else _nearest_term(required, node)
+    failing = () if term is None else tuple(_failing(term, node))
+    yield from _relaxed_selection(pod, wrong, required, term, failing)
+    labels = _labels_wanted(node, wrong, failing)
+    if labels:
+        yield label_node(node, labels)
+
+
+def _relaxed_selection(
+    pod: Pod,
+    wrong: Mapping[str, str],
+    required: NodeSelector | None,
+    term: NodeTerm | None,
+    failing: tuple[Requirement, ...],
+) -> Iterator[Change]:
+    relaxed, words = pod, []
+    if wrong:
+        kept = {key: value for key, value in pod.node_selector.items() if key not in wrong}
+        relaxed = replace(relaxed, node_selector=kept)
+        words += [f"nodeSelector {key}={value}" for key, value in sorted(wrong.items())]
+    if required is not None and (term is None or failing):
+        left = () if term is None else tuple(it for it in term.match_expressions if it not in failing)
+        fields = () if term is None else tuple(it for it in term.match_fields if it not in failing)
+        # Another term that may be met; where nothing is left of the term, no requirement is left at all.
+        more = (NodeTerm(left, fields),) if left or fields else ()
+        selector = NodeSelector((*required.node_selector_terms, *more)) if more else None
+        relaxed = replace(relaxed, node_affinity=replace(relaxed.node_affinity, required=selector))
+        words += [f"node affinity {requirement_text(it)}" for it in failing] or ["its required node affinity"]
+    if words:
+        text = f"do without {' and '.join(words)} in pod {pod.key}"
+        yield Change(kind=ChangeKind.RELAX, text=text, touched=(relaxed,))
+
+
+def _nearest_term(required: NodeSelector, node: Node) -> NodeTerm | None:
+    """The term of which the node fails the least; none where a term fails as a whole."""
+    ranked = [(len(list(_failing(it, node))), it) for it in required.node_selector_terms]
+    return min((it for it in ranked if it[0]), key=lambda it: it[0], default=(0, None))[1]
+
+
+def _failing(term: NodeTerm, node: Node) -> Iterator[Requirement]:
+    for part in term.match_expressions:
+        if not node_term_matches(NodeTerm(match_expressions=(part,)), node.labels, name=node.name):
+            yield part
+    for part in term.match_fields:
+        if not node_term_matches(NodeTerm(match_fields=(part,)), node.labels, name=node.name):
+            yield part
+
+
+def _labels_wanted(node: Node, wrong: Mapping[str, str], failing: Iterable[Requirement]) -> dict[str, str] | None:
+    """Labels that would do, where the node may be given them: who a node is and where it stands is not for us."""
+    wanted = dict(wrong)
+    for part in failing:
+        if part.operator == "In" and part.values:
+            wanted[part.key] = part.values[0]
+        elif part.operator == "Exists":
+            wanted[part.key] = ""
+        else:
+            return None
+    return wanted if may_label(node, wanted) else None
+
+
+def may_label(node: Node, labels: Iterable[str]) -> bool:
+    return not any(key == HOSTNAME or (key in TOPOLOGY_LABELS and key in node.labels) for key in labels)
+
+
+def label_node(node: Node, labels: Mapping[str, str]) -> Change:
+    words = " ".join(f"{key}={labels[key]}" for key in sorted(labels))
+    touched = (with_labels(node, labels),)
+    text = f"label node {node.name} {words}"
+    return Change(kind=ChangeKind.LABEL, text=text, touched=touched, shape=f"label {words}")
+
+
+def _short(scene: Scene) -> Iterator[Change]:
+    """Resources: ask for less, or make room."""
+    pod, others = scene.pod, _others_here(scene)
+    room, wanted = room_of(scene.node, others), pod_requests(pod)
+    left = {name: room.allocatable.get(name, 0) - room.used.get(name, 0) for name in wanted}
+    short = {name: free for name, free in left.items() if wanted[name] > free}
+    if short and all(free > 0 for free in short.values()) and len(pod.containers) == 1 and not pod.overhead:
+        least = {name: Quantity(free * (NANO // 1000 if name == CPU else NANO)) for name, free in short.items()}
+        container = replace(pod.containers[0], requests={**pod.containers[0].requests, **least})
+        words = ", ".join(f"{name} to {amount}" for name, amount in sorted(least.items()))
+        text = f"lower what {pod.key} requests: {words}"
+        yield Change(kind=ChangeKind.LOWER_REQUEST, text=text, touched=(replace(pod, containers=(container,)),))
+    yield from _without_one(others)
+
+
+def _others_here(scene: Scene) -> list[Pod]:
+    mine = (it for it in scene.snapshot.pods.values() if it.node_name == scene.node.name)
+    return sorted((it for it in mine if it.key != scene.pod.key), key=lambda it: (it.priority, it.key))
+
+
+def _without_one(pods: Iterable[Pod]) -> Iterator[Change]:
+    """The least important first."""
+    for pod in list(pods)[:PODS_TRIED]:
+        text = f"delete pod {pod.key}, or move it off node {pod.node_name}"
+        yield Change(kind=ChangeKind.REMOVE_POD, text=text, removed=(pod,), shape="delete a pod")
+
+
+def _contended(scene: Scene) -> Iterator[Change]:
+    """Whoever uses one of the pod's claims, and whoever is on the node."""
+    mine = {use.key for use in claim_uses(scene.pod)}
+    using = [
+        it
+        for it in scene.snapshot.pods.values()
+        if it.key != scene.pod.key and it.node_name and any(use.key in mine for use in claim_uses(it))
+    ]
+    yield from _without_one({it.key: it for it in (*using, *_others_here(scene))}.values())
+
+
+def limit_changes(scene: Scene) -> Iterator[Change]:
+    """Attach slots, and drivers that must be there."""
+    assert scene.verdict is not None
+    csi_node = scene.snapshot.csi_nodes.get(scene.node.name)
+    known = csi_node.drivers if csi_node is not None else ()
+    for driver in sorted(scene.snapshot.drivers):
+        if any(driver in reason for reason in scene.verdict.status.reasons):
+            drivers = (*known, CSINodeDriver(name=driver, node_id=scene.node.name))
+            made = CSINode(meta=Metadata(name=scene.node.name), drivers=drivers)
+            text = f"install CSI driver {driver} on node {scene.node.name}"
+            yield Change(kind=ChangeKind.CREATE, text=text, touched=(made,), shape=f"install {driver}")
+    yield from _without_one(_others_here(scene))
+
+
+def _uneven(scene: Scene) -> Iterator[Change]:
+    pod, labels = scene.pod, scene.node.labels
+    hard = [it for it in pod.spread if it.when_unsatisfiable == DO_NOT_SCHEDULE]
+    for given in hard:
+        changed = tuple(
+            replace(it, when_unsatisfiable=SCHEDULE_ANYWAY) if it is given else it for it in pod.spread
+        )
+        text = f"let {pod.key} spread over {given.topology_key} if it can: whenUnsatisfiable {SCHEDULE_ANYWAY}"
+        yield Change(kind=ChangeKind.RELAX, text=text, touched=(replace(pod, spread=changed),))
+    missing = [it.topology_key for it in hard if it.topology_key not in labels]
+    if not missing:
+        yield from _without_one(_others_here(scene))
+
+
+def _neighbours(scene: Scene) -> Iterator[Change]:
+    pod = scene.pod
+    near, far = pod.pod_affinity, pod.pod_anti_affinity
+    for name, given in (("podAffinity", near), ("podAntiAffinity", far)):
+        for term in given.required:
+            less = PodAffinity(
+                required=tuple(it for it in given.required if it is not term), preferred=given.preferred
+            )
+            relaxed = replace(pod, pod_affinity=less) if given is near else replace(pod, pod_anti_affinity=less)
+            text = f"do without the required {name} over {term.topology_key} in pod {pod.key}"
+            yield Change(kind=ChangeKind.RELAX, text=text, touched=(relaxed,))
+    yield from _without_one(it for it in _others_here(scene))
+
+
+_BY_PLUGIN: Mapping[str, Callable[[Scene], Iterator[Change]]] = {
+    NODE_REJECTED: _rejected,
+    "NodeUnschedulable": _cordoned,
+    "TaintToleration": _tainted,
+    "NodeAffinity": _not_selected,
+    "NodeResourcesFit": _short,
+    VOLUME_RESTRICTIONS: _contended,
+    NODE_VOLUME_LIMITS: limit_changes,
+    "PodTopologySpread": _uneven,
+    "InterPodAffinity": _neighbours,
+}

@@ -1,0 +1,1 @@
+"""What `get` and `describe` show: documents, columns, near names."""

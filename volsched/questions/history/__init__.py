@@ -1,0 +1,1 @@
+"""The timeline of an object: events as text, causes, moments, volume history, differences."""

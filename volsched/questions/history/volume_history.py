@@ -1,0 +1,174 @@
+"""Whom a volume served: each time it was given to a claim, until when, and in what state it was handed on."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import NamedTuple
+
+import orjson
+from sqlalchemy import Connection
+
+from volsched.kube.manifest import claim_of, spec, status, uid
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.reads.event_audit import Window, stream_backwards, stream_forwards, streams_together
+from volsched.log.reads.tail import fold_event, state_as_of
+from volsched.questions.audit.answers import Answer, Item, UnknownError, number_in, time_text
+from volsched.questions.history.history import entry
+
+UNKNOWN_DATA = "unknown, so it counts as dirty"
+NEVER_BOUND = "unused: the claim was never bound to it"
+
+
+class _Holder(NamedTuple):
+    """Key and uid of the claim that a volume belongs to; empty where it has none."""
+
+    claim: str
+    uid: str
+
+
+@dataclass(slots=True)
+class Tenure:
+    claim: str
+    uid: str
+    begun: Event | None
+    """None: that is archived."""
+    ended: Event | None = None
+
+
+def bound_at(connection: Connection, volume: str, *, position: int) -> Item:
+    """What a volume was bound to at a position, since when and by whom."""
+    stream = f"volume/{volume}"
+    state = state_as_of(connection, stream, position=position)
+    if not isinstance(state, ObjectState):
+        raise UnknownError(f'there was no volume "{volume}" yet at position {position}')
+    if state.manifest is None:
+        raise UnknownError(f'volume "{volume}" was deleted by then; see volsched history pv {volume}')
+    holder = _holder(state)
+    since = next((it for it in stream_backwards(connection, stream, version=state.version) if _gives(it)), None)
+    item: Item = {
+        "volume": volume,
+        "position": position,
+        "phase": status(state.manifest).get("phase"),
+        "claim": holder.claim or None,
+        "claimUid": holder.uid or None,
+        "assumedBy": state.assumed.binding if state.assumed is not None and state.assumed.rv == state.rv else None,
+    }
+    told = None if since is None else entry(since)
+    for name, field in (("since", "at"), ("sincePosition", "position"), ("by", "actor"), ("reason", "reason")):
+        item[name] = None if told is None else told[field]
+    item["binding"] = None if since is None else since.binding
+    return item
+
+
+def claims_of(connection: Connection, volume: str, within: Window, *, after: str | None, limit: int) -> Answer:
+    """Every claim that a volume served in a window, with whether it was clean when it was handed on."""
+    stream = f"volume/{volume}"
+    events = stream_forwards(connection, stream, within, after=number_in(after))
+    first = next(events, None)
+    if first is None and after is None:
+        raise UnknownError(f'volume "{volume}" has no history in that time; see volsched history pv {volume}')
+    if first is None:
+        return Answer()
+    start = state_as_of(connection, stream, position=first.position - 1)
+    had = None if after is not None else _tenure_at(connection, stream, start)
+    found = list(islice(tenures(start, chain((first,), events), had), limit + 1))
+    shown, more = found[:limit], found[limit].begun if len(found) > limit else None
+    # The page ends before the event that gave the volume to the next claim.
+    token = None if more is None else str(more.version - 1)
+    claims = {it.claim: f"claim/{it.claim}" for it in shown}
+    events_of = streams_together(connection, claims.values())
+    items = []
+    for it in shown:
+        stream = claims[it.claim]
+        known = events_of[stream]
+        before = (
+            None
+            if not known or known[0].version == 1
+            else state_as_of(connection, stream, position=known[0].position - 1)
+        )
+        items.append(_told(it, data_state(volume, it, known, before)))
+    return Answer(items=items, after=token)
+
+
+def _tenure_at(connection: Connection, stream: str, state: State | None) -> Tenure | None:
+    """Whom the volume serves already where the events begin."""
+    holder = _holder(state)
+    if state is None or not holder.claim:
+        return None
+    begun = (it for it in stream_backwards(connection, stream, version=state.version) if _gives(it))
+    return Tenure(*holder, next(begun, None))
+
+
+def tenures(start: State | None, events: Iterable[Event], current: Tenure | None = None) -> Iterator[Tenure]:
+    """Each claim that the volume was given to, once it was given on or the events end.
+
+    `current` is the claim that has it at the start, unless that is told already.
+    """
+    state, holder = start, _holder(start)
+    for event in events:
+        state = fold_event(state, event.position, event.version, event.type, event.schema, event.at, event.data)
+        before, holder = holder, _holder(state)
+        if holder == before:
+            continue
+        if current is not None and (holder.claim, before.uid) == (before.claim, ""):
+            # Pre-bound by name alone, and completed with the uid later: it is the same claim.
+            current.uid = holder.uid
+            continue
+        if current is not None:
+            current.ended = event
+            yield current
+        current = Tenure(*holder, event) if holder.claim else None
+    if current is not None:
+        yield current
+
+
+def _holder(state: State | None) -> _Holder:
+    manifest = state.manifest if isinstance(state, ObjectState) else None
+    ref = None if manifest is None else claim_of(manifest)
+    if not ref:
+        return _Holder("", "")
+    return _Holder(f"{ref.get('namespace')}/{ref.get('name')}", str(ref.get("uid") or ""))
+
+
+def _gives(event: Event) -> bool:
+    patch = orjson.loads(event.data).get("patch")
+    written = patch.get("spec") if isinstance(patch, Mapping) else None
+    return not event.type.endswith("Assumed") and isinstance(written, Mapping) and "claimRef" in written
+
+
+def _told(tenure: Tenure, data_state: str) -> Item:
+    begun, ended = tenure.begun, tenure.ended
+    return {
+        "claim": tenure.claim,
+        "claimUid": tenure.uid or None,
+        "from": None if begun is None else time_text(begun.at),
+        "fromPosition": None if begun is None else begun.position,
+        "by": None if begun is None else begun.actor,
+        "binding": None if begun is None else begun.binding,
+        "until": None if ended is None else time_text(ended.at),
+        "untilPosition": None if ended is None else ended.position,
+        "endedBy": None if ended is None else ended.actor,
+        "reason": None if ended is None else entry(ended)["reason"],
+        "data": data_state,
+    }
+
+
+def data_state(volume: str, tenure: Tenure, events: Sequence[Event], start: State | None = None) -> str:
+    """What the claim said last of its data while it had the volume, by its own events.
+
+    A claim is mostly gone before its volume is given back, and another may bear its name since.
+    """
+    state, known, said = start, False, None
+    for it in events:
+        if tenure.ended is not None and it.position > tenure.ended.position:
+            break
+        state = fold_event(state, it.position, it.version, it.type, it.schema, it.at, it.data)
+        manifest = state.manifest if isinstance(state, ObjectState) else None
+        if manifest is not None and tenure.uid in ("", uid(manifest)):
+            known = True
+            if spec(manifest).get("volumeName") == volume:
+                said = str(status(manifest).get("dataState") or "")
+    if known and said is None:
+        return NEVER_BOUND
+    return said.lower() if said else UNKNOWN_DATA

@@ -1,0 +1,1 @@
+"""What would happen if: changes tried on a copy in memory."""

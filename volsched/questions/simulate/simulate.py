@@ -1,0 +1,237 @@
+"""What would happen if: a change is made to a copy in memory, and whoever loses its place looks for another.
+
+Pods look for a place one after the other, the most important first, each seeing what those before it took: by the
+same decision, and with the same reservations, as when they are scheduled. Nothing is written anywhere.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from volsched.kube.kinds import Object
+from volsched.kube.meta import LEGACY_ZONE, ZONE
+from volsched.kube.storage import LOST, Claim, Volume
+from volsched.kube.workloads import Node, Pod
+from volsched.questions.simulate.hypothetical import lay_over
+from volsched.questions.simulate.stuck_pods import Stranded, strand
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.assume import assume_pod_volumes
+from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.scheduling.rules.cycle import Verdict
+from volsched.scheduling.rules.pod_claims import claim_uses
+from volsched.scheduling.rules.snapshot import FIELD_OF
+from volsched.scheduling.rules.status import AttemptError
+from volsched.scheduling.scheduler import OURS
+
+DAEMON_SET = "DaemonSet"
+RETAIN = "Retain"
+
+
+class NotThereError(LookupError):
+    """The scenario names something that is not there."""
+
+    def __init__(self, kind: type[Object], name: str) -> None:
+        super().__init__(name)
+        self.kind, self.name = kind, name
+
+
+class NoSuchZoneError(LookupError):
+    """No node is in the zone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    drain: tuple[str, ...] = ()
+    """Nodes that are cordoned and emptied."""
+    lose_nodes: tuple[str, ...] = ()
+    lose_zones: tuple[str, ...] = ()
+    add: tuple[Object, ...] = ()
+    delete: tuple[tuple[type[Object], str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    pod: str
+    before: str
+    """The node it was on; empty where it had none."""
+    verdict: Verdict
+
+
+@dataclass(slots=True)
+class Outcome:
+    done: list[str] = field(default_factory=list)
+    """What was changed, in words."""
+    evicted: dict[str, str] = field(default_factory=dict)
+    """Pod → the node it was on."""
+    stays: list[str] = field(default_factory=list)
+    """Pods of a drained node that are made for that node."""
+    gone: list[str] = field(default_factory=list)
+    """Pods that went with their node, or were deleted."""
+    placed: list[Placed] = field(default_factory=list)
+    stranded: list[Stranded] = field(default_factory=list)
+    waiting: set[str] = field(default_factory=set)
+    """Pods that had no node before either."""
+
+
+def simulate(index: Index, scenario: Scenario) -> Outcome:
+    """The index becomes what the cluster would be."""
+    outcome = Outcome()
+    outcome.waiting = {pod.key for pod in _wanting(index.snapshot.pods.values())}
+    if scenario.add:
+        lay_over(index, scenario.add)
+        outcome.done.append(f"add {len(scenario.add)} objects")
+    for name in scenario.drain:
+        _drain(index, name, outcome)
+    for zone in scenario.lose_zones:
+        _lose_zone(index, zone, outcome)
+    for name in scenario.lose_nodes:
+        _lose_node(index, name, outcome)
+    for kind, key in scenario.delete:
+        _delete(index, kind, key, outcome)
+    index.settle()
+    _settle(index, outcome)
+    return outcome
+
+
+def _wanting(pods: Iterable[Pod]) -> Iterator[Pod]:
+    """Pods that a scheduler would look at."""
+    for pod in pods:
+        ready = not pod.node_name and pod.phase not in TERMINATED and not pod.scheduling_gates
+        if ready and not pod.meta.being_deleted and pod.scheduler_name in OURS:
+            yield pod
+
+
+# --- what is changed ------------------------------------------------------------------------------------
+
+
+def _found(index: Index, kind: type[Object], key: str) -> Object:
+    held: Mapping[str, Object] = getattr(index.snapshot, FIELD_OF[kind])
+    if key not in held:
+        raise NotThereError(kind, key)
+    return held[key]
+
+
+def _drain(index: Index, name: str, outcome: Outcome) -> None:
+    node = _found(index, Node, name)
+    assert isinstance(node, Node)
+    index.put(replace(node, unschedulable=True))
+    outcome.done.append(f"drain node {name}")
+    for pod in _on(index, name):
+        if _is_of_daemon_set(pod):
+            outcome.stays.append(pod.key)
+        else:
+            _evict(index, pod, outcome)
+
+
+def _lose_zone(index: Index, zone: str, outcome: Outcome) -> None:
+    nodes = [
+        it for it in index.snapshot.nodes.values() if zone in (it.labels.get(ZONE), it.labels.get(LEGACY_ZONE))
+    ]
+    if not nodes:
+        raise NoSuchZoneError(zone)
+    outcome.done.append(f"lose zone {zone} (nodes: {len(nodes)})")
+    for node in nodes:
+        _without(index, node.name, outcome)
+
+
+def _lose_node(index: Index, name: str, outcome: Outcome) -> None:
+    _found(index, Node, name)
+    outcome.done.append(f"lose node {name}")
+    _without(index, name, outcome)
+
+
+def _without(index: Index, name: str, outcome: Outcome) -> None:
+    index.drop(Node, name)
+    for pod in _on(index, name):
+        if _is_of_daemon_set(pod):
+            index.drop(Pod, pod.key)
+            outcome.gone.append(pod.key)
+        else:
+            _evict(index, pod, outcome)
+
+
+def _delete(index: Index, kind: type[Object], key: str, outcome: Outcome) -> None:
+    value = _found(index, kind, key)
+    if isinstance(value, Node):
+        _lose_node(index, key, outcome)
+        return
+    index.drop(kind, key)
+    outcome.done.append(f"delete {kind.__name__.lower()} {key}")
+    if isinstance(value, Pod):
+        outcome.gone.append(key)
+    elif isinstance(value, Volume):
+        for claim in [it for it in index.snapshot.stored_claims.values() if it.volume_name == key]:
+            index.put(replace(claim, phase=LOST))
+            _evict_users(index, claim.key, outcome)
+    elif isinstance(value, Claim):
+        _let_go(index, value)
+        _evict_users(index, key, outcome)
+
+
+def _let_go(index: Index, claim: Claim) -> None:
+    """What its policy makes of the volume of a claim that is gone: one that is kept is nobody's to take."""
+    volume = index.snapshot.stored_volumes.get(claim.volume_name)
+    if volume is not None and volume.reclaim_policy in ("", RETAIN):
+        index.put(replace(volume, phase="Released"))
+    elif volume is not None:
+        index.drop(Volume, volume.name)
+
+
+def _evict_users(index: Index, claim: str, outcome: Outcome) -> None:
+    pods = [it for it in index.snapshot.pods.values() if any(use.key == claim for use in claim_uses(it))]
+    for pod in sorted(pods, key=lambda it: it.key):
+        if pod.node_name and pod.phase not in TERMINATED:
+            _evict(index, pod, outcome)
+
+
+def _on(index: Index, node: str) -> list[Pod]:
+    found = (it for it in index.snapshot.pods.values() if it.node_name == node and it.phase not in TERMINATED)
+    return sorted(found, key=lambda it: it.key)
+
+
+def _is_of_daemon_set(pod: Pod) -> bool:
+    return any(it.controller and it.kind == DAEMON_SET for it in pod.meta.owner_references)
+
+
+def _evict(index: Index, pod: Pod, outcome: Outcome) -> None:
+    outcome.evicted[pod.key] = pod.node_name
+    index.put(replace(pod, node_name="", phase="Pending"))
+
+
+# --- what comes of it -----------------------------------------------------------------------------------
+
+
+def _settle(index: Index, outcome: Outcome) -> None:
+    """Everybody without a place looks for one, in the order in which a scheduler would take them."""
+    wanting = list(_wanting(index.snapshot.pods.values()))
+    provisioned: set[str] = set()
+    for pod in sorted(wanting, key=lambda it: (-it.priority, it.key)):
+        made = index.decide(pod)
+        before = outcome.evicted.get(pod.key, "")
+        try:
+            if made.chosen is not None:
+                _take(index, pod, made.chosen, provisioned)
+                outcome.placed.append(Placed(pod=pod.key, before=before, verdict=made.chosen))
+                continue
+            message = "; ".join(made.status.reasons)
+        except AttemptError as error:
+            message = str(error)
+        outcome.stranded.append(strand(index, pod, before=before, message=message))
+
+
+def _take(index: Index, pod: Pod, chosen: Verdict, provisioned: set[str]) -> None:
+    """Lay the decision over the index, so that whoever comes next sees what is taken."""
+    snapshot = index.snapshot
+    node = snapshot.nodes[chosen.node]
+    _, reservation = assume_pod_volumes(snapshot, pod, node, chosen.answer, profile=index.profile)
+    for provision in () if reservation.all_bound else chosen.answer.provisions:
+        # A claim that another pod had provisioned before is not paid for twice.
+        if provision.capacity is not None and provision.claim.key not in provisioned:
+            promised = snapshot.reserved.get(provision.capacity.key, 0)
+            index.reserve(provision.capacity.key, promised + index.profile.bytes_of(provision.claim.size))
+            index.promise(provision.claim.meta.uid, provision.capacity.key)
+        provisioned.add(provision.claim.key)
+    for assumed in reservation.volumes:
+        index.put(assumed.volume)
+    for claim in reservation.claims:
+        index.put(claim)
+    index.put(replace(pod, node_name=chosen.node))

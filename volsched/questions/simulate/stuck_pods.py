@@ -1,0 +1,173 @@
+"""Why a pod that lost its place finds no other: which of its volumes hold it, or what storage is missing."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from volsched.kube.claim_reference import reaches
+from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, ZONE
+from volsched.kube.short_text import affinity_text
+from volsched.kube.storage import Claim, Volume
+from volsched.kube.workloads import Node, Pod
+from volsched.questions.explain.near_misses import Surroundings
+from volsched.questions.explain.remedies import tried
+from volsched.questions.explain.survey import near_nodes
+from volsched.questions.simulate.changes import Change, ChangeKind
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import VOLUME_BINDING
+from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
+from volsched.scheduling.rules.snapshot import Snapshot
+
+ANYWHERE = "anywhere"
+OUT_OF_REACH = "out of reach"
+MISSING = "missing"
+GONE = "gone"
+NODES_TRIED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A claim that keeps a pod from coming back."""
+
+    claim: str
+    class_name: str
+    volume: str | None
+    """None: there is none for it."""
+    domain: str
+    """Where its volume is, or where one would be needed."""
+    size: int
+    why: str
+    reached_from: tuple[str, ...] = ()
+    """Nodes that reach the volume, though they do not take the pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stranded:
+    pod: str
+    before: str
+    message: str
+    holding: tuple[Holding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Short:
+    class_name: str
+    domain: str
+    why: str
+    claims: int
+    size: int
+
+
+def strand(index: Index, pod: Pod, *, before: str, message: str) -> Stranded:
+    """Whether volumes are why is tried: with them within reach of every node, the pod would find one."""
+    bound = [claim for claim in _claims(index.snapshot, pod) if is_fully_bound(claim)]
+    there = [claim for claim in bound if claim.volume_name in index.snapshot.stored_volumes]
+    holding = [_gone(claim) for claim in bound if claim not in there] or [*_out_of_reach(index, pod, there)]
+    return Stranded(pod=pod.key, before=before, message=message, holding=tuple(holding or _missing(index, pod)))
+
+
+def short_of(stranded: Iterable[Stranded]) -> list[Short]:
+    """How much storage the stranded pods lack, per class and domain. A claim that pods share counts once."""
+    sizes: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str]] = Counter()
+    seen: set[str] = set()
+    for it in (held for entry in stranded for held in entry.holding):
+        if it.claim not in seen:
+            seen.add(it.claim)
+            sizes[it.class_name, it.domain, it.why] += it.size
+            counts[it.class_name, it.domain, it.why] += 1
+    return [
+        Short(class_name=name, domain=domain, why=why, claims=counts[name, domain, why], size=size)
+        for (name, domain, why), size in sorted(sizes.items())
+    ]
+
+
+def _claims(snapshot: Snapshot, pod: Pod) -> list[Claim]:
+    found = (snapshot.claim(key) for key in dict.fromkeys(use.key for use in claim_uses(pod)))
+    return [claim for claim in found if claim is not None]
+
+
+def _gone(claim: Claim) -> Holding:
+    return Holding(
+        claim=claim.key,
+        class_name=claim.class_name,
+        volume=claim.volume_name,
+        domain=ANYWHERE,
+        size=claim.size.value(),
+        why=GONE,
+    )
+
+
+def _out_of_reach(index: Index, pod: Pod, bound: list[Claim]) -> Iterator[Holding]:
+    snapshot = index.snapshot
+    volumes = {claim.key: snapshot.stored_volumes[claim.volume_name] for claim in bound}
+    everywhere = tuple(_everywhere(volume) for volume in volumes.values())
+    change = Change(kind=ChangeKind.RELAX, text="volumes that every node reaches", touched=everywhere)
+    chosen = tried(index, pod, [change]).chosen if everywhere else None
+    for claim in bound:
+        volume = volumes[claim.key]
+        reached = tuple(sorted(it.name for it in snapshot.nodes.values() if _is_at(volume, it)))
+        # Where something else is against the pod as well, a volume that nobody reaches is so all the same.
+        if not reached if chosen is None else chosen.node not in reached:
+            yield Holding(
+                claim=claim.key,
+                class_name=claim.class_name,
+                volume=volume.name,
+                domain=_domain_of(volume),
+                size=claim.size.value(),
+                why=OUT_OF_REACH,
+                reached_from=reached,
+            )
+
+
+def _everywhere(volume: Volume) -> Volume:
+    labels = {key: value for key, value in volume.meta.labels.items() if key not in TOPOLOGY_LABELS}
+    return replace(volume, node_affinity=None, meta=replace(volume.meta, labels=labels))
+
+
+def _is_at(volume: Volume, node: Node) -> bool:
+    """By its affinity, or by the zone labels of old."""
+    labels = volume.meta.labels
+    zones = all(node.labels.get(key, labels[key]) == labels[key] for key in TOPOLOGY_LABELS if key in labels)
+    return reaches(volume, node) and zones
+
+
+def _domain_of(volume: Volume) -> str:
+    affinity = volume.node_affinity
+    if affinity is None or affinity.required is None:
+        labels = [f"{key}={volume.meta.labels[key]}" for key in TOPOLOGY_LABELS if key in volume.meta.labels]
+        return ", ".join(labels) or ANYWHERE
+    (first, *more) = affinity.required.node_selector_terms or (None,)
+    parts = () if first is None or more else first.match_expressions
+    if parts and all(it.operator == "In" and len(it.values) == 1 for it in parts):
+        return ", ".join(f"{it.key}={it.values[0]}" for it in parts)
+    return affinity_text(volume)
+
+
+def _missing(index: Index, pod: Pod) -> Iterator[Holding]:
+    """The claims without a volume, at the node that lacks the least."""
+    around = Surroundings(index.snapshot, pod, index.profile)
+    if not around.waiting():
+        return
+    names = dict.fromkeys([*near_nodes(around), *sorted(index.snapshot.nodes)[:NODES_TRIED]])
+    least: tuple[int, str, list[Claim]] | None = None
+    for name in names:
+        verdicts = around.judged(name).verdicts
+        rejections = verdicts[0].status.rejections if verdicts and verdicts[0].plugin == VOLUME_BINDING else ()
+        unserved = [it for it in around.waiting() if any(part.claim == it.key for part in rejections)]
+        lacking = sum(claim.size.value() for claim in unserved), name, unserved
+        if unserved and (least is None or lacking[:2] < least[:2]):
+            least = lacking
+    if least is None:
+        return
+    labels = index.snapshot.nodes[least[1]].labels
+    key = next((key for key in (ZONE, HOSTNAME) if key in labels), None)
+    for claim in least[2]:
+        yield Holding(
+            claim=claim.key,
+            class_name=claim.class_name,
+            volume=None,
+            domain=ANYWHERE if key is None else f"{key}={labels[key]}",
+            size=claim.size.value(),
+            why=MISSING,
+        )
