@@ -20,13 +20,13 @@ from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.server.own.conftest import furnished
 from tests.server.security.serving import LONG, issue_token, secured, write_issued
 from tests.server.serving import Served, served
+from volsched.api.access.authority import make_authority
+from volsched.api.access.callers import Role
+from volsched.api.access.certificates import organizations
 from volsched.cli.remote import server
 from volsched.log.database import open_database
 from volsched.log.effects import claim as claim_effects
 from volsched.log.effects import park
-from volsched.server.access.authority import make_authority
-from volsched.server.access.callers import Role
-from volsched.server.access.certificates import organizations
 
 ZONED = volume("zoned", "5Gi", "node-0")
 ZONED["metadata"]["labels"] = {"failure-domain.beta.kubernetes.io/zone": "a"}

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.engine.clusters import node
 from tests.server.serving import served
+from volsched.api.kubernetes.negotiation import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from volsched.kube.problems import ManifestError
 from volsched.library import Engine, RefusedError
 from volsched.log.database import Database, open_database
@@ -33,7 +34,6 @@ from volsched.log.retention.export import events_of, manifest_of, write_csv, wri
 from volsched.log.retention.import_files import import_log, verify_export
 from volsched.log.retention.restore import restore
 from volsched.runtime.clock import SECOND, system_clock
-from volsched.server.negotiation import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 LATER = 1_000 * SECOND
 NODES, VOLUMES = "/api/v1/nodes", "/api/v1/persistentvolumes"

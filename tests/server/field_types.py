@@ -1,6 +1,6 @@
-"""Makes `volsched/server/fields.json`: every field that Kubernetes has in our kinds, from its official client.
+"""Makes `volsched/api/fields.json`: every field that Kubernetes has in our kinds, from its official client.
 
-    python -m tests.server.field_types > volsched/server/fields.json
+    python -m tests.server.field_types > volsched/api/fields.json
 
 A type is written `string`, `int`, `[T]` for a list, `{T}` for a mapping with any keys, or the name of another.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from kubernetes.client import models
 
-from volsched.server.resources import RESOURCES, Kept
+from volsched.api.kubernetes.resources import RESOURCES, Kept
 
 MODEL_OF_KIND = {"v1 Event": "CoreV1Event", "events.k8s.io/v1 Event": "EventsV1Event"}
 _PLAIN = {"str": "string", "int": "int", "float": "number", "bool": "bool", "object": "any", "datetime": "string"}

@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 from kubernetes import client
 
+from volsched.api.limits import DEFAULT_LIMITS, Limits
+from volsched.api.listener import Server, address, listen, serve
+from volsched.api.watch_cache import RING
 from volsched.log.database import Database
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import looping
 from volsched.runtime.system import embedded
-from volsched.server.fan import RING
-from volsched.server.limits import DEFAULT_LIMITS, Limits
-from volsched.server.serving import Server, address, listen, serve
 
 WAIT_SECONDS = 20
 MANIFESTS = Path(__file__).parents[2] / "docs" / "examples"

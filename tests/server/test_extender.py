@@ -12,14 +12,14 @@ from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.server.kube_scheduler import Config, ExtenderError, Scheduler, name_of
 from tests.server.serving import Served, served
 from tests.stack.processes import wait_until
+from volsched.api.extender.decider import Desk
+from volsched.api.extender.messages import Assignment
+from volsched.api.extender.service import Extender
 from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.runtime.writer import OverloadedError
 from volsched.scheduling.rules.configuration import DEFAULT
 from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH
-from volsched.server.extender.desk import Desk
-from volsched.server.extender.messages import Assignment
-from volsched.server.extender.service import Extender
 
 Manifest = dict[str, Any]
 OTHERS = "kube-scheduler"

@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.manifest_samples import sample
 from tests.server.serving import Served
+from volsched.api.kubernetes.resources import RESOURCES, Resource
 from volsched.kube.kinds import KINDS
-from volsched.server.resources import RESOURCES, Resource
 
 ROUNDS = 12
 WEIRD: list[Any] = [

@@ -10,6 +10,13 @@ import pytest
 
 from tests.engine.clusters import node
 from tests.server.serving import Served
+from volsched.api.access.access_reviews import ACCESS
+from volsched.api.kubernetes.bodies import MOST_BYTES, SMALL_BYTES
+from volsched.api.kubernetes.negotiation import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, YAML
+from volsched.api.kubernetes.object_commands import NOTHING_TO_SEE, creating, patching
+from volsched.api.kubernetes.paths import Target, parse_path
+from volsched.api.services import WRITE_TRIES, Services
+from volsched.api.watch_cache import Fan
 from volsched.kube.json_patch import PatchError, json_patched
 from volsched.kube.limits import DEPTH_MAX, ITEMS_MAX, OBJECT_BYTES_MAX
 from volsched.kube.strategic_merge import strategic_merged
@@ -18,13 +25,6 @@ from volsched.objects.rules.lifecycle import StaleError
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import running
 from volsched.runtime.writer import Writer
-from volsched.server.access.reviewing import ACCESS
-from volsched.server.bodies import MOST_BYTES, SMALL_BYTES
-from volsched.server.fan import Fan
-from volsched.server.negotiation import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, YAML
-from volsched.server.paths import Target, parse_path
-from volsched.server.services import WRITE_TRIES, Services
-from volsched.server.writing import NOTHING_TO_SEE, creating, patching
 
 NODES = "/api/v1/nodes"
 Manifest = dict[str, Any]

@@ -10,9 +10,9 @@ import pytest
 
 from tests.engine.clusters import node
 from tests.server.serving import Served, served
+from volsched.api.access.access_reviews import ACCESS
+from volsched.api.limits import MOST_CLIENTS, Buckets, Limits
 from volsched.log.database import Database
-from volsched.server.access.reviewing import ACCESS
-from volsched.server.limits import MOST_CLIENTS, Buckets, Limits
 
 NODES = "/api/v1/nodes"
 SHORT = Limits(header_seconds=0.2, keep_alive_seconds=0.2, body_seconds=0.2)

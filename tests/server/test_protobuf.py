@@ -10,9 +10,9 @@ from tests.engine.clusters import node, pod
 from tests.server.protobuf_encoder import enveloped as message
 from tests.server.protobuf_encoder import field
 from tests.server.serving import Served
-from volsched.server.protobuf import MAGIC, read_message
-from volsched.server.protobuf_fields import messages
-from volsched.server.statuses import ApiError
+from volsched.api.kubernetes.protobuf import MAGIC, read_message
+from volsched.api.kubernetes.protobuf_fields import messages
+from volsched.api.kubernetes.statuses import ApiError
 
 PROTOBUF = {"content-type": "application/vnd.kubernetes.protobuf"}
 NAMESPACES = "/api/v1/namespaces"

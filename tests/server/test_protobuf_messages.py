@@ -7,10 +7,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.server.protobuf_encoder import encoded, encoded_message, enveloped, field
-from volsched.kube.kinds import KINDS
-from volsched.kube.known_fields import fields_of, item_type, type_of
-from volsched.server.protobuf import read_message
-from volsched.server.protobuf_fields import (
+from volsched.api.kubernetes.protobuf import read_message
+from volsched.api.kubernetes.protobuf_fields import (
     INLINE,
     LIST,
     MAPPING,
@@ -19,7 +17,9 @@ from volsched.server.protobuf_fields import (
     message_of,
     messages,
 )
-from volsched.server.statuses import ApiError
+from volsched.api.kubernetes.statuses import ApiError
+from volsched.kube.kinds import KINDS
+from volsched.kube.known_fields import fields_of, item_type, type_of
 
 OBJECTS = sorted(name for name in messages() if " " in name)
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)

@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from tests.server.field_types import dumped
+from volsched.api.kubernetes import discovery, openapi
+from volsched.api.kubernetes.field_selectors import fields_match, parse_field_selector
+from volsched.api.kubernetes.negotiation import Form, wanted_form
+from volsched.api.kubernetes.paths import Group, GroupVersion, Root, Target, parse_path
+from volsched.api.kubernetes.queries import read_token, token
+from volsched.api.kubernetes.resources import RESOURCES, Kept, resource_at
+from volsched.api.kubernetes.statuses import ApiError
+from volsched.api.loopback import is_loopback
+from volsched.api.watch_events import changes_of
 from volsched.kube.kinds import KINDS
 from volsched.kube.known_fields import files, unknown_fields
 from volsched.log.events.envelope import Event, canonical
-from volsched.server import discovery, openapi
-from volsched.server.changes import changes_of
-from volsched.server.field_selectors import fields_match, parse_field_selector
-from volsched.server.guarding import is_loopback
-from volsched.server.negotiation import Form, wanted_form
-from volsched.server.paths import Group, GroupVersion, Root, Target, parse_path
-from volsched.server.queries import read_token, token
-from volsched.server.resources import RESOURCES, Kept, resource_at
-from volsched.server.statuses import ApiError
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_unknown_fields_are_named_by_their_place(kind: str, manifest: Any, unkno
 
 
 def test_the_known_fields_are_those_of_the_official_client() -> None:
-    """After an update of the client: python -m tests.server.field_types > volsched/server/fields.json"""
+    """After an update of the client: python -m tests.server.field_types > volsched/api/fields.json"""
     assert files("volsched.kube").joinpath("fields.json").read_bytes() == dumped()
 
 

@@ -16,8 +16,8 @@ from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.server.serving import collection
 from tests.stack.processes import wait_until
 from volsched import Engine
+from volsched.api.listener import listen
 from volsched.cli.app import app
-from volsched.server.serving import listen
 
 
 @contextmanager

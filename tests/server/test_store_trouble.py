@@ -7,8 +7,8 @@ from sqlalchemy import event
 
 from tests.engine.clusters import node
 from tests.server.serving import served
+from volsched.api.limits import DEFAULT_LIMITS
 from volsched.log.database import Database
-from volsched.server.limits import DEFAULT_LIMITS
 
 NODES = "/api/v1/nodes"
 

@@ -17,16 +17,16 @@ from kubernetes import client, watch
 
 from tests.engine.clusters import LOCAL, Stepped, node
 from tests.server.serving import Served, served
+from volsched.api.kubernetes.negotiation import PLAIN
+from volsched.api.kubernetes.object_reads import read_changes
+from volsched.api.kubernetes.paths import Target, parse_path
+from volsched.api.kubernetes.read_handlers import watch_objects
+from volsched.api.services import Services
+from volsched.api.watch_cache import Batch, Fan, Tail
 from volsched.log.database import Database
 from volsched.log.retention.archive import archive
 from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.writer import Writer
-from volsched.server.fan import Batch, Fan, Tail
-from volsched.server.getting import watch_objects
-from volsched.server.negotiation import PLAIN
-from volsched.server.paths import Target, parse_path
-from volsched.server.reading import read_changes
-from volsched.server.services import Services
 
 NODES = "/api/v1/nodes"
 MERGE = {"content-type": "application/merge-patch+json"}

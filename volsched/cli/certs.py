@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from volsched.api.access.callers import Role
 from volsched.cli.console import Exit, fail
 from volsched.cli.durations import duration
 from volsched.cli.tokens import Namespaces, Roles, check_identity, save_secret
 from volsched.runtime.settings import data_directory
-from volsched.server.access.callers import Role
 
 if TYPE_CHECKING:
-    from volsched.server.access.authority import Authority, Issued
+    from volsched.api.access.authority import Authority, Issued
 
 INIT_EXAMPLES = """**Examples**
 
@@ -44,7 +44,7 @@ Expires = Annotated[str, typer.Option("--expires", metavar="D", help="After whic
 @app.command(epilog=INIT_EXAMPLES)
 def init(directory: Directory = None) -> None:
     """Make an authority: ca.crt, for everybody, and ca.key, which must not leave your hands."""
-    from volsched.server.access.authority import AuthorityError, make_authority
+    from volsched.api.access.authority import AuthorityError, make_authority
 
     where = certificates_directory(directory)
     try:
@@ -93,7 +93,7 @@ def client(
 def issue_client(
     directory: Path, name: str, roles: list[Role], namespaces: list[str] | None, expires: str
 ) -> "Issued":
-    from volsched.server.access.certificates import organizations
+    from volsched.api.access.certificates import organizations
 
     check_identity(name, roles, namespaces)
     if len(name) > LONGEST_NAME:
@@ -112,7 +112,7 @@ def certificates_directory(given: Path | None) -> Path:
 
 def authority_in(directory: Path) -> "Authority":
     try:
-        from volsched.server.access.authority import AuthorityError, load_authority
+        from volsched.api.access.authority import AuthorityError, load_authority
     except ModuleNotFoundError as error:
         fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
     try:

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
+from volsched.api.access.callers import Role
+from volsched.api.access.kubeconfig import kubeconfig as made_kubeconfig
+from volsched.api.access.tokens import read_token
 from volsched.cli.certs import Directory, Expires, certificates_directory, issue_client
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.people import user as this_user
 from volsched.cli.tokens import Namespaces, save_secret
 from volsched.kube.manifest_reader import dump_manifests
-from volsched.server.access.callers import Role
-from volsched.server.access.kubeconfig import kubeconfig as made_kubeconfig
-from volsched.server.access.tokens import read_token
 
 EXAMPLES = """**Examples**
 

@@ -31,9 +31,9 @@ from volsched.scheduling.rules.configuration import Configuration, Configuration
 from volsched.workloads.controllers import Upkeep
 
 if TYPE_CHECKING:
-    from volsched.server.access.tls import Tls
-    from volsched.server.limits import Limits
-    from volsched.server.serving import Server
+    from volsched.api.access.tls import Tls
+    from volsched.api.limits import Limits
+    from volsched.api.listener import Server
 
 UP_EXAMPLES = """**Examples**
 
@@ -249,7 +249,7 @@ class _Where:
 
     def tls(self) -> "Tls | None":
         """None: it is served without. What the command line leaves open, the settings say."""
-        from volsched.server.access.tls import TlsError, load_tls
+        from volsched.api.access.tls import TlsError, load_tls
 
         settings = read_settings()
         certificate = self.certificate or settings.tls_cert_file
@@ -270,7 +270,7 @@ class _Where:
 
 
 def _limits() -> "Limits":
-    from volsched.server.limits import Limits
+    from volsched.api.limits import Limits
 
     settings = read_settings()
     return Limits(
@@ -292,7 +292,7 @@ def _serve(database: Database, where: _Where, make: Callable[[], System] | None,
     _arm()
     try:
         # Only these commands need what the extra brings.
-        from volsched.server.serving import ListenError, address, check_access, listen, serve
+        from volsched.api.listener import ListenError, address, check_access, listen, serve
 
         tls = where.tls()
     except ModuleNotFoundError as error:

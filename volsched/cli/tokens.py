@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from volsched.api.access.callers import NAMESPACED, Role
+from volsched.api.access.secret_files import write_secret
+from volsched.api.access.tokens import new_token
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr
 from volsched.cli.durations import duration
 from volsched.cli.people import Reason, actor, checked_reason
@@ -15,9 +18,6 @@ from volsched.cli.stores import Db, opened
 from volsched.kube.names import dns_label_problem, dns_subdomain_problem
 from volsched.log.tokens import NoTokenError, StoredToken, TokenTakenError, all_tokens, issue, revoke
 from volsched.runtime.clock import rfc3339, system_clock
-from volsched.server.access.callers import NAMESPACED, Role
-from volsched.server.access.secret_files import write_secret
-from volsched.server.access.tokens import new_token
 
 CREATE_EXAMPLES = """**Examples**
 

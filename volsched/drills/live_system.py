@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from volsched.api.listener import Server, address, listen, serve
 from volsched.log.database import Database
 from volsched.log.scratch_store import scratch_store
 from volsched.runtime.clock import MILLISECOND, SECOND
 from volsched.runtime.system import System, embedded
-from volsched.server.serving import Server, address, listen, serve
 
 BEGINS = 1_790_000_000 * SECOND
 """Any time would do; it is fixed so that two runs are alike."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import orjson
 
-from volsched.server.access.authority import load_authority, make_authority
-from volsched.server.access.callers import Role
-from volsched.server.access.certificates import organizations
-from volsched.server.access.kubeconfig import kubeconfig
-from volsched.server.access.secret_files import write_secret
+from volsched.api.access.authority import load_authority, make_authority
+from volsched.api.access.callers import Role
+from volsched.api.access.certificates import organizations
+from volsched.api.access.kubeconfig import kubeconfig
+from volsched.api.access.secret_files import write_secret
 from volsched.stack.wheels import DATABASE, USER
 
 SERVER_NAMES = ("api", "localhost", "127.0.0.1", "::1")

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.server.serving import Served
+from volsched.api.questions.routes import OPERATIONS
 from volsched.cli.app import app
-from volsched.server.own.routes import OPERATIONS
 
 BASE = "/apis/volsched.io/v1"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -152,7 +152,7 @@ def test_bad_requests_are_refused_with_a_status(
 
 
 def test_every_operation_is_of_a_resource_that_access_knows() -> None:
-    from volsched.server.access.table import row_of
+    from volsched.api.access.allow_table import row_of
 
     unknown = {it.resource for it in OPERATIONS if row_of("volsched.io", it.resource, None) is None}
     assert unknown == set()

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
 
 from tests.server.serving import Served
-from volsched.server.openapi import document, root
-from volsched.server.own.openapi import PLACE
+from volsched.api.kubernetes.openapi import document, root
+from volsched.api.questions.openapi import PLACE
 
 EXAMPLES = int(os.environ.get("VOLSCHED_SCHEMA_EXAMPLES", "2"))
 SHALLOW = {

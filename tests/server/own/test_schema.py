@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.server.serving import Served
-from volsched.server.own.openapi import document
+from volsched.api.questions.openapi import document
 
 EXAMPLES = int(os.environ.get("VOLSCHED_SCHEMA_EXAMPLES", "8"))
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

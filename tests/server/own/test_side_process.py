@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests.engine.clusters import node, pod
 from tests.server.serving import Served, served
+from volsched.api.limits import Limits
 from volsched.log.database import Database
-from volsched.server.limits import Limits
 
 EXPLAIN = "/apis/volsched.io/v1/namespaces/default/explain/p"
 

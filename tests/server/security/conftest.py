@@ -8,8 +8,8 @@ import pytest
 
 from tests.conftest import unsynced
 from tests.server.security.serving import Secured, secured
+from volsched.api.access.authority import Authority, make_authority
 from volsched.log.database import Database, open_database
-from volsched.server.access.authority import Authority, make_authority
 
 
 @pytest.fixture(scope="session")

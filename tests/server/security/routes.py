@@ -8,10 +8,10 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from volsched.server.access.reviewing import ACCESS, RULES, SELF
-from volsched.server.own.operations import BASE, GROUP
-from volsched.server.own.routes import OPERATIONS
-from volsched.server.resources import BINDING, RESOURCES, SCALE, STATUS, Resource
+from volsched.api.access.access_reviews import ACCESS, RULES, SELF
+from volsched.api.kubernetes.resources import BINDING, RESOURCES, SCALE, STATUS, Resource
+from volsched.api.questions.operations import BASE, GROUP
+from volsched.api.questions.routes import OPERATIONS
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "security.md"
 GROUPS = {

@@ -13,18 +13,18 @@ import httpx
 from starlette.applications import Starlette
 
 from tests.server.serving import WAIT_SECONDS
+from volsched.api.access.authority import Authority, Issued
+from volsched.api.access.callers import Role
+from volsched.api.access.certificates import organizations
+from volsched.api.access.kubeconfig import kubeconfig
+from volsched.api.access.secret_files import write_secret
+from volsched.api.access.tls import load_tls
+from volsched.api.access.tokens import new_token
+from volsched.api.limits import DEFAULT_LIMITS, Limits
+from volsched.api.listener import Server, address, listen, serve
 from volsched.log.database import Database
 from volsched.log.tokens import StoredToken, issue
 from volsched.runtime.clock import system_clock
-from volsched.server.access.authority import Authority, Issued
-from volsched.server.access.callers import Role
-from volsched.server.access.certificates import organizations
-from volsched.server.access.kubeconfig import kubeconfig
-from volsched.server.access.secret_files import write_secret
-from volsched.server.access.tls import load_tls
-from volsched.server.access.tokens import new_token
-from volsched.server.limits import DEFAULT_LIMITS, Limits
-from volsched.server.serving import Server, address, listen, serve
 
 LONG = timedelta(hours=1)
 _files = itertools.count()

@@ -11,12 +11,12 @@ from kubernetes import client
 from tests.engine.clusters import node
 from tests.server.security.serving import LONG, Secured, write_issued
 from tests.server.serving import collection
+from volsched.api.access.authority import Authority, make_authority
+from volsched.api.access.callers import Caller, Grant, Role
+from volsched.api.access.certificates import caller_of
+from volsched.api.access.tls import TlsError, load_tls
+from volsched.api.access.tokens import UnauthorizedError
 from volsched.log.reads.tail import tail
-from volsched.server.access.authority import Authority, make_authority
-from volsched.server.access.callers import Caller, Grant, Role
-from volsched.server.access.certificates import caller_of
-from volsched.server.access.tls import TlsError, load_tls
-from volsched.server.access.tokens import UnauthorizedError
 
 NOON = 1_800_000_000
 CERTIFICATE = {"notAfter": "Jan 15 08:00:00 2027 GMT"}

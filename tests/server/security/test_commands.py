@@ -20,13 +20,13 @@ from typer.testing import CliRunner
 
 from tests.engine.clusters import node, pod
 from tests.server.security.serving import issue_token
+from volsched.api.access.callers import Role
 from volsched.cli.app import app
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import tail
 from volsched.log.tokens import NoTokenError, TokenTakenError, all_tokens, revoke, usable_tokens
 from volsched.runtime.clock import SECOND, system_clock
-from volsched.server.access.callers import Role
 
 KUBECTL = shutil.which("kubectl")
 TOKEN = re.compile(r"volsched\.[0-9a-f]{16}\.[\w-]{43}")

@@ -6,10 +6,10 @@ import httpx
 
 from tests.engine.clusters import node, pod
 from tests.server.security.serving import Secured, secured
+from volsched.api.access.authority import Authority
+from volsched.api.access.callers import Role
+from volsched.api.limits import Limits
 from volsched.log.database import Database
-from volsched.server.access.authority import Authority
-from volsched.server.access.callers import Role
-from volsched.server.limits import Limits
 
 OURS = "/apis/volsched.io/v1"
 NODES = "/api/v1/nodes"

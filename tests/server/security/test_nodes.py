@@ -6,7 +6,7 @@ import pytest
 from tests.engine.clusters import claim, node, pod
 from tests.server.security.serving import Secured
 from tests.server.serving import collection
-from volsched.server.access.callers import Role
+from volsched.api.access.callers import Role
 
 MERGE = {"content-type": "application/merge-patch+json"}
 PODS = "/api/v1/namespaces/default/pods"

@@ -7,6 +7,9 @@ from typer.testing import CliRunner
 
 from tests.server.security.serving import Secured, issue_token, secured
 from tests.server.serving import served
+from volsched.api.access.authority import Authority
+from volsched.api.access.callers import Role
+from volsched.api.limits import Limits
 from volsched.cli.app import app
 from volsched.log.database import Database
 from volsched.log.events.streams import AUDIT_READS
@@ -14,9 +17,6 @@ from volsched.log.integrity.verify import verify
 from volsched.log.reads.event_audit import EVERYTHING
 from volsched.log.reads.tail import tail
 from volsched.questions.audit.reads import reads
-from volsched.server.access.authority import Authority
-from volsched.server.access.callers import Role
-from volsched.server.limits import Limits
 
 ROOT = "/apis/volsched.io/v1"
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.server.security.routes import KNOWN, Served, documented, served_by
 from tests.server.security.serving import Secured, issue_token
-from volsched.server.access.callers import NAMESPACED, Role
-from volsched.server.access.table import OPEN
-from volsched.server.resources import RESOURCES
+from volsched.api.access.allow_table import OPEN
+from volsched.api.access.callers import NAMESPACED, Role
+from volsched.api.kubernetes.resources import RESOURCES
 
 TABLE = documented()
 

@@ -8,8 +8,8 @@ import pytest
 from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.server.security.serving import Secured
 from tests.server.serving import collection
+from volsched.api.access.callers import Role
 from volsched.kube.meta import BOUND_BY_CONTROLLER, SELECTED_NODE
-from volsched.server.access.callers import Role
 
 MERGE = {"content-type": "application/merge-patch+json"}
 NAMESPACE = "/api/v1/namespaces/default"

@@ -13,13 +13,13 @@ from sqlalchemy import inspect, text
 from tests.engine.clusters import node, pod
 from tests.server.security.serving import Secured, issue_token, secured
 from tests.server.serving import collection
+from volsched.api.access.authority import Authority
+from volsched.api.access.callers import Role
+from volsched.api.access.tokens import new_token, read_token
+from volsched.api.limits import Limits
 from volsched.log.database import Database
 from volsched.log.tokens import revoke
 from volsched.runtime.clock import system_clock
-from volsched.server.access.authority import Authority
-from volsched.server.access.callers import Role
-from volsched.server.access.tokens import new_token, read_token
-from volsched.server.limits import Limits
 
 NOBODY = "volsched.0123456789abcdef." + "A" * 43
 

@@ -1,0 +1,141 @@
+"""`kubectl auth can-i`, `can-i --list` and `whoami`: what callers may ask about themselves."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from volsched.api.access.allow_table import ALL, OURS, TABLE
+from volsched.api.access.authorization import NODES, Verdict, judge
+from volsched.api.access.callers import Caller, Role, current_caller
+from volsched.api.access.request_attributes import Asked, namespace_for
+from volsched.api.body_stream import receive_body
+from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.bodies import SMALL_BYTES, Body, read_mapping
+from volsched.api.kubernetes.negotiation import body_form
+from volsched.api.kubernetes.resources import RESOURCES
+from volsched.api.kubernetes.statuses import ApiError
+from volsched.api.questions.routes import NAMESPACED, OPERATIONS
+from volsched.api.services import Services
+
+ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+ONLY_OWN = "only what belongs to the node that the caller is"
+PATH_VERBS = ("get", "post")
+IN_NAMESPACES = {(it.group, it.plural) for it in RESOURCES if it.namespaced} | {
+    (OURS, it.resource) for it in OPERATIONS if it.path.startswith(NAMESPACED)
+}
+Told = Callable[[Caller, Mapping[str, Any]], dict[str, Any]]
+"""From a review's spec to its status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reviews:
+    services: Services
+
+    async def access(self, request: Request) -> Response:
+        return await self._answered(
+            request, "SelfSubjectAccessReview", lambda caller, spec: _told(judge(caller, _asked(spec)))
+        )
+
+    async def rules(self, request: Request) -> Response:
+        return await self._answered(
+            request,
+            "SelfSubjectRulesReview",
+            lambda caller, spec: _rules(caller, _text(spec, "namespace") or None),
+        )
+
+    async def itself(self, request: Request) -> Response:
+        return await self._answered(request, "SelfSubjectReview", lambda caller, _: {"userInfo": _user(caller)})
+
+    async def _answered(self, request: Request, kind: str, told: Told) -> Response:
+        try:
+            limits, content_type = self.services.limits, request.headers.get("content-type")
+            most = min(limits.body_bytes, SMALL_BYTES)
+            body = Body(await receive_body(request, most=most, seconds=limits.body_seconds), content_type)
+            review = await self.services.work(body.heavy, read_mapping, body.content, body_form(content_type))
+            spec = review.get("spec")
+            status = told(_caller(), spec if isinstance(spec, Mapping) else {})
+        except ApiError as error:
+            return Answer(error.status, error.code).response()
+        except ClientDisconnect:
+            return Response(status_code=400)
+        _, _, group, version, _ = request.url.path.split("/")
+        named = {"kind": kind, "apiVersion": f"{group}/{version}"}
+        return Answer({**review, **named, "metadata": {}, "status": status}, 201).response()
+
+
+def _user(caller: Caller) -> dict[str, Any]:
+    groups = [
+        grant.role if grant.namespaces is None else f"{grant.role}:{','.join(sorted(grant.namespaces))}"
+        for grant in caller.grants
+    ]
+    return {"username": caller.name, "groups": groups, "extra": {"volsched.io/actor": [caller.actor]}}
+
+
+def _rules(caller: Caller, namespace: str | None) -> dict[str, Any]:
+    """The rows of the table, as far as they are the caller's, in the namespace and beyond all of them."""
+    if any(grant.role is Role.ADMIN for grant in caller.grants):
+        everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+        paths = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
+        return {"resourceRules": everything, "nonResourceRules": paths, "incomplete": False}
+    resources, paths, own = [], [], False
+    for row in TABLE:
+        resource, _, subresource = row.resource.partition("/")
+        if row.group is None:
+            verbs = [it for it in PATH_VERBS if judge(caller, Asked(verb=it, path=row.resource)) is Verdict.YES]
+            paths += [{"verbs": verbs, "nonResourceURLs": [row.resource]}] if verbs else []
+            continue
+        within = namespace if (row.group, resource) in IN_NAMESPACES else None
+        name = caller.name if resource in NODES else None
+        asked = Asked(verb="", path="", group=row.group, resource=resource, namespace=within, name=name)
+        asked = replace(asked, subresource=subresource or None)
+        judged = {it: judge(caller, replace(asked, verb=it)) for it in ALL}
+        own = own or Verdict.IF_OWN in judged.values()
+        verbs = [verb for verb, verdict in judged.items() if verdict is Verdict.YES]
+        named = [resource, row.resource] if subresource == "*" else [row.resource]
+        rule = {"verbs": verbs, "apiGroups": [row.group], "resources": named}
+        others = [it for it in verbs if judge(caller, replace(asked, verb=it, name=None)) is Verdict.YES]
+        resources += [rule | ({} if others == verbs else {"resourceNames": [caller.name]})] if verbs else []
+    told = {"resourceRules": resources, "nonResourceRules": paths, "incomplete": own}
+    return told | ({"evaluationError": f"more is allowed: {ONLY_OWN}"} if own else {})
+
+
+def _caller() -> Caller:
+    caller = current_caller()
+    if caller is None:
+        raise ApiError(401, "Unauthorized")
+    return caller
+
+
+def _asked(spec: Mapping[str, Any]) -> Asked:
+    path, resource = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
+    if isinstance(path, Mapping):
+        return Asked(verb=_text(path, "verb"), path=_text(path, "path"))
+    if not isinstance(resource, Mapping):
+        raise ApiError(422, "spec: resourceAttributes or nonResourceAttributes says what is asked about")
+    asked = Asked(
+        verb=_text(resource, "verb"),
+        path="",
+        group=_text(resource, "group"),
+        resource=_text(resource, "resource"),
+        subresource=_text(resource, "subresource") or None,
+        namespace=_text(resource, "namespace") or None,
+        name=_text(resource, "name") or None,
+    )
+    return replace(asked, namespace=namespace_for(asked))
+
+
+def _text(attributes: Mapping[str, Any], field: str) -> str:
+    value = attributes.get(field, "")
+    if not isinstance(value, str):
+        raise ApiError(400, f"{field}: must be a string")
+    return value
+
+
+def _told(verdict: Verdict) -> dict[str, Any]:
+    told: dict[str, Any] = {"allowed": verdict is Verdict.YES}
+    return told | ({"reason": ONLY_OWN} if verdict is Verdict.IF_OWN else {})

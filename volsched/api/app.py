@@ -1,0 +1,180 @@
+"""The routes, and what has to run beside them: the writer, and the reader behind the watches."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    GCCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from volsched.api import health
+from volsched.api.access.access_reviews import ACCESS, RULES, SELF, Reviews
+from volsched.api.access.callers import current_caller
+from volsched.api.access.gate import Gate
+from volsched.api.access.hosts import Hosts
+from volsched.api.extender.service import Extender
+from volsched.api.kubernetes import discovery, openapi
+from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.dispatcher import Kubernetes
+from volsched.api.kubernetes.statuses import UNSERVED, ApiError
+from volsched.api.limits import DEFAULT_LIMITS, Limits
+from volsched.api.metrics import HttpMetrics, StoreMetrics
+from volsched.api.questions.app import Own
+from volsched.api.services import Services
+from volsched.api.watch_cache import RING, Batch, Fan, Tail
+from volsched.log.database import Database
+from volsched.runtime.clock import Clock
+from volsched.runtime.runner import Failed, looping, running, waking
+from volsched.runtime.writer import Writer
+from volsched.scheduling.rules.configuration import DEFAULT, Configuration
+
+TAIL_BEGINS_SECONDS = 60
+LINGER_SECONDS = 0.02
+"""Between two looks at a busy log: to wake every watcher for every event costs more than to tell it several."""
+
+
+class Api:
+    """One process's API: the application, its services, and the watches that must end before it does."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        actor: str,
+        zonal_upgrade: bool,
+        committed: Callable[[], None] = lambda: None,
+        failed: Failed,
+        ring_size: int = RING,
+        configuration: Configuration = DEFAULT,
+        hosts: Hosts | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """`committed` is told of every commit; `failed`, that something here has died which must not. `hosts` are
+        the names of a server that speaks TLS, whose callers say who they are; without, all are local.
+        """
+        self.fan = Fan(ring_size=ring_size)
+        self._committed, self._failed, self._clock = committed, failed, clock
+        self._configuration, self._hosts, self.limits = configuration, hosts, limits
+        self._services = Services(
+            database,
+            Writer(database),
+            self.fan,
+            clock,
+            actor,
+            zonal_upgrade=zonal_upgrade,
+            limits=limits,
+            tells_apart=hosts is not None,
+        )
+        self._registry = CollectorRegistry()
+        self._registry.register(StoreMetrics(database, self.fan, clock))
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        self.app = self._application()
+
+    def _application(self) -> Starlette:
+        metrics = HttpMetrics(self._registry)
+        kubernetes = Kubernetes(self._services, metrics)
+        self._own = Own(self._services, metrics, self._configuration)
+        reviews = Reviews(self._services)
+        routes = [
+            Route(ACCESS, reviews.access, methods=["POST"]),
+            Route(RULES, reviews.rules, methods=["POST"]),
+            Route(SELF, reviews.itself, methods=["POST"]),
+            Route("/apis/volsched.io{rest:path}", self._own),
+            Route("/api{rest:path}", kubernetes),
+            Route("/extender/{verb:path}", Extender(self._services, metrics, self._configuration)),
+            Route("/version", _constant(lambda _: discovery.server_version())),
+            Route("/openapi/v2", _constant(lambda _: openapi.version_2())),
+            Route("/openapi/v3", _constant(lambda _: openapi.root())),
+            Route("/openapi/v3/{place:path}", _constant(lambda it: openapi.document(it.path_params["place"]))),
+            Route("/healthz", self._health("healthz", health.ready)),
+            Route("/readyz", self._health("readyz", health.ready)),
+            Route("/livez", self._health("livez", health.alive)),
+            Route("/metrics", self._metrics),
+        ]
+        app = Starlette(
+            routes=routes,
+            lifespan=self._lifespan,
+            middleware=[Middleware(Gate, self._services, self._hosts, self._registry)],
+            exception_handlers={404: _unserved, 405: _not_allowed},
+        )
+        app.router.redirect_slashes = False
+        return app
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        begun = asyncio.Event()
+
+        def receive(batch: Batch) -> None:
+            self.fan.receive(batch)
+            begun.set()
+
+        def publish(batch: Batch) -> None:
+            loop.call_soon_threadsafe(receive, batch)
+
+        with ExitStack() as stack:
+            stack.callback(self._own.close)
+            tail = Tail(self._services.database, publish)
+            reader = stack.enter_context(
+                looping(
+                    tail.step, clock=self._clock, name="volsched-tail", failed=self._failed, linger=LINGER_SECONDS
+                )
+            )
+            stack.enter_context(waking(self._services.database, reader))
+            stack.enter_context(running(self._services.writer, clock=self._clock))
+
+            def committed() -> None:
+                reader.wake()
+                self._committed()
+
+            self._services.committed = committed
+            async with asyncio.timeout(TAIL_BEGINS_SECONDS):
+                await begun.wait()
+            yield
+
+    def _health(
+        self, name: str, look: Callable[[Services], Awaitable[health.Checks]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            checks = await look(self._services)
+            if current_caller() is None:
+                checks = {check: wrong and health.WITHHELD for check, wrong in checks.items()}
+            fine = all(wrong is None for wrong in checks.values())
+            text = health.told(checks, name=name, verbose="verbose" in request.query_params)
+            return PlainTextResponse(text, 200 if fine else 503)
+
+        return answer
+
+    async def _metrics(self, _: Request) -> Response:
+        text = await self._services.read(generate_latest, self._registry)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+def _constant(make: Callable[[Request], object]) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        made = make(request)
+        return await _unserved(request, None) if made is None else Answer(made).response()
+
+    return answer
+
+
+async def _unserved(_: Request, __: Exception | None) -> Response:
+    error = ApiError(404, UNSERVED)
+    return Answer(error.status, error.code).response()
+
+
+async def _not_allowed(_: Request, __: Exception | None) -> Response:
+    error = ApiError(405, "the server does not allow this method on the requested resource")
+    return Answer(error.status, error.code).response()

@@ -1,0 +1,211 @@
+"""The extender's messages: Go's field names, written exactly so, and read in any case as Go reads them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from volsched.api.kubernetes.statuses import ApiError
+from volsched.kube.kinds import KINDS
+from volsched.kube.workloads import Pod
+
+Manifest = Mapping[str, Any]
+HIGHEST_SCORE = 10
+"""Of an extender; kube-scheduler multiplies it by the weight, and by 10."""
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Filter and prioritize: a pod, and the nodes that are left of those there are."""
+
+    pod: Pod
+    names: tuple[str, ...]
+    objects: tuple[Manifest, ...] | None
+    """The nodes as they were sent, where the client does not trust us to know them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    pod: str
+    """Its key."""
+    uid: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """Of one node: the pods that would have to go, by uid."""
+
+    pods: tuple[str, ...]
+    violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    pod: Pod
+    victims: Mapping[str, Victims]
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """What filter has to say of every node that it was asked about."""
+
+    fitting: Collection[str] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unresolvable: Mapping[str, str] = field(default_factory=dict)
+    """Where the eviction of no other pod would help."""
+    error: str = ""
+
+
+# --- what comes in --------------------------------------------------------------------------------------
+
+
+def read_candidates(body: bytes) -> Candidates:
+    message = _message(body)
+    names, nodes = message.get("nodenames"), message.get("nodes")
+    if names is not None:
+        if not isinstance(names, list) or not all(isinstance(it, str) for it in names):
+            raise ApiError(400, "NodeNames must be a list of strings")
+        return Candidates(_pod(message), tuple(names), None)
+    if not isinstance(nodes, dict):
+        raise ApiError(400, "the message names no nodes: one of Nodes and NodeNames must be set")
+    items = _any_case(nodes).get("items") or []
+    if not isinstance(items, list):
+        raise ApiError(400, "Nodes.items must be a list")
+    return Candidates(_pod(message), tuple(_node_name(it, place) for place, it in enumerate(items)), tuple(items))
+
+
+def read_assignment(body: bytes) -> Assignment:
+    message = _message(body)
+    name, node = _text(message, "PodName"), _text(message, "Node")
+    namespace = _text(message, "PodNamespace", wanted=False) or DEFAULT_NAMESPACE
+    return Assignment(f"{namespace}/{name}", _text(message, "PodUID", wanted=False), node)
+
+
+def read_preemption(body: bytes) -> Preemption:
+    message = _message(body)
+    full, meta = message.get("nodenametovictims"), message.get("nodenametometavictims")
+    given = full if full is not None else meta
+    if not isinstance(given, dict):
+        raise ApiError(400, "the message names no victims: NodeNameToVictims or NodeNameToMetaVictims must be set")
+    read = _victim_uid if full is not None else _meta_uid
+    return Preemption(_pod(message), {node: _victims(node, it, read) for node, it in given.items()})
+
+
+def _message(body: bytes) -> dict[str, Any]:
+    try:
+        read = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ApiError(400, f"the body of the request is not JSON: {error}") from None
+    if not isinstance(read, dict):
+        raise ApiError(400, "the body of the request is not an object")
+    return _any_case(read)
+
+
+def _any_case(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.lower(): value for name, value in message.items()}
+
+
+def _pod(message: Mapping[str, Any]) -> Pod:
+    given = message.get("pod")
+    metadata = given.get("metadata") if isinstance(given, dict) else None
+    if not isinstance(given, dict) or not isinstance(metadata, dict) or not metadata.get("name"):
+        raise ApiError(400, "Pod must be a pod with a name")
+    placed = {**metadata, "namespace": metadata.get("namespace") or DEFAULT_NAMESPACE}
+    try:
+        pod = KINDS["Pod"].read(_without_nulls({**given, "metadata": placed}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ApiError(400, f"Pod.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except RecursionError:
+        raise ApiError(400, "Pod is nested deeper than any pod is") from None
+    assert isinstance(pod, Pod)
+    return pod
+
+
+def _without_nulls(value: Any) -> Any:
+    """Go writes what is not there as null."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _node_name(node: Any, place: int) -> str:
+    metadata = node.get("metadata") if isinstance(node, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        raise ApiError(400, f"Nodes.items[{place}] must be a node with a name")
+    return name
+
+
+def _text(message: Mapping[str, Any], name: str, *, wanted: bool = True) -> str:
+    value = message.get(name.lower()) or ""
+    if not isinstance(value, str) or (wanted and not value):
+        raise ApiError(400, f"{name} must be a string{' that is not empty' if wanted else ''}")
+    return value
+
+
+def _victims(node: str, given: Any, read: Any) -> Victims:
+    found = _any_case(given) if isinstance(given, dict) else {}
+    pods, count = found.get("pods") or [], found.get("numpdbviolations") or 0
+    if not isinstance(pods, list) or not isinstance(count, int):
+        raise ApiError(400, f'the victims on node "{node}" must be Pods and NumPDBViolations')
+    return Victims(tuple(read(node, pod) for pod in pods), count)
+
+
+def _victim_uid(node: str, pod: Any) -> str:
+    metadata = pod.get("metadata") if isinstance(pod, dict) else None
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    if not isinstance(uid, str):
+        raise ApiError(400, f'a victim on node "{node}" is no pod with a uid')
+    return uid
+
+
+def _meta_uid(node: str, pod: Any) -> str:
+    uid = _any_case(pod).get("uid") if isinstance(pod, dict) else None
+    if not isinstance(uid, str):
+        raise ApiError(400, f'a victim on node "{node}" has no UID')
+    return uid
+
+
+# --- what goes out --------------------------------------------------------------------------------------
+
+
+def filter_result(sifted: Sifted, asked: Candidates | None) -> dict[str, Any]:
+    """In the form in which the nodes were given; both null, and no error, would mean that none will do."""
+    names: list[str] | None = None
+    nodes: dict[str, Any] | None = None
+    if asked is not None and not sifted.error:
+        if asked.objects is None:
+            names = [name for name in asked.names if name in sifted.fitting]
+        else:
+            pairs = zip(asked.names, asked.objects, strict=True)
+            nodes = {"metadata": {}, "items": [node for name, node in pairs if name in sifted.fitting]}
+    return {
+        "Nodes": nodes,
+        "NodeNames": names,
+        "FailedNodes": dict(sifted.failed),
+        "FailedAndUnresolvableNodes": dict(sifted.unresolvable),
+        "Error": sifted.error,
+    }
+
+
+def host_priorities(names: Sequence[str], scores: Mapping[str, int]) -> list[dict[str, Any]]:
+    """From 0..100 to 0..10, halves upwards."""
+    return [{"Host": name, "Score": (scores.get(name, 0) + 5) * HIGHEST_SCORE // 100} for name in names]
+
+
+def binding_result(error: str = "") -> dict[str, Any]:
+    return {"Error": error}
+
+
+def preemption_result(left: Mapping[str, Victims]) -> dict[str, Any]:
+    return {
+        "NodeNameToMetaVictims": {
+            node: {"Pods": [{"UID": uid} for uid in it.pods], "NumPDBViolations": it.violations}
+            for node, it in left.items()
+        }
+    }

@@ -1,0 +1,201 @@
+"""The extender over HTTP: `POST /extender/filter`, `prioritize`, `bind`, `preempt`, and `GET /extender/healthz`.
+
+kube-scheduler takes any answer but 200 for a call that failed, and looks no further. So what it can be told in an
+`Error` is told there, with 200; other codes are for messages that cannot be read, and for when we are not ready.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, ParamSpec, TypeVar
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from volsched.api.body_stream import receive_body
+from volsched.api.extender import messages
+from volsched.api.extender.decider import BindError, Desk, Placed
+from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.negotiation import JSON, media_type
+from volsched.api.kubernetes.statuses import INTERNAL, RETRY_AFTER_SECONDS, UNSERVED, ApiError, store_error
+from volsched.api.metrics import HttpMetrics
+from volsched.api.services import Services, new_uid
+from volsched.log.commands import Command
+from volsched.runtime.clock import SECOND
+from volsched.scheduling.rules.configuration import Configuration
+
+PREFIX = "/extender/"
+HEALTH = ("healthz", "health")
+LOADING_SECONDS = 2.0
+"""How long a call may wait for the world to be read, before it is told to come back."""
+LOOK_AGAIN_SECONDS = 0.25
+"""A binding is looked at whenever a pod changes; one that fails changes none, and is found by looking."""
+OVERTIME_SECONDS = 30
+"""After a binding's deadline: by then somebody should have noticed."""
+MOST_BYTES = 64 * 2**20
+"""Thousands of whole nodes may come in one message."""
+LARGE = 256 * 2**10
+"""Bytes of a message that is read and answered in a thread: others wait in the loop."""
+NOT_LOADED = "the extender is still reading the log; try again"
+_log = logging.getLogger("volsched.api")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Extender:
+    """An ASGI application. Until it is called for the first time it reads and remembers nothing."""
+
+    def __init__(self, services: Services, metrics: HttpMetrics, configuration: Configuration) -> None:
+        self._services, self._metrics, self._configuration = services, metrics, configuration
+        self._instance = uuid4().hex[:8]
+        self._desk: Desk | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._turn: anyio.CapacityLimiter | None = None
+        self._verbs: dict[str, Callable[[Request, bytes], Awaitable[Any]]] = {
+            "filter": self._filter,
+            "prioritize": self._prioritize,
+            "bind": self._bind,
+            "preempt": self._preempt,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        begun = time.perf_counter()
+        verb = request.url.path.removeprefix(PREFIX)
+        try:
+            if verb in HEALTH and request.method in ("GET", "HEAD"):
+                await self._ready()
+                await PlainTextResponse("ok")(scope, receive, send)
+                return
+            answer = await self._serve(request, verb)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            answer = self._failed(error, verb)
+        known = verb if verb in self._verbs else "other"
+        self._metrics.count(known, "extender", answer.code, time.perf_counter() - begun)
+        await answer.response()(scope, receive, send)
+
+    def _failed(self, error: Exception, verb: str) -> Answer:
+        told = ApiError(422, str(error)) if isinstance(error, BindError) else store_error(error)
+        if told.code == 500 and str(told) == INTERNAL:
+            _log.error("extender %s failed", verb, exc_info=error)
+        if told.code >= 500 and not isinstance(error, ApiError):
+            # What is remembered may be of before the failure. Our own refusals are none: to read all anew whenever
+            # a client goes away would keep everybody waiting.
+            self._desk = None
+        if told.code == 500 and verb == "filter":
+            return Answer(messages.filter_result(messages.Sifted(error=str(told)), None))
+        if told.code == 500 and verb == "bind":
+            return Answer(messages.binding_result(str(told)))
+        return Answer(told.status, told.code)
+
+    async def _serve(self, request: Request, verb: str) -> Answer:
+        serve = self._verbs.get(verb)
+        if serve is None:
+            raise ApiError(404, UNSERVED)
+        if request.method != "POST":
+            raise ApiError(405, f"{verb} is asked for with POST")
+        media, _ = media_type(request.headers.get("content-type") or JSON)
+        if media != JSON:
+            raise ApiError(415, f'the body of the request was in an unknown format ("{media}"); send {JSON}')
+        limits = self._services.limits
+        most = max(limits.body_bytes, MOST_BYTES)
+        body = await receive_body(request, most=most, seconds=limits.body_seconds)
+        await self._ready()
+        answer = Answer(await serve(request, body))
+        return await self._services.read(answer.spelled) if len(body) > LARGE else answer
+
+    # --- verbs ------------------------------------------------------------------------------------------
+
+    async def _filter(self, _: Request, body: bytes) -> Any:
+        asked = await self._taken(messages.read_candidates, body)
+        sifted = await self._ask(self._at.sift, asked.pod, asked.names, self._services.clock())
+        return messages.filter_result(sifted, asked)
+
+    async def _prioritize(self, _: Request, body: bytes) -> Any:
+        asked = await self._taken(messages.read_candidates, body)
+        scores = await self._ask(self._at.scores, asked.pod, asked.names, self._services.clock())
+        return messages.host_priorities(asked.names, scores)
+
+    async def _preempt(self, _: Request, body: bytes) -> Any:
+        asked = await self._taken(messages.read_preemption, body)
+        left = await self._ask(self._at.preemptible, asked, self._services.clock())
+        return messages.preemption_result(left)
+
+    async def _bind(self, request: Request, body: bytes) -> Any:
+        """Answers when the pod is on its node. A repeated call waits for the same binding."""
+        asked = messages.read_assignment(body)
+        # Of this process alone: whoever plans is not told of what the same actor does, because it knows.
+        actor = f"{self._services.who().actor}/extender-{self._instance}"
+        ring = self._services.fan.rings["pod"]
+        news = ring.news()
+        try:
+            stands = await self._ask(self._at.bind, asked, actor=actor, now=self._services.clock())
+            self._services.committed()
+            while not isinstance(stands, Placed):
+                if self._services.fan.stopping or await request.is_disconnected():
+                    raise ApiError(503, f"binding {stands.binding} goes on; ask again to wait for it")
+                if self._services.clock() > stands.deadline + OVERTIME_SECONDS * SECOND:
+                    raise BindError(
+                        f"binding {stands.binding} is past its deadline, and nobody has ended it: "
+                        "is a scheduler, a controller or a worker running?"
+                    )
+                await asyncio.wait({news}, timeout=LOOK_AGAIN_SECONDS)
+                news.cancel()
+                news = ring.news()
+                stands = await self._ask(self._at.stands, asked, stands.binding, now=self._services.clock())
+        except BindError as error:
+            return messages.binding_result(str(error))
+        finally:
+            news.cancel()
+        return messages.binding_result()
+
+    async def _taken(self, read: Callable[[bytes], T], body: bytes) -> T:
+        return await self._services.read(read, body) if len(body) > LARGE else read(body)
+
+    # --- the desk ---------------------------------------------------------------------------------------
+
+    @property
+    def _at(self) -> Desk:
+        if self._desk is None:
+            raise _not_loaded()
+        return self._desk
+
+    async def _ask(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """In a thread, and one at a time: whoever plans must see what the one before has planned."""
+        if self._turn is None:
+            self._turn = anyio.CapacityLimiter(1)
+        return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._turn)
+
+    async def _ready(self) -> None:
+        """ApiError 503 until the world is read."""
+        if self._desk is not None:
+            return
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load())
+        done, _ = await asyncio.wait({self._loading}, timeout=LOADING_SECONDS)
+        if not done:
+            raise _not_loaded()
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            loading.result()
+
+    async def _load(self) -> None:
+        services = self._services
+
+        def submit(command: Command) -> object:
+            return services.writer.submit(command).result()
+
+        desk = Desk(services.database, self._configuration, new_uid, submit)
+        await self._ask(desk.picture.catch_up, services.clock())
+        self._desk = desk
+
+
+def _not_loaded() -> ApiError:
+    return ApiError(503, NOT_LOADED, details={"retryAfterSeconds": RETRY_AFTER_SECONDS})

@@ -1,0 +1,294 @@
+"""Bodies: what a client has sent, as an object of the kind and name that its path says, or as a patch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from volsched.api.kubernetes.negotiation import (
+    JSON,
+    JSON_PATCH,
+    PATCHES,
+    PROTOBUF,
+    STRATEGIC_PATCH,
+    YAML,
+    media_type,
+)
+from volsched.api.kubernetes.paths import Target
+from volsched.api.kubernetes.protobuf import read_message
+from volsched.api.kubernetes.queries import FieldValidation
+from volsched.api.kubernetes.statuses import UNEXPLAINED, ApiError, invalid_object
+from volsched.kube.documents import read_documents, read_json
+from volsched.kube.json_patch import DiffersError, PatchError, json_patched
+from volsched.kube.kinds import KINDS, Kind
+from volsched.kube.known_fields import json_type, type_of, unknown_fields, wrong_types
+from volsched.kube.limits import ITEMS_MAX, longest
+from volsched.kube.merge_patch import merged
+from volsched.kube.problems import ManifestError
+from volsched.kube.strategic_merge import strategic_merged
+from volsched.kube.validation.field_errors import invalid
+
+Manifest = dict[str, Any]
+LIGHT_BYTES = {JSON: 2**14, PROTOBUF: 2**14}
+"""Read in the event loop, because that takes less than a thread's start; a form that is not here, never."""
+MOST_BYTES = {YAML: 2**19}
+"""Of forms that take long to read, as YAML does. Of all others, as many as a request may have."""
+SMALL_BYTES = 2**16
+"""Of what says only a few words: reviews, bindings, options."""
+SOURCE = "the body of the request"
+_DROPPED = ("managedFields", "selfLink")
+"""Of an object's metadata: others keep them, we do not."""
+_MOST_WARNED = 20
+_MOST_SHOWN = 30
+_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
+"""Kubernetes names the place in its own source; clients compare nothing of it, people search for all of it."""
+REJECTED = "the server rejected our request due to an error in our request"
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    content: bytes
+    content_type: str | None
+
+    @property
+    def heavy(self) -> bool:
+        """It takes so long to read and to judge that others would notice."""
+        media = JSON if not self.content_type else media_type(self.content_type)[0]
+        return len(self.content) > LIGHT_BYTES.get(JSON if media in PATCHES else media, 0)
+
+
+def check_size(content: bytes, form: str, *, most: int | None = None) -> None:
+    """ApiError 413 where a body of that form is longer than one may be; `most`: than this one may be."""
+    limit = min(MOST_BYTES.get(form, len(content)), len(content) if most is None else most)
+    if len(content) > limit:
+        hint = "; send it as JSON" if form == YAML and most is None else ""
+        raise ApiError(413, f"Request entity too large: limit is {limit}{hint}")
+
+
+def read_value(body: bytes, form: str, *, nulls: bool = False) -> Any:
+    """The one value of a body; ApiError 400 where it cannot be read, 413 where it holds too much."""
+    check_size(body, form)
+    value = _value(body, form, nulls=nulls)
+    if longest(value) > ITEMS_MAX:
+        raise ApiError(413, f"{SOURCE} holds a list or mapping of more than {ITEMS_MAX} items")
+    return value
+
+
+def _value(body: bytes, form: str, *, nulls: bool) -> Any:
+    if form == PROTOBUF:
+        return read_message(body)
+    try:
+        if form != JSON and not nulls:
+            documents = read_documents(body, source=SOURCE)
+            if len(documents) != 1:
+                raise ApiError(400, f"{SOURCE} holds {len(documents)} documents; send one")
+            return documents[0].value
+        return read_json(body, source=SOURCE, nulls=nulls)
+    except ManifestError as error:
+        raise ApiError(400, str(error)) from None
+
+
+def read_mapping(body: bytes, form: str, *, kind: str | None = None) -> Manifest:
+    """The object of a body; `kind`: one of Kubernetes' own, which has its own words for what it cannot read."""
+    try:
+        value = read_value(body, form)
+    except ApiError as error:
+        if kind is None or form == PROTOBUF or error.code == 413:
+            raise
+        why = "unexpected end of JSON input" if _is_cut(body) else str(error)
+        raise ApiError(400, _unrecognized(kind, why, body)) from None
+    if not isinstance(value, dict):
+        if kind is None:
+            raise ApiError(400, f"{SOURCE} is not an object")
+        wanted = (
+            'Go value of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
+            'Kind string "json:\\"kind,omitempty\\"" }'
+        )
+        raise ApiError(400, _unrecognized(kind, f"json: cannot unmarshal {json_type(value)} into {wanted}", body))
+    return value
+
+
+def read_patch(body: bytes, form: str) -> Any:
+    try:
+        value = read_value(body, form, nulls=True)
+    except ApiError as error:
+        if error.code == 413:
+            raise
+        raise ApiError(400, "invalid JSON patch" if _is_cut(body) else f"error decoding patch: {error}") from None
+    wanted = (list, "[]handlers.jsonPatchOp") if form == JSON_PATCH else (dict, "map[string]interface {}")
+    if not isinstance(value, wanted[0]):
+        told = f"json: cannot unmarshal {json_type(value)} into Go value of type {wanted[1]}"
+        raise ApiError(400, f"error decoding patch: {told}")
+    return value
+
+
+def _is_cut(body: bytes) -> bool:
+    """Does the body end before its value does?"""
+    text = body.decode(errors="replace").strip()
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(text) or error.msg.startswith("Unterminated") or text in ("", "{", "[")
+    except (RecursionError, ValueError):
+        return False
+    return False
+
+
+def _unrecognized(kind: str, why: str, body: bytes) -> str:
+    text = body[:_MOST_SHOWN].decode(errors="replace") if body[:1] == b"{" else body[:_MOST_SHOWN].hex()
+    shown = (text or "<empty>") + (" ..." if len(body) > _MOST_SHOWN else "")
+    return (
+        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+        f"json parse error: {why} ({shown})"
+    )
+
+
+def fitted(raw: Mapping[str, Any], target: Target, *, new_suffix: str | None = None) -> Manifest:
+    """The object that a body describes, with what the path says about it; ApiError 400 where the two disagree.
+
+    With a suffix it is to be created, and may leave the end of its name to us (`generateName`).
+    """
+    kind = target.resource.kind
+    _check_type(raw, kind)
+    metadata = raw.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise ApiError(400, "metadata is not a mapping")
+    metadata = {field: value for field, value in metadata.items() if field not in _DROPPED}
+    if new_suffix is not None and not metadata.get("name") and isinstance(metadata.get("generateName"), str):
+        metadata["name"] = metadata["generateName"][: 63 - len(new_suffix)] + new_suffix
+    _check_name(metadata, target)
+    if kind.namespaced:
+        _check_namespace(metadata, target)
+        metadata["namespace"] = target.namespace
+    else:
+        # As Kubernetes does; in a file it is refused, because there somebody means something by it.
+        metadata.pop("namespace", None)
+    return {**raw, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+
+
+def _check_type(raw: Mapping[str, Any], kind: Kind) -> None:
+    check_kind(raw, kind.name, kind.api_version, served=kind.name)
+
+
+def check_kind(raw: Mapping[str, Any], name: str, api_version: str, *, served: str) -> None:
+    """ApiError 400 where a body says that it is something else; it need not say what it is."""
+    said, version = str(raw.get("kind") or name)[:80], str(raw.get("apiVersion") or api_version)[:80]
+    if (version, said) == (api_version, name):
+        return
+    short = version.rpartition("/")[2]
+    known = said in KINDS and KINDS[said].api_version == version
+    if known:
+        group = api_version.rpartition("/")[0].split(".")[0] or "core"
+        why = f"converting ({short}.{said}) to ({group}.{served}): unknown conversion"
+    else:
+        why = f'no kind "{said}" is registered for version "{version}" in scheme "{_SCHEME}"'
+    raise ApiError(400, f'{said} in version "{short}" cannot be handled as a {served}: {why}')
+
+
+def _check_name(metadata: Manifest, target: Target) -> None:
+    if target.name is None:
+        return
+    if not metadata.get("name"):
+        raise ApiError(
+            400,
+            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided",
+        )
+    if metadata["name"] != target.name:
+        raise ApiError(
+            400,
+            f"the name of the object ({str(metadata['name'])[:80]}) does not match the name on the URL "
+            f"({target.name})",
+        )
+
+
+def _check_namespace(metadata: Manifest, target: Target) -> None:
+    if metadata.get("namespace") not in (None, "", target.namespace):
+        raise ApiError(
+            400, "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def patched(manifest: Mapping[str, Any], patch: Any, form: str, kind: Kind) -> Manifest:
+    """The object after the patch; ApiError 400 or 422 where the patch cannot be applied."""
+    try:
+        if form == JSON_PATCH:
+            result = json_patched(manifest, patch)
+        elif not isinstance(patch, dict):
+            raise PatchError("a merge patch is an object")
+        elif form == STRATEGIC_PATCH:
+            result = strategic_merged(manifest, patch, type_of(kind))
+        else:
+            result = merged(manifest, patch)
+    except DiffersError as error:
+        raise ApiError(422, REJECTED, details=_because(error)) from None
+    except PatchError as error:
+        # A patch that is one, but leads nowhere in this object, is told from one that is none.
+        if form == JSON_PATCH and isinstance(patch, list):
+            raise ApiError(422, REJECTED, details=_because(error)) from None
+        raise ApiError(500 if form == STRATEGIC_PATCH else 400, str(error), reason=UNEXPLAINED) from None
+    if not isinstance(result, dict):
+        raise ApiError(422, "the patch would leave something that is no object")
+    return dict(_without_nulls(result))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    # A null in a list is left, to be refused by name.
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _because(error: PatchError) -> dict[str, Any]:
+    """Kubernetes only says that it rejects such a patch; why, a person finds among the causes."""
+    return {"causes": [{"reason": "UnexpectedServerResponse", "message": str(error)}]}
+
+
+def check_patched_kind(kind: Kind, manifest: Mapping[str, Any], shown: Any) -> None:
+    """ApiError 422 where a patch would make something else of an object."""
+    try:
+        _check_type(manifest, kind)
+    except ApiError as error:
+        raise _unpatched(str(error), shown) from None
+
+
+def check_types(
+    kind: Kind, manifest: Mapping[str, Any], known: Mapping[str, Any] | None = None, *, shown: Any = None
+) -> None:
+    """ApiError where a field holds what it cannot, unless it did before: 400, or 422 of what a patch made."""
+    found = wrong_types(kind, manifest)
+    before = wrong_types(kind, known) if found and known else []
+    told = [it for it in found if it not in before]
+    if told:
+        raise _undecodable(kind, told[0]) if known is None else _unpatched(told[0], shown)
+
+
+def field_warnings(
+    kind: Kind,
+    manifest: Mapping[str, Any],
+    validation: FieldValidation,
+    known: Mapping[str, Any] | None = None,
+    *,
+    shown: Any = None,
+) -> list[str]:
+    """What to warn of; ApiError under Strict. Unknown fields that the object has already are let be."""
+    if validation is FieldValidation.IGNORE:
+        return []
+    before = set(unknown_fields(kind, known)) if known else set()
+    found = [f'unknown field "{field}"' for field in unknown_fields(kind, manifest) if field not in before]
+    if found and validation is FieldValidation.STRICT:
+        why = f"strict decoding error: {', '.join(found[:_MOST_WARNED])}"
+        raise _undecodable(kind, why) if known is None else _unpatched(why, shown)
+    return found[:_MOST_WARNED]
+
+
+def _undecodable(kind: Kind, why: str) -> ApiError:
+    version = kind.api_version.rpartition("/")[2]
+    return ApiError(400, f'{kind.name} in version "{version}" cannot be handled as a {kind.name}: {why}')
+
+
+def _unpatched(why: str, shown: Any) -> ApiError:
+    """`shown`: what Kubernetes shows of it, the object that the patch made or the patch itself."""
+    text = shown if isinstance(shown, str) else orjson.dumps(shown).decode()
+    return invalid_object("", "", [invalid("patch", text, why)], {})

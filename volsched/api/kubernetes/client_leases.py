@@ -1,0 +1,149 @@
+"""Requests that write a Lease. They are read as all objects are (`getting`), but cannot be watched."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.bodies import (
+    SMALL_BYTES,
+    Body,
+    Manifest,
+    check_size,
+    check_types,
+    field_warnings,
+    fitted,
+    patched,
+    read_mapping,
+    read_value,
+)
+from volsched.api.kubernetes.negotiation import body_form, patch_form
+from volsched.api.kubernetes.paths import Target
+from volsched.api.kubernetes.queries import Query, writing
+from volsched.api.kubernetes.statuses import error_of, success
+from volsched.api.services import Services
+from volsched.kube.limits import excess
+from volsched.kube.manifest_reader import check_manifest
+from volsched.kube.problems import Defect
+from volsched.log.client_leases import client_lease, make_client_lease, remove_client_lease, replace_client_lease
+from volsched.log.events.fold import ObjectState, versioned
+from volsched.objects.rules.lifecycle import (
+    KEPT_METADATA,
+    AlreadyExistsError,
+    InvalidError,
+    NotFoundError,
+    StaleError,
+)
+
+
+def _read(body: Body) -> Manifest:
+    """A lease says a few words; what is longer is none."""
+    form = body_form(body.content_type)
+    check_size(body.content, form, most=SMALL_BYTES)
+    return read_mapping(body.content, form)
+
+
+async def create_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
+    asked, kind = writing(query, "CreateOptions"), target.resource.kind
+    raw = await services.work(body.heavy, _read, body)
+    wanted = fitted(raw, target)
+    check_types(kind, wanted)
+    warnings = field_warnings(kind, raw, asked.validation)
+    named = replace(target, name=str(wanted["metadata"].get("name", "")))
+    try:
+        who, rv = services.who(), services.clock()
+        own = {"uid": services.new_uid(), "creationTimestamp": who.now}
+        made = _stored(named, wanted, own)
+        exists = await services.read(client_lease, services.database, named.key) is not None
+        if not exists and not asked.dry_run:
+            exists = not await services.read(make_client_lease, services.database, named.key, made, rv=rv)
+        if exists:
+            raise AlreadyExistsError(f'Lease "{named.key}" already exists')
+    except Exception as error:
+        raise error_of(error, named) from error
+    return Answer(versioned(ObjectState(1, rv, made)), 201, warnings)
+
+
+async def update_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
+    raw = await services.work(body.heavy, _read, body)
+    wanted = fitted(raw, target)
+    check_types(target.resource.kind, wanted)
+    return await _change(services, target, query, raw, lambda _: wanted)
+
+
+async def patch_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
+    form, kind = patch_form(body.content_type), target.resource.kind
+    check_size(body.content, form, most=SMALL_BYTES)
+    given = await services.work(body.heavy, read_value, body.content, form, nulls=True)
+
+    def change(manifest: Manifest) -> Manifest:
+        wanted = fitted(patched(manifest, given, form, kind), target)
+        check_types(kind, wanted, manifest)
+        return wanted
+
+    return await _change(services, target, query, {}, change)
+
+
+async def delete_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
+    options = await services.work(body.heavy, _read, body) if body.content.strip() else {}
+    held = await _held(services, target)
+    own = (held.manifest or {})["metadata"]
+    conditions = options.get("preconditions")
+    _check_conditions(target, held, {"metadata": conditions if isinstance(conditions, dict) else {}})
+    if not writing(query, "DeleteOptions").dry_run and not await services.read(
+        remove_client_lease, services.database, target.key, seen=held.rv
+    ):
+        raise _stale(target)
+    return Answer(success(target, own["uid"]))
+
+
+async def _change(
+    services: Services, target: Target, query: Query, raw: Manifest, change: Callable[[Manifest], Manifest]
+) -> Answer:
+    asked = writing(query, "UpdateOptions")
+    held = await _held(services, target)
+    wanted = change(versioned(held))
+    _check_conditions(target, held, wanted)
+    warnings = field_warnings(target.resource.kind, raw, asked.validation)
+    own = (held.manifest or {})["metadata"]
+    made = _stored(target, wanted, {field: own[field] for field in KEPT_METADATA if field in own})
+    # Versions are times: one that is made anew under the name of another never has a version of it.
+    rv = max(services.clock(), held.rv + 1)
+    if not asked.dry_run and not await services.read(
+        replace_client_lease, services.database, target.key, made, seen=held.rv, rv=rv
+    ):
+        raise _stale(target)
+    return Answer(versioned(ObjectState(1, rv, made)), 200, warnings)
+
+
+async def _held(services: Services, target: Target) -> ObjectState:
+    held = await services.read(client_lease, services.database, target.key)
+    if held is None:
+        raise NotFoundError(f'Lease "{target.key}" not found')
+    return held
+
+
+def _stored(target: Target, wanted: Manifest, own: Mapping[str, Any]) -> Manifest:
+    manifest, _, defects = check_manifest(target.resource.kind, wanted)
+    if defects:
+        raise InvalidError("Lease", defects)
+    given = {
+        field: value
+        for field, value in manifest["metadata"].items()
+        if field not in (*KEPT_METADATA, "resourceVersion")
+    }
+    made = {**manifest, "metadata": {**given, **own}}
+    if (told := excess(made)) is not None:
+        raise InvalidError("Lease", [Defect((), told)])
+    return made
+
+
+def _check_conditions(target: Target, held: ObjectState, wanted: Mapping[str, Any]) -> None:
+    own = (held.manifest or {})["metadata"]
+    uid, version = wanted["metadata"].get("uid"), wanted["metadata"].get("resourceVersion")
+    if (uid and uid != own["uid"]) or (version and version != str(held.rv)):
+        raise _stale(target)
+
+
+def _stale(target: Target) -> StaleError:
+    return StaleError(f'Lease "{target.key}" is at another version; read it again and retry')

@@ -1,0 +1,181 @@
+"""The Kubernetes-style API: a request is taken apart, given to what serves it, and answered, whatever happens."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from volsched.api.body_stream import receive_body
+from volsched.api.kubernetes import discovery
+from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.bodies import Body
+from volsched.api.kubernetes.client_leases import create_lease, delete_lease, patch_lease, update_lease
+from volsched.api.kubernetes.negotiation import wanted_form
+from volsched.api.kubernetes.paths import Group, GroupVersion, Place, Root, Target, parse_path
+from volsched.api.kubernetes.queries import is_watch
+from volsched.api.kubernetes.read_handlers import get_object, list_objects, watch_objects
+from volsched.api.kubernetes.resources import BINDING, SCALE, Kept, Resource
+from volsched.api.kubernetes.scale import get_scale, patch_scale, update_scale
+from volsched.api.kubernetes.statuses import UNSERVED, ApiError, error_of, store_error
+from volsched.api.kubernetes.write_handlers import bind, create, delete, delete_collection, patch, update
+from volsched.api.metrics import HttpMetrics
+from volsched.api.services import Services
+from volsched.api.watch_response import Watch, send_refusal, send_watch
+from volsched.objects.rules.admission import NAMESPACE
+
+_log = logging.getLogger("volsched.api")
+
+Serve = Callable[[Services, Target, dict[str, str], Body], Awaitable[Answer]]
+WRITERS: dict[tuple[str, str], Serve] = {
+    ("POST", "collection"): create,
+    ("DELETE", "collection"): delete_collection,
+    ("PUT", "object"): update,
+    ("PATCH", "object"): patch,
+    ("DELETE", "object"): delete,
+    ("PUT", "status"): update,
+    ("PATCH", "status"): patch,
+    ("POST", BINDING): bind,
+    ("PUT", SCALE): update_scale,
+    ("PATCH", SCALE): patch_scale,
+}
+LEASE_WRITERS: dict[tuple[str, str], Serve] = {
+    ("POST", "collection"): create_lease,
+    ("PUT", "object"): update_lease,
+    ("PATCH", "object"): patch_lease,
+    ("DELETE", "object"): delete_lease,
+}
+"""(method, what it is about) → what serves it. Reading is served apart: it may end in a watch."""
+VERBS = {
+    ("POST", "collection"): "create",
+    ("DELETE", "collection"): "deletecollection",
+    ("PUT", "object"): "update",
+    ("PUT", "status"): "update",
+    ("POST", BINDING): "create",
+    ("PUT", SCALE): "update",
+}
+
+
+class Kubernetes:
+    """An ASGI application for `/api` and `/apis`."""
+
+    def __init__(self, services: Services, metrics: HttpMetrics) -> None:
+        self._services = services
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        begun = time.perf_counter()
+        place = parse_path(_raw_path(scope))
+        verb, resource = _verb(request, place), _resource_name(place)
+        watch: Watch | None = None
+        try:
+            served = await self._serve(request, place)
+            if isinstance(served, Watch):
+                watch = served
+                answer = Answer({})
+            else:
+                answer = served
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            answer = self._failed(error, place, request)
+            if verb == "watch" and answer.code == 410:
+                self._metrics.count(verb, resource, answer.code, time.perf_counter() - begun)
+                await send_refusal(ApiError(410, answer.body["message"]), send)
+                return
+        self._metrics.count(verb, resource, answer.code, time.perf_counter() - begun)
+        if watch is not None:
+            await send_watch(watch, receive, send)
+        else:
+            await answer.response()(scope, receive, send)
+
+    def _failed(self, error: Exception, place: Place | None, request: Request) -> Answer:
+        deletion = request.method == "DELETE"
+        told = error_of(error, place, deletion=deletion) if isinstance(place, Target) else store_error(error)
+        if told.code == 500 and not isinstance(error, ApiError):
+            _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return Answer(told.status, told.code)
+
+    async def _serve(self, request: Request, place: Place | None) -> Answer | Watch:
+        if place is None:
+            raise ApiError(404, UNSERVED)
+        if not isinstance(place, Target):
+            return _discovered(request, place)
+        query = dict(request.query_params)
+        wanted = wanted_form(request.headers.get("accept"))
+        about = place.subresource or ("collection" if place.name is None else "object")
+        if request.method == "GET" and about == "collection":
+            if is_watch(query):
+                if "watch" not in place.resource.verbs:
+                    raise ApiError(405, f"{place.resource.plural} cannot be watched; get them instead")
+                return await watch_objects(self._services, place, query, wanted)
+            return await list_objects(self._services, place, query, wanted)
+        if request.method in ("GET", "HEAD") and about in ("object", "status"):
+            return await get_object(self._services, place, query, wanted)
+        if request.method in ("GET", "HEAD") and about == SCALE:
+            return await get_scale(self._services, place, query)
+        serve = _writers(place.resource).get((request.method, about))
+        in_namespace = place.namespace is not None or not place.resource.namespaced
+        creates = about == "collection" and request.method == "POST"
+        kept = serve is delete_collection and place.resource.kind.name == NAMESPACE
+        if serve is None or kept or (creates and not in_namespace):
+            raise ApiError(405, "the server does not allow this method on the requested resource")
+        limits = self._services.limits
+        body = Body(
+            await receive_body(request, most=limits.body_bytes, seconds=limits.body_seconds),
+            request.headers.get("content-type"),
+        )
+        return await serve(self._services, place, query, body)
+
+
+def _writers(resource: Resource) -> dict[tuple[str, str], Serve]:
+    match resource.kept:
+        case Kept.LOG:
+            return WRITERS
+        case Kept.BESIDE:
+            return LEASE_WRITERS
+        case Kept.NOT:
+            raise ApiError(405, f"{resource.plural} are not kept here: there are none, and none can be made")
+
+
+def _discovered(request: Request, place: Root | Group | GroupVersion) -> Answer:
+    if request.method not in ("GET", "HEAD"):
+        raise ApiError(405, "the server does not allow this method on the requested resource")
+    match place:
+        case Root(core=True):
+            return Answer(discovery.core_versions())
+        case Root():
+            return Answer(discovery.groups())
+        case Group(name):
+            found = discovery.group(name)
+        case GroupVersion(group, version):
+            found = discovery.resource_list(group, version)
+    if found is None:
+        raise ApiError(404, UNSERVED)
+    return Answer(found)
+
+
+def _raw_path(scope: Scope) -> str:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.decode("ascii", "replace")
+
+
+def _verb(request: Request, place: Place | None) -> str:
+    """As Kubernetes names it; of few values, because it labels metrics."""
+    if not isinstance(place, Target):
+        return "get" if request.method == "GET" else "other"
+    about = place.subresource or ("collection" if place.name is None else "object")
+    if request.method == "GET" and about == "collection":
+        asked = request.query_params.get("watch")
+        return "list" if asked in (None, "false", "0") else "watch"
+    known = request.method in ("GET", "HEAD", "PATCH", "DELETE")
+    return VERBS.get((request.method, about), request.method.lower() if known else "other")
+
+
+def _resource_name(place: Place | None) -> str:
+    if not isinstance(place, Target):
+        return "none" if place is None else "discovery"
+    named = place.resource.plural
+    return f"{named}/{place.subresource}" if place.subresource else named

@@ -1,0 +1,195 @@
+"""Bodies in protobuf, as Go's clients send them unless they are told otherwise; answers are always in JSON.
+
+Every field of a message is known by number (`protobuf_fields`). One that is not is refused, never passed over: an
+object that is written back would lose it, and nobody would know.
+"""
+
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from volsched.api.kubernetes.protobuf_fields import (
+    INLINE,
+    LIST,
+    MAPPING,
+    ZEROS,
+    Field,
+    fields_of_message,
+    message_of,
+)
+from volsched.api.kubernetes.statuses import ApiError
+from volsched.kube.documents import read_json
+from volsched.kube.problems import ManifestError
+
+MAGIC = b"k8s\x00"
+UNREADABLE = "the body is not a message of Kubernetes in protobuf"
+NOT_IN_PROTOBUF = 'objects of kind "{kind}" are not read in protobuf; send application/json'
+UNKNOWN_FIELD = (
+    "field number {number} of {message} is not known here and would be lost: the client is newer than the server; "
+    "send application/json"
+)
+_TYPE_META, _RAW, _ENVELOPE = 1, 2, (1, 2, 3, 4)
+_VERSION, _KIND = 1, 2
+_KEY, _VALUE = 1, 2
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INTEGER, _TEXT = 0, 1
+"""What a number-or-text says that it is."""
+
+
+def read_message(content: bytes) -> dict[str, Any]:
+    """The object as it would be in JSON; ApiError 400 where it cannot be read, 415 for what is not known."""
+    if not content.startswith(MAGIC):
+        raise ApiError(400, UNREADABLE)
+    envelope = dict(_entries(content.removeprefix(MAGIC)))
+    _refuse_unknown("the envelope", envelope.keys() - _ENVELOPE)
+    meta = dict(_entries(_bytes(envelope.get(_TYPE_META, b""))))
+    version, kind = (_text(_bytes(meta.get(number, b""))) for number in (_VERSION, _KIND))
+    message = message_of(version, kind)
+    if message is None:
+        raise ApiError(415, NOT_IN_PROTOBUF.format(kind=kind[:80]))
+    named = {name: text for name, text in (("apiVersion", version), ("kind", kind)) if text}
+    return {**named, **_read(_bytes(envelope.get(_RAW, b"")), message)}
+
+
+def _read(content: bytes, message: str) -> dict[str, Any]:
+    fields = fields_of_message(message)
+    found: dict[str, Any] = {field.name: ZEROS[field.type] for field in fields.values() if field.always}
+    for number, raw in _entries(content):
+        field = fields.get(number)
+        if field is None:
+            _refuse_unknown(message, {number})
+        else:
+            _take(found, field, raw)
+    return found
+
+
+def _take(found: dict[str, Any], field: Field, raw: int | bytes) -> None:
+    if field.shape == INLINE:
+        found.update(_read(_bytes(raw), field.type))
+    elif field.shape == LIST:
+        found.setdefault(field.name, []).append(_value(raw, field.type))
+    elif field.shape == MAPPING:
+        entry = dict(_entries(_bytes(raw)))
+        _refuse_unknown("an entry of a mapping", entry.keys() - {_KEY, _VALUE})
+        key = _text(_bytes(entry.get(_KEY, b"")))
+        found.setdefault(field.name, {})[key] = _value(entry.get(_VALUE, b""), field.type)
+    else:
+        value = _value(raw, field.type)
+        if isinstance(value, dict) and isinstance(found.get(field.name), dict):
+            # One message in two parts is the two put together.
+            found[field.name].update(value)
+        elif field.always or (field.optional and value is not None) or value not in (None, "", 0, False, {}):
+            found[field.name] = value
+        else:
+            # The last one counts.
+            found.pop(field.name, None)
+
+
+def _value(raw: int | bytes, type_: str) -> Any:
+    match type_:
+        case "string":
+            return _text(_bytes(raw))
+        case "int":
+            return _signed(raw)
+        case "bool":
+            return bool(_signed(raw))
+        case "bytes":
+            return base64.b64encode(_bytes(raw)).decode()
+        case "quantity":
+            return _text(_bytes(_first(raw, 1, b""))) or "0"
+        case "time" | "microtime":
+            return _time(raw, fraction=type_ == "microtime")
+        case "intorstring":
+            text = _signed(_first(raw, 1, _INTEGER)) == _TEXT
+            return _text(_bytes(_first(raw, 3, b""))) if text else _signed(_first(raw, 2, 0))
+        case "raw":
+            return _json(_bytes(_first(raw, 1, b"")))
+        case _:
+            return _read(_bytes(raw), type_)
+
+
+def _first(raw: int | bytes, number: int, default: int | bytes) -> int | bytes:
+    """The one field of a message that Kubernetes has a form of its own for in JSON."""
+    return dict(_entries(_bytes(raw))).get(number, default)
+
+
+def _time(raw: int | bytes, *, fraction: bool) -> str | None:
+    """None for the zero time, which is written as nothing at all."""
+    if not _bytes(raw):
+        return None
+    seconds, nanos = _signed(_first(raw, 1, 0)), _signed(_first(raw, 2, 0))
+    try:
+        at = _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+    except OverflowError:
+        raise ApiError(400, UNREADABLE) from None
+    return at.isoformat(timespec="microseconds" if fraction else "seconds").removesuffix("+00:00") + "Z"
+
+
+def _json(raw: bytes) -> Any:
+    if not raw:
+        return None
+    try:
+        return read_json(raw, source="a part of the body")
+    except ManifestError as error:
+        raise ApiError(400, str(error)) from None
+
+
+def _refuse_unknown(message: str, numbers: set[int]) -> None:
+    if numbers:
+        raise ApiError(415, UNKNOWN_FIELD.format(number=min(numbers), message=message))
+
+
+# --- the wire -------------------------------------------------------------------------------------------
+
+
+def _entries(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    place = 0
+    while place < len(message):
+        key, place = _number(message, place)
+        match key & 7:
+            case 0:
+                value, place = _number(message, place)
+                yield key >> 3, value
+            case 2:
+                length, place = _number(message, place)
+                if place + length > len(message):
+                    raise ApiError(400, UNREADABLE)
+                yield key >> 3, message[place : place + length]
+                place += length
+            case _:
+                raise ApiError(400, UNREADABLE)
+
+
+def _number(message: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= len(message):
+            break
+        byte = message[place]
+        value, place = value | (byte & 0x7F) << shift, place + 1
+        if byte < 0x80:
+            return value, place
+    raise ApiError(400, UNREADABLE)
+
+
+def _signed(value: int | bytes) -> int:
+    if isinstance(value, bytes) or value >= 2**64:
+        raise ApiError(400, UNREADABLE)
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ApiError(400, UNREADABLE)
+    return value
+
+
+def _text(value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        raise ApiError(400, UNREADABLE) from None
+    if "\0" in text:
+        raise ApiError(400, "a text holds a NUL character, which no database keeps")
+    return text

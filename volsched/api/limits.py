@@ -1,0 +1,177 @@
+"""What one client may take of the server, so that something is left for the others."""
+
+import math
+import time
+from dataclasses import dataclass, field
+
+from volsched.api.kubernetes.statuses import RETRY_AFTER_SECONDS, ApiError
+
+MOST_HEADER_BYTES = 64 * 2**10
+BURST_SECONDS = 2
+"""So many seconds' worth may come at once from a client that was quiet before."""
+MOST_CLIENTS = 10_000
+"""Whose rates are remembered. Whoever is forgotten begins anew, with a full bucket."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    requests_per_second: float = 1_000
+    """Of one client; 0 is no limit."""
+    body_bytes_per_second: float = 16 * 2**20
+    """Of one client; 0 is no limit. A body that takes long to read counts as many times what it is."""
+    watches: int = 5_000
+    """Of all clients together."""
+    watches_per_caller: int = 1_000
+    """Of one that has proven who it is: without TLS all programs of this machine are one, and have `watches`."""
+    waiting_bytes: int = 256 * 2**20
+    """That the watches of one caller may leave unread, lists that a watch begins with and all."""
+    body_bytes: int = 3 * 2**20
+    """As in Kubernetes."""
+    hypothesis_seconds: float = 30
+    """That an explanation or a simulation may take."""
+    long_seconds: float = 600
+    """That any other long question may take: a verification, an export."""
+    header_seconds: float = 10
+    """From the first byte of a request, or of a connection, to the end of its headers."""
+    body_seconds: float = 30
+    keep_alive_seconds: float = 75
+    """How long a connection may stay open between two requests."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(slots=True)
+class Buckets:
+    """A token bucket for each client: a request takes a token, and time fills the bucket again."""
+
+    per_second: float
+    _left: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Client → tokens that it had, and when."""
+
+    def take(self, client: str, now: float) -> float:
+        """0 where the request may go on; else the seconds until it may."""
+        tokens = self._tokens(client, now)
+        if tokens < 1:
+            self._left[client] = tokens, now
+            return (1 - tokens) / self.per_second
+        if len(self._left) >= MOST_CLIENTS and client not in self._left:
+            self._left.clear()
+        self._left[client] = tokens - 1, now
+        return 0.0
+
+    def spend(self, client: str, amount: float, now: float) -> None:
+        """Take whatever it was, into debt if need be: who comes next waits until that is paid."""
+        self._left[client] = self._tokens(client, now) - amount, now
+
+    def rest(self, client: str, now: float) -> float:
+        """As `take` would answer, without taking."""
+        return max(1 - self._tokens(client, now), 0.0) / self.per_second
+
+    def _tokens(self, client: str, now: float) -> float:
+        most = max(self.per_second * BURST_SECONDS, 1.0)
+        tokens, at = self._left.get(client, (most, now))
+        return min(tokens + (now - at) * self.per_second, most)
+
+
+class Rates:
+    """How often each client has come; `client` is how it is known, or its address where it is not."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._buckets = Buckets(limits.requests_per_second) if limits.requests_per_second else None
+        self._bytes = Buckets(limits.body_bytes_per_second) if limits.body_bytes_per_second else None
+
+    def take(self, client: str) -> None:
+        """Count a request; ApiError 429 where it is one too many."""
+        if self._buckets is not None:
+            self._refuse(client, self._buckets.take(client, time.monotonic()))
+
+    def check(self, client: str) -> None:
+        """ApiError 429 where one more would be too many."""
+        if self._buckets is not None:
+            self._refuse(client, self._buckets.rest(client, time.monotonic()))
+
+    def check_bytes(self, client: str) -> None:
+        """ApiError 429 where the client has sent more than it may, and a body is to come."""
+        if self._bytes is not None and (rest := self._bytes.rest(client, time.monotonic())):
+            raise _too_much(client, f"{self._bytes.per_second:g} bytes", rest)
+
+    def take_bytes(self, client: str, amount: int) -> None:
+        if self._bytes is not None:
+            self._bytes.spend(client, amount, time.monotonic())
+
+    def _refuse(self, client: str, rest: float) -> None:
+        if rest:
+            assert self._buckets is not None
+            raise _too_much(client, f"{self._buckets.per_second:g} requests", rest)
+
+
+def _too_much(client: str, what: str, rest: float) -> ApiError:
+    return ApiError(
+        429,
+        f'"{client}" has sent more than {what} a second; try again later',
+        details={"retryAfterSeconds": math.ceil(rest)},
+    )
+
+
+@dataclass(slots=True)
+class WatchShare:
+    """What one caller has of the watches."""
+
+    open: int = 0
+    waiting: int = 0
+    """Bytes that were made for its watches and that it has not read."""
+
+
+@dataclass(slots=True)
+class WatchShares:
+    """Who has how much of the watches. Lives in the event loop."""
+
+    limits: Limits
+    _shares: dict[str | None, WatchShare] = field(default_factory=dict)
+    """By caller; None: of all that are not told from each other."""
+
+    def enter(self, caller: str | None) -> "Taken":
+        """One watch more, from its request on; ApiError 429 where it would be too many."""
+        if sum(it.open for it in self._shares.values()) >= self.limits.watches:
+            raise _too_many(f"{self.limits.watches} watches are open already")
+        share = self._shares.get(caller) or WatchShare()
+        if caller is not None and share.open >= self.limits.watches_per_caller:
+            raise _too_many(f'"{caller}" has {share.open} watches already')
+        if caller is not None and share.waiting >= self.limits.waiting_bytes:
+            raise _too_many(f'"{caller}" has watches that wait to be read, with {share.waiting} bytes')
+        self._shares[caller] = share
+        share.open += 1
+        return Taken(self, caller, share)
+
+    def leave(self, caller: str | None) -> None:
+        self._shares[caller].open -= 1
+        if not self._shares[caller].open:
+            del self._shares[caller]
+
+
+@dataclass(slots=True)
+class Taken:
+    """One watch's part in its caller's share, until it ends."""
+
+    shares: WatchShares
+    caller: str | None
+    share: WatchShare
+    _waiting: int = 0
+
+    def wait_for(self, amount: int) -> None:
+        """So many bytes of this watch wait to be read now."""
+        self.share.waiting += amount - self._waiting
+        self._waiting = amount
+
+    @property
+    def is_over(self) -> bool:
+        return self.caller is not None and self.share.waiting > self.shares.limits.waiting_bytes
+
+    def end(self) -> None:
+        self.wait_for(0)
+        self.shares.leave(self.caller)
+
+
+def _too_many(what: str) -> ApiError:
+    return ApiError(429, f"{what}; try again later", details={"retryAfterSeconds": RETRY_AFTER_SECONDS})

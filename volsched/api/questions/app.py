@@ -1,0 +1,193 @@
+"""volsched's own endpoints as an ASGI application: a request is matched, read, served in a thread, answered."""
+
+import logging
+import time
+from collections.abc import Mapping
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from volsched.api.access.callers import Caller, current_caller
+from volsched.api.body_stream import receive_body
+from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.bodies import Body
+from volsched.api.kubernetes.negotiation import wanted_form
+from volsched.api.kubernetes.statuses import RETRY_AFTER_SECONDS, UNSERVED, ApiError
+from volsched.api.metrics import HttpMetrics
+from volsched.api.questions.discovery import discovered
+from volsched.api.questions.operations import Asked, Context, Operation, Turn
+from volsched.api.questions.refusals import error_of
+from volsched.api.questions.request_reader import matched, read_body, read_query, segments_of
+from volsched.api.questions.routes import OPERATIONS
+from volsched.api.questions.side_process import SideProcesses, UnsendableError
+from volsched.api.services import Services
+from volsched.log.commands import Command, Done
+from volsched.scheduling.pod_reservations import LONGEST_KEY, Reserver
+from volsched.scheduling.rules.configuration import Configuration
+
+LONG_AT_ONCE, LONG_WAITING = 2, 8
+"""Explanations, simulations, verifications: each may take seconds of one core."""
+GUESSED = frozenset({"explain", "simulate"})
+"""Whose time depends on what is asked, and not only on how much there is."""
+NOT_ALLOWED = "the server does not allow this method on the requested resource"
+_log = logging.getLogger("volsched.api")
+
+
+class Own:
+    """For `/apis/volsched.io` and all below."""
+
+    def __init__(self, services: Services, metrics: HttpMetrics, configuration: Configuration) -> None:
+        self._services, self._metrics = services, metrics
+        reserver = Reserver(services.database, self._append, _new_id, configuration)
+        self._context = Context(services=services, configuration=configuration, reserver=reserver)
+        self._sides = SideProcesses(services.database, configuration)
+        self._turns: dict[Turn, anyio.CapacityLimiter] = {}
+        self._waiting = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        begun = time.perf_counter()
+        resource = "none"
+        try:
+            raw = (scope.get("raw_path") or scope["path"].encode()).decode("ascii", "replace")
+            found = discovered(raw)
+            if found is not None:
+                resource = "discovery"
+                answer = Answer(found) if request.method in ("GET", "HEAD") else _told(ApiError(405, NOT_ALLOWED))
+            else:
+                operation, path = _operation(request.method, raw)
+                resource = operation.resource
+                answer = await self._serve(request, operation, path)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            answer = self._failed(error, request)
+        self._metrics.count(request.method.lower(), resource, answer.code, time.perf_counter() - begun)
+        await answer.response()(scope, receive, send)
+
+    async def _serve(self, request: Request, operation: Operation, path: Mapping[str, str]) -> Answer:
+        given = dict(request.query_params)
+        _refuse_unserved(operation, given)
+        body = None
+        if operation.body is not None:
+            limits = self._services.limits
+            content = await receive_body(request, most=limits.body_bytes, seconds=limits.body_seconds)
+            content_type = request.headers.get("content-type")
+            heavy = Body(content, content_type).heavy
+            body = await self._services.work(heavy, read_body, operation, content, content_type)
+        asked = Asked(
+            path=path,
+            query=read_query(operation.query, given),
+            actor=self._services.who().actor,
+            now=self._services.clock(),
+            body=body,
+            wanted=wanted_form(request.headers.get("accept")),
+            key=_key(request.headers.get("idempotency-key")),
+            namespaces=_namespaces(current_caller()),
+        )
+        served = await self._in_turn(operation, asked)
+        if operation.writes:
+            self._services.committed()
+        return served
+
+    async def _in_turn(self, operation: Operation, asked: Asked) -> Answer:
+        def serve() -> Answer:
+            return operation.serve(self._context, asked).spelled()
+
+        if operation.turn == "reader":
+            return await self._services.read(serve)
+        if self._waiting >= LONG_WAITING:
+            again = {"retryAfterSeconds": RETRY_AFTER_SECONDS}
+            raise ApiError(429, f"{self._waiting} long requests are served or wait already", details=again)
+
+        def served_aside() -> Answer:
+            limits = self._services.limits
+            guessed = operation.resource in GUESSED
+            seconds = limits.hypothesis_seconds if guessed else limits.long_seconds
+            try:
+                return self._sides.serve(OPERATIONS.index(operation), asked, seconds=seconds)
+            except UnsendableError:
+                return serve()
+
+        self._waiting += 1
+        try:
+            call = served_aside if operation.turn == "long" else serve
+            return await anyio.to_thread.run_sync(call, limiter=self._limiter(operation.turn))
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        self._sides.close()
+
+    def _limiter(self, turn: Turn) -> anyio.CapacityLimiter:
+        """Made when it is first needed: there is an event loop by then."""
+        if turn not in self._turns:
+            self._turns[turn] = anyio.CapacityLimiter(1 if turn == "alone" else LONG_AT_ONCE)
+        return self._turns[turn]
+
+    def _append(self, command: Command) -> Done:
+        """In the thread that serves; the writer has its own."""
+        return self._services.writer.submit(command).result()
+
+    def _failed(self, error: Exception, request: Request) -> Answer:
+        told = error_of(error)
+        if told.code == 500:
+            _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return _told(told)
+
+
+def _namespaces(caller: Caller | None) -> frozenset[str] | None:
+    grants = () if caller is None else caller.grants
+    if not grants or any(it.namespaces is None for it in grants):
+        return None
+    return frozenset().union(*(it.namespaces or () for it in grants))
+
+
+def _new_id() -> str:
+    """As all bindings are named."""
+    return uuid4().hex[:12]
+
+
+def _operation(method: str, raw: str) -> tuple[Operation, dict[str, str]]:
+    """ApiError 404 where nothing is, 405 where something is that cannot be done so."""
+    segments = segments_of(raw)
+    known = [] if segments is None else [(it, matched(it, segments)) for it in OPERATIONS]
+    here = [(it, path) for it, path in known if path is not None]
+    if not here:
+        raise ApiError(404, UNSERVED)
+    wanted = "GET" if method == "HEAD" else method
+    found = next(((it, path) for it, path in here if it.method == wanted), None)
+    if found is None:
+        raise ApiError(405, NOT_ALLOWED)
+    return found
+
+
+def _refuse_unserved(operation: Operation, given: dict[str, str]) -> None:
+    """What would change the answer, and is not done here, is refused rather than passed over."""
+    if given.get("watch", "false") not in ("false", "0"):
+        raise ApiError(405, f"{operation.resource} cannot be watched; list them again")
+    if given.get("labelSelector", "").strip():
+        raise ApiError(400, f"{operation.resource} have no labels; leave labelSelector out")
+    if given.get("dryRun"):
+        raise ApiError(422, "dryRun: Forbidden: these endpoints have none")
+    chosen = given.get("fieldSelector", "").strip()
+    if chosen:
+        field, _, value = chosen.partition("=")
+        if field != "metadata.name" or operation.action != "list" or "," in value or not value.strip("="):
+            raise ApiError(400, f'field label not supported: "{chosen[:80]}" for {operation.resource}')
+        given["name"] = value.strip("=")
+
+
+def _key(given: str | None) -> str | None:
+    if given is None or given == "":
+        return None
+    if len(given) > LONGEST_KEY or not given.isprintable():
+        raise ApiError(400, f"Idempotency-Key: longer than {LONGEST_KEY} characters, or not printable")
+    return given
+
+
+def _told(error: ApiError) -> Answer:
+    return Answer(error.status, error.code)

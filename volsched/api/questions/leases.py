@@ -1,0 +1,24 @@
+"""Leases: who acts in an exclusive role, and taking one from a holder that keeps others away for no reason."""
+
+from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.statuses import ApiError
+from volsched.api.questions.models import Reason
+from volsched.api.questions.operations import API_VERSION, Asked, Context
+from volsched.log.leases import free, standings
+from volsched.questions.audit.leases import lease_rows
+
+
+def list_leases(context: Context, asked: Asked) -> Answer:
+    items = lease_rows(standings(context.services.database, now=asked.now), now=asked.now)
+    return Answer({"apiVersion": API_VERSION, "kind": "List", "items": items})
+
+
+def free_one(context: Context, asked: Asked) -> Answer:
+    """Whoever held it is refused from now on, and may ask for it again like any other."""
+    assert isinstance(asked.body, Reason)
+    name, reason = asked.path["name"], asked.body.reason.strip() or None
+    freed = free(context.services.database, name, actor=asked.actor, now=asked.now, reason=reason)
+    if freed is None:
+        raise ApiError(409, f'nobody holds lease "{name}"; only what is held can be freed')
+    message = f"{name} is free; {freed.holder} held it in epoch {freed.epoch}"
+    return Answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message})

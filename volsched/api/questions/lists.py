@@ -1,0 +1,93 @@
+"""Lists and single things in the forms that clients ask for: whole, as a table, or their metadata alone."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from volsched.api.kubernetes import tables
+from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.negotiation import Form
+from volsched.api.questions.operations import API_VERSION, Asked
+from volsched.questions.audit.answers import Answer as Page
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    header: str
+    value: Callable[[Manifest, int], str]
+    """Of the object, at a time: ages are of that."""
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A resource that kubectl can get."""
+
+    plural: str
+    singular: str
+    title: str
+    namespaced: bool
+    verbs: tuple[str, ...]
+    cells: tuple[Cell, ...] = ()
+    """Its columns; bindings and attempts have those of `volsched get` (`own.rows`)."""
+    short: tuple[str, ...] = ()
+    subresources: Mapping[str, str] | None = None
+    """Its name → the kind of what is sent to it."""
+
+
+def shown_list(kind: Kind, items: Sequence[Manifest], *, position: int, more: str | None, asked: Asked) -> Answer:
+    metadata = {"resourceVersion": str(position)} | ({} if more is None else {"continue": more})
+    wanted = asked.wanted
+    match wanted.form:
+        case Form.TABLE:
+            return Answer(_table(kind, items, metadata, asked))
+        case Form.METADATA_LIST | Form.METADATA:
+            return Answer(tables.partial_list(items, metadata, wanted))
+        case _:
+            told = {"kind": f"{kind.title}List", "apiVersion": API_VERSION, "metadata": metadata}
+            return Answer(told | {"items": list(items)})
+
+
+def shown_one(kind: Kind, item: Manifest, asked: Asked, code: int = 200) -> Answer:
+    wanted = asked.wanted
+    match wanted.form:
+        case Form.TABLE:
+            return Answer(_table(kind, [item], {}, asked), code)
+        case Form.METADATA:
+            return Answer(tables.partial(item, wanted), code)
+        case _:
+            return Answer(dict(item), code)
+
+
+def page(answer: Page) -> Answer:
+    """As `-o json` prints it."""
+    metadata: dict[str, Any] = {} if answer.after is None else {"continue": answer.after}
+    metadata |= {"cut": True} if answer.cut else {}
+    told = {"apiVersion": API_VERSION, "kind": "List"} | ({"metadata": metadata} if metadata else {})
+    return Answer(told | {"items": answer.items})
+
+
+def _table(kind: Kind, items: Sequence[Manifest], metadata: Manifest, asked: Asked) -> dict[str, Any]:
+    columns = [
+        {
+            "name": it.header.title(),
+            "type": "string",
+            "format": "name" if it.header == "NAME" else "",
+            "description": "",
+            "priority": int(it.wide),
+        }
+        for it in kind.cells
+    ]
+    rows = [
+        {"cells": [it.value(item, asked.now) for it in kind.cells], "object": tables.partial(item, asked.wanted)}
+        for item in items
+    ]
+    return {
+        "kind": "Table",
+        "apiVersion": asked.wanted.api_version,
+        "metadata": dict(metadata),
+        "columnDefinitions": columns,
+        "rows": rows,
+    }

@@ -1,0 +1,166 @@
+"""The OpenAPI document of our own endpoints, made of the table of operations and of the bodies' models."""
+
+from functools import cache
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from volsched.api.kubernetes.negotiation import JSON
+from volsched.api.questions.kinds import KINDS
+from volsched.api.questions.operations import API_VERSION, BASE, GROUP, VERSION, Operation, Param
+from volsched.api.questions.routes import OPERATIONS
+
+PLACE = f"apis/{GROUP}/{VERSION}"
+_REF = "#/components/schemas/"
+_OBJECT: dict[str, Any] = {"type": "object"}
+ANYWHERE = (400, 401, 403, 404, 405, 406, 408, 410, 413, 415, 422, 429, 503)
+"""What any of them may be answered with: a Status."""
+NAME = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 500,
+    "pattern": r"^[A-Za-z0-9]([A-Za-z0-9._:~-]*[A-Za-z0-9])?$",
+}
+IDEMPOTENCY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "Asked again with the same key, the first answer is given again.",
+    "schema": {"type": "string", "maxLength": 200, "pattern": "^[ -~]*$"},
+}
+
+
+@cache
+def document() -> dict[str, Any]:
+    paths: dict[str, Any] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(f"{BASE}{operation.path}", {})[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.0.3",
+        "info": {"title": "volsched", "version": API_VERSION},
+        "paths": paths,
+        "components": {"schemas": _bodies() | _answers()},
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    names = [it.strip("{}") for it in operation.segments if it.startswith("{")]
+    parameters: list[dict[str, Any]] = [
+        {"name": it, "in": "path", "required": True, "schema": NAME} for it in names
+    ]
+    parameters += [_parameter(it) for it in operation.query]
+    if operation.method == "POST" and operation.answer == "Reservation" and operation.needs_body:
+        parameters.append(IDEMPOTENCY)
+    codes = sorted({*ANYWHERE, *operation.codes})
+    told: dict[str, Any] = {
+        "operationId": _id(operation),
+        "summary": operation.about,
+        "parameters": parameters,
+        "responses": {
+            str(operation.code): _response(
+                "OK", "ReservationAnswer" if operation.answer == "Reservation" else operation.answer
+            ),
+            **{str(it): _response("refused, or failed", "Status") for it in codes},
+        },
+    }
+    if operation.body is not None:
+        schema = {"$ref": f"{_REF}{operation.body.__name__}"}
+        told["requestBody"] = {"required": operation.needs_body, "content": {operation.media: {"schema": schema}}}
+    kind = next((it for it in KINDS if it.plural == operation.resource), None)
+    if operation.action and kind is not None:
+        told["x-kubernetes-action"] = operation.action
+        told["x-kubernetes-group-version-kind"] = _gvk(kind.title)
+    return told
+
+
+def _parameter(param: Param) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": param.type}
+    optional = {"default": param.default, "minimum": param.least, "maximum": param.most}
+    schema |= {name: value for name, value in optional.items() if value is not None}
+    if param.choices:
+        schema["enum"] = list(param.choices)
+    elif param.type == "string":
+        schema |= {"maxLength": 500}
+    return {
+        "name": param.name,
+        "in": "query",
+        "required": param.required,
+        "description": param.about,
+        "schema": schema,
+    }
+
+
+def _response(about: str, schema: str) -> dict[str, Any]:
+    return {"description": about, "content": {JSON: {"schema": {"$ref": f"{_REF}{schema}"}}}}
+
+
+def _id(operation: Operation) -> str:
+    words = [it.strip("{}").replace("-", "_") for it in operation.segments]
+    return "_".join([operation.method.lower(), *words])
+
+
+def _gvk(kind: str) -> dict[str, str]:
+    return {"group": GROUP, "version": VERSION, "kind": kind}
+
+
+def _bodies() -> dict[str, Any]:
+    models = list(dict.fromkeys((it.body, "validation") for it in OPERATIONS if it.body is not None))
+    _, told = models_json_schema(models, ref_template=_REF + "{model}")  # type: ignore[arg-type]
+    found: dict[str, Any] = told["$defs"]
+    found["Reservation"]["x-kubernetes-group-version-kind"] = [_gvk("Reservation")]
+    return found
+
+
+def _answers() -> dict[str, Any]:
+    listed = {"type": "array", "items": _OBJECT}
+    told: dict[str, Any] = {
+        "Status": _with(
+            {"kind": _only("Status"), "message": _string(), "code": {"type": "integer"}}, "kind", "status"
+        )
+        | {"description": "Kubernetes' own: what was done, or why not."},
+        "List": _with({"apiVersion": _string(), "kind": _only("List"), "items": listed}, "kind", "items"),
+        "Object": _with({"apiVersion": _string(), "kind": _string(), "metadata": _OBJECT}, "kind", "metadata"),
+        "Item": _OBJECT,
+        "Description": _with({"object": _OBJECT}, "object"),
+        "Explanation": _with({"pod": _string(), "fits": {"type": "boolean"}, "refused": listed}, "pod", "fits"),
+        "Simulation": _with({"placed": listed, "stranded": listed}, "placed", "stranded"),
+        "Verification": _with(
+            {"ok": {"type": "boolean"}, "position": {"type": "integer"}, "findings": listed}, "ok", "position"
+        ),
+        "Export": _with({"text": _string(), "first": {"type": "integer"}, "last": {"type": "integer"}}, "text"),
+    }
+    for kind in KINDS:
+        shape = {
+            "apiVersion": _only(API_VERSION),
+            "kind": _only(kind.title),
+            "metadata": _OBJECT,
+            "status": _OBJECT,
+        }
+        title = f"{kind.title}Answer" if kind.title == "Reservation" else kind.title
+        told[title] = _with(shape, "apiVersion", "kind", "metadata", "status")
+        if title == kind.title:
+            told[title]["x-kubernetes-group-version-kind"] = [_gvk(kind.title)]
+        items = {"type": "array", "items": {"$ref": f"{_REF}{title}"}}
+        told[f"{kind.title}List"] = _with(
+            {
+                "apiVersion": _only(API_VERSION),
+                "kind": _only(f"{kind.title}List"),
+                "metadata": _OBJECT,
+                "items": items,
+            },
+            "kind",
+            "metadata",
+            "items",
+        )
+    return told
+
+
+def _with(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _string() -> dict[str, Any]:
+    return {"type": "string"}
+
+
+def _only(text: str) -> dict[str, Any]:
+    return {"type": "string", "enum": [text]}

@@ -1,0 +1,104 @@
+"""From a request to what an operation takes: its path, query and body; what cannot be read is refused by name."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from pydantic import BaseModel, ValidationError
+
+from volsched.api.kubernetes.bodies import read_mapping
+from volsched.api.kubernetes.negotiation import JSON, body_form, patch_form
+from volsched.api.kubernetes.statuses import ApiError
+from volsched.api.questions.operations import BASE, Operation, Param
+
+LONGEST = 500
+"""Characters of a name or of a value in the query; the longest that anything here can be called is half of it."""
+_FORBIDDEN = frozenset("/%\\\0")
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def segments_of(raw: str) -> tuple[str, ...] | None:
+    """Of the path as it was sent, below our own root, each decoded; None where one is no name."""
+    if not raw.startswith(f"{BASE}/"):
+        return None
+    try:
+        parts = [unquote(it, errors="strict") for it in raw.removeprefix(f"{BASE}/").split("/")]
+    except UnicodeDecodeError:
+        return None
+    return None if any(not _is_name(it) for it in parts) else tuple(parts)
+
+
+def matched(operation: Operation, segments: tuple[str, ...]) -> dict[str, str] | None:
+    """What stands in the place of the names; None where it is another path."""
+    if len(segments) != len(operation.segments):
+        return None
+    found: dict[str, str] = {}
+    for wanted, given in zip(operation.segments, segments, strict=True):
+        if wanted.startswith("{"):
+            found[wanted.strip("{}")] = given
+        elif wanted != given:
+            return None
+    return found
+
+
+def read_query(params: Iterable[Param], given: Mapping[str, str]) -> dict[str, Any]:
+    """ApiError 400 where a value is not of its type. What nobody asks for is passed over, as in Kubernetes."""
+    found: dict[str, Any] = {}
+    for param in params:
+        text = given.get(param.name, "")
+        if text == "":
+            if param.required:
+                raise ApiError(400, f"{param.name}: Required value: {param.about}")
+            found[param.name] = param.default
+        else:
+            found[param.name] = _value(param, text)
+    return found
+
+
+def read_body(operation: Operation, content: bytes, content_type: str | None) -> BaseModel | None:
+    """ApiError 400 where it is no object, 422 where a field is wrong."""
+    model = operation.body
+    if model is None or (not content.strip() and not operation.needs_body):
+        return None if model is None else model()
+    if operation.media == JSON:
+        given = read_mapping(content, body_form(content_type))
+    elif patch_form(content_type) == operation.media:
+        given = read_mapping(content, JSON)
+    else:
+        raise ApiError(415, f"of patches only {operation.media} is taken here")
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        causes = [
+            {"reason": "FieldValueInvalid", "message": it["msg"], "field": ".".join(map(str, it["loc"]))}
+            for it in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        told = "; ".join(f"{it['field'] or 'the body'}: {it['message']}" for it in causes)
+        raise ApiError(422, f"the body is invalid: {told}", details={"causes": causes}) from None
+
+
+def _value(param: Param, text: str) -> Any:
+    if len(text) > LONGEST or not text.isprintable():
+        raise ApiError(400, f"{param.name}: Invalid value: longer than {LONGEST} characters, or not printable")
+    if param.choices and text not in param.choices:
+        choices = ", ".join(param.choices)
+        raise ApiError(400, f'{param.name}: Unsupported value: "{text}": supported values: {choices}')
+    if param.type == "boolean":
+        if text not in _FLAGS:
+            raise ApiError(400, f'{param.name}: Invalid value: "{text}": must be true or false')
+        return _FLAGS[text]
+    if param.type == "integer":
+        if not (text.isascii() and text.isdecimal() and len(text) < 19):
+            raise ApiError(400, f'{param.name}: Invalid value: "{text}": must be a whole number, not negative')
+        number = int(text)
+        if (param.least is not None and number < param.least) or (param.most is not None and number > param.most):
+            raise ApiError(
+                400, f"{param.name}: Invalid value: {number}: must be from {param.least} to {param.most}"
+            )
+        return number
+    return text
+
+
+def _is_name(text: str) -> bool:
+    named = text not in ("", ".", "..") and len(text) <= LONGEST
+    return named and _FORBIDDEN.isdisjoint(text) and text.isprintable()

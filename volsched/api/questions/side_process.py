@@ -1,0 +1,193 @@
+"""A process beside the server's for long questions: they delay nobody, and end when their time is over.
+
+A thread would not do. It takes the interpreter from the event loop and from the writer a few milliseconds at a
+time, which makes a commit several times as long, and it cannot be ended. The process is kept for the next
+question, asks the database on its own, and ends with the server: its input is then at its end.
+"""
+
+import logging
+import os
+import pickle
+import select
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.statuses import ApiError
+from volsched.api.questions.operations import Asked, Context
+from volsched.api.questions.refusals import error_of
+from volsched.api.questions.routes import OPERATIONS
+from volsched.api.services import Services
+from volsched.api.watch_cache import Fan
+from volsched.log.commands import Command, Done
+from volsched.log.database import Database, open_database
+from volsched.runtime.clock import system_clock
+from volsched.runtime.writer import Writer
+from volsched.scheduling.pod_reservations import Reserver
+from volsched.scheduling.rules.configuration import Configuration
+
+_LENGTH = struct.Struct(">Q")
+_PART = 2**16
+NICENESS = 5
+"""Whoever has nothing to wait for is served first."""
+LOST = "the process that worked on it has ended; try again"
+_log = logging.getLogger("volsched.api")
+
+
+class UnsendableError(Exception):
+    """The configuration holds what no other process can be given, such as a plugin made on the spot."""
+
+
+@dataclass(slots=True)
+class SideProcesses:
+    database: Database
+    configuration: Configuration
+    _idle: list["_Side"] = field(default_factory=list)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _closed: bool = False
+
+    def serve(self, operation: int, asked: Asked, *, seconds: float) -> Answer:
+        """What the operation answers, in the thread that calls; ApiError 504 when its time is over."""
+        until = time.monotonic() + seconds
+        with self._turn:
+            side = self._idle.pop() if self._idle else None
+        side = side or _Side.started(self.database, self.configuration)
+        try:
+            answer, refusal, kept = side.ask((operation, asked), until=until), None, True
+        except TimeoutError:
+            told = (
+                f"it took longer than {seconds:g} s, and was ended; ask about less, or on the machine of the store"
+            )
+            answer, refusal, kept = None, ApiError(504, told), False
+        except (OSError, EOFError, pickle.UnpicklingError):
+            answer, refusal, kept = None, ApiError(503, LOST, details={"retryAfterSeconds": 1}), False
+        with self._turn:
+            if kept and not self._closed:
+                self._idle.append(side)
+            else:
+                side.end()
+        if refusal is not None:
+            raise refusal
+        if isinstance(answer, Answer):
+            return answer
+        code, message, reason, details = answer
+        raise ApiError(code, message, reason=reason, details=details)
+
+    def close(self) -> None:
+        with self._turn:
+            self._closed = True
+            for side in self._idle:
+                side.end()
+            self._idle.clear()
+
+
+@dataclass(slots=True)
+class _Side:
+    process: "subprocess.Popen[bytes]"
+
+    @classmethod
+    def started(cls, database: Database, configuration: Configuration) -> "_Side":
+        # Through its input and not as an argument, which the whole machine could read: it may hold a password.
+        url = database.engine.url.render_as_string(hide_password=False)
+        try:
+            given = pickle.dumps((url, configuration))
+        except Exception as error:
+            raise UnsendableError(str(error)) from error
+        words = [sys.executable, "-m", "volsched.api.questions.side_process"]
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None
+        _write(process.stdin, given)
+        return cls(process)
+
+    def ask(self, question: Any, *, until: float) -> Any:
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        _write(stdin, pickle.dumps(question))
+        descriptor = stdout.fileno()
+
+        def read(size: int) -> bytes:
+            ready, _, _ = select.select([descriptor], [], [], max(until - time.monotonic(), 0))
+            if not ready:
+                raise TimeoutError
+            return os.read(descriptor, size)
+
+        return pickle.loads(_read(read))
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def _write(out: IO[bytes], message: bytes) -> None:
+    out.write(_LENGTH.pack(len(message)) + message)
+    out.flush()
+
+
+def _read(read: Callable[[int], bytes]) -> bytes:
+    (length,) = _LENGTH.unpack(_exactly(read, _LENGTH.size))
+    return _exactly(read, length)
+
+
+def _exactly(read: Callable[[int], bytes], size: int) -> bytes:
+    got = bytearray()
+    while len(got) < size:
+        part = read(min(size - len(got), _PART))
+        if not part:
+            raise EOFError
+        got += part
+    return bytes(got)
+
+
+# --- in the other process -------------------------------------------------------------------------------
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    # What others print must not come between the answers.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+
+    def read(size: int) -> bytes:
+        return os.read(0, size)
+
+    try:
+        url, configuration = pickle.loads(_read(read))
+        context = _context(open_database(url, name="volsched-questions"), configuration)
+        while True:
+            operation, asked = pickle.loads(_read(read))
+            _write(out, pickle.dumps(_answered(context, operation, asked)))
+    except (EOFError, KeyboardInterrupt, BrokenPipeError):
+        return
+
+
+def _answered(context: Context, operation: int, asked: Asked) -> Any:
+    try:
+        return OPERATIONS[operation].serve(context, asked).spelled()
+    except Exception as error:
+        told = error_of(error)
+        if told.code == 500:
+            _log.error("%s failed", OPERATIONS[operation].path, exc_info=error)
+        return told.code, str(told), told.reason, dict(told.details)
+
+
+def _context(database: Database, configuration: Configuration) -> Context:
+    def append(_: Command) -> Done:
+        raise ApiError(405, "nothing is written from here")
+
+    services = Services(database, Writer(database), Fan(), system_clock, "questions")
+    reserver = Reserver(database, append, lambda: "", configuration)
+    return Context(services=services, configuration=configuration, reserver=reserver)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""What requests are served with: the store, its one writer, the fan of watches, and whose they are."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+
+from volsched.api.access.callers import current_caller, current_reason
+from volsched.api.kubernetes.object_commands import HeavyError, OutdatedError, Who, Write, Written
+from volsched.api.limits import DEFAULT_LIMITS, Limits, WatchShares
+from volsched.api.watch_cache import Fan
+from volsched.log.database import Database
+from volsched.log.errors import FullError
+from volsched.objects.rules.lifecycle import StaleError
+from volsched.runtime.clock import Clock, rfc3339
+from volsched.runtime.writer import Writer
+
+READERS = 8
+"""Requests that ask the database at the same time; as many connections are opened."""
+HEAVY_AT_ONCE = 2
+"""Large bodies that are worked on at the same time: each thread that computes delays the event loop."""
+WRITE_TRIES = 5
+"""As often as Kubernetes applies a patch anew, when the object has changed meanwhile, before it says so."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def new_uid() -> str:
+    return str(uuid4())
+
+
+@dataclass(slots=True)
+class Services:
+    database: Database
+    writer: Writer
+    fan: Fan
+    clock: Clock
+    actor: str
+    """Who the log says has written what no request of a known caller asked for: the one who started us."""
+    zonal_upgrade: bool = True
+    committed: Callable[[], None] = lambda: None
+    """Told after every commit: whoever reads the log in this process need not wait for its next look."""
+    new_uid: Callable[[], str] = new_uid
+    limits: Limits = DEFAULT_LIMITS
+    tells_apart: bool = False
+    """Callers prove who they are; without, all are the one who started us."""
+    shares: WatchShares = field(init=False)
+    full_at: int | None = None
+    """When the store last had no room for a write, until one succeeds."""
+    _readers: anyio.CapacityLimiter | None = field(default=None)
+    _heavy: anyio.CapacityLimiter | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        self.shares = WatchShares(self.limits)
+
+    def caller(self) -> str | None:
+        """Who asks, as far as one caller is told from another."""
+        caller = current_caller() if self.tells_apart else None
+        return None if caller is None else caller.actor
+
+    async def read(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """Call something that asks the database, beside the event loop."""
+        if self._readers is None:
+            self._readers = anyio.CapacityLimiter(READERS)
+        return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._readers)
+
+    async def work(self, heavy: bool, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """Call something that computes: what is heavy, beside the event loop."""
+        if not heavy:
+            return call(*args, **named)
+        if self._heavy is None:
+            self._heavy = anyio.CapacityLimiter(HEAVY_AT_ONCE)
+        return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._heavy)
+
+    async def write(self, write: Write, *, dry_run: bool = False, heavy: bool = False) -> Written:
+        """Carry the write out; raises what its rules, or the store, have against it.
+
+        What is heavy is decided before the log's lock is taken, and again if the object has changed by then.
+        """
+        if dry_run:
+            return await self.work(True, write.tried, self.database)
+        for _ in range(WRITE_TRIES):
+            if heavy:
+                await self.work(True, write.prepare, self.database)
+            try:
+                done = await asyncio.wrap_future(self.writer.submit(write.command))
+            except HeavyError:
+                heavy = True
+            except OutdatedError:
+                continue
+            except FullError:
+                self.full_at = self.clock()
+                raise
+            else:
+                self.full_at = None
+                self.committed()
+                return write.written(done)
+        raise StaleError("the object was changed again and again while this was worked out; try again")
+
+    def who(self) -> Who:
+        """On whose behalf this request writes."""
+        caller = current_caller()
+        actor = self.actor if caller is None else caller.actor
+        return Who(actor, rfc3339(self.clock()), current_reason())

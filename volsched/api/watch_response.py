@@ -1,0 +1,200 @@
+"""A watch as an answer: lines of JSON for as long as the client stays, each chunk all that is new to it.
+
+A client that does not read blocks nobody but itself. When it comes back and what it has missed is no longer in the
+ring, it is told 410 and has to list again; if it does not come back at all, the connection is given up.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import Receive, Send
+
+from volsched.api.kubernetes.statuses import ApiError, expired
+from volsched.api.limits import Taken
+from volsched.api.watch_cache import Fan
+from volsched.api.watch_events import BOOKMARK, ERROR, Change, event_line
+
+DEFAULT_SECONDS = 3_600
+MOST_SECONDS = 86_400
+BOOKMARK_SECONDS = 60
+SEND_SECONDS = 30
+"""How long a client may leave a chunk unread."""
+LOOK_SECONDS = 5.0
+LEAST_SECONDS = 0.01
+MOST_AT_ONCE = 500
+"""Changes in a chunk; between two of them the loop serves others."""
+TOO_SLOW = "the watch could not keep up, and what it has missed is no longer at hand; list again"
+
+Shown = Callable[[Change], bytes]
+"""A change as a line for this watcher; empty: it does not concern it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """One watcher: what it is shown, and from where."""
+
+    fan: Fan
+    taken: Taken
+    noun: str
+    position: int
+    """Everything after it is sent."""
+    shown: Shown
+    like: Hashable = None
+    """Watchers of a kind that are equal in this are shown the same; None: this one is like no other."""
+    first: bytes = b""
+    """Lines that are sent before anything else."""
+    seconds: float = DEFAULT_SECONDS
+    bookmark: Callable[[int], dict[str, Any]] | None = None
+    """The object of a bookmark at a position; None: none are wanted."""
+    ends: float = 0.0
+    bookmark_at: float = 0.0
+    ended: bool = False
+    _told: int = 0
+    """Up to where the client knows by what it was sent."""
+
+    def begin(self, now: float) -> None:
+        self.ends, self.bookmark_at, self._told = now + self.seconds, now + BOOKMARK_SECONDS, self.position
+
+    def due(self) -> float:
+        """When there is something to do, even if nothing changes."""
+        return self.ends if self.bookmark is None else min(self.ends, self.bookmark_at)
+
+    def take(self, now: float) -> bytes:
+        """What is to be sent now; nothing where one has to wait, or where it has `ended`."""
+        if self.first:
+            first, self.first = self.first, b""
+            return first
+        ring = self.fan.rings[self.noun]
+        while not self.fan.stopping and now < self.ends:
+            known = self.fan.position
+            changes = ring.since(self.position)
+            if changes is None:
+                self.fan.cut_off += 1
+                self.ended = True
+                return error_line(expired(TOO_SLOW))
+            if not changes:
+                self.position = max(known, self.position)
+                return self._bookmark(now) if self.bookmark is not None and now >= self.bookmark_at else b""
+            part = changes[:MOST_AT_ONCE]
+            self.position = part[-1].position if len(part) < len(changes) else max(known, self.position)
+            if lines := ring.said(self.like, part, self.shown):
+                self._told = part[-1].position
+                return lines
+        self.ended = True
+        if self.bookmark is not None and self.fan.position > self._told and ring.since(self.position) == []:
+            # So that a client which comes back goes on from here, and not from its last change.
+            self.position = self.fan.position
+            return self._bookmark(now)
+        return b""
+
+    def _bookmark(self, now: float) -> bytes:
+        assert self.bookmark is not None
+        self.bookmark_at = now + BOOKMARK_SECONDS
+        self._told = self.position
+        return event_line(BOOKMARK, self.bookmark(self.position))
+
+
+class Sending:
+    """A watch being sent. One timer looks after it: timers of their own for every chunk and every wait would cost
+    a crowd of watchers more than what they are sent.
+    """
+
+    def __init__(self, watch: Watch, send: Send) -> None:
+        self._watch, self._send = watch, send
+        self._loop = asyncio.get_running_loop()
+        self._news: asyncio.Future[None] | None = None
+        self._stuck_since: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle
+
+    async def run(self) -> None:
+        watch, loop = self._watch, self._loop
+        self._task = asyncio.current_task()
+        watch.begin(loop.time())
+        self._timer = loop.call_at(self._next_look(), self._look)
+        ring = watch.fan.rings[watch.noun]
+        watch.taken.wait_for(len(watch.first))
+        try:
+            while True:
+                self._news = ring.news()
+                if chunk := watch.take(loop.time()):
+                    self._news.cancel()
+                    self._stuck_since = loop.time()
+                    watch.taken.wait_for(len(chunk))
+                    if watch.taken.is_over:
+                        watch.fan.cut_off += 1
+                        return
+                    await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    self._stuck_since = None
+                    watch.taken.wait_for(0)
+                if watch.ended:
+                    return
+                if not chunk:
+                    await self._news
+        finally:
+            if self._news is not None:
+                self._news.cancel()
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        """Wake a watch that has something to do by now; give one up that takes nothing."""
+        now = self._loop.time()
+        if self._stuck_since is not None and now - self._stuck_since >= SEND_SECONDS:
+            self._watch.fan.cut_off += 1
+            if self._task is not None:
+                self._task.cancel()
+            return
+        if now >= self._watch.due() and self._news is not None and not self._news.done():
+            self._news.set_result(None)
+        self._timer = self._loop.call_at(self._next_look(), self._look)
+
+    def _next_look(self) -> float:
+        now = self._loop.time()
+        return min(now + LOOK_SECONDS, max(self._watch.due(), now + LEAST_SECONDS))
+
+
+def error_line(error: ApiError) -> bytes:
+    return event_line(ERROR, error.status)
+
+
+async def send_watch(watch: Watch, receive: Receive, send: Send) -> None:
+    """Send the chunks until the watch ends or the client goes."""
+    try:
+        await _send_watch(watch, receive, send)
+    finally:
+        watch.taken.end()
+
+
+async def _send_watch(watch: Watch, receive: Receive, send: Send) -> None:
+    await _start(send)
+    sending = asyncio.create_task(Sending(watch, send).run())
+    leaving = asyncio.create_task(_left(receive))
+    watch.fan.watchers += 1
+    try:
+        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        watch.fan.watchers -= 1
+        for task in (sending, leaving):
+            task.cancel()
+        await asyncio.gather(sending, leaving, return_exceptions=True)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def send_refusal(error: ApiError, send: Send) -> None:
+    """A watch that cannot begin says so as its only event: that is where clients look for it."""
+    await _start(send)
+    await send({"type": "http.response.body", "body": error_line(error), "more_body": False})
+
+
+async def _start(send: Send) -> None:
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-cache, private")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    # Sent at once: clients wait for the headers before they believe that they watch.
+    await send({"type": "http.response.body", "body": b"", "more_body": True})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
