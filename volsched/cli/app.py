@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from volsched.cli.lazy import MARKUP, Family, LazyGroup, Verb
+from volsched.cli.lazy_commands import MARKUP, Family, LazyGroup, Verb
 from volsched.cli.remote.options import (
     CaFileOption,
     Choice,

@@ -6,14 +6,22 @@ from typing import Annotated
 import typer
 
 from volsched.cli import audit_decisions
-from volsched.cli.answers import AnswerForm, FormOption, answer_of, asking, print_answer, print_item, window_of
+from volsched.cli.audit_output import (
+    AnswerForm,
+    FormOption,
+    answer_of,
+    asking,
+    print_answer,
+    print_item,
+    window_of,
+)
 from volsched.cli.console import Exit, fail
 from volsched.cli.durations import duration
-from volsched.cli.naming import KindArgument, NameArgument, NamespaceOption, kind_of, one_of, refuse_unknown
-from volsched.cli.questions import Asked, LimitOption, Question, SinceOption, UntilOption, question
-from volsched.cli.remote.choice import chosen_server
+from volsched.cli.history_command import Asked, LimitOption, Question, SinceOption, UntilOption, question
+from volsched.cli.kind_names import KindArgument, NameArgument, NamespaceOption, kind_of, one_of, refuse_unknown
 from volsched.cli.remote.paths import of_one, own
-from volsched.cli.stores import Db, position_of
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db, position_of
 from volsched.cli.transfer import ExportFormat, export, export_served
 from volsched.questions.audit.answers import Answer, UnknownError, time_text
 from volsched.questions.audit.orphans import orphans_of

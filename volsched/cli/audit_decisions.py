@@ -5,11 +5,17 @@ from typing import Annotated
 import typer
 from sqlalchemy import Connection
 
-from volsched.cli.answers import AnswerForm, FormOption, answer_of, asking, print_answer, print_item, window_of
+from volsched.cli.audit_output import (
+    AnswerForm,
+    FormOption,
+    answer_of,
+    asking,
+    print_answer,
+    print_item,
+    window_of,
+)
 from volsched.cli.durations import duration
-from volsched.cli.naming import NamespaceOption, key_of, kind_of, refuse_unknown
-from volsched.cli.printing import write
-from volsched.cli.questions import (
+from volsched.cli.history_command import (
     PAGE,
     AfterOption,
     Asked,
@@ -20,9 +26,11 @@ from volsched.cli.questions import (
     UntilOption,
     question,
 )
-from volsched.cli.remote.choice import chosen_server
+from volsched.cli.kind_names import NamespaceOption, key_of, kind_of, refuse_unknown
+from volsched.cli.output import write
 from volsched.cli.remote.paths import own
-from volsched.cli.stores import Db
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db
 from volsched.questions.audit import decisions, latency
 from volsched.questions.audit.answers import Answer, Item, UnknownError
 from volsched.questions.explain import attempts

@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.files import lines_of
-from volsched.cli.stores import Db, bar, explained, now_us, opened
+from volsched.cli.store_option import Db, bar, explained, now_us, opened
 from volsched.log.reads.tail import read_head
 from volsched.log.retention.backup import Backup, back_up, check_backup
 from volsched.log.retention.restore import restore as restore_store

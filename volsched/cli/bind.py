@@ -7,8 +7,8 @@ from rich.markup import escape
 
 from volsched.binding.rules.bind_claim import NoSuchObjectError, NothingFitsError, NotToBeBoundError, PromisedError
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
-from volsched.cli.people import actor
-from volsched.cli.stores import Db, opened
+from volsched.cli.operator import actor
+from volsched.cli.store_option import Db, opened
 from volsched.log.commands import ConflictError
 from volsched.log.transaction import execute
 from volsched.runtime.clock import system_clock

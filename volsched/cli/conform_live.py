@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.progress import track
 
 from volsched.cli.console import Exit, fail, stderr, stdout
-from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.server import Server
+from volsched.cli.remote.server_choice import chosen_server
 from volsched.drills.live_player import Player, UnplayableError
 from volsched.drills.live_scenario import (
     Outcome,

@@ -8,8 +8,8 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, fail, stdout
-from volsched.cli.printing import Lines
-from volsched.cli.stores import explained
+from volsched.cli.output import Lines
+from volsched.cli.store_option import explained
 from volsched.insight.demo.stage import Rows, Scene, SceneError, Stage, Told
 from volsched.insight.demo.story import SCENES, directory_for, stage_in
 

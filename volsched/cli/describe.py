@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from volsched.cli.console import Exit, fail
-from volsched.cli.looking import AsOfOption, check_as_of, looked_at
-from volsched.cli.naming import KindArgument, NamespaceOption, Wanted, wanted
-from volsched.cli.printing import Form, Lines, print_documents, write
-from volsched.cli.remote.choice import chosen_server
+from volsched.cli.kind_names import KindArgument, NamespaceOption, Wanted, wanted
+from volsched.cli.output import Form, Lines, print_documents, write
 from volsched.cli.remote.paths import of_one
-from volsched.cli.stores import Db, opened
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db, opened
+from volsched.cli.store_view import AsOfOption, check_as_of, looked_at
 from volsched.kube.manifest import metadata
 from volsched.kube.manifest_reader import dump_manifests
 from volsched.questions.get.cells import age

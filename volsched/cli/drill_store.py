@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.files import lines_of
-from volsched.cli.stores import Db, explained, now_us, opened, position_of
+from volsched.cli.store_option import Db, explained, now_us, opened, position_of
 from volsched.drills.redeciding import Comparison, Figures, redecide
 from volsched.drills.rehearsal import Rehearsed, copied, copied_from, read_only
 from volsched.drills.rehearsal import rehearse as rehearse_copy

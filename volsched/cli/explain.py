@@ -6,11 +6,18 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
-from volsched.cli.looking import AsOfOption, check_as_of
-from volsched.cli.naming import NamespaceOption, key_of, kind_of
-from volsched.cli.remote.choice import chosen_server
-from volsched.cli.sights import ConfigOption, OptionalFiles, answered, deciding_profile, explained_by, sight
-from volsched.cli.stores import Db, opened
+from volsched.cli.explain_source import (
+    ConfigOption,
+    OptionalFiles,
+    answered,
+    deciding_profile,
+    explained_by,
+    sight,
+)
+from volsched.cli.kind_names import NamespaceOption, key_of, kind_of
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db, opened
+from volsched.cli.store_view import AsOfOption, check_as_of
 from volsched.questions.explain.reason_lines import claim_lines, failing_lines
 from volsched.questions.source import explained, explained_as_of
 from volsched.runtime.clock import system_clock

@@ -9,11 +9,11 @@ from typing import Annotated, Protocol
 import typer
 
 from volsched.cli.console import Exit, fail, stderr
-from volsched.cli.looking import AsOfOption, check_as_of, item_of, looked_at
-from volsched.cli.naming import AllOption, KindArgument, NamespaceOption, Wanted, wanted
-from volsched.cli.printing import Form, FormOption, Row, Sheet, print_documents, row_of, write
-from volsched.cli.remote.choice import chosen_server
-from volsched.cli.stores import Db, opened
+from volsched.cli.kind_names import AllOption, KindArgument, NamespaceOption, Wanted, wanted
+from volsched.cli.output import Form, FormOption, Row, Sheet, print_documents, row_of, write
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db, opened
+from volsched.cli.store_view import AsOfOption, check_as_of, item_of, looked_at
 from volsched.kube.manifest import metadata
 from volsched.kube.selector_text import SelectorTextError, parse_label_selector
 from volsched.kube.selectors import LabelSelector, label_selector_matches
@@ -103,7 +103,7 @@ def _source(
         with opened(db) as database:
             yield _Stored(database, as_of, labels)
         return
-    from volsched.cli.remote.getting import Served
+    from volsched.cli.remote.get import Served
 
     check_as_of(as_of)
     yield Served(server, as_of, selector, labels)

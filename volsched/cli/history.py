@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
-from volsched.cli.answers import AnswerForm, FormOption, answer_of, asking, print_answer
+from volsched.cli.audit_output import AnswerForm, FormOption, answer_of, asking, print_answer
 from volsched.cli.console import Exit, fail
-from volsched.cli.naming import KindArgument, NameArgument, NamespaceOption, kind_of, one_of, refuse_unknown
-from volsched.cli.questions import PAGE, AfterOption, Asked, LimitOption, Question, question
-from volsched.cli.remote.choice import chosen_server
+from volsched.cli.history_command import PAGE, AfterOption, Asked, LimitOption, Question, question
+from volsched.cli.kind_names import KindArgument, NameArgument, NamespaceOption, kind_of, one_of, refuse_unknown
 from volsched.cli.remote.paths import of_one, own
-from volsched.cli.stores import Db, position_of
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db, position_of
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.event_audit import window
 from volsched.questions.audit.answers import Answer, UnknownError

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.files import lines_of, written
-from volsched.cli.remote.choice import chosen_server, refuse_server
 from volsched.cli.remote.paths import own
-from volsched.cli.stores import Db, bar, explained, opened, position_of
+from volsched.cli.remote.server_choice import chosen_server, refuse_server
+from volsched.cli.store_option import Db, bar, explained, opened, position_of
 from volsched.log.base import read_base
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState, State

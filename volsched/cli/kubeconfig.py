@@ -11,7 +11,7 @@ from volsched.api.access.kubeconfig import kubeconfig as made_kubeconfig
 from volsched.api.access.tokens import read_token
 from volsched.cli.certs import Directory, Expires, certificates_directory, issue_client
 from volsched.cli.console import Exit, fail, stderr
-from volsched.cli.people import user as this_user
+from volsched.cli.operator import user as this_user
 from volsched.cli.tokens import Namespaces, save_secret
 from volsched.kube.manifest_reader import dump_manifests
 

@@ -6,11 +6,11 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
-from volsched.cli.people import Reason, actor, checked_reason
+from volsched.cli.operator import Reason, actor, checked_reason
 from volsched.cli.remote import paths
-from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.server import RefusedError
-from volsched.cli.stores import Db, opened
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db, opened
 from volsched.log.leases import free, standings
 from volsched.questions.audit.leases import lease_rows
 from volsched.runtime.clock import system_clock

@@ -8,11 +8,11 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, fail, stderr, stdout
-from volsched.cli.inputs import Files, load_files
-from volsched.cli.naming import NamespaceOption, named_targets
-from volsched.cli.people import Reason, actor, checked_reason
-from volsched.cli.remote.choice import chosen_server
-from volsched.cli.stores import Db, bar, opened
+from volsched.cli.kind_names import NamespaceOption, named_targets
+from volsched.cli.manifest_input import Files, load_files
+from volsched.cli.operator import Reason, actor, checked_reason
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db, bar, opened
 from volsched.kube.manifest_reader import Loaded, dump_manifests, load_manifests
 from volsched.kube.problems import ManifestError
 from volsched.log.commands import ConflictError
@@ -180,7 +180,7 @@ def _submitted(
     """What became of each, in order: by a store, or by a server."""
     server = chosen_server(db)
     if server is not None:
-        from volsched.cli.remote.changing import made_namespaces, submitted
+        from volsched.cli.remote.objects import made_namespaces, submitted
 
         _say_made(made_namespaces(server, named_namespaces(loaded), reason=reason))
         yield from submitted(server, loaded, verb, reason=reason)
@@ -203,7 +203,7 @@ def _deleted(
     """Whether each is gone; False: it is marked."""
     server = chosen_server(db)
     if server is not None:
-        from volsched.cli.remote.changing import deleted
+        from volsched.cli.remote.objects import deleted
 
         yield from deleted(server, targets, reason=reason)
         return

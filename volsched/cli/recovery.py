@@ -11,10 +11,10 @@ from volsched.binding.executor import QUEUES
 from volsched.binding.recovery import Recovered, RecoveryReport, recover
 from volsched.binding.sweep import Sweep
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
-from volsched.cli.people import Reason, actor, checked_reason
-from volsched.cli.remote import working
-from volsched.cli.remote.choice import chosen_server
-from volsched.cli.stores import Db, opened
+from volsched.cli.operator import Reason, actor, checked_reason
+from volsched.cli.remote import effects
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db, opened
 from volsched.log.database import Database
 from volsched.log.effects import EffectState, list_effects
 from volsched.log.reads.open_bindings import Parked, parked_effects
@@ -71,7 +71,7 @@ def list_queue(
         fail(Exit.USAGE, f'there is no queue "{queue}"; there are {", ".join(QUEUES)}')
     server = chosen_server(db)
     if server is not None:
-        found = working.effects(server, state=state, queue=queue, limit=limit, after=after)
+        found = effects.effects(server, state=state, queue=queue, limit=limit, after=after)
     else:
         with opened(db) as database:
             found = list_effects(database, state=state, queue=queue, limit=limit, after=after)
@@ -96,7 +96,7 @@ def retry(key: Key, reason: Reason = None, db: Db = None) -> None:
     """Try a parked effect again at once, with all its attempts anew."""
     why, server = checked_reason(reason), chosen_server(db)
     if server is not None:
-        stdout.print(escape(working.act(server, key, "retry", why, not_parked=NOT_PARKED.format(key))))
+        stdout.print(escape(effects.act(server, key, "retry", why, not_parked=NOT_PARKED.format(key))))
         return
     with opened(db) as database:
         found = _parked(database, key)
@@ -110,7 +110,7 @@ def cancel(key: Key, reason: Reason = None, db: Db = None) -> None:
     """Give a parked effect up: its binding is rolled back; what was written is undone, or kept with a reason."""
     why, server = checked_reason(reason), chosen_server(db)
     if server is not None:
-        stdout.print(escape(working.act(server, key, "cancel", why, not_parked=NOT_PARKED.format(key))))
+        stdout.print(escape(effects.act(server, key, "cancel", why, not_parked=NOT_PARKED.format(key))))
         return
     with opened(db) as database:
         found = _parked(database, key)

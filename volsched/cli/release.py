@@ -7,10 +7,10 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.durations import duration
-from volsched.cli.people import user
-from volsched.cli.remote.choice import chosen_server
+from volsched.cli.operator import user
 from volsched.cli.remote.paths import own
-from volsched.cli.stores import Db, opened
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db, opened
 from volsched.log.commands import ConflictError
 from volsched.log.transaction import execute
 from volsched.pv_controller.manual_release import releasing

@@ -9,13 +9,13 @@ import typer
 
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.reservations import GatedError
-from volsched.cli.answers import AnswerForm, FormOption, print_answer, print_item
+from volsched.cli.audit_output import AnswerForm, FormOption, print_answer, print_item
 from volsched.cli.console import Exit, fail, stdout
-from volsched.cli.naming import NamespaceOption, key_of, kind_of
-from volsched.cli.people import Reason, actor, checked_reason
-from volsched.cli.remote import holding
-from volsched.cli.remote.choice import chosen_server
-from volsched.cli.stores import Db, opened
+from volsched.cli.kind_names import NamespaceOption, key_of, kind_of
+from volsched.cli.operator import Reason, actor, checked_reason
+from volsched.cli.remote import reservations
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db, opened
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState
@@ -62,7 +62,7 @@ def list_held(namespace: NamespaceOption = None, output: FormOption = AnswerForm
     """Reservations that are held now, the oldest first."""
     server = chosen_server(db)
     if server is not None:
-        items = holding.held(server, namespace, most=MOST_SHOWN)
+        items = reservations.held(server, namespace, most=MOST_SHOWN)
     else:
         with opened(db) as database, database.read() as connection:
             found = bindings_page(connection, namespace=namespace, limit=MOST_SHOWN, state=Phase.RESERVED)
@@ -89,7 +89,7 @@ def create(
     asked = Asked(pod=key_of(kind_of("pod"), pod, namespace), seconds=seconds, node=node, key=key)
     server = chosen_server(db)
     if server is not None:
-        print_item(holding.reserve(server, asked.pod, node=node, seconds=seconds, key=key), output)
+        print_item(reservations.reserve(server, asked.pod, node=node, seconds=seconds, key=key), output)
         return
     with _reserving(db) as (database, reserver):
         made = reserver.reserve(asked, actor=actor("reservations-create"), now=system_clock())
@@ -103,7 +103,7 @@ def confirm(name: Id, output: FormOption = AnswerForm.table, db: Db = None) -> N
     """Let a reservation be bound. Exit 7 if it has ended, with why."""
     server = chosen_server(db)
     if server is not None:
-        print_item(holding.confirm(server, name), output)
+        print_item(reservations.confirm(server, name), output)
         return
     with _reserving(db) as (database, reserver):
         reserver.confirm(name, actor=actor("reservations-confirm"), now=system_clock())
@@ -115,7 +115,7 @@ def renew(name: Id, seconds: For = DEFAULT_SECONDS, output: FormOption = AnswerF
     """Let a lease end so many seconds from now. Exit 7 if it has ended already."""
     server = chosen_server(db)
     if server is not None:
-        print_item(holding.renew(server, name, seconds=seconds), output)
+        print_item(reservations.renew(server, name, seconds=seconds), output)
         return
     with _reserving(db) as (database, reserver):
         reserver.renew(name, seconds=seconds, actor=actor("reservations-renew"), now=system_clock())
@@ -130,7 +130,7 @@ def cancel(name: Id, reason: Reason = None, db: Db = None) -> None:
     """Let go of what is held. Exit 7 if it is confirmed already."""
     said, who, server = checked_reason(reason), actor("reservations-cancel"), chosen_server(db)
     if server is not None:
-        ended = holding.cancel(server, name, reason=said)
+        ended = reservations.cancel(server, name, reason=said)
         stdout.print(f"reservation {name} has ended: {ended}", markup=False)
         return
     with _reserving(db) as (database, reserver):

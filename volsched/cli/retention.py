@@ -9,8 +9,8 @@ from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.durations import duration
-from volsched.cli.people import Reason, actor, checked_reason
-from volsched.cli.stores import Db, bar, now_us, opened
+from volsched.cli.operator import Reason, actor, checked_reason
+from volsched.cli.store_option import Db, bar, now_us, opened
 from volsched.log.base import read_base
 from volsched.log.database import Database
 from volsched.log.events.redaction import Redact

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout, table_of
-from volsched.cli.stores import Db, opened
+from volsched.cli.store_option import Db, opened
 from volsched.library import whole_system
 from volsched.log.database import Database
 from volsched.questions.get.pod_summary import summary

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from volsched.cli.console import Exit, fail, stderr
-from volsched.cli.people import user
-from volsched.cli.stores import Db, opened
+from volsched.cli.operator import user
+from volsched.cli.store_option import Db, opened
 from volsched.library import whole_system
 from volsched.log.database import Database
 from volsched.objects.namespaces import ensure_namespaces

@@ -6,11 +6,11 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
-from volsched.cli.inputs import load_files
-from volsched.cli.remote.choice import chosen_server
+from volsched.cli.explain_source import ConfigOption, OptionalFiles, answered, deciding_profile, sight
+from volsched.cli.manifest_input import load_files
 from volsched.cli.remote.paths import own
-from volsched.cli.sights import ConfigOption, OptionalFiles, answered, deciding_profile, sight
-from volsched.cli.stores import Db
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db
 from volsched.kube.kinds import Object
 from volsched.log.events.kind_names import UnknownKindError
 from volsched.questions.simulate.simulate import Scenario

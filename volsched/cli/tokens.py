@@ -12,9 +12,9 @@ from volsched.api.access.secret_files import write_secret
 from volsched.api.access.tokens import new_token
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr
 from volsched.cli.durations import duration
-from volsched.cli.people import Reason, actor, checked_reason
-from volsched.cli.printing import Lines
-from volsched.cli.stores import Db, opened
+from volsched.cli.operator import Reason, actor, checked_reason
+from volsched.cli.output import Lines
+from volsched.cli.store_option import Db, opened
 from volsched.kube.names import dns_label_problem, dns_subdomain_problem
 from volsched.log.tokens import NoTokenError, StoredToken, TokenTakenError, all_tokens, issue, revoke
 from volsched.runtime.clock import rfc3339, system_clock

@@ -9,9 +9,9 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout
 from volsched.cli.files import lines_of, written
-from volsched.cli.remote.choice import chosen_server
 from volsched.cli.remote.paths import own
-from volsched.cli.stores import Db, bar, explained, now_us, opened, position_of
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db, bar, explained, now_us, opened, position_of
 from volsched.log.retention.archive import archive as archive_log
 from volsched.log.retention.export import events_of, manifest_of, write_csv, write_jsonl
 from volsched.log.retention.import_files import import_log, verify_export

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from volsched.cli.console import stdout
-from volsched.cli.inputs import Files, load_files
+from volsched.cli.manifest_input import Files, load_files
 
 EXAMPLES = """
 Examples:

@@ -13,9 +13,14 @@ from typer.main import get_group
 MARKUP: Literal["markdown"] = "markdown"
 
 
+def _full(module: str) -> str:
+    """A module of this package, unless its whole name is given."""
+    return module if module.startswith("volsched.") else f"{__package__}.{module}"
+
+
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A command that is one function of a module in this folder."""
+    """A command that is one function of a module in this folder, or of a module named in full."""
 
     name: str
     module: str
@@ -29,7 +34,7 @@ class Verb:
     """Called with nothing, it shows its help."""
 
     def add_to(self, app: typer.Typer) -> None:
-        module = import_module(f"{__package__}.{self.module}")
+        module = import_module(_full(self.module))
         add = app.command(self.name, epilog=getattr(module, self.examples), no_args_is_help=self.needs_words)
         add(getattr(module, self.function or self.name))
 
@@ -43,7 +48,7 @@ class Family:
     help: str
 
     def add_to(self, app: typer.Typer) -> None:
-        app.add_typer(import_module(f"{__package__}.{self.module}").app, name=self.name)
+        app.add_typer(import_module(_full(self.module)).app, name=self.name)
 
 
 class LazyGroup(TyperGroup):

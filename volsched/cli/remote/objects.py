@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from volsched.cli.remote import paths
-from volsched.cli.remote.getting import near
+from volsched.cli.remote.get import near
 from volsched.cli.remote.server import RefusedError, Server
 from volsched.kube.manifest_reader import Loaded
 from volsched.log.events.kind_names import kind_called

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from volsched.cli.console import Exit, fail
-from volsched.cli.inputs import load_files
+from volsched.cli.manifest_input import load_files
 from volsched.cli.remote.paths import own
-from volsched.cli.stores import opened
+from volsched.cli.store_option import opened
 from volsched.kube.problems import ConfigurationError
 from volsched.log.events.kind_names import UnknownKindError
 from volsched.questions.audit.answers import UnknownError

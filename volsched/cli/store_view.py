@@ -8,7 +8,7 @@ import typer
 from sqlalchemy import Connection
 
 from volsched.cli.console import Exit, fail
-from volsched.cli.stores import now_us, position_of
+from volsched.cli.store_option import now_us, position_of
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.streams import BINDING

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy import Connection
 
-from volsched.cli.answers import AnswerForm, FormOption, answer_of, asking, print_answer, window_of
-from volsched.cli.remote.choice import chosen_server
-from volsched.cli.stores import Db
+from volsched.cli.audit_output import AnswerForm, FormOption, answer_of, asking, print_answer, window_of
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.store_option import Db
 from volsched.log.reads.event_audit import Window
 from volsched.questions.audit.answers import Answer
 

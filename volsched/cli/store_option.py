@@ -10,7 +10,7 @@ import typer
 from rich.progress import Progress
 
 from volsched.cli.console import Exit, fail, stderr
-from volsched.cli.remote.choice import refuse_server
+from volsched.cli.remote.server_choice import refuse_server
 from volsched.kube.problems import ConfigurationError
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError, IntegrityBrokenError, NotMigratedError, StoreError

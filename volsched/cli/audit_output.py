@@ -11,8 +11,8 @@ import typer
 from sqlalchemy import Connection
 
 from volsched.cli.console import Exit, fail, stderr, stdout
-from volsched.cli.printing import Form, Lines, print_documents, write
-from volsched.cli.stores import now_us, opened
+from volsched.cli.output import Form, Lines, print_documents, write
+from volsched.cli.store_option import now_us, opened
 from volsched.kube.visible_text import plain_cell
 from volsched.log.database import Database
 from volsched.log.reads.event_audit import Window

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from volsched.cli.console import Exit, fail
-from volsched.cli.naming import Wanted
-from volsched.cli.printing import Row, Sheet
+from volsched.cli.kind_names import Wanted
+from volsched.cli.output import Row, Sheet
 from volsched.cli.remote import paths
 from volsched.cli.remote.server import TABLE, Query, RefusedError, Server
 from volsched.kube.manifest import metadata
