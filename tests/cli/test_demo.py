@@ -10,12 +10,12 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.test_interrupts import ROOT, line, started
 from tests.docs import ANYTHING, agrees
-from volsched.cli import demo
-from volsched.insight.demo.failing import stolen
-from volsched.insight.demo.placing import cluster
-from volsched.insight.demo.proving import verified
-from volsched.insight.demo.stage import SceneError
-from volsched.insight.demo.story import SCENES, stage_in
+from volsched.lab.cli import demo
+from volsched.lab.demo.failure_scenes import stolen
+from volsched.lab.demo.placement_scenes import cluster
+from volsched.lab.demo.proof_scenes import verified
+from volsched.lab.demo.stage import SceneError
+from volsched.lab.demo.story import SCENES, stage_in
 
 
 @pytest.fixture

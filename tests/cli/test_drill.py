@@ -11,9 +11,9 @@ from sqlalchemy import text
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.binding.recovery import Recovered
-from volsched.drills.redeciding import redecide
-from volsched.drills.rehearsal import copied, read_only, rehearse
 from volsched.kube.meta import ZONE
+from volsched.lab.drills.redecision import redecide
+from volsched.lab.drills.rehearsal import copied, read_only, rehearse
 from volsched.log.database import Database, open_database
 from volsched.log.migrations import migrate
 from volsched.log.reads.tail import read_head

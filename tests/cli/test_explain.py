@@ -11,7 +11,7 @@ import yaml
 
 from tests.cli.conftest import Run
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
-from volsched.insight.bench_clusters import CLUSTERS
+from volsched.lab.bench.clusters import CLUSTERS
 from volsched.log.database import Database, open_database
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "three-zones.yaml"

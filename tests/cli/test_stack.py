@@ -14,9 +14,9 @@ from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.server.serving import collection
 from tests.stack.local_stacks import passable
 from tests.stack.processes import wait_until
-from volsched.stack.handle import Stack
-from volsched.stack.identity import process_of
-from volsched.stack.local import free_port, prepare
+from volsched.lab.stack.handle import Stack
+from volsched.lab.stack.identity import process_of
+from volsched.lab.stack.local import free_port, prepare
 
 COMMAND = [str(Path(sys.executable).parent / "volsched"), "stack"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from volsched.insight.conformance import Vector, read_vectors, run_vector
-from volsched.insight.conformance_controller import cluster_of
+from volsched.lab.conformance.controller import cluster_of
+from volsched.lab.conformance.vectors import Vector, read_vectors, run_vector
 from volsched.pv_controller.rules import VOLSCHED
 
 FILE = Path(__file__).parent / "controller.jsonl.gz"

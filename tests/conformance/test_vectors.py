@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from volsched.insight.conformance import Vector, read_vectors, run_vector
+from volsched.lab.conformance.vectors import Vector, read_vectors, run_vector
 
 FILE = Path(__file__).parent / "binder.jsonl.gz"
 

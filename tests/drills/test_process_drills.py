@@ -15,14 +15,22 @@ import pytest
 
 from tests.cli.conftest import Run, run
 from tests.stack.processes import wait_until
-from volsched.drills.catalogue import process_drills
-from volsched.drills.html_report import page
-from volsched.drills.process_drill import Played, play
-from volsched.drills.process_places import named
-from volsched.drills.process_scenario import ENGINES, ON_SQLITE, ON_STACK, Step, play_of, read_moment, read_step
-from volsched.drills.report import Report, as_saved, read_saved
-from volsched.drills.scenario import ScenarioError, read_scenario
-from volsched.drills.timeline import Bar, Mark, Positions, Timeline
+from volsched.lab.drills.catalogue import process_drills
+from volsched.lab.drills.html_report import page
+from volsched.lab.drills.process_drill import Played, play
+from volsched.lab.drills.process_places import named
+from volsched.lab.drills.process_scenario import (
+    ENGINES,
+    ON_SQLITE,
+    ON_STACK,
+    Step,
+    play_of,
+    read_moment,
+    read_step,
+)
+from volsched.lab.drills.report import Report, as_saved, read_saved
+from volsched.lab.drills.scenario import ScenarioError, read_scenario
+from volsched.lab.drills.timeline import Bar, Mark, Positions, Timeline
 
 __all__ = ["run"]
 ALL = "VOLSCHED_DRILL_SEEDS" in os.environ

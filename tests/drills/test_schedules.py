@@ -4,12 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from volsched.drills.catalogue import scenario_named
-from volsched.drills.generating import Temper, generate
-from volsched.drills.report import Report
-from volsched.drills.scenario import ScenarioError, read_scenario, read_seeds
-from volsched.drills.schedule import Choice, Schedule, ScheduleError, dump_schedule, read_choice, read_schedule
-from volsched.drills.shrinking import shrunk
+from volsched.lab.drills.catalogue import scenario_named
+from volsched.lab.drills.report import Report
+from volsched.lab.drills.scenario import ScenarioError, read_scenario, read_seeds
+from volsched.lab.simulation.generator import Temper, generate
+from volsched.lab.simulation.schedule import (
+    Choice,
+    Schedule,
+    ScheduleError,
+    dump_schedule,
+    read_choice,
+    read_schedule,
+)
+from volsched.lab.simulation.shrink import shrunk
 
 
 @pytest.mark.parametrize(

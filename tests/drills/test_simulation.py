@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from volsched.binding.rules.phases import Guards
-from volsched.drills.catalogue import SCENARIOS
-from volsched.drills.generating import generate
-from volsched.drills.schedule import Schedule, read_choice, read_schedule
-from volsched.drills.seeds import FAULTS, cut_down, report_of, run_seeds
-from volsched.drills.simulation import play
-from volsched.drills.slate import Slate
-from volsched.drills.telling import shape
+from volsched.lab.drills.catalogue import SCENARIOS
+from volsched.lab.simulation.generator import generate
+from volsched.lab.simulation.schedule import Schedule, read_choice, read_schedule
+from volsched.lab.simulation.scratch_store import Slate
+from volsched.lab.simulation.seeds import FAULTS, cut_down, report_of, run_seeds
+from volsched.lab.simulation.simulation import play
+from volsched.lab.simulation.violations import shape
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.yaml"))
 SEEDS = int(os.environ.get("VOLSCHED_SIM_SEEDS", "40"))

@@ -7,8 +7,8 @@ import pytest
 from tests.engine.clusters import node, pod
 from tests.engine.storage import CLAIM, ZONE, Cluster, asked, made_by
 from volsched.binding.rules.phases import REFUSED
-from volsched.drills.redeciding import redecide
 from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
+from volsched.lab.drills.redecision import redecide
 from volsched.log.database import Database
 from volsched.log.reads.tail import read_head
 from volsched.provisioning.simulated import SIMULATED, Simulated

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from volsched.cli.remote.server import Server
-from volsched.drills.live_player import Player
-from volsched.drills.live_scenario import Scenario, read_scenario, scenario_files
-from volsched.drills.live_system import played_system
-from volsched.drills.live_verdict import judged
+from volsched.lab.conformance.live_player import Player
+from volsched.lab.conformance.live_scenario import Scenario, read_scenario, scenario_files
+from volsched.lab.conformance.live_system import played_system
+from volsched.lab.conformance.live_verdict import judged
 from volsched.log.database import Database
 
 SCENARIOS = [read_scenario(file) for file in scenario_files([Path(__file__).parent / "scenarios"])]

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 from tests.stack.local_stacks import local_stack
-from volsched.cli.conform_live import RealPace
 from volsched.cli.remote.server import Server
-from volsched.drills.live_player import Player
-from volsched.drills.live_scenario import read_scenario, scenario_files
-from volsched.drills.live_verdict import judged
+from volsched.lab.cli.conform_live import RealPace
+from volsched.lab.conformance.live_player import Player
+from volsched.lab.conformance.live_scenario import read_scenario, scenario_files
+from volsched.lab.conformance.live_verdict import judged
 
 SAMPLE = ("static-two-claims", "reclaim-retain-immediate", "ext-mixed", "sts-parallel", "limit-wffc-static")
 PATIENCE_SECONDS = 60.0

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from volsched.cli.app import app
-from volsched.insight.http_load import LoadError, fan_out, hurry, request
+from volsched.lab.bench.http_load import LoadError, fan_out, hurry, request
 
 SMALL = ("--requests", "20", "--clients", "2", "--watchers", "5", "--writes", "20", "--writes-a-second", "500")
 
@@ -27,7 +27,7 @@ def test_every_row_is_measured_beside_a_bare_route() -> None:
 
 
 def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("volsched.insight.bench_http.find_spec", lambda name: None if name == "fastapi" else name)
+    monkeypatch.setattr("volsched.lab.bench.http.find_spec", lambda name: None if name == "fastapi" else name)
     done = CliRunner().invoke(app, ["bench", "http"])
     assert done.exit_code == 2
     assert "pip install" in done.stderr

@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
-from volsched.stack.local import free_port
-from volsched.stack.redis_server import find_redis
-from volsched.stack.secret_files import make_compose_secrets
-from volsched.stack.services import Definition, Health, Service, write_definition
-from volsched.stack.states import Wanted, want
-from volsched.stack.wheels import commands_directory, make_cluster, postgres_programs, system_user
+from volsched.lab.stack.local import free_port
+from volsched.lab.stack.postgres_wheel import commands_directory, make_cluster, postgres_programs, system_user
+from volsched.lab.stack.redis_server import find_redis
+from volsched.lab.stack.secret_files import make_compose_secrets
+from volsched.lab.stack.services import Definition, Health, Service, write_definition
+from volsched.lab.stack.states import Wanted, want
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"

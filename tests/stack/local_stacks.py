@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from volsched.stack.handle import Stack
-from volsched.stack.local import free_port, prepare
-from volsched.stack.services import write_definition
+from volsched.lab.stack.handle import Stack
+from volsched.lab.stack.local import free_port, prepare
+from volsched.lab.stack.services import write_definition
 
 
 @contextmanager

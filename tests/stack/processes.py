@@ -17,7 +17,7 @@ import psutil
 import redis
 
 from volsched.binding.wakeup import wake_up_name
-from volsched.stack.redis_server import find_redis
+from volsched.lab.stack.redis_server import find_redis
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import psutil
 
+from volsched.lab.stack.bench import scratch_stack
+from volsched.lab.stack.handle import Stack
+from volsched.lab.stack.identity import process_of
+from volsched.lab.stack.load import LOOK_SECONDS, Client, Load, outcome, prepare_cluster
 from volsched.log.database import open_database
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import SECOND, system_clock
-from volsched.stack.bench import scratch_stack
-from volsched.stack.handle import Stack
-from volsched.stack.identity import process_of
-from volsched.stack.load import LOOK_SECONDS, Client, Load, outcome, prepare_cluster
 
 PODS_PER_SECOND = 10
 CLAIMS = (1, 2)

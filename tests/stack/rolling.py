@@ -4,11 +4,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from volsched.lab.stack.bench import scratch_stack
+from volsched.lab.stack.load import Client, Load, prepare_cluster, restart_under_load
 from volsched.log.database import open_database
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import system_clock
-from volsched.stack.bench import scratch_stack
-from volsched.stack.load import Client, Load, prepare_cluster, restart_under_load
 
 PODS_PER_SECOND = 60
 VOLUMES = 4_000

@@ -18,11 +18,11 @@ from tests.stack.composed import FILE, ROOT, Local, compose, seconds, started_by
 from tests.stack.local_stacks import passable
 from tests.stack.processes import wait_until
 from tests.stack.work import bound_pods, leg_moves
+from volsched.lab.stack.handle import Stack
+from volsched.lab.stack.local import services
+from volsched.lab.stack.states import Condition
 from volsched.log.database import open_database
 from volsched.log.integrity.verify import verify
-from volsched.stack.handle import Stack
-from volsched.stack.local import services
-from volsched.stack.states import Condition
 from workers.app import SOFT_SHUTDOWN_SECONDS
 
 httpx = pytest.importorskip("httpx")

@@ -15,10 +15,10 @@ import pytest
 import redis
 
 from tests.stack.processes import wait_until
-from volsched.stack.debian_package import COMPLETE
-from volsched.stack.local import free_port, prepare
-from volsched.stack.redis_server import LOOK_AGAIN_SECONDS, find_redis
-from volsched.stack.wheels import MissingError
+from volsched.lab.stack.debian_package import COMPLETE
+from volsched.lab.stack.local import free_port, prepare
+from volsched.lab.stack.postgres_wheel import MissingError
+from volsched.lab.stack.redis_server import LOOK_AGAIN_SECONDS, find_redis
 
 with_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="only where there is apt")
 TOOLS = ("apt-get", "apt-cache", "dpkg-deb", "dpkg-query", "sh", "tar", "gzip", "xz", "zstd")

@@ -10,13 +10,13 @@ from tests.stack.composed import ROOT
 from tests.stack.local_stacks import local_stack
 from tests.stack.work import create
 from tests.store.next_version import NEXT, write_next_revision
+from volsched.lab.stack.handle import Stack
+from volsched.lab.stack.load import Client, Load, lost, prepare_cluster, restart_under_load
+from volsched.lab.stack.services import environment, write_definition
 from volsched.log.database import Database, open_database
 from volsched.log.integrity.verify import verify
 from volsched.log.revisions import newest, revision_of
 from volsched.runtime.clock import system_clock
-from volsched.stack.handle import Stack
-from volsched.stack.load import Client, Load, lost, prepare_cluster, restart_under_load
-from volsched.stack.services import environment, write_definition
 
 PODS_PER_SECOND = 50
 VOLUMES = 600

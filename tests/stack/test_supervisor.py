@@ -14,16 +14,15 @@ import psutil
 import pytest
 
 from tests.stack.processes import wait_until
-from volsched.runtime.clock import SECOND
-from volsched.runtime.heartbeat import Heartbeat
-from volsched.stack.handle import NotReadyError, Stack, StackError
-from volsched.stack.identity import Identity, identify, marked, process_of, send
-from volsched.stack.instance import MOST_DELAY, back_off
-from volsched.stack.leftovers import leftovers
-from volsched.stack.local import check_ports
-from volsched.stack.logs import Merger, read_lines
-from volsched.stack.running import AlreadyRunningError, alone, is_locked
-from volsched.stack.services import (
+from volsched.lab.stack.handle import NotReadyError, Stack, StackError
+from volsched.lab.stack.identity import Identity, identify, marked, process_of, send
+from volsched.lab.stack.instance import MOST_DELAY, back_off
+from volsched.lab.stack.leftovers import leftovers
+from volsched.lab.stack.local import check_ports
+from volsched.lab.stack.logs import Merger, read_lines
+from volsched.lab.stack.postgres_wheel import MissingError, make_cluster, postgres_programs
+from volsched.lab.stack.run import AlreadyRunningError, alone, is_locked
+from volsched.lab.stack.services import (
     Definition,
     DefinitionError,
     Health,
@@ -32,8 +31,9 @@ from volsched.stack.services import (
     needing,
     write_definition,
 )
-from volsched.stack.states import Condition, Published, Seen, publish
-from volsched.stack.wheels import MissingError, make_cluster, postgres_programs
+from volsched.lab.stack.states import Condition, Published, Seen, publish
+from volsched.runtime.clock import SECOND
+from volsched.runtime.heartbeat import Heartbeat
 
 SLEEPS = ("sleep", "1000")
 
@@ -275,7 +275,7 @@ def watched(stack: Stack, told: str) -> tuple["subprocess.Popen[bytes]", Identit
     service = Service(name="a", command=shell("while :; do test -e speak && echo spoken; sleep 0.05; done"))
     write_definition(stack.directory / "stack.json", Definition(services=(service,)))
     program = (
-        "import sys, pathlib; from volsched.stack.running import supervise; "
+        "import sys, pathlib; from volsched.lab.stack.run import supervise; "
         f"supervise(pathlib.Path(sys.argv[1]), told=lambda line: {told})"
     )
     supervisor = subprocess.Popen([sys.executable, "-c", program, str(stack.directory)])

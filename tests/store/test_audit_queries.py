@@ -13,8 +13,8 @@ from sqlalchemy import Connection, inspect, select, text
 from tests.audit_story import QUIET, tell
 from tests.engine.clusters import START, Stepped
 from tests.store.samples import change_volume, create_volume, must
-from volsched.insight.bench_audit import QUESTIONS, bench_audit
-from volsched.insight.bench_stories import fill_stories
+from volsched.lab.bench.audit import QUESTIONS, bench_audit
+from volsched.lab.bench.stories import fill_stories
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.events.streams import KIND_OF_NOUN

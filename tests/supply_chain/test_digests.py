@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from tools.digests import FILES, images
-from volsched.stack.local import free_port
+from volsched.lab.stack.local import free_port
 
 ROOT = Path(__file__).parents[2]
 IMAGES = images((ROOT / name).read_text() for name in FILES)

@@ -98,7 +98,7 @@ def test_a_line_that_is_no_pin_is_refused_with_its_number(tmp_path: Path) -> Non
     ("name", "modules"),
     [
         ("base", ["volsched.cli.app", "volsched.library", "volsched.runtime.system", "volsched.log.migrations"]),
-        ("image", ["workers.app", "volsched.api.app", "volsched.runtime.health_check", "volsched.cli.stack"]),
+        ("image", ["workers.app", "volsched.api.app", "volsched.runtime.health_check", "volsched.lab.cli.stack"]),
     ],
 )
 def test_what_the_program_imports_is_in_its_lock(name: str, modules: list[str]) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.objects import claim, local_volume, node, on_zone, pod, storage_class, volume
-from volsched.insight.bench_decide import ROWS, WrongAnswerError, bench_decide
 from volsched.kube.claim_reference import bind_volume
 from volsched.kube.kinds import Object
 from volsched.kube.meta import HOSTNAME, ZONE
 from volsched.kube.workloads import Pod
+from volsched.lab.bench.decide import ROWS, WrongAnswerError, bench_decide
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Attempt
 

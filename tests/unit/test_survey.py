@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import replace
 
 from tests.objects import capacity, claim, driver, dynamic_class, node, pod
-from volsched.insight.bench_clusters import CLUSTERS, claims_of, pod_of
 from volsched.kube.quantity import parse_quantity
 from volsched.kube.workloads import Node, Pod
+from volsched.lab.bench.clusters import CLUSTERS, claims_of, pod_of
 from volsched.questions.explain.near_misses import Surroundings
 from volsched.questions.explain.remedies import find_remedies
 from volsched.questions.explain.survey import SMALL, survey

@@ -23,7 +23,7 @@ class Verbs(LazyGroup):
 
     table: ClassVar[Mapping[str, tuple[Verb | Family, ...]]] = {
         "Begin": (
-            Verb("demo", "demo", "See it all on a small cluster, in a few seconds."),
+            Verb("demo", "volsched.lab.cli.demo", "See it all on a small cluster, in a few seconds."),
             Verb("migrate", "integrity", "Make a store, or bring it up to date.", examples="MIGRATE_EXAMPLES"),
             Verb("up", "serve", "Run the whole system, with its API, in one process.", examples="UP_EXAMPLES"),
         ),
@@ -49,7 +49,7 @@ class Verbs(LazyGroup):
             Family("reservations", "reservations", "Hold volumes for a pod: reserve, confirm, cancel."),
             Verb("release", "release", "Give a volume free again.", examples="RELEASE_EXAMPLES", needs_words=True),
             Family("serve", "serve", "Run one process of a stack."),
-            Family("stack", "stack", "Run the whole stack on this machine, without Docker."),
+            Family("stack", "volsched.lab.cli.stack", "Run the whole stack on this machine, without Docker."),
         ),
         "Access": (
             Family("token", "tokens", "Issue, list and revoke tokens for the API."),
@@ -116,9 +116,14 @@ class Verbs(LazyGroup):
             Family("retention", "retention", "Archive, redact and forget what is old, by policy."),
         ),
         "Measure": (
-            Verb("conform", "conform", "Compare our answers with the reference's.", needs_words=True),
-            Family("bench", "bench", "What our work costs, against a baseline."),
-            Family("drill", "drill", "Break it on purpose, and see that nothing is lost."),
+            Verb(
+                "conform",
+                "volsched.lab.cli.conform",
+                "Compare our answers with the reference's.",
+                needs_words=True,
+            ),
+            Family("bench", "volsched.lab.cli.bench", "What our work costs, against a baseline."),
+            Family("drill", "volsched.lab.cli.drill", "Break it on purpose, and see that nothing is lost."),
         ),
     }
 

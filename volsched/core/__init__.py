@@ -1,6 +1,6 @@
 """The rules of volume scheduling: pure functions over plain values, one home for each rule.
 
-No I/O, clock, randomness or globals; it imports `events` and `model` only, and everything above may import it.
+A façade for programs that use volsched as a library: the rules themselves are in the `rules` of each room.
 """
 
 from importlib import import_module
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is asked for: who imports one module of the rules does not pay for all of them."""
+    """Loaded when it is asked for: importing the package does not load the rules."""
     offered = import_module("volsched.core.offered")
     if name in offered.__all__:
         return getattr(offered, name)

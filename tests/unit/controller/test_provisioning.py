@@ -20,7 +20,6 @@ from tests.unit.controller.world import (
     selected,
     world,
 )
-from volsched.insight.conformance_server import ObedientPlugin
 from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BOUND_BY_CONTROLLER,
@@ -30,6 +29,7 @@ from volsched.kube.meta import (
     SELECTED_NODE,
     STORAGE_PROVISIONER,
 )
+from volsched.lab.conformance.server import ObedientPlugin
 from volsched.pv_controller.rules import CLAIM, VOLUME, Pause, Provision, Request, UnfinishedError, Update
 
 NORMAL, WARNING = "Normal", "Warning"

@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.insight.conformance_server import Fault, ObedientPlugin, Server
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, SELECTED_NODE
+from volsched.lab.conformance.server import Fault, ObedientPlugin, Server
 from volsched.objects.rules.lifecycle import ObjectError
 from volsched.pv_controller.rules import (
     CLAIM,

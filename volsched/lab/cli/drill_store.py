@@ -1,0 +1,174 @@
+"""`volsched drill replay` and `rehearse`: drills on a store of one's own, which is only read."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
+from volsched.cli.files import lines_of
+from volsched.cli.store_option import Db, explained, now_us, opened, position_of
+from volsched.lab.drills.redecision import Comparison, Figures, redecide
+from volsched.lab.drills.rehearsal import Rehearsed, copied, copied_from, read_only
+from volsched.lab.drills.rehearsal import rehearse as rehearse_copy
+from volsched.runtime.clock import SECOND
+from volsched.runtime.settings import configuration
+from volsched.scheduling.rules.profile import PROFILES, Profile
+
+REPLAY_EXAMPLES = """**Examples**
+
+`volsched drill replay --profile parity` what the reference's rules would have decided, for all that was recorded
+
+`volsched drill replay --from 2026-11-01T00:00:00Z --to 5000 --config mine.yaml -o json`
+"""
+REHEARSE_EXAMPLES = """**Examples**
+
+`volsched drill rehearse --db production.db` the store is copied; only the copy is written
+
+`volsched drill rehearse --backup monday.jsonl.gz -o json`
+"""
+SHOWN = 20
+GIB = 1 << 30
+
+
+def replay(
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME|POSITION", help="Requests after it; else all there are.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME|POSITION", help="Requests until it; else all there are.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", help=f"Decide under this one: {' or '.join(sorted(PROFILES))}.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Decide under this configuration.")] = None,
+    db: Db = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """DECIDE recorded requests AGAIN under another profile or configuration, and compare with what was recorded.
+
+    Each is decided on the world as it was when it was decided then; what other decisions would have led to is not
+    followed up. The store is only read. (`volsched replay` is another thing: it decides nothing.)
+    """
+    if profile is not None and config is not None:
+        fail(Exit.USAGE, "--profile and --config both say what to decide under; give one of them")
+    if profile is not None and profile not in PROFILES:
+        fail(Exit.USAGE, f'--profile: there is no profile "{profile}"; there are {", ".join(sorted(PROFILES))}')
+    with opened(db) as database:
+        chosen: Profile = PROFILES[profile] if profile is not None else configuration(config).profile
+        read_only(database)
+        first, last = 0 if since is None else position_of(database, since), position_of(database, until)
+        if first > last:
+            fail(Exit.USAGE, f"--from is position {first:,} and --to {last:,}, which is before it; exchange them")
+        found = redecide(database, profile=chosen, after=first, until=last)
+    if output is Output.json:
+        print_json(found.as_json())
+    else:
+        _print_comparison(found)
+
+
+def _print_comparison(found: Comparison) -> None:
+    span = f"after position {found.first:,} until {found.last:,}"
+    stdout.print(f"DECIDED AGAIN under profile {escape(found.profile)}: {len(found.requests):,} requests {span}")
+    if not found.requests:
+        stdout.print("no request was recorded in there; give an earlier --from, or a later --to")
+        return
+    for verdict, count in sorted(found.verdicts.items()):
+        stdout.print(f"  {verdict}: {count:,}")
+    stdout.print(f"placements changed: {len(found.changed):,} of {len(found.requests):,}")
+    table = table_of("", "recorded", "decided again")
+    for what, (then, now) in _figures(found.recorded, found.again).items():
+        table.add_row(what, then, now)
+    stdout.print(table)
+    changed = found.changed
+    if changed:
+        table = table_of("position", "pod", "recorded", "decided again", "")
+        for it in changed[:SHOWN]:
+            then, now = (
+                f"{side.node} {','.join(sorted(side.volumes.values()))}".rstrip() if side.node else "nowhere"
+                for side in (it.recorded, it.again)
+            )
+            table.add_row(str(it.position), escape(it.pod), escape(then), escape(now), it.verdict)
+        stdout.print(table)
+    if len(changed) > SHOWN:
+        stdout.print(f"and {len(changed) - SHOWN:,} more; -o json has them all")
+
+
+def _figures(recorded: Figures, again: Figures) -> dict[str, tuple[str, str]]:
+    def both(show: str) -> tuple[str, str]:
+        texts = []
+        for it in (recorded, again):
+            part = it.fragmentation
+            texts.append(
+                {
+                    "placed": f"{it.placed:,}",
+                    "unschedulable": f"{it.unschedulable:,}",
+                    "waste": f"{it.wasted_bytes / GIB:,.1f} GiB",
+                    "skew": f"{it.zone_skew:,}",
+                    "fragmentation": "-" if part is None else f"{100 * part:.0f} %",
+                }[show]
+            )
+        return texts[0], texts[1]
+
+    return {
+        "placed": both("placed"),
+        "unschedulable": both("unschedulable"),
+        "capacity beyond what was asked for": both("waste"),
+        "zone skew": both("skew"),
+        "fragmentation of free volumes": both("fragmentation"),
+    }
+
+
+def rehearse(
+    backup: Annotated[
+        Path | None, typer.Option("--backup", metavar="FILE", help="Rehearse on what a backup holds.")
+    ] = None,
+    seconds: Annotated[
+        int, typer.Option("--seconds", min=1, help="How long the copy goes on, in its own time.")
+    ] = 120,
+    db: Db = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Recover a COPY of a store, and say what recovery would do, binding by binding, and how long it takes.
+
+    The store itself is only read: the database refuses anything else. Provisioners, node agents and foreign
+    clusters take no part. Exit 5 if an invariant is violated on the copy.
+    """
+    if backup is not None and db is not None:
+        fail(Exit.USAGE, "--backup and --db both say what to rehearse on; give one of them")
+    if backup is not None:
+        with explained(str(backup)), copied_from(lines_of(str(backup))) as copy:
+            found = rehearse_copy(copy, horizon=seconds * SECOND)
+    else:
+        with opened(db) as database:
+            read_only(database)
+            with copied(database, now=now_us()) as copy:
+                found = rehearse_copy(copy, horizon=seconds * SECOND)
+    _tell(found, output)
+    if not found.report.passed:
+        raise typer.Exit(Exit.INTEGRITY)
+
+
+def _tell(found: Rehearsed, output: Output) -> None:
+    # Here: the other command of the family imports this module.
+    from volsched.lab.cli.drill_report import print_report
+
+    rows = [
+        {"binding": it.binding, "pod": it.pod, "node": it.node, "phase": it.phase, "outcome": it.outcome.value,
+         "end": found.ends[it.binding], "queued": list(it.queued), "detail": it.detail}
+        for it in found.recovery.found
+    ]  # fmt: skip
+    if output is Output.json:
+        print_json({"rehearsed": True, **found.report.as_json(), "bindings": rows})
+        return
+    stdout.print("REHEARSED on a copy: nothing of this has happened to the store")
+    print_report(found.report)
+    if rows:
+        table = table_of("binding", "pod", "node", "was", "recovery would have it", "and in the end", "")
+        for row in rows[:SHOWN]:
+            cells = (row[name] for name in ("binding", "pod", "node", "phase", "outcome", "end", "detail"))
+            table.add_row(*(escape(str(cell)) for cell in cells))
+        stdout.print(table)
+    if len(rows) > SHOWN:
+        stdout.print(f"and {len(rows) - SHOWN:,} more; -o json has them all")

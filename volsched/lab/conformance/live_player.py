@@ -1,0 +1,226 @@
+"""Plays a live scenario on a server: ours, or any other that speaks Kubernetes' API.
+
+The player knows the public API and nothing else, so a real cluster judges us and itself by the same steps.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from volsched.lab.conformance.live_scenario import NAMESPACE, Outcome, Scenario, Step
+from volsched.lab.conformance.live_snapshot import snapshot
+from volsched.lab.conformance.live_verdict import differences
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+PLURALS = {
+    "pod": ("api/v1", "pods"),
+    "pvc": ("api/v1", "persistentvolumeclaims"),
+    "pv": ("api/v1", "persistentvolumes"),
+    "node": ("api/v1", "nodes"),
+    "ns": ("api/v1", "namespaces"),
+    "sc": ("apis/storage.k8s.io/v1", "storageclasses"),
+    "csinode": ("apis/storage.k8s.io/v1", "csinodes"),
+    "csidriver": ("apis/storage.k8s.io/v1", "csidrivers"),
+    "cap": ("apis/storage.k8s.io/v1", "csistoragecapacities"),
+    "sts": ("apis/apps/v1", "statefulsets"),
+    "event": ("api/v1", "events"),
+}
+NAMESPACED = frozenset({"pod", "pvc", "cap", "sts", "event"})
+KINDS = {
+    "Pod": "pod",
+    "PersistentVolumeClaim": "pvc",
+    "PersistentVolume": "pv",
+    "Node": "node",
+    "Namespace": "ns",
+    "StorageClass": "sc",
+    "CSINode": "csinode",
+    "CSIDriver": "csidriver",
+    "CSIStorageCapacity": "cap",
+    "StatefulSet": "sts",
+}
+CLEARED = ("sts", "pod", "pvc", "pv", "cap", "csinode", "csidriver", "sc", "node")
+"""What a scenario may leave, in the order in which it is deleted: users before what they use."""
+CLEAR_SECONDS = 60
+REQUEST_SECONDS = 0.02
+"""Between two objects: what a request takes, where time does not pass by itself."""
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+class Api(Protocol):
+    """A server that is asked."""
+
+    def answer(self, method: str, path: str, *, body: Any = None, content: str = JSON) -> tuple[int, Any]:
+        """Status code and body, whatever they are."""
+
+
+class Pace(Protocol):
+    """How time passes where the scenario is played: really, or on a clock of our own."""
+
+    def rest(self, seconds: float) -> None:
+        """Let the cluster work for so long."""
+
+    def until(self, reached: Callable[[], bool], seconds: float) -> bool:
+        """Let it work until that is so; False: it has not become so in time."""
+
+
+class UnplayableError(Exception):
+    """The server is not one on which this can be played; nothing was changed there."""
+
+
+@dataclass(slots=True)
+class Player:
+    api: Api
+    pace: Pace
+    scenario: Scenario
+    patience: float | None = None
+    """With it, a look is taken as soon as it shows what is expected, and after so many seconds at the latest: for
+    servers whose time really passes. Without, it is taken when the scenario says."""
+    _outcome: Outcome = field(default_factory=Outcome)
+
+    def play(self) -> Outcome:
+        """Play it from an empty cluster, and leave an empty one."""
+        self._check_empty()
+        space = self.scenario.namespace
+        self._create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+        try:
+            for step in self.scenario.steps:
+                self._step(step)
+        finally:
+            self._clear()
+        return self._outcome
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case ("apply", manifests):
+                for manifest in manifests:
+                    self._apply(self._placed(manifest))
+                    self.pace.rest(REQUEST_SECONDS)
+            case ("wait", kind, name, what, seconds):
+                met = self.pace.until(lambda: _reached(self._read(kind, name), what), seconds)
+                self._outcome.waits.append([kind, name, what, met])
+            case ("patch", kind, name, body, subresource):
+                path = self._path(kind, name) + (f"/{subresource}" if subresource else "")
+                code, told = self.api.answer("PATCH", path, body=self._placed(body), content=MERGE_PATCH)
+                self._note_refusal(kind, name, code, told)
+            case ("delete", kind, name, grace):
+                code, told = self._delete(kind, name, grace)
+                self._note_refusal(kind, name, code, told)
+            case ("sleep", seconds):
+                self.pace.rest(seconds)
+            case ("snap", label, seconds):
+                self._wait_for(label, self.scenario.hold_seconds if seconds is None else seconds)
+                self._outcome.snaps[label] = self._snapshot()
+
+    def _wait_for(self, label: str, seconds: float) -> None:
+        if self.patience is None:
+            self.pace.rest(seconds)
+        else:
+            expected = (self.scenario.real or {}).get("snaps", {}).get(label)
+            self.pace.until(lambda: not any(differences(expected, self._snapshot())), self.patience)
+
+    def _apply(self, manifest: Mapping[str, Any]) -> None:
+        code, told = self._create(manifest)
+        kind, name = manifest["kind"], manifest["metadata"].get("name", "")
+        self._note_refusal(KINDS.get(kind, kind), name, code, told)
+        if code == 201 and kind == "Node" and "status" in manifest:
+            path = self._path("node", name) + "/status"
+            self.api.answer("PATCH", path, body={"status": manifest["status"]}, content=MERGE_PATCH)
+
+    def _create(self, manifest: Mapping[str, Any]) -> tuple[int, Any]:
+        return self.api.answer("POST", self._path(KINDS[manifest["kind"]]), body=manifest)
+
+    def _delete(self, kind: str, name: str, grace: int) -> tuple[int, Any]:
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace}
+        return self.api.answer("DELETE", self._path(kind, name), body=body)
+
+    def _read(self, kind: str, name: str) -> Mapping[str, Any]:
+        code, told = self.api.answer("GET", self._path(kind, name))
+        return told if code == 200 and isinstance(told, dict) else {}
+
+    def _items(self, kind: str) -> list[Mapping[str, Any]]:
+        """Of the scenario's namespace, or of no namespace."""
+        return self._listed(self._path(kind))
+
+    def _listed(self, path: str) -> list[Mapping[str, Any]]:
+        code, told = self.api.answer("GET", path)
+        if code != 200 or not isinstance(told, dict):
+            raise UnplayableError(f"{path} is answered with {code}; does the server serve it to us?")
+        return list(told.get("items") or ())
+
+    def _path(self, kind: str, name: str | None = None) -> str:
+        version, plural = PLURALS[kind]
+        within = f"/namespaces/{self.scenario.namespace}" if kind in NAMESPACED else ""
+        return f"/{version}{within}/{plural}" + ("" if name is None else f"/{name}")
+
+    def _placed(self, value: Any) -> Any:
+        """With the scenario's namespace, and uids of claims that are there by now."""
+        if isinstance(value, dict):
+            return {key: self._uid(item) if key == "uid" else self._placed(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._placed(item) for item in value]
+        return self.scenario.namespace if value == NAMESPACE else value
+
+    def _uid(self, value: Any) -> Any:
+        if not isinstance(value, str) or not value.startswith("@"):
+            return value
+        return self._read("pvc", value[1:]).get("metadata", {}).get("uid", value)
+
+    def _note_refusal(self, kind: str, name: str, code: int, told: Any) -> None:
+        if code >= 300:
+            message = told.get("message", "") if isinstance(told, dict) else str(told)
+            self._outcome.refused.append([kind, name, code, _UID.sub("<UID>", message)])
+
+    def _snapshot(self) -> dict[str, Any]:
+        space = self.scenario.namespace
+        events = self._listed("/api/v1/events")
+        return snapshot(
+            {kind: self._items(kind) for kind in ("pod", "pvc", "pv", "sts")},
+            [
+                it
+                for it in events
+                if it.get("involvedObject", {}).get("namespace", space) in (space, "default", "")
+            ],
+        )
+
+    def _check_empty(self) -> None:
+        """Nodes and volumes of somebody else would decide otherwise, and be in danger."""
+        for kind in ("node", "pv", "sc"):
+            for item in self._items(kind):
+                raise UnplayableError(
+                    f"the server has {kind} {item['metadata']['name']}; scenarios are played on an empty cluster "
+                    "and delete what is in it afterwards: start one for this alone"
+                )
+
+    def _clear(self) -> None:
+        for kind in CLEARED:
+            self.pace.until(lambda kind=kind: not self._clear_kind(kind), CLEAR_SECONDS)  # type: ignore[misc]
+        self.api.answer("DELETE", self._path("ns", self.scenario.namespace))
+        for item in self._listed("/api/v1/events"):
+            named = item["metadata"]
+            self.api.answer("DELETE", f"/api/v1/namespaces/{named['namespace']}/events/{named['name']}")
+
+    def _clear_kind(self, kind: str) -> list[str]:
+        """What is still there after one more try."""
+        for name in self._names(kind):
+            self._delete(kind, name, 0)
+            if kind in ("pv", "pvc"):
+                # Nobody may be there who would take the finalizers off.
+                self.api.answer(
+                    "PATCH", self._path(kind, name), body={"metadata": {"finalizers": None}}, content=MERGE_PATCH
+                )
+        return list(self._names(kind))
+
+    def _names(self, kind: str) -> Iterator[str]:
+        return (item["metadata"]["name"] for item in self._items(kind))
+
+
+def _reached(manifest: Mapping[str, Any], what: str) -> bool:
+    if what == "node":
+        return bool(manifest.get("spec", {}).get("nodeName"))
+    if what == "selected":
+        annotations = manifest.get("metadata", {}).get("annotations") or {}
+        return "volume.kubernetes.io/selected-node" in annotations
+    phase = {"bound": "Bound", "avail": "Available"}[what]
+    return bool(manifest.get("status", {}).get("phase") == phase)

@@ -1,0 +1,173 @@
+"""A rehearsed recovery: a copy of a store, all its processes gone, and a new one that picks up what was in flight.
+
+Only the copy is written. The store itself is opened for reading alone, and the database refuses anything else. No
+provisioner, node agent or foreign cluster takes part: a rehearsal that deleted a directory would be no rehearsal.
+So a binding that waits for storage still waits at the end, and is reported as that.
+"""
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import event, select
+
+from volsched.binding.recovery import Recovered, RecoveryReport, recover
+from volsched.binding.rules.phases import LegPhase, Phase
+from volsched.lab.drills.report import Report
+from volsched.lab.simulation.violations import told
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.durable_files import lines_of_file
+from volsched.log.integrity.verify import verify
+from volsched.log.reads.open_bindings import open_bindings
+from volsched.log.reads.tail import read_head
+from volsched.log.retention.backup import back_up
+from volsched.log.retention.restore import restore
+from volsched.log.scratch_store import scratch_store
+from volsched.questions.invariants import Violation, violations
+from volsched.runtime.clock import MILLISECOND, SECOND
+from volsched.runtime.system import System, embedded
+
+OWNER = "rehearsal"
+ASKED = (1, 2, 4, 5, 6, 14)
+MOST_STEPS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    database: Database
+    taken_at: int
+    """When all processes of the store are taken to have died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    report: Report
+    recovery: RecoveryReport
+    """What recovery found and did, binding by binding."""
+    ends: Mapping[str, str]
+    """Binding → the phase that it was in at the end."""
+
+
+def read_only(database: Database) -> None:
+    """From here on the database itself refuses every write of ours."""
+    statement = {"sqlite": "PRAGMA query_only = ON"}.get(
+        database.engine.dialect.name, "SET default_transaction_read_only = on"
+    )
+
+    @event.listens_for(database.engine, "connect")
+    def _connected(raw: Any, _record: object) -> None:
+        raw.execute(statement)
+        raw.commit()
+
+    # Connections that were made before know nothing of it.
+    database.engine.dispose()
+
+
+@contextmanager
+def copied(database: Database, *, now: int) -> Iterator[Copy]:
+    """A copy of a store, of one moment, that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="volsched-rehearsal-") as directory:
+        file = Path(directory) / "copy.jsonl"
+        back_up(database, out=file, now=now)
+        with copied_from(lines_of_file(file)) as copy:
+            yield copy
+
+
+@contextmanager
+def copied_from(lines: Iterable[str]) -> Iterator[Copy]:
+    """The store that a backup holds, for as long as it is looked at."""
+    with scratch_store() as database:
+        yield Copy(database, restore(database, lines).taken_at)
+
+
+def rehearse(copied: Copy, *, horizon: int = 120 * SECOND) -> Rehearsed:
+    """Recover the copy, and go on for so long in its own time; what would happen, and how long it takes here."""
+    copy = copied.database
+    with copy.read() as connection:
+        # Not when the log was last written: deadlines may have passed since, and recovery would act on them.
+        began_at, in_flight = max(read_head(connection).at, copied.taken_at), frozenset(open_bindings(connection))
+    started = time.monotonic()
+    recovery = recover(copy, owner=OWNER, now=began_at)
+    took = time.monotonic() - started
+    times = _go_on(copy, in_flight, began_at, horizon, started)
+    wrong = _violations(copy)
+    phases, retained = _ends(copy, in_flight)
+    ends = Counter(phases.values())
+    open_ = len(in_flight) - ends[Phase.COMMITTED] - ends[Phase.ROLLED_BACK]
+    report = Report(
+        drill="rehearse",
+        about="recovery on a copy; provisioners, node agents and foreign clusters take no part",
+        in_flight=len(in_flight),
+        resumed=ends[Phase.COMMITTED],
+        rolled_back=ends[Phase.ROLLED_BACK],
+        retained=retained,
+        double_binds=sum(it.startswith("1:") for it in wrong),
+        leaked=sum(it.startswith("2:") for it in wrong),
+        lost_pods=_lost(copy, in_flight),
+        recovery_ms=times,
+        asked=ASKED,
+        violations=wrong,
+        facts={
+            "still open after its own time": f"{open_:,} after {horizon // SECOND:,} s",
+            "need a human": f"{recovery.count(Recovered.NEEDS_HUMAN):,}",
+            "recovery itself took": f"{took * 1000:,.0f} ms on this machine, on SQLite",
+        },
+    )
+    return Rehearsed(report, recovery, phases)
+
+
+def _go_on(copy: Database, in_flight: frozenset[str], began_at: int, horizon: int, started: float) -> list[float]:
+    """The time until each binding had ended, on this machine; those that have not are left out."""
+    numbers = iter(range(1, 1 << 30))
+    now = began_at
+    system: System = embedded(copy, owner=OWNER, clock=lambda: now, new_id=lambda: f"rehearsed-{next(numbers)}")
+    times: list[float] = []
+    left = set(in_flight)
+    for _ in range(MOST_STEPS):
+        progress = system.step(now)
+        with copy.read() as connection:
+            ended = left - set(open_bindings(connection))
+        times += [1000 * (time.monotonic() - started)] * len(ended)
+        left -= ended
+        due = now + MILLISECOND if progress else system.next_due()
+        if not left or due is None or due > began_at + horizon:
+            break
+        now = max(now + MILLISECOND, due)
+    return times
+
+
+def _violations(copy: Database) -> list[str]:
+    with copy.read() as connection:
+        found = violations(connection, at_rest=False)
+    return told(found + [Violation(5, str(it)) for it in verify(copy).findings])
+
+
+def _lost(copy: Database, in_flight: frozenset[str]) -> int:
+    """Pods whose binding was committed and that have no node all the same."""
+    bindings, pods = tables.bindings, tables.pods
+    bound = select(pods.c.key).where(pods.c.node.is_not(None))
+    asked = select(bindings.c.pod).where(
+        copy.dialect.among(bindings.c.id, in_flight),
+        bindings.c.state == Phase.COMMITTED,
+        bindings.c.pod.in_(select(pods.c.key)),
+        bindings.c.pod.not_in(bound),
+    )
+    with copy.read() as connection:
+        return len(connection.execute(asked).all())
+
+
+def _ends(copy: Database, in_flight: frozenset[str]) -> tuple[dict[str, str], Counter[str]]:
+    """How they ended, and why legs were kept."""
+    bindings, legs = tables.bindings, tables.binding_legs
+    among = copy.dialect.among
+    with copy.read() as connection:
+        found = connection.execute(select(bindings.c.id, bindings.c.state).where(among(bindings.c.id, in_flight)))
+        ended = {row.id: str(row.state) for row in found}
+        asked = select(legs.c.reason).where(among(legs.c.binding, in_flight), legs.c.state == LegPhase.RETAINED)
+        return ended, Counter(reason or "no reason kept" for reason in connection.execute(asked).scalars())

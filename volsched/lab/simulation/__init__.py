@@ -1,0 +1,1 @@
+"""The whole system in one thread, played from a seed on simulated time, with faults."""

@@ -1,0 +1,188 @@
+"""One simulated run: the whole system in one thread, played from a schedule on time that only the schedule moves.
+
+A process is stepped, crashes at the n-th place that it comes to (every commit and every call has two), or sleeps
+there while the next choices of the schedule are played, and then goes on as if nothing had happened: so two
+processes are between each other's reads and writes without a thread. After every choice the invariants are asked
+that hold at any moment; when the schedule is over, faults stop, and everything must come to rest (`calming`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from volsched.binding.rules.phases import ALL_GUARDS, Guards
+from volsched.lab.simulation.objects import made
+from volsched.lab.simulation.observer import Watching
+from volsched.lab.simulation.places import Place, place_of
+from volsched.lab.simulation.process_lives import Lives
+from volsched.lab.simulation.processes import OURS, THEIRS, Surroundings
+from volsched.lab.simulation.quiesce import calm_down
+from volsched.lab.simulation.schedule import Choice, Schedule
+from volsched.lab.simulation.scratch_store import Slate
+from volsched.log.reads.tail import read_head
+from volsched.provisioning.driver import CreateVolume
+from volsched.questions.invariants import Violation
+from volsched.runtime import fault_points
+from volsched.runtime.clock import MILLISECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    violations: list[Violation]
+    counts: Counter[str]
+    """What went wrong on purpose, how often; and what came of it."""
+    steps: int
+    """Choices until the first violation, or all of them."""
+    head: str
+    """The hash of the log: the same for every play of a schedule."""
+    notes: list[str]
+    """For each choice that was played, what it did."""
+
+
+@dataclass(slots=True)
+class Simulation:
+    slate: Slate
+    schedule: Schedule
+    guards: Guards = ALL_GUARDS
+    counts: Counter[str] = field(default_factory=Counter)
+    found: list[Violation] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    at: int = 0
+    """How many choices were taken."""
+    mishaps: list[str] = field(default_factory=list)
+    place: Place = field(init=False)
+    given: Surroundings = field(init=False)
+    lives: Lives = field(init=False)
+    watching: Watching = field(init=False)
+    _ids: int = 0
+
+    def __post_init__(self) -> None:
+        database = self.slate.wiped()
+        self.lives = Lives(self.counts, self._sleep)
+        self.place = place_of(self.schedule, database, self.lives.clock, self._new_id, self.lives.fate)
+        self.given = Surroundings(
+            partial(self.slate.another, lambda: self.lives.now),
+            self.lives.clock,
+            self._new_id,
+            self.guards,
+            line=self.place.line,
+        )
+        for array in (self.given.inside, self.given.outside):
+            array.mishap = self._mishap
+        self.lives.begin(self.given)
+        self.watching = Watching(database, self.place)
+
+    def play(self) -> Verdict:
+        with _armed(self.lives.reached):
+            while not self.found and self._play_next():
+                pass
+            steps = self.at
+            if not self.found:
+                self.found += calm_down(self)
+        with self.watching.database.read() as connection:
+            head = read_head(connection)
+        self.counts["events"] = head.position
+        return Verdict(self.found, self.counts, steps, head.hash.hex(), self.notes)
+
+    def step(self, choice: Choice) -> str:
+        """One step of a process of ours; whoever breaks by itself has not thought of something."""
+        note, broken = self.lives.step(choice, self.at)
+        if broken is not None:
+            self.found.append(Violation(7, f"{choice.who}: {type(broken).__name__}: {broken}"))
+        return note
+
+    def _sleep(self, choices: int) -> None:
+        """A process sleeps at some place; the schedule goes on for so long."""
+        for _ in range(choices):
+            if self.found or not self._play_next():
+                return
+
+    def _play_next(self) -> bool:
+        if self.at >= len(self.schedule.choices):
+            return False
+        choice, line = self.schedule.choices[self.at], len(self.notes)
+        self.at += 1
+        self.notes.append("")
+        self.notes[line] = f"{choice}  # {self._play(choice) or 'nothing to do'}"
+        self.found += self.watching.look(self.lives.commits)
+        return True
+
+    def _play(self, choice: Choice) -> str:
+        where = self.schedule.where
+        match choice.verb:
+            case "create":
+                return self._write(lambda: self.place.others.create_all(made(choice)))
+            case "step" if choice.who in THEIRS[where]:
+                return self._write(lambda: self.place.step_theirs(choice))
+            case "step" if choice.who in OURS[where]:
+                return self.step(choice)
+            case "wait":
+                self.lives.now += choice.number("ms", 1_000) * MILLISECOND
+                return "time passes"
+            case "crash":
+                return self.lives.crash(choice.who)
+            case "skew":
+                return self.lives.skew(choice.who, choice.number("ms") * MILLISECOND, choice.number("crash"))
+            case "cut":
+                return self.lives.cut(choice.who, self.at + choice.number("for", 3))
+            case "lose" | "double":
+                return self._mishandle(choice)
+            case "someone":
+                return self._interfere(choice)
+            case "storage":
+                self.counts["storage mishaps"] += 1
+                self.mishaps.append(choice.who)
+                return "the next volume meets it"
+            case "land" if self.place.line is not None:
+                return "calls that were under way arrive" if self.place.line.land() else ""
+        return ""
+
+    def _write(self, write: Callable[[], object]) -> str:
+        with self.lives.aside():
+            return self.place.write(write)
+
+    def _interfere(self, choice: Choice) -> str:
+        others = self.place.others
+        done = False
+
+        def deed() -> None:
+            nonlocal done
+            done = choice.who in others.deeds and others.do(choice.who, choice.number("pick"))
+
+        self._write(deed)
+        self.counts["writes by others"] += done
+        return "done" if done else ""
+
+    def _mishandle(self, choice: Choice) -> str:
+        waiting = self.given.bell.waiting
+        if not waiting:
+            return ""
+        which = choice.number("pick") % len(waiting)
+        if choice.verb == "lose":
+            self.counts["wake-ups lost"] += 1
+            return f"the wake-up for {waiting.pop(which)} is lost"
+        self.counts["wake-ups doubled"] += 1
+        waiting.append(waiting[which])
+        return f"the wake-up for {waiting[which]} comes twice"
+
+    def _mishap(self, _request: CreateVolume, _before: int) -> str:
+        return self.mishaps.pop(0) if self.mishaps else ""
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"id-{self._ids:05}"
+
+
+def play(slate: Slate, schedule: Schedule, *, guards: Guards = ALL_GUARDS) -> Verdict:
+    return Simulation(slate, schedule, guards).play()
+
+
+@contextmanager
+def _armed(hook: Callable[[str], None]) -> Iterator[None]:
+    fault_points.arm(hook, drill=True)
+    try:
+        yield
+    finally:
+        fault_points.arm(None, drill=False)

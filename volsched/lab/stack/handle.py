@@ -1,0 +1,245 @@
+"""A handle on the stack of a directory, for people's commands and for drills: by name, and from any process.
+
+    stack = Stack(directory)
+    stack.launch()                      # detached; the services are those of prepare()
+    stack.wait_ready()
+    stack.kill("worker-1")              # SIGKILL, all of its processes; the supervisor starts it again
+    stack.pause("scheduler"); stack.resume("scheduler")
+    stack.stop("redis"); stack.start("redis")
+    stack.restart("api")                # in good order, and healthy again when this returns
+    stack.down()
+
+A name is an instance (`worker-2`) or a service, which means all of its instances. Only processes that are provably
+the stack's are sent anything (`identity`).
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from volsched.lab.stack.identity import Identity, process_of, send
+from volsched.lab.stack.leftovers import clean
+from volsched.lab.stack.run import AlreadyRunningError, alone, is_locked
+from volsched.lab.stack.services import Definition, instance_name, read_definition
+from volsched.lab.stack.states import (
+    SETTLED,
+    Condition,
+    Published,
+    Seen,
+    Wanted,
+    read_published,
+    read_wanted,
+    want,
+)
+
+LOOK_SECONDS = 0.02
+READY_SECONDS = 90.0
+DOWN_SECONDS = 120.0
+
+
+class StackError(Exception):
+    """What was asked for cannot be done; the message says what to do instead."""
+
+
+class NotReadyError(StackError):
+    """Something did not come about in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    directory: Path
+
+    # --- as a whole -------------------------------------------------------------------------------------
+
+    @property
+    def definition(self) -> Definition:
+        try:
+            return read_definition(self.directory / "stack.json")
+        except FileNotFoundError:
+            raise StackError(f"there is no stack in {self.directory}; start one with: volsched stack up") from None
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """What listens where; without passwords."""
+        return self.definition.urls
+
+    @property
+    def database_url(self) -> str:
+        """With its password: for programs, not for people's eyes."""
+        return (self.directory / "secrets" / "database_url").read_text()
+
+    @property
+    def redis_url(self) -> str:
+        return (self.directory / "secrets" / "redis_url").read_text()
+
+    @property
+    def running(self) -> bool:
+        """Whether a supervisor is there."""
+        return is_locked(self.directory)
+
+    def launch(self) -> None:
+        """Start a detached supervisor on what `prepare` has written down."""
+        if self.running:
+            raise AlreadyRunningError(f"a stack runs in {self.directory} already")
+        before = self.seen()
+        with (self.directory / "supervisor.log").open("ab") as log:
+            supervisor = subprocess.Popen(
+                [sys.executable, "-m", "volsched.lab.stack.run", str(self.directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+        def told() -> str:
+            return f"the supervisor did not start; see {log.name}"
+
+        def started() -> bool:
+            """What the last supervisor published says nothing about this one."""
+            if self.seen() == before and supervisor.poll() is not None:
+                raise NotReadyError(told())
+            return self.seen() != before
+
+        self._wait(started, 30, told)
+
+    def seen(self) -> Published | None:
+        """What the supervisor published last; None where it has not published anything."""
+        return read_published(self.directory)
+
+    def wait_ready(self, *, seconds: float = READY_SECONDS) -> None:
+        """Until everything that should run is healthy. Raises NotReadyError with what is not, and why."""
+
+        def settled() -> bool:
+            seen = self.seen()
+            return self.running and seen is not None and process_of(seen.supervisor) is not None and seen.settled
+
+        self._wait(settled, seconds, self.complaint)
+
+    def complaint(self) -> str:
+        """What keeps the stack from being ready, one line each."""
+        seen = self.seen()
+        if not self.running or seen is None:
+            return f"no supervisor runs in {self.directory}; see {self.directory / 'supervisor.log'}"
+        late = [it for it in seen.instances if it.condition not in (*SETTLED, Condition.STOPPED)]
+        return "\n".join(f"{it.name} is {it.condition.value}{self._because(it, late)}" for it in late)
+
+    def down(self) -> list[tuple[int, str]]:
+        """End everything in good order, or what a dead supervisor has left; pid and service of each leftover."""
+        asked: Identity | None = None
+
+        def ended() -> bool:
+            """Asked again whenever there is another: one that is only starting has not said who it is."""
+            nonlocal asked
+            seen = self.seen()
+            if seen is not None and seen.supervisor != asked and send(seen.supervisor, signal.SIGTERM):
+                asked = seen.supervisor
+            return not self.running
+
+        if self.running:
+            self._wait(ended, DOWN_SECONDS, lambda: "the supervisor does not end")
+        if not (self.directory / "lock").exists():
+            return []
+        with alone(self.directory):
+            return clean(self.directory, self.definition if (self.directory / "stack.json").exists() else None)
+
+    # --- by name ----------------------------------------------------------------------------------------
+
+    def instances(self, name: str) -> list[Seen]:
+        """The instances that a name means. Raises StackError where there are none."""
+        seen = self.seen()
+        found = [it for it in seen.instances if name in (it.name, it.service)] if seen else []
+        if not found:
+            known = ", ".join(it.name for it in self.definition.services)
+            raise StackError(f'there is no service "{name}" in this stack; there are {known}')
+        return found
+
+    def signal(self, name: str, number: signal.Signals, *, group: bool = True) -> list[int]:
+        """Send a signal to the processes of a name; the pids that got it."""
+        processes = [it.process for it in self.instances(name) if it.process is not None]
+        return [it.pid for it in processes if send(it, number, group=group)]
+
+    def kill(self, name: str) -> list[int]:
+        """SIGKILL, with all child processes at once; the supervisor starts it again."""
+        return self.signal(name, signal.SIGKILL)
+
+    def pause(self, name: str) -> list[int]:
+        """Freeze it where it stands, with all child processes."""
+        return self.signal(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> list[int]:
+        return self.signal(name, signal.SIGCONT)
+
+    def scale(self, service: str, count: int) -> None:
+        """So many instances from now on; 0 stops the service."""
+        if service not in self.definition.by_name():
+            raise StackError(f'there is no service "{service}" in this stack')
+        want(self.directory, Wanted({**read_wanted(self.directory).scale, service: count}))
+
+    def stop(self, service: str) -> None:
+        """In good order, and it stays down; returns when it is."""
+        self.scale(service, 0)
+        self._wait(
+            lambda: all(it.condition is Condition.STOPPED for it in self.instances(service)),
+            DOWN_SECONDS,
+            lambda: f"{service} does not end",
+        )
+
+    def start(self, service: str) -> None:
+        """What was stopped, as often as its definition says; returns when it is healthy."""
+        count = max(self.definition.service(service).scale, 1)
+        self.scale(service, count)
+        names = [instance_name(self.definition.service(service), number) for number in range(1, count + 1)]
+        self._wait(lambda: all(self._healthy(it) for it in names), READY_SECONDS, self.complaint)
+
+    def restart(self, name: str) -> None:
+        """One instance after the other, each ended in good order and healthy again before the next."""
+        for step in rolling(self, [name]):
+            self._wait(step, READY_SECONDS + DOWN_SECONDS, self.complaint)
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    def _because(self, late: Seen, others: list[Seen]) -> str:
+        if late.condition is Condition.WAITING:
+            needed = self.definition.service(late.service).after
+            return " for " + ", ".join(it.name for it in others if it.service in needed)
+        return f": {late.health or 'see its log'}"
+
+    def _healthy(self, name: str) -> bool:
+        seen = self.seen()
+        return seen is not None and any(it.name == name and it.condition in SETTLED for it in seen.instances)
+
+    def _wait(self, condition: Callable[[], bool], seconds: float, told: Callable[[], str]) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                raise NotReadyError(told())
+            time.sleep(LOOK_SECONDS)
+
+
+def rolling(stack: Stack, names: Iterable[str]) -> Iterable[Callable[[], bool]]:
+    """A rolling restart as conditions, one for each instance: it has begun when the next is asked for.
+
+    For whoever has something else to do meanwhile, such as keeping up a load: call each until it says yes.
+    """
+    for name in names:
+        for instance in stack.instances(name):
+            if instance.process is None:
+                continue
+            service = stack.definition.service(instance.service)
+            send(instance.process, signal.Signals[service.stop_signal])
+            # One that is frozen would not hear it.
+            send(instance.process, signal.SIGCONT)
+            yield partial(_renewed, stack, instance, time.monotonic() + service.grace)
+
+
+def _renewed(stack: Stack, before: Seen, kill_at: float) -> bool:
+    if time.monotonic() >= kill_at and before.process is not None:
+        send(before.process, signal.SIGKILL, group=True)
+    seen = stack.seen()
+    now = next((it for it in seen.instances if it.name == before.name), None) if seen else None
+    return now is not None and now.condition in SETTLED and now.process not in (None, before.process)

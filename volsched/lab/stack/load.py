@@ -1,0 +1,241 @@
+"""A load that bears restarts: pods with claims, created over the API at a steady rate, and their fate.
+
+A `step(now)`, so that whoever restarts or kills things meanwhile does it in between. A request that fails is sent
+again until the API takes it; names are fixed beforehand, so that "exists already" means that it did before.
+"""
+
+import http.client
+import itertools
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from sqlalchemy import func, select
+
+from volsched.lab.bench.world import cluster, pods_with_claims
+from volsched.lab.stack.handle import Stack, rolling
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.questions.invariants import violations
+from volsched.runtime.clock import SECOND
+
+PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "Node": "/api/v1/nodes",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "PersistentVolumeClaim": "/api/v1/namespaces/bench/persistentvolumeclaims",
+    "Pod": "/api/v1/namespaces/bench/pods",
+}
+TAKEN = (201, 409)
+REFUSED = range(400, 500)
+TOO_MANY = 429
+TIMEOUT_SECONDS = 10.0
+LOOK_SECONDS = 0.002
+CONNECTIONS = 16
+Manifest = dict[str, Any]
+
+
+class LoadError(Exception):
+    """The API does not want what the load sends: no load at all."""
+
+
+@dataclass(slots=True)
+class Client:
+    """A few connections, each made anew when it was lost; what is sent together, the API commits together."""
+
+    url: str
+    trusting: ssl.SSLContext | None = None
+    failures: int = 0
+    _connections: dict[int, http.client.HTTPConnection] = field(default_factory=dict)
+
+    def create(self, manifests: Sequence[Manifest]) -> list[Manifest]:
+        """Those that the API has not taken this time; at most one for each connection may be given."""
+        asked = [number for number, manifest in enumerate(manifests) if self._ask(number, manifest)]
+        taken = {number for number in asked if self._answered(number, manifests[number])}
+        left = [manifest for number, manifest in enumerate(manifests) if number not in taken]
+        self.failures += len(left)
+        return left
+
+    def close(self) -> None:
+        for number in list(self._connections):
+            self._connections.pop(number).close()
+
+    def _ask(self, number: int, manifest: Manifest) -> bool:
+        try:
+            connection = self._connections.setdefault(number, self._connection())
+            body, headers = json.dumps(manifest).encode(), {"Content-Type": "application/json"}
+            connection.request("POST", PATHS[manifest["kind"]], body=body, headers=headers)
+        except (OSError, http.client.HTTPException):
+            self._connections.pop(number).close()
+            return False
+        return True
+
+    def _answered(self, number: int, manifest: Manifest) -> bool:
+        try:
+            answer = self._connections[number].getresponse()
+            told = answer.read()
+        except (OSError, http.client.HTTPException):
+            self._connections.pop(number).close()
+            return False
+        if answer.status in REFUSED and answer.status not in (*TAKEN, TOO_MANY):
+            raise LoadError(f"{manifest['metadata']['name']}: {answer.status} {told.decode(errors='replace')}")
+        return answer.status in TAKEN
+
+    def _connection(self) -> http.client.HTTPConnection:
+        """It connects with its first request."""
+        parts = urlsplit(self.url)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=self.trusting)
+        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+
+
+@dataclass(slots=True)
+class Load:
+    """So many pods a second on average: what an outage has delayed is made up for afterwards."""
+
+    client: Client
+    per_second: float
+    most: int
+    """Pods in all: no more than there are volumes for."""
+    name: str = "load"
+    claims: Sequence[int] = (1,)
+    """How many each pod has, in turn."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of the pods."""
+    sent: int = 0
+    _began: int | None = None
+    _claims: list[Manifest] = field(default_factory=list)
+    _pods: list[Manifest] = field(default_factory=list)
+    """Of the pods that are being created; claims come first."""
+
+    def step(self, now: int) -> int:
+        """Create what is due; 0 where nothing is, or the API takes nothing."""
+        if self._began is None:
+            self._began = now
+        if not self._pods:
+            due = min(int((now - self._began) * self.per_second / SECOND), self.most) - self.sent
+            for number in range(self.sent, self.sent + min(due, CONNECTIONS)):
+                each = self.claims[number % len(self.claims)]
+                *claims, pod = pods_with_claims(f"{self.name}-{number}", 1, each)
+                pod["metadata"]["annotations"] = dict(self.annotations)
+                self._claims += claims
+                self._pods.append(pod)
+        if self._claims:
+            self._claims = self.client.create(self._claims[:CONNECTIONS]) + self._claims[CONNECTIONS:]
+        if self._claims or not self._pods:
+            return 0
+        wanted = len(self._pods)
+        self._pods = self.client.create(self._pods)
+        self.sent += wanted - len(self._pods)
+        return wanted - len(self._pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    pods: int
+    seconds: float
+    """From the first creation to the last restart; then nothing new was created."""
+    restarts: dict[str, float]
+    """Service → seconds until all of its instances were healthy again."""
+    lost: int
+    """Pods that are in the store and have no node at the end, and those that the API took and are not there."""
+    doubled: int
+    """Pods with more than one committed binding, and volumes that two claims have."""
+    broken: tuple[str, ...]
+    """Invariants that do not hold."""
+    retries: int
+
+    @property
+    def pods_per_second(self) -> float:
+        return self.pods / self.seconds
+
+
+def prepare_cluster(client: Client, *, nodes: int, volumes: int) -> None:
+    """The nodes and local volumes that a load is for."""
+    manifests = cluster(nodes, volumes)
+    while left := list(itertools.islice(manifests, CONNECTIONS)):
+        while left := client.create(left):
+            time.sleep(LOOK_SECONDS)
+
+
+def restart_under_load(
+    stack: Stack,
+    database: Database,
+    load: Load,
+    names: Iterable[str],
+    *,
+    clock: Callable[[], int],
+    patience: float = 120.0,
+    least: int = 0,
+) -> Outcome:
+    """Restart services one by one while the load goes on, and count what became of it; at least so many pods."""
+    began, took = clock(), dict[str, float]()
+    end = began + int(patience * SECOND)
+
+    def until(condition: Callable[[], bool]) -> None:
+        while not condition():
+            if clock() > end:
+                raise TimeoutError(f"not within {patience:g} s: {stack.complaint()}")
+            if not load.step(clock()):
+                time.sleep(LOOK_SECONDS)
+
+    for name in names:
+        started = clock()
+        for renewed in rolling(stack, [name]):
+            until(renewed)
+        took[name] = (clock() - started) / SECOND
+    until(lambda: load.sent >= least)
+    seconds = (clock() - began) / SECOND
+    return outcome(database, load, seconds=seconds, restarts=took, in_time=lambda: clock() < end)
+
+
+def outcome(
+    database: Database, load: Load, *, seconds: float, restarts: dict[str, float], in_time: Callable[[], bool]
+) -> Outcome:
+    """What became of a load that has ended; pods that are under way are waited for as long as there is time."""
+    while lost(database, load.sent) and in_time():
+        time.sleep(10 * LOOK_SECONDS)
+    return Outcome(
+        pods=load.sent,
+        seconds=seconds,
+        restarts=restarts,
+        lost=lost(database, load.sent),
+        doubled=doubled(database),
+        broken=broken(database),
+        retries=load.client.failures,
+    )
+
+
+def lost(database: Database, sent: int) -> int:
+    """Not the difference of sent and bound: one whose answer got lost is bound too, and would hide another."""
+    pods = tables.pods
+    asked = select(func.count(), func.count(pods.c.node)).select_from(pods)
+    with database.read() as connection:
+        there, bound = connection.execute(asked).one()
+    return int(there - bound + max(sent - there, 0))
+
+
+def doubled(database: Database) -> int:
+    bindings, legs = tables.bindings, tables.binding_legs
+    committed = select(bindings.c.pod).where(bindings.c.state == "committed")
+    twice = committed.group_by(bindings.c.pod).having(func.count() > 1)
+    given = (
+        select(legs.c.volume)
+        .join(bindings, bindings.c.id == legs.c.binding)
+        .where(bindings.c.state == "committed", legs.c.volume.is_not(None))
+        .group_by(legs.c.volume)
+        .having(func.count() > 1)
+    )
+    with database.read() as connection:
+        return sum(len(connection.execute(asked).all()) for asked in (twice, given))
+
+
+def broken(database: Database) -> tuple[str, ...]:
+    with database.read() as connection:
+        return tuple(map(str, violations(connection, at_rest=False)))

@@ -1,0 +1,187 @@
+"""The stack of docker-compose.yml without Docker: the same commands, PostgreSQL and Redis of this machine.
+
+`tests/stack/test_compose.py` compares the two; whoever changes a command changes it in both.
+"""
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from urllib.parse import urlsplit
+
+from volsched.lab.stack.postgres_wheel import (
+    DATABASE,
+    USER,
+    MissingError,
+    commands_directory,
+    make_cluster,
+    postgres_programs,
+    system_user,
+)
+from volsched.lab.stack.redis_server import find_redis
+from volsched.lab.stack.secret_files import make_store_secrets
+from volsched.lab.stack.services import Definition, Health, Service, write_definition
+from volsched.lab.stack.states import Wanted, want
+from volsched.runtime.health_check import API_URL
+from volsched.runtime.settings import data_directory
+
+API_PORT = 8700
+HOST = "127.0.0.1"
+SCALABLE = ("scheduler", "controller", "worker")
+"""Of the others there is one: it has a port, data or a task of its own."""
+UNSYNCED = ("fsync", "full_page_writes")
+"""Switched off where nobody pulls the plug and everything is thrown away: in tests. Not `synchronous_commit`:
+without it a server that is killed forgets what it had committed in the last half second, and drills kill it."""
+
+
+def default_directory() -> Path:
+    return data_directory() / "stack"
+
+
+def prepare(
+    directory: Path,
+    *,
+    api_port: int = API_PORT,
+    scale: dict[str, int] | None = None,
+    durable: bool = True,
+    imitation: bool = False,
+) -> Definition:
+    """Make what a stack needs to start, where it is not there yet, and write down what is to run.
+
+    Data, passwords and ports of a stack that was here before stay as they are. Raises MissingError.
+    With `imitation` one of Redis will do where there is no other: for a look, never for a measurement or a drill.
+    """
+    postgres, redis = postgres_programs(), find_redis(imitation=imitation)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o711)
+    for name, mode in (("secrets", 0o700), ("redis", 0o700), ("run", 0o700), ("logs", 0o700)):
+        (directory / name).mkdir(exist_ok=True, mode=mode)
+    ports = _ports(directory)
+    make_store_secrets(
+        directory / "secrets",
+        postgres=f"{HOST}:{ports['postgres']}",
+        redis=f"{HOST}:{ports['redis']}",
+        redis_data=str(directory / "redis"),
+        bind=HOST,
+    )
+    make_cluster(postgres, directory / "postgres", (directory / "secrets" / "postgres_password").read_text())
+    definition = Definition(
+        services=services(directory, ports=ports, api_port=api_port, durable=durable),
+        path=(str(commands_directory()), str(postgres), str(redis.directory)),
+        urls={
+            "api": f"http://{HOST}:{api_port}",
+            "postgres": f"postgresql://{USER}@{HOST}:{ports['postgres']}/{DATABASE}",
+            "redis": f"redis://{HOST}:{ports['redis']}/0",
+        },
+        redis=redis.description,
+        imitation=redis.imitation,
+    )
+    write_definition(directory / "stack.json", definition)
+    want(directory, Wanted(scale or {}))
+    return definition
+
+
+def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: bool) -> tuple[Service, ...]:
+    secrets, data = directory / "secrets", directory / "postgres"
+    store = {"VOLSCHED_DATABASE_URL_FILE": str(secrets / "database_url")}
+    queue = {"VOLSCHED_REDIS_URL_FILE": str(secrets / "redis_url")}
+    beat = {"VOLSCHED_HEARTBEAT_FILE": str(directory / "run" / "{instance}.heartbeat")}
+    settings = () if durable else tuple(word for name in UNSYNCED for word in ("-c", f"{name}=off"))
+    ours = ("migrate", "redis")
+    return (
+        Service(
+            name="postgres",
+            command=(
+                "postgres", "-c", "max_connections=100", "-D", str(data), "-h", HOST, "-p", str(ports["postgres"]),
+                "-c", "unix_socket_directories=", *settings,
+            ),
+            health=Health(
+                command=("pg_isready", "-q", "-h", HOST, "-p", str(ports["postgres"]), "-U", USER, "-d", DATABASE)
+            ),
+            # Others' transactions are ended, and what they had committed is safe.
+            stop_signal="SIGINT",
+            grace=60,
+            user=system_user(),
+        ),
+        Service(
+            name="redis",
+            command=("redis-server", str(secrets / "redis.conf")),
+            # By the environment: everybody can read the words of a command.
+            health=Health(command=(
+                "sh", "-c",
+                f'REDISCLI_AUTH="$(sed -n "s/^requirepass //p" {quote(str(secrets / "redis.conf"))})" '
+                f"redis-cli -h {HOST} -p {ports['redis']} ping | grep -q PONG",
+            )),
+        ),
+        Service(
+            name="migrate", command=("volsched", "migrate"), environment=store, after=("postgres",), once=True
+        ),
+        Service(
+            name="api",
+            command=("volsched", "serve", "api", "--host", HOST, "--port", str(api_port)),
+            environment={**store, API_URL: f"http://{HOST}:{api_port}"},
+            after=("migrate",),
+            health=_health("api"),
+        ),
+        Service(
+            name="scheduler",
+            command=("volsched", "serve", "scheduler"),
+            environment={**store, **queue, **beat, "VOLSCHED_SCHEDULER_SHARE": "{number}/{count}"},
+            after=ours,
+            health=_health("scheduler"),
+        ),
+        Service(
+            name="controller",
+            command=("volsched", "serve", "controller"),
+            environment={**store, **queue, **beat},
+            after=ours,
+            health=_health("controller"),
+        ),
+        Service(
+            name="worker",
+            command=("celery", "-A", "workers.app", "worker", "--concurrency", "2", "--loglevel", "WARNING"),
+            environment={**store, **queue, **beat, "VOLSCHED_INSTANCE": f"{directory.name}-{{instance}}"},
+            after=ours,
+            health=replace(_health("worker"), interval=30),
+        ),
+    )  # fmt: skip
+
+
+def _health(service: str) -> Health:
+    return Health(command=("python", "-m", "volsched.runtime.health_check", service))
+
+
+def check_ports(definition: Definition) -> None:
+    """Before anything is started: a service that cannot listen would only be started again and again.
+
+    Raises MissingError. What listens there is somebody else's, where nothing of this stack runs.
+    """
+    for name, url in definition.urls.items():
+        port = urlsplit(url).port or 0
+        with socket.socket() as tried:
+            # As the servers do it: what a connection of before has left behind is no hindrance.
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind((HOST, port))
+            except OSError as error:
+                why = f"port {port} of {HOST}, which {name} needs, cannot be had ({error.strerror})"
+                remedy = "end what uses it" + (", or name another with --port" if name == "api" else "")
+                raise MissingError(f"{why}; {remedy}") from None
+
+
+def _ports(directory: Path) -> dict[str, int]:
+    """Those of before, so that clients find it where it was; else any that are free.
+
+    Of before is what the secrets say: they are the first that is made, and name the ports for ever.
+    """
+    files = {"postgres": directory / "secrets" / "database_url", "redis": directory / "secrets" / "redis_url"}
+    return {
+        name: urlsplit(file.read_text()).port or free_port() if file.exists() else free_port()
+        for name, file in files.items()
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind((HOST, 0))
+        port: int = found.getsockname()[1]
+        return port

@@ -1,0 +1,60 @@
+"""An imitation of Redis, for a look at a stack where there is no real one: fakeredis behind two commands of Redis.
+
+It does not insist on the password, keeps nothing, and is slow. `volsched stack up` says that it runs;
+everybody who wants to prove something refuses it (`lab/stack/redis_server.py`).
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import redis
+from fakeredis import TcpFakeServer
+
+
+def serve(configuration: Path) -> None:
+    """Until SIGTERM, as `redis-server FILE`."""
+    words = (line.split(maxsplit=1) for line in configuration.read_text().splitlines() if line.strip())
+    settings = dict(words)
+    server = TcpFakeServer((settings["bind"], int(settings["port"])))
+    server.fake_server.config[b"requirepass"] = settings["requirepass"].encode()
+    # Threads of clients that stay connected are no reason to stay.
+    server.daemon_threads = True
+    # From another thread: shutdown waits for the loop that the signal has interrupted.
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+    with server:
+        server.serve_forever()
+
+
+def ping(host: str, port: int) -> bool:
+    """As `redis-cli ping`, with the password from the environment."""
+    client = redis.Redis(host=host, port=port, password=os.environ.get("REDISCLI_AUTH"), socket_timeout=5)
+    try:
+        return bool(client.ping())
+    except redis.RedisError as error:
+        print(error, file=sys.stderr)
+        return False
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="redis-imitation", add_help=False)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("serve").add_argument("configuration", type=Path)
+    asked = verbs.add_parser("ping", add_help=False)
+    asked.add_argument("-h", dest="host", required=True)
+    asked.add_argument("-p", dest="port", type=int, required=True)
+    asked.add_argument("command", choices=["ping"])
+    given = parser.parse_args()
+    if given.verb == "serve":
+        serve(given.configuration)
+        return
+    answered = ping(given.host, given.port)
+    print("PONG" if answered else "no answer")
+    sys.exit(0 if answered else 1)
+
+
+if __name__ == "__main__":
+    main()
