@@ -1,4 +1,4 @@
-"""`python -m volsched.runtime.health_check SERVICE`: whether the process beside us does what it is for. 0: it does.
+"""`python -m volsched.runtime.health_check SERVICE`: is the process beside us healthy? 0: it is.
 
 Asked every few seconds in every container, so it imports next to nothing before it knows that it must.
 

@@ -72,8 +72,8 @@ def _post(path: str, about: str, serve: object, answer: str, **more: object) -> 
 
 HELD = f"{NAMESPACED}/reservations"
 OPERATIONS: tuple[Operation, ...] = (
-    *_both("/bindings", "Bindings in the order in which they were planned.", decisions.list_bindings, "BindingList",
-           *BINDING_LIST, action="list"),
+    *_both("/bindings", "Bindings in the order in which they were planned.", decisions.list_bindings,
+           "BindingList", *BINDING_LIST, action="list"),
     _get(f"{NAMESPACED}/bindings/{{name}}", "A binding with its legs.", decisions.get_binding, "Binding",
          INCLUDE, action="get"),
     _get(f"{NAMESPACED}/bindings/{{name}}/steps", "All that was done for it.", decisions.steps, "List"),
