@@ -39,7 +39,7 @@ from volsched.questions.source import Sight, explained
 from volsched.runtime.clock import SECOND, Clock, system_clock
 from volsched.runtime.runner import run_until_idle
 from volsched.runtime.settings import Settings, configuration, database_url, read_settings
-from volsched.runtime.system import Bell, Role, System, embedded
+from volsched.runtime.system import Bell, ProcessRole, System, embedded
 from volsched.scheduling.pod_reservations import cancelling
 from volsched.workloads.controllers import Upkeep
 from volsched.workloads.expiry import Keep
@@ -268,7 +268,7 @@ def whole_system(
     other_agents: bool = False,
     without: Collection[Upkeep] = (),
     bell: Bell | None = None,
-    roles: Collection[Role] = frozenset(Role),
+    roles: Collection[ProcessRole] = frozenset(ProcessRole),
 ) -> System:
     """Everything that works on a store, in one process, as the settings say; not started yet.
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.manifests import claim, node, pod, volume
 from volsched.cluster.answers import REJECTED_NODES
-from volsched.cluster.port import Cluster, Manifest, Refusal, RefusedError, Watched
+from volsched.cluster.port import CallRefusedError, Cluster, Manifest, Refusal, Watched
 from volsched.kube.merge_patch import merged
 
 CLAIM, VOLUME, POD, NODE = "PersistentVolumeClaim", "PersistentVolume", "Pod", "Node"
@@ -21,7 +21,7 @@ def labelled(manifest: Manifest, **labels: str) -> dict[str, Any]:
 
 
 def refusal(call: Any, *args: Any, **kw: Any) -> Refusal:
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(CallRefusedError) as caught:
         call(*args, **kw)
     return caught.value.refusal
 

@@ -10,15 +10,15 @@ import pytest
 from tests.cluster.conftest import TIME
 from tests.cluster.manifests import claim, node, pod
 from volsched.cluster.foreign_server import KUBERNETES, ForeignApi
-from volsched.cluster.port import ClusterError, ExpiredError, Manifest, Refusal, RefusedError, UnansweredError
-from volsched.cluster.simulated import Call, Fate, Faults, SimulatedCluster
+from volsched.cluster.port import CallRefusedError, ClusterError, ExpiredError, Manifest, Refusal, UnansweredError
+from volsched.cluster.simulated import Call, ClusterFaults, Fate, SimulatedCluster
 from volsched.kube.merge_patch import merged
 
 NODE = "Node"
 
 
 def simulated(seed: int = 1, **faults: Any) -> SimulatedCluster:
-    return SimulatedCluster(ForeignApi(now_text=lambda: TIME), Random(seed), Faults(**faults))
+    return SimulatedCluster(ForeignApi(now_text=lambda: TIME), Random(seed), ClusterFaults(**faults))
 
 
 def labelled(manifest: Manifest | None, **labels: str) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_a_slow_call_is_carried_out_some_calls_later() -> None:
     cluster = simulated(slow=1, slow_for=2)
     with pytest.raises(UnansweredError):
         cluster.create(NODE, node())
-    cluster.faults = Faults()
+    cluster.faults = ClusterFaults()
     assert [cluster.get(NODE, "n1") is None for _ in range(4)] == [True, True, False, False]
 
 
@@ -63,7 +63,7 @@ def test_a_slow_call_waits_for_the_test_if_it_is_told_to() -> None:
     cluster = simulated(slow=1, slow_for=None)
     with pytest.raises(UnansweredError):
         cluster.create(NODE, node())
-    cluster.faults = Faults()
+    cluster.faults = ClusterFaults()
     assert [cluster.get(NODE, "n1") for _ in range(10)] == [None] * 10
     assert cluster.land() == 1
     assert cluster.get(NODE, "n1") is not None
@@ -84,7 +84,7 @@ def test_a_slow_call_is_judged_by_what_it_finds_when_it_lands() -> None:
 def test_a_spurious_conflict_changes_nothing_and_spares_reads() -> None:
     cluster = simulated(conflict=1)
     made = cluster.api.create(NODE, node())
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(CallRefusedError) as caught:
         cluster.update(NODE, labelled(made, a="b"))
     assert caught.value.refusal is Refusal.CONFLICT
     assert cluster.get(NODE, "n1") == made
@@ -148,7 +148,7 @@ def test_somebody_else_can_write_between_a_call_and_its_effect() -> None:
             cluster.api.update(NODE, labelled(cluster.api.get(NODE, "n1"), by="stranger"))
 
     cluster.before = take_it
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(CallRefusedError) as caught:
         cluster.update(NODE, labelled(made, by="us"))
     assert caught.value.refusal is Refusal.CONFLICT
     assert (cluster.get(NODE, "n1") or {})["metadata"]["labels"]["by"] == "stranger"
@@ -189,7 +189,7 @@ def test_a_cluster_like_kubernetes_refuses_what_it_cannot_do() -> None:
         lambda: api.unassign_pod("db/app", uid=uid, reason="full"),
     ]
     for call in refusals:
-        with pytest.raises(RefusedError) as caught:
+        with pytest.raises(CallRefusedError) as caught:
             call()
         assert caught.value.refusal is Refusal.INVALID
     marked = api.update("PersistentVolumeClaim", merged(bound, {"status": {"dataState": "Clean"}}), status=True)

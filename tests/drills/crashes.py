@@ -17,7 +17,7 @@ from sqlalchemy import select
 from tests.engine.clusters import LOCAL, START, claim, node, pod, volume
 from volsched.binding.rules.phases import Phase
 from volsched.cluster.local import LocalCluster
-from volsched.cluster.port import Refusal, RefusedError
+from volsched.cluster.port import CallRefusedError, Refusal
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log import tables
 from volsched.log.commands import Command, Done
@@ -28,7 +28,12 @@ from volsched.questions.invariants import Violation, violations
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.runtime.system import System, embedded
-from volsched.scheduling.pod_reservations import Asked, NotToBeReservedError, Reserver, UnknownPodError
+from volsched.scheduling.pod_reservations import (
+    NotToBeReservedError,
+    ReservationRequest,
+    Reserver,
+    UnknownPodError,
+)
 
 MADE = {
     "apiVersion": "storage.k8s.io/v1",
@@ -130,7 +135,7 @@ class Run:
             self._provision, self._provision, self._relabel, self._steal, self._use, self._delete,
             self._reserve, self._lease,
         )  # fmt: skip
-        with suppress(RefusedError, NotToBeReservedError, UnknownPodError):
+        with suppress(CallRefusedError, NotToBeReservedError, UnknownPodError):
             self.rng.choice(deeds)()
 
     def _provision(self) -> None:
@@ -178,7 +183,7 @@ class Run:
     def _reserve(self) -> None:
         """Somebody holds volumes for a pod, for a while that is over before a run has come to rest."""
         name = self._any("Pod")["metadata"]["name"]
-        asked = Asked(pod=f"default/{name}", seconds=self.rng.randint(1, 30))
+        asked = ReservationRequest(pod=f"default/{name}", seconds=self.rng.randint(1, 30))
         self._reserver().reserve(asked, actor="somebody", now=self.now)
 
     def _lease(self) -> None:
@@ -209,7 +214,7 @@ class Run:
         """Refused, like anything else that cannot be done, where there is none."""
         found = self.cluster.list(kind).objects
         if not found:
-            raise RefusedError(Refusal.NOT_FOUND, f"there is no {kind} any more")
+            raise CallRefusedError(Refusal.NOT_FOUND, f"there is no {kind} any more")
         return dict(self.rng.choice(found))
 
     def _calm_down(self) -> None:
@@ -217,7 +222,7 @@ class Run:
         still = 0
         for _ in range(CALM_STEPS):
             self.now += 2 * SECOND
-            with suppress(RefusedError):
+            with suppress(CallRefusedError):
                 self._provision()
             before = self.system.world.position
             self.system.step(self.now)

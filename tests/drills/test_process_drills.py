@@ -28,9 +28,9 @@ from volsched.lab.drills.process_scenario import (
     read_moment,
     read_step,
 )
-from volsched.lab.drills.report import Report, as_saved, read_saved
+from volsched.lab.drills.report import DrillReport, as_saved, read_saved
 from volsched.lab.drills.scenario import ScenarioError, read_scenario
-from volsched.lab.drills.timeline import Bar, Mark, Positions, Timeline
+from volsched.lab.drills.timeline import Bar, Positions, Timeline, TimelineMark
 
 __all__ = ["run"]
 ALL = "VOLSCHED_DRILL_SEEDS" in os.environ
@@ -249,8 +249,8 @@ def played() -> Played:
             reason="gone & <away>", in_flight=True,
         ),
     ]  # fmt: skip
-    marks = [Mark(at=100, what="kill worker-1"), Mark(at=130, what="kill api")]
-    report = Report(
+    marks = [TimelineMark(at=100, what="kill worker-1"), TimelineMark(at=130, what="kill api")]
+    report = DrillReport(
         drill="kill-<worker>",
         about="a & b",
         faults={"kill worker-1": 1},

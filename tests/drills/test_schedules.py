@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from volsched.lab.drills.catalogue import scenario_named
-from volsched.lab.drills.report import Report
+from volsched.lab.drills.report import DrillReport
 from volsched.lab.drills.scenario import ScenarioError, read_scenario, read_seeds
 from volsched.lab.simulation.generator import Temper, generate
 from volsched.lab.simulation.schedule import (
-    Choice,
     Schedule,
+    ScheduleChoice,
     ScheduleError,
     dump_schedule,
     read_choice,
@@ -66,8 +66,8 @@ def test_shrinking_ends_where_nothing_can_be_left_out_and_where_nothing_is_neede
 
 
 def test_a_part_of_a_schedule_is_a_schedule() -> None:
-    made = Schedule("local", (Choice("wait"), Choice("land")), 5)
-    assert made.of(made.choices[1:]) == Schedule("local", (Choice("land"),), 5)
+    made = Schedule("local", (ScheduleChoice("wait"), ScheduleChoice("land")), 5)
+    assert made.of(made.choices[1:]) == Schedule("local", (ScheduleChoice("land"),), 5)
 
 
 def test_a_scenario_of_ones_own_changes_what_it_names(tmp_path: Path) -> None:
@@ -107,14 +107,18 @@ def test_seeds_are_read(text: str, seeds: tuple[int, int]) -> None:
 
 
 def test_a_report_fails_by_any_figure_that_must_be_nought() -> None:
-    assert Report(drill="x", rolled_back=3, retained={"holds data": 1}).passed
+    assert DrillReport(drill="x", rolled_back=3, retained={"holds data": 1}).passed
     for wrong in ({"double_binds": 1}, {"leaked": 1}, {"lost_pods": 1}, {"violations": ("3: it moves",)}):
-        assert not Report(drill="x", **wrong).passed  # type: ignore[arg-type]
+        assert not DrillReport(drill="x", **wrong).passed  # type: ignore[arg-type]
 
 
 def test_a_report_counts_by_invariant_and_by_percentile() -> None:
-    report = Report(drill="x", asked=(1, 3), violations=("3: a", "3: b", "4: c"), recovery_ms=[5, 1, 2, 100])
+    report = DrillReport(drill="x", asked=(1, 3), violations=("3: a", "3: b", "4: c"), recovery_ms=[5, 1, 2, 100])
     assert [(number, count) for number, _, count in report.by_invariant()] == [(1, 0), (3, 2), (4, 1)]
-    assert (report.percentile(0.5), report.percentile(0.99), Report(drill="x").percentile(0.5)) == (2, 100, None)
+    assert (report.percentile(0.5), report.percentile(0.99), DrillReport(drill="x").percentile(0.5)) == (
+        2,
+        100,
+        None,
+    )
     shown = report.as_json()
     assert (shown["passed"], shown["recovery_ms"]["p50"], shown["recovery_ms"]["bindings"]) == (False, 2, 4)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Table, select
 
-from volsched.binding.executor import QUEUES, Executor, Progress
+from volsched.binding.executor import QUEUES, Executor, ExecutorProgress
 from volsched.binding.rules import saga
 from volsched.binding.rules.phases import ALL_GUARDS, Guards, LegPhase
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
@@ -320,7 +320,7 @@ class World:
             Executor(self.database, self.cluster, owner=name, guards=self.guards, react=self.react, lease=LEASE),
         )
 
-    def step(self, queue: str, worker: str = "w1") -> Progress:
+    def step(self, queue: str, worker: str = "w1") -> ExecutorProgress:
         progress = self.worker(worker).step(queue, self.now)
         self.sync()
         return progress
@@ -328,7 +328,7 @@ class World:
     def run(self, worker: str = "w1", *, steps: int = 60) -> None:
         """Everything that can be done without anybody else moving."""
         for _ in range(steps):
-            if not sum((self.step(queue, worker) for queue in QUEUES), start=Progress()):
+            if not sum((self.step(queue, worker) for queue in QUEUES), start=ExecutorProgress()):
                 return
         raise AssertionError(f"workers still find something to do after {steps} rounds")
 

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from volsched.cluster.foreign_server import ABLE, ForeignApi
 from volsched.cluster.mirror import KINDS_MIRRORED, Mirror, without_null_fields
 from volsched.cluster.port import Capabilities, Manifest
-from volsched.cluster.simulated import Faults, SimulatedCluster
+from volsched.cluster.simulated import ClusterFaults, SimulatedCluster
 from volsched.kube.merge_patch import merged
 from volsched.log.database import Database
 from volsched.log.events.streams import NOUN_OF_KIND
@@ -20,7 +20,7 @@ TIME = "2026-11-16T12:00:00Z"
 
 def simulated(*, seed: int = 1, capabilities: Capabilities = ABLE, **faults: Any) -> SimulatedCluster:
     return SimulatedCluster(
-        ForeignApi(now_text=lambda: TIME, capabilities=capabilities), Random(seed), Faults(**faults)
+        ForeignApi(now_text=lambda: TIME, capabilities=capabilities), Random(seed), ClusterFaults(**faults)
     )
 
 
@@ -54,7 +54,7 @@ def in_views(database: Database) -> dict[str, dict[str, Any]]:
 
 def follow(mirror: Mirror, cluster: SimulatedCluster, *, now: int, at_most: int = 50) -> None:
     """Step until nothing is left to be observed, with a good line."""
-    cluster.faults = Faults()
+    cluster.faults = ClusterFaults()
     for _ in range(at_most):
         if not mirror.step(now):
             return

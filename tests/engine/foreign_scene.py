@@ -12,7 +12,7 @@ from sqlalchemy import select
 from tests.cluster.manifests import claim, node, pod, volume
 from tests.engine.foreign import change
 from tests.store.samples import NOW
-from volsched.binding.executor import LEASE, QUEUES, Executor, Progress
+from volsched.binding.executor import LEASE, QUEUES, Executor, ExecutorProgress
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.binding.rules.saga import time_out
 from volsched.cluster.mirror import Mirror
@@ -98,7 +98,7 @@ class Scene:
     def work(self, executor: Executor | None = None) -> None:
         """Workers do what there is to do; nothing is observed meanwhile."""
         worker = executor or self.executor
-        while sum((worker.step(queue, self.now) for queue in QUEUES), start=Progress()):
+        while sum((worker.step(queue, self.now) for queue in QUEUES), start=ExecutorProgress()):
             pass
 
     def observe(self) -> None:

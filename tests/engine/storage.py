@@ -10,7 +10,7 @@ from volsched.provisioning.external import External
 from volsched.provisioning.protocol import Surroundings, Unfinished
 from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.provisioning.storage_array import Array
-from volsched.pv_controller.rules import Plugin, PluginError, Provision
+from volsched.pv_controller.rules import PluginError, Provision, VolumePlugin
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
 
@@ -154,7 +154,7 @@ def using(name: str = "app", *claims: str, seconds: int | None = None) -> Manife
 class Scripted:
     """A provisioner that does what a test says, call by call; the last word holds for ever."""
 
-    plugin = Plugin(name="volsched.io/scripted", sources=frozenset())
+    plugin = VolumePlugin(name="volsched.io/scripted", sources=frozenset())
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)

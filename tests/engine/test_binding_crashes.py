@@ -12,7 +12,7 @@ from tests.engine.binding_world import (
     is_free,
     once,
 )
-from volsched.binding.executor import Progress
+from volsched.binding.executor import ExecutorProgress
 from volsched.binding.rules.phases import Guards
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLER
 from volsched.log import tables
@@ -224,7 +224,7 @@ def test_without_the_stamp_a_worker_that_wakes_late_undoes_the_next_binding(
         assert world.legs("b2") == ["written"]
 
     with armed(once("executor.calling", meanwhile)):
-        assert world.worker().step("release", world.now) == Progress(deposed=1)
+        assert world.worker().step("release", world.now) == ExecutorProgress(deposed=1)
     world.sync()
     marks = world.must_show("volume/pv-a")["metadata"].get("annotations", {})
     assert (marks.get(BINDING_STAMP) == "b2") == holds

@@ -18,7 +18,7 @@ from tests.engine.binding_world import (
     joining,
     once,
 )
-from volsched.binding.executor import Progress
+from volsched.binding.executor import ExecutorProgress
 from volsched.binding.rules.effect_writes import CLAIM_GONE, HOLDS_DATA, KEPT, NOT_OURS, STILL_PROVISIONING
 from volsched.binding.rules.phases import LegPhase
 from volsched.binding.rules.saga import RETAIN_ASKED, LegOutcome, PodOutcome, record_leg, record_pod, time_out
@@ -33,7 +33,7 @@ from volsched.runtime.clock import SECOND
 def test_three_claims_are_bound_and_then_the_pod(world: World) -> None:
     world.plan("b1", "db/app", LEGS)
     assert (world.phase("b1"), world.legs("b1")) == ("prebinding", ["assumed"] * 3)
-    assert world.step("prebind") == Progress(done=3)
+    assert world.step("prebind") == ExecutorProgress(done=3)
     assert (world.phase("b1"), world.legs("b1")) == ("waiting", ["written"] * 3)
     for index, key in enumerate(LEGS):
         assert world.effects() == set()
@@ -41,7 +41,7 @@ def test_three_claims_are_bound_and_then_the_pod(world: World) -> None:
         world.complete(key)
     assert world.phase("b1") == "committing"
     assert node_of(world) is None
-    assert world.step("bind_pod") == Progress(done=1)
+    assert world.step("bind_pod") == ExecutorProgress(done=1)
     assert world.phase("b1") == "committed"
     assert node_of(world) == "n1"
     assert world.violations() == []
@@ -399,11 +399,11 @@ def test_a_worker_that_wakes_after_its_lease_changes_nothing(world: World) -> No
 
     def overtake() -> None:
         world.let_leases_run_out()
-        assert world.step("prebind", "w2") == Progress(done=3)
+        assert world.step("prebind", "w2") == ExecutorProgress(done=3)
         known.append(len(world.events()))
 
     with armed(once("executor.claimed", overtake)):
-        assert world.step("prebind", "w1") == Progress(deposed=3)
+        assert world.step("prebind", "w1") == ExecutorProgress(deposed=3)
     assert len(world.events()) == known[0]
     assert world.legs("b1") == ["written"] * 3
 

@@ -10,7 +10,7 @@ from volsched.binding.rules.effect_writes import CANNOT_UNBIND, HOLDS_DATA, KEPT
 from volsched.binding.rules.leg_conditions import DEADLINE_EXCEEDED
 from volsched.cluster.foreign_server import ABLE, KUBERNETES
 from volsched.cluster.port import Capabilities
-from volsched.cluster.simulated import Call, Fate, Faults
+from volsched.cluster.simulated import Call, ClusterFaults, Fate
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, HOSTNAME, ROLLBACK, SELECTED_NODE
 from volsched.log.database import Database
 
@@ -49,13 +49,13 @@ def test_the_observation_that_completes_the_last_leg_moves_the_binding_on_at_onc
 
 def test_a_watch_that_is_behind_our_own_write_is_waited_for(database: Database) -> None:
     scene = Scene(database, simulated(), ONE).plan()
-    scene.cluster.faults = Faults(lag=1_000)
+    scene.cluster.faults = ClusterFaults(lag=1_000)
     scene.work()
     scene.api.create(NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2"}})
     scene.observe()
     assert "claimRef" not in scene.view("volume/pv-1")["spec"]
     assert scene.binding().state == "waiting"
-    scene.cluster.faults = Faults()
+    scene.cluster.faults = ClusterFaults()
     scene.complete_all()
     scene.settle()
     assert scene.binding().state == "committed"

@@ -18,14 +18,14 @@ from volsched.binding.rules.phases import LegPhase
 from volsched.cluster.foreign_server import ABLE, KUBERNETES, ForeignApi
 from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import Capabilities, ClusterError, Manifest
-from volsched.cluster.simulated import Faults
+from volsched.cluster.simulated import ClusterFaults
 from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import SECOND
 
-BAD_LINE = Faults(
+BAD_LINE = ClusterFaults(
     lost=0.08, failed=0.08, slow=0.25, conflict=0.08, slow_for=None, lag=1, repeated=0.2, expired=0.02
 )
 LEGS = ({"data": "pv-1"}, {"data": "pv-1", "logs": "pv-2"}, {"data": "pv-2", "logs": None}, {"data": None})
@@ -158,7 +158,7 @@ class Chaos:
 
     def come_to_rest(self) -> None:
         scene = self.scene
-        scene.cluster.faults = Faults()
+        scene.cluster.faults = ClusterFaults()
         scene.cluster.land()
         scene.observe()
         for _ in range(2):

@@ -16,9 +16,9 @@ from tests.cluster.manifests import claim, node, pod, volume
 from tests.engine.foreign import change, follow, in_cluster, in_views, simulated
 from tests.store.samples import NOW
 from volsched.cluster.foreign_server import ForeignApi
-from volsched.cluster.mirror import Mirror, Progress, observe
-from volsched.cluster.port import Change, ClusterError
-from volsched.cluster.simulated import Fate, Faults, SimulatedCluster
+from volsched.cluster.mirror import Mirror, MirrorProgress, observe
+from volsched.cluster.port import ClusterError, PortChange
+from volsched.cluster.simulated import ClusterFaults, Fate, SimulatedCluster
 from volsched.log.database import Database, open_database
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.integrity.verify import verify
@@ -73,7 +73,7 @@ def stored_versions(database: Database) -> Iterator[tuple[str, list[int]]]:
     yield from told.items()
 
 
-def live_through(database: Database, seed: int, faults: Faults, writes: int) -> None:
+def live_through(database: Database, seed: int, faults: ClusterFaults, writes: int) -> None:
     random = Random(seed)
     cluster = simulated(seed=seed)
     cluster.faults = faults
@@ -91,7 +91,7 @@ def live_through(database: Database, seed: int, faults: Faults, writes: int) -> 
     assert verify(database).ok
 
 
-BAD_LINE = Faults(failed=0.1, lag=2, repeated=0.3, coalesced=0.3, expired=0.1)
+BAD_LINE = ClusterFaults(failed=0.1, lag=2, repeated=0.3, coalesced=0.3, expired=0.1)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -126,7 +126,7 @@ CHANCES = st.sampled_from([0, 0.2, 0.6])
     seed=st.integers(0, 2**32),
     writes=st.integers(1, 40),
     faults=st.builds(
-        Faults,
+        ClusterFaults,
         failed=st.sampled_from([0, 0.2]),
         lag=st.integers(0, 4),
         repeated=CHANCES,
@@ -135,7 +135,7 @@ CHANCES = st.sampled_from([0, 0.2, 0.6])
     ),
 )
 def test_views_equal_the_cluster_whatever_the_faults(
-    stores: Callable[[], Database], seed: int, writes: int, faults: Faults
+    stores: Callable[[], Database], seed: int, writes: int, faults: ClusterFaults
 ) -> None:
     database = stores()
     live_through(database, seed, faults, writes)
@@ -162,9 +162,9 @@ def test_a_start_lists_what_is_there_and_a_restart_writes_nothing_that_is_known(
 ) -> None:
     cluster.api.create("Node", node())
     cluster.api.create("PersistentVolume", volume())
-    assert mirror.step(NOW) == Progress(observed=2, relisted=True)
-    assert mirror.step(NOW) == Progress()
-    assert Mirror(database, cluster).step(NOW) == Progress(observed=0, relisted=True)
+    assert mirror.step(NOW) == MirrorProgress(observed=2, relisted=True)
+    assert mirror.step(NOW) == MirrorProgress()
+    assert Mirror(database, cluster).step(NOW) == MirrorProgress(observed=0, relisted=True)
     assert types_of(database, "node/n1") == ["NodeCreated"]
 
 
@@ -174,7 +174,7 @@ def test_every_change_is_one_event_that_says_what_changed(
     cluster.api.create("Node", node())
     mirror.step(NOW)
     change(cluster.api, "Node", "n1", {"metadata": {"labels": {"zone": "b"}}})
-    assert mirror.step(NOW) == Progress(observed=1)
+    assert mirror.step(NOW) == MirrorProgress(observed=1)
     with database.read() as connection:
         changed = tail(connection, after=1, limit=10)
     assert [it.data for it in changed] == ['{"patch":{"metadata":{"labels":{"zone":"b"},"resourceVersion":"2"}}}']
@@ -186,7 +186,7 @@ def test_a_name_that_was_used_again_unseen_is_a_deletion_and_a_creation(
 ) -> None:
     cluster.api.create("Node", node())
     mirror.step(NOW)
-    cluster.faults = Faults(coalesced=1)
+    cluster.faults = ClusterFaults(coalesced=1)
     cluster.api.delete("Node", "n1")
     cluster.api.create("Node", node())
     mirror.step(NOW)
@@ -214,7 +214,7 @@ def test_an_object_that_is_gone_does_not_come_back_by_being_told_again(
     mirror.step(NOW)
     cluster.api.delete("Node", "n1")
     mirror.step(NOW)
-    cluster.faults = Faults(repeated=1)
+    cluster.faults = ClusterFaults(repeated=1)
     for _ in range(20):
         mirror.step(NOW)
     assert types_of(database, "node/n1") == ["NodeCreated", "NodeDeleted"]
@@ -228,7 +228,7 @@ def test_a_deletion_that_is_told_again_does_not_delete_the_next_object_of_that_n
     cluster.api.delete("Node", "n1")
     cluster.api.create("Node", node())
     mirror.step(NOW)
-    cluster.faults = Faults(repeated=1)
+    cluster.faults = ClusterFaults(repeated=1)
     for _ in range(20):
         mirror.step(NOW)
     assert types_of(database, "node/n1") == ["NodeCreated", "NodeDeleted", "NodeCreated"]
@@ -258,7 +258,7 @@ def test_a_silent_cluster_is_asked_again_from_the_same_place(
     assert not mirror.step(NOW)
     assert mirror.step(NOW).unanswered is not None
     cluster.before = None
-    assert mirror.step(NOW) == Progress(observed=1)
+    assert mirror.step(NOW) == MirrorProgress(observed=1)
     assert in_views(database) == in_cluster(cluster.api)
 
 
@@ -276,7 +276,7 @@ def test_an_object_that_cannot_be_stored_is_named_and_the_others_go_on(
 def test_fields_that_are_null_are_fields_that_are_not_there() -> None:
     told = pod()
     told["spec"] |= {"hostname": None, "containers": [{"name": "main", "image": None}]}
-    (event,) = observe(Change("Pod", "db/app", told, "7"), {}).events
+    (event,) = observe(PortChange("Pod", "db/app", told, "7"), {}).events
     assert event.data["patch"]["spec"] == {"containers": [{"name": "main"}], "volumes": []}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
-from volsched.cluster.port import RefusedError
+from volsched.cluster.port import CallRefusedError
 from volsched.kube.meta import ROLLBACK
 from volsched.log.database import Database
 from volsched.log.events.object_states import living
@@ -544,7 +544,7 @@ def test_a_pod_that_ran_fails_on_a_new_node_that_may_not_have_it(database: Datab
     found = get(stepped, "Pod", "db")
     assert (found["spec"]["nodeName"], found["status"]["phase"]) == ("node-0", "Failed")
     assert found["status"]["reason"] == "NodeRejected"
-    with pytest.raises(RefusedError, match="has started"):
+    with pytest.raises(CallRefusedError, match="has started"):
         stepped.cluster.unassign_pod("default/db", uid=found["metadata"]["uid"], reason="once more")
 
 

@@ -21,7 +21,7 @@ from volsched.pv_controller.rules import (
     Notice,
     Pause,
     PluginError,
-    Start,
+    StartOperation,
     SyncError,
     Update,
 )
@@ -61,7 +61,7 @@ class Stage:
         self.cluster = executor.cluster
 
     def start(self, steps: Story, name: str = "op") -> "Stage":
-        self.operations.start(Start(name, steps), KEY, self.now)
+        self.operations.start(StartOperation(name, steps), KEY, self.now)
         return self
 
     def step(self, *, after: int = 0) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.clusters import node, volume
 from tests.engine.storage import CLAIM, VOLUME, Cluster, Kit, Scripted, asked, in_zones, made_by, using
-from volsched.cluster.port import RefusedError
+from volsched.cluster.port import CallRefusedError
 from volsched.kube.meta import PV_CONTROLLER_FINALIZER, SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
@@ -391,7 +391,7 @@ def test_an_unknown_in_tree_name_is_told(database: Database, provisioner: str, w
 
 @on_sqlite
 def test_a_class_without_a_provisioner_is_refused(database: Database) -> None:
-    with pytest.raises(RefusedError, match="provisioner"):
+    with pytest.raises(CallRefusedError, match="provisioner"):
         Cluster(database, [made_by("")])
 
 

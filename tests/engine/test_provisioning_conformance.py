@@ -9,7 +9,7 @@ from volsched.kube.meta import SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.provisioning.driver import CreateVolume
-from volsched.provisioning.rules.driver_outcomes import Created, Refused
+from volsched.provisioning.rules.driver_outcomes import Created, DriverRefusal
 from volsched.provisioning.storage_array import Array
 from volsched.runtime.clock import SECOND
 
@@ -192,7 +192,7 @@ class Counting(Array):
         super().__init__(mishap=lambda _, __: "hang")
         self.asked: list[CreateVolume] = []
 
-    def create(self, request: CreateVolume, now: int) -> Created | Refused:
+    def create(self, request: CreateVolume, now: int) -> Created | DriverRefusal:
         self.asked.append(request)
         return super().create(request, now)
 

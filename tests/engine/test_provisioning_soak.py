@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.engine.storage import CLAIM, OUTSIDE, Cluster, asked, in_zones, made_by, using
-from volsched.cluster.port import RefusedError
+from volsched.cluster.port import CallRefusedError
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.provisioning.host_path import HOST_PATH, RECORDS, HostPath
@@ -49,7 +49,7 @@ class Soak:
 
     def play(self) -> None:
         for _ in range(ROUNDS):
-            with suppress(RefusedError):
+            with suppress(CallRefusedError):
                 self.rng.choice((self.create, self.create, self.delete, self.delete_volume))()
             fault_points.arm(self.maybe_crash, drill=True)
             try:

@@ -20,9 +20,9 @@ from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.runtime.writer import OverloadedError
 from volsched.scheduling.pod_reservations import (
-    Asked,
     NotToBeReservedError,
-    Refused,
+    ReservationRefused,
+    ReservationRequest,
     Reserver,
     UnknownPodError,
     UnknownReservationError,
@@ -60,8 +60,8 @@ class Scene(Stepped):
             raise outcome
         return outcome
 
-    def reserve(self, name: str = "db", seconds: int = 60, **asked: Any) -> str | Refused:
-        wanted = Asked(pod=f"default/{name}", seconds=seconds, **asked)
+    def reserve(self, name: str = "db", seconds: int = 60, **asked: Any) -> str | ReservationRefused:
+        wanted = ReservationRequest(pod=f"default/{name}", seconds=seconds, **asked)
         return self.reserver.reserve(wanted, actor="api/ada", now=self.now)
 
     def state(self, id_: str) -> tuple[str, list[str]]:
@@ -167,7 +167,7 @@ def test_a_reservation_ends_with_what_it_needs(local: Scene, what: str) -> None:
 
 def test_a_node_is_chosen_or_given_and_refusals_are_kept_once(local: Scene) -> None:
     refused = local.reserve(node="n1")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ReservationRefused)
     assert (
         refused.message == "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
     )
@@ -184,7 +184,7 @@ def test_the_same_key_gets_the_same_reservation_and_never_another_pods(local: Sc
     with pytest.raises(NotToBeReservedError, match='key "once" was used for pod "default/db"'):
         local.reserve("web", key="once")
     # What was asked for in another namespace is not told, and in nobody's way.
-    elsewhere = Asked(pod="shop/web", key="once")
+    elsewhere = ReservationRequest(pod="shop/web", key="once")
     with pytest.raises(UnknownPodError):
         local.reserver.reserve(elsewhere, actor="api/eve", now=local.now)
 
@@ -239,7 +239,7 @@ def test_what_the_same_actor_wrote_since_makes_a_decision_worthless(local: Scene
 
     local.reserver.append = cordon_first
     refused = local.reserve()
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ReservationRefused)
     assert "node(s) were unschedulable" in refused.message
 
 
@@ -310,7 +310,7 @@ def test_nothing_is_reserved_of_a_volume_that_no_controller_has_looked_at(sqlite
     scene = Scene(sqlite, claim("more", "30Gi"), pod("later", "more") | theirs)
     scene.create(volume("late", "30Gi", "n1"))
     refused = scene.reserve("later")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ReservationRefused)
     assert refused.message == 'no PV controller has looked at persistentvolume "late" yet; try again'
     scene.look_on()
     assert isinstance(scene.reserve("later"), str)

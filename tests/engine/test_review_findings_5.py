@@ -26,7 +26,7 @@ from volsched.provisioning.external import External
 from volsched.provisioning.host import Keeper
 from volsched.provisioning.host_path import HOST_PATH, RECORDS, HostPath
 from volsched.provisioning.protocol import Surroundings
-from volsched.provisioning.rules.driver_outcomes import Created, Refused
+from volsched.provisioning.rules.driver_outcomes import Created, DriverRefusal
 from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.provisioning.storage_array import Array
 from volsched.pv_controller.controller import LEASE_TTL, Controller
@@ -235,7 +235,7 @@ class Grudging(Array):
 
     grudges = 2
 
-    def delete(self, handle: str, now: int) -> Refused | None:
+    def delete(self, handle: str, now: int) -> DriverRefusal | None:
         if Grudging.grudges:
             Grudging.grudges -= 1
             raise RuntimeError("the array's controller has crashed")

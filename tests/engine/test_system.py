@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.binding.rules.saga import ANNOTATE
-from volsched.cluster.port import RefusedError
+from volsched.cluster.port import CallRefusedError
 from volsched.kube.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
@@ -419,7 +419,7 @@ def test_a_node_agent_that_is_too_late_to_mark_a_claim_is_refused(database: Data
     seen = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
     stepped.settle()
     assert stepped.volume_of("data") is None
-    with pytest.raises(RefusedError):
+    with pytest.raises(CallRefusedError):
         mark_dirty(stepped, seen)
     assert (stepped.cluster.get("PersistentVolume", "disk") or {})["status"]["phase"] == "Available"
     ended_well(stepped)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from tests.stack.local_stacks import local_stack
-from volsched.cli.remote.server import Server
+from volsched.cli.remote.server import RemoteServer
 from volsched.lab.cli.conform_live import RealPace
 from volsched.lab.conformance.live_player import Player
 from volsched.lab.conformance.live_scenario import read_scenario, scenario_files
@@ -20,7 +20,7 @@ def test_they_end_as_on_a_real_control_plane(tmp_path: Path) -> None:
     sample = [it for it in scenarios if whole or it.name.partition("-")[2] in SAMPLE]
     assert whole or len(sample) == len(SAMPLE)
     with local_stack(tmp_path / "stack", controller=("--without", "node-agent")) as stack:
-        server = Server(url=stack.urls["api"])
+        server = RemoteServer(url=stack.urls["api"])
         verdicts = [
             judged(scenario, Player(server, RealPace(), scenario, PATIENCE_SECONDS).play()) for scenario in sample
         ]

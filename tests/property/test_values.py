@@ -6,7 +6,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volsched.kube.quantity import Family, Quantity, QuantityError, parse_quantity
+from volsched.kube.quantity import Quantity, QuantityError, SuffixFamily, parse_quantity
 from volsched.kube.selectors import (
     LabelSelector,
     NodeSelector,
@@ -60,7 +60,7 @@ def test_order_is_the_order_of_the_exact_amounts(one: Quantity, other: Quantity)
 def test_whole_amounts_are_what_their_suffix_says(amount: int, suffix: str) -> None:
     scale = Fraction(2) ** BINARY[suffix] if suffix in BINARY else Fraction(10) ** DECIMAL[suffix]
     quantity = parse_quantity(f"{amount}{suffix}")
-    if quantity.family is not Family.BINARY or abs(amount * scale) < 2**63:
+    if quantity.family is not SuffixFamily.BINARY or abs(amount * scale) < 2**63:
         assert Fraction(quantity.nano, 10**9) == amount * scale
 
 

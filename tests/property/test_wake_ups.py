@@ -14,7 +14,7 @@ from volsched.kube.kinds import Object
 from volsched.kube.storage import Claim, StorageCapacity, StorageClass, Volume, VolumeAttachment
 from volsched.kube.workloads import Pod
 from volsched.scheduling.queue.hints import helps, hints_for
-from volsched.scheduling.queue.object_changes import Change, aspects_of
+from volsched.scheduling.queue.object_changes import ObjectChange, aspects_of
 from volsched.scheduling.rules.attempts import rejectors_of
 from volsched.scheduling.rules.cycle import attempt
 from volsched.scheduling.rules.pod_claims import claim_uses
@@ -32,32 +32,32 @@ class Watching:
     def __init__(self) -> None:
         self.objects: dict[tuple[type[Object], str], Object] = {}
         self.reserved: dict[str, int] = {}
-        self.changes: list[Change] = []
+        self.changes: list[ObjectChange] = []
 
     def put(self, value: Object) -> None:
         key = type(value), value.meta.key
-        self.changes.append(Change(self.objects.get(key), value))
+        self.changes.append(ObjectChange(self.objects.get(key), value))
         self.objects[key] = value
 
     def drop(self, kind: type[Object], key: str) -> None:
-        self.changes.append(Change(self.objects.pop((kind, key), None), None))
+        self.changes.append(ObjectChange(self.objects.pop((kind, key), None), None))
 
     def reserve(self, key: str, size: int) -> None:
         before, self.reserved[key] = self.reserved.get(key, 0), size
         capacity = self.objects.get((StorageCapacity, key))
         if capacity is not None and size < before:
-            self.changes.append(Change(capacity, capacity, let_go=True))
+            self.changes.append(ObjectChange(capacity, capacity, let_go=True))
 
     def promise(self, claim_uid: str, key: str) -> None:
         """Whose the room is that is reserved: what is reserved was told before."""
 
 
-def is_woken(rejectors: frozenset[str], change: Change, pod: Pod, snapshot: Snapshot) -> bool:
+def is_woken(rejectors: frozenset[str], change: ObjectChange, pod: Pod, snapshot: Snapshot) -> bool:
     aspects = aspects_of(change)
     return bool(aspects) and helps(hints_for(rejectors, aspects), change, pod, snapshot)
 
 
-def can_happen(change: Change) -> bool:
+def can_happen(change: ObjectChange) -> bool:
     """Is it one that an API server lets through?"""
     match change.old, change.new:
         case StorageClass() as old, StorageClass() as new:

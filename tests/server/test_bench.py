@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from volsched.cli.app import app
-from volsched.lab.bench.http_load import LoadError, fan_out, hurry, request
+from volsched.lab.bench.http_load import HttpLoadError, fan_out, hurry, request
 
 SMALL = ("--requests", "20", "--clients", "2", "--watchers", "5", "--writes", "20", "--writes-a-second", "500")
 
@@ -88,11 +88,11 @@ def test_a_watcher_that_is_told_something_else_is_found_out(first: bytes, second
     if told is None:
         run()
     else:
-        with pytest.raises(LoadError, match=told):
+        with pytest.raises(HttpLoadError, match=told):
             run()
 
 
 def test_a_request_that_is_refused_is_no_measurement() -> None:
     answer = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"
-    with scripted(answer) as port, pytest.raises(LoadError, match="429"):
+    with scripted(answer) as port, pytest.raises(HttpLoadError, match="429"):
         hurry(port, [request("GET", "/")], callers=1, clock=lambda: 1.0)

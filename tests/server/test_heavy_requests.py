@@ -14,7 +14,7 @@ from volsched.api.access.access_reviews import ACCESS
 from volsched.api.kubernetes.bodies import MOST_BYTES, SMALL_BYTES
 from volsched.api.kubernetes.negotiation import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, YAML
 from volsched.api.kubernetes.object_commands import NOTHING_TO_SEE, creating, patching
-from volsched.api.kubernetes.paths import Target, parse_path
+from volsched.api.kubernetes.paths import RequestTarget, parse_path
 from volsched.api.services import WRITE_TRIES, Services
 from volsched.api.watch_cache import Fan
 from volsched.kube.json_patch import PatchError, json_patched
@@ -37,9 +37,9 @@ def services_of(database: Database) -> Iterator[Services]:
         yield Services(database, writer, Fan(), system_clock, "test")
 
 
-def named(name: str) -> Target:
+def named(name: str) -> RequestTarget:
     target = parse_path(f"{NODES}/{name}")
-    assert isinstance(target, Target)
+    assert isinstance(target, RequestTarget)
     return target
 
 

@@ -7,8 +7,8 @@ import pytest
 from tests.server.field_types import dumped
 from volsched.api.kubernetes import discovery, openapi
 from volsched.api.kubernetes.field_selectors import fields_match, parse_field_selector
-from volsched.api.kubernetes.negotiation import Form, wanted_form
-from volsched.api.kubernetes.paths import Group, GroupVersion, Root, Target, parse_path
+from volsched.api.kubernetes.negotiation import AnswerFormat, wanted_form
+from volsched.api.kubernetes.paths import ApiGroup, GroupVersion, RequestTarget, Root, parse_path
 from volsched.api.kubernetes.queries import read_token, token
 from volsched.api.kubernetes.resources import RESOURCES, Kept, resource_at
 from volsched.api.kubernetes.statuses import ApiError
@@ -24,7 +24,7 @@ from volsched.log.events.envelope import Event, canonical
     [
         ("/api", Root(core=True)),
         ("/apis/", Root(core=False)),
-        ("/apis/apps", Group("apps")),
+        ("/apis/apps", ApiGroup("apps")),
         ("/api/v1", GroupVersion("", "v1")),
         ("/apis/storage.k8s.io/v1", GroupVersion("storage.k8s.io", "v1")),
         ("/api/v1/nodes", ("nodes", None, None, None)),
@@ -47,7 +47,7 @@ from volsched.log.events.envelope import Event, canonical
 )
 def test_paths(path: str, expected: Any) -> None:
     found = parse_path(path)
-    if isinstance(found, Target):
+    if isinstance(found, RequestTarget):
         assert (found.resource.plural, found.namespace, found.name, found.subresource) == expected
     else:
         assert found == expected
@@ -90,15 +90,15 @@ def test_a_value_of_a_field_selector_may_be_escaped() -> None:
 @pytest.mark.parametrize(
     ("accept", "form"),
     [
-        (None, Form.OBJECT),
-        ("*/*", Form.OBJECT),
-        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Form.TABLE),
-        ("application/json;as=Table;v=v7;g=meta.k8s.io,application/json", Form.OBJECT),
-        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Form.METADATA_LIST),
-        ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json", Form.OBJECT),
+        (None, AnswerFormat.OBJECT),
+        ("*/*", AnswerFormat.OBJECT),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", AnswerFormat.TABLE),
+        ("application/json;as=Table;v=v7;g=meta.k8s.io,application/json", AnswerFormat.OBJECT),
+        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", AnswerFormat.METADATA_LIST),
+        ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json", AnswerFormat.OBJECT),
     ],
 )
-def test_the_first_form_that_we_have_is_given(accept: str | None, form: Form) -> None:
+def test_the_first_form_that_we_have_is_given(accept: str | None, form: AnswerFormat) -> None:
     assert wanted_form(accept).form is form
 
 

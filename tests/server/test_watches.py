@@ -19,10 +19,10 @@ from tests.engine.clusters import LOCAL, Stepped, node
 from tests.server.serving import Served, served
 from volsched.api.kubernetes.negotiation import PLAIN
 from volsched.api.kubernetes.object_reads import read_changes
-from volsched.api.kubernetes.paths import Target, parse_path
+from volsched.api.kubernetes.paths import RequestTarget, parse_path
 from volsched.api.kubernetes.read_handlers import watch_objects
 from volsched.api.services import Services
-from volsched.api.watch_cache import Batch, Fan, Tail
+from volsched.api.watch_cache import Fan, Tail, WatchBatch
 from volsched.log.database import Database
 from volsched.log.retention.archive import archive
 from volsched.runtime.clock import SECOND, system_clock
@@ -289,7 +289,7 @@ class Meanwhile(Services):
 def test_what_comes_while_a_watch_catches_up_is_in_it(sqlite: Database) -> None:
     """A client that comes back after a restart, when nothing of its kind has happened since."""
     world = Stepped(sqlite, [node("old"), LOCAL])
-    batches: list[Batch] = []
+    batches: list[WatchBatch] = []
     tail, fan = Tail(sqlite, batches.append), Fan()
 
     async def watched() -> tuple[int, list[int]]:
@@ -302,11 +302,11 @@ def test_what_comes_while_a_watch_catches_up_is_in_it(sqlite: Database) -> None:
 
         services = Meanwhile(sqlite, Writer(sqlite), fan, system_clock, "api/test", happen=happen)
         place = parse_path(NODES)
-        assert isinstance(place, Target)
+        assert isinstance(place, RequestTarget)
         begun = await watch_objects(services, place, {"watch": "true", "resourceVersion": "1"}, PLAIN)
         return begun.first.count(b"\n"), [it.position for it in fan.rings["node"].since(begun.position) or ()]
 
-    def read_on() -> Batch:
+    def read_on() -> WatchBatch:
         tail.step(0)
         return batches[-1]
 

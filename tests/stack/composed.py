@@ -15,8 +15,8 @@ from volsched.lab.stack.local import free_port
 from volsched.lab.stack.postgres_wheel import commands_directory, make_cluster, postgres_programs, system_user
 from volsched.lab.stack.redis_server import find_redis
 from volsched.lab.stack.secret_files import make_compose_secrets
-from volsched.lab.stack.services import Definition, Health, Service, write_definition
-from volsched.lab.stack.states import Wanted, want
+from volsched.lab.stack.services import Definition, Health, StackService, write_definition
+from volsched.lab.stack.states import WantedState, want
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
@@ -55,14 +55,14 @@ class Local:
         # All at once: what one of them has put there is not for the others to change.
         return re.sub("|".join(map(re.escape, places)), lambda found: places[found[0]], text)
 
-    def service(self, name: str, it: dict[str, Any]) -> Service:
+    def service(self, name: str, it: dict[str, Any]) -> StackService:
         environment = {key: self.here(value) for key, value in it.get("environment", {}).items()}
         command = tuple(map(self.here, it["command"]))
         if name == "postgres":
             # The image's entry point makes the cluster, and says where it is.
             command += ("-D", str(self.directory / "postgres"), "-h", "127.0.0.1", "-p", str(self.ports["5432"]))
             command += ("-c", "unix_socket_directories=", *UNSYNCED)
-        return Service(
+        return StackService(
             name=name,
             command=command,
             # A container has a name of its own, which is what a worker is called by unless told otherwise.
@@ -110,7 +110,7 @@ class Local:
             urls={"api": f"https://localhost:{self.ports['8700']}"},
         )
         write_definition(self.directory / "stack.json", definition)
-        want(self.directory, Wanted())
+        want(self.directory, WantedState())
 
 
 def seconds(text: str) -> float:

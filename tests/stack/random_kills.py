@@ -18,7 +18,7 @@ import psutil
 from volsched.lab.stack.bench import scratch_stack
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.identity import process_of
-from volsched.lab.stack.load import LOOK_SECONDS, Client, Load, outcome, prepare_cluster
+from volsched.lab.stack.load import LOOK_SECONDS, Load, LoadClient, outcome, prepare_cluster
 from volsched.log.database import open_database
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import SECOND, system_clock
@@ -62,7 +62,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="volsched-") as directory:
         Path(directory).chmod(0o711)
         with scratch_stack(Path(directory) / "stack", workers=2) as stack:
-            client = Client(stack.urls["api"])
+            client = LoadClient(stack.urls["api"])
             prepare_cluster(client, nodes=10, volumes=most * max(CLAIMS))
             load = Load(client, PODS_PER_SECOND, most=most, claims=CLAIMS)
             began = system_clock()

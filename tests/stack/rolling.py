@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from volsched.lab.stack.bench import scratch_stack
-from volsched.lab.stack.load import Client, Load, prepare_cluster, restart_under_load
+from volsched.lab.stack.load import Load, LoadClient, prepare_cluster, restart_under_load
 from volsched.log.database import open_database
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import system_clock
@@ -19,7 +19,7 @@ def main(rounds: int) -> int:
     with tempfile.TemporaryDirectory(prefix="volsched-") as directory:
         Path(directory).chmod(0o711)
         with scratch_stack(Path(directory) / "stack", workers=2) as stack:
-            database, client = open_database(stack.database_url), Client(stack.urls["api"])
+            database, client = open_database(stack.database_url), LoadClient(stack.urls["api"])
             prepare_cluster(client, nodes=10, volumes=VOLUMES)
             load = Load(client, PODS_PER_SECOND, most=VOLUMES)
             outcome = restart_under_load(

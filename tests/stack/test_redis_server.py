@@ -17,7 +17,7 @@ import redis
 from tests.stack.processes import wait_until
 from volsched.lab.stack.debian_package import COMPLETE
 from volsched.lab.stack.local import free_port, prepare
-from volsched.lab.stack.postgres_wheel import MissingError
+from volsched.lab.stack.postgres_wheel import WheelMissingError
 from volsched.lab.stack.redis_server import LOOK_AGAIN_SECONDS, find_redis
 
 with_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="only where there is apt")
@@ -150,19 +150,19 @@ def test_a_package_that_is_not_what_the_index_says_is_refused(archive: Archive) 
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(MissingError, match=r"no package could be unpacked \(apt-get download: "):
+    with pytest.raises(WheelMissingError, match=r"no package could be unpacked \(apt-get download: "):
         find_redis()
 
 
 @with_apt
 def test_a_program_that_does_not_start_is_refused(archive: Archive) -> None:
     archive.offer("redis-server", "5:7.0.16-1", {"redis-server": "exit 127"}, depends="redis-tools")
-    with pytest.raises(MissingError, match=r"redis-server --version: exit 127"):
+    with pytest.raises(WheelMissingError, match=r"redis-server --version: exit 127"):
         find_redis()
 
 
 def test_without_any_it_is_said_what_to_install_and_an_imitation_is_for_whoever_allows_it() -> None:
-    with pytest.raises(MissingError, match=r"no apt-get and dpkg here\); install one of them .*redis-server"):
+    with pytest.raises(WheelMissingError, match=r"no apt-get and dpkg here\); install one of them .*redis-server"):
         find_redis()
     server = find_redis(imitation=True)
     assert server.imitation
@@ -171,7 +171,7 @@ def test_without_any_it_is_said_what_to_install_and_an_imitation_is_for_whoever_
 
 
 def test_a_stack_that_is_to_prove_something_refuses_the_imitation(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="install one of them"):
+    with pytest.raises(WheelMissingError, match="install one of them"):
         prepare(tmp_path / "stack")
     assert not (tmp_path / "stack").exists()
     command = [str(Path(sys.executable).parent / "volsched"), "drill", "run", "kill-worker", "--engine", "stack"]

@@ -11,7 +11,7 @@ from tests.stack.local_stacks import local_stack
 from tests.stack.work import create
 from tests.store.next_version import NEXT, write_next_revision
 from volsched.lab.stack.handle import Stack
-from volsched.lab.stack.load import Client, Load, lost, prepare_cluster, restart_under_load
+from volsched.lab.stack.load import Load, LoadClient, lost, prepare_cluster, restart_under_load
 from volsched.lab.stack.services import environment, write_definition
 from volsched.log.database import Database, open_database
 from volsched.log.integrity.verify import verify
@@ -55,7 +55,7 @@ def test_a_pod_whose_answer_got_lost_does_not_make_up_for_one_that_has_no_node(s
 def test_an_upgrade_by_restarting_everything_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
     with local_stack(tmp_path / "stack") as stack:
         database = open_database(stack.database_url)
-        client = Client(stack.urls["api"])
+        client = LoadClient(stack.urls["api"])
         prepare_cluster(client, nodes=4, volumes=VOLUMES)
         load = Load(client, PODS_PER_SECOND, most=VOLUMES)
         upgrade(stack, next_version(tmp_path / "next"))

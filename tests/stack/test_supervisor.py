@@ -20,18 +20,18 @@ from volsched.lab.stack.instance import MOST_DELAY, back_off
 from volsched.lab.stack.leftovers import leftovers
 from volsched.lab.stack.local import check_ports
 from volsched.lab.stack.logs import Merger, read_lines
-from volsched.lab.stack.postgres_wheel import MissingError, make_cluster, postgres_programs
+from volsched.lab.stack.postgres_wheel import WheelMissingError, make_cluster, postgres_programs
 from volsched.lab.stack.run import AlreadyRunningError, alone, is_locked
 from volsched.lab.stack.services import (
     Definition,
     DefinitionError,
     Health,
-    Service,
+    StackService,
     in_order,
     needing,
     write_definition,
 )
-from volsched.lab.stack.states import Condition, Published, Seen, publish
+from volsched.lab.stack.states import Condition, Published, ServiceState, publish
 from volsched.runtime.clock import SECOND
 from volsched.runtime.heartbeat import Heartbeat
 
@@ -48,13 +48,13 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
     Stack(tmp_path).down()
 
 
-def launched(stack: Stack, *services: Service) -> Stack:
+def launched(stack: Stack, *services: StackService) -> Stack:
     write_definition(stack.directory / "stack.json", Definition(services=services))
     stack.launch()
     return stack
 
 
-def one(stack: Stack, name: str) -> Seen:
+def one(stack: Stack, name: str) -> ServiceState:
     (found,) = stack.instances(name)
     return found
 
@@ -68,9 +68,9 @@ def said(stack: Stack) -> list[str]:
 
 def test_services_come_after_those_they_wait_for() -> None:
     web, store, cache = (
-        Service(name="web", command=SLEEPS, after=("store", "cache")),
-        Service(name="store", command=SLEEPS),
-        Service(name="cache", command=SLEEPS, after=("store",)),
+        StackService(name="web", command=SLEEPS, after=("store", "cache")),
+        StackService(name="store", command=SLEEPS),
+        StackService(name="cache", command=SLEEPS, after=("store",)),
     )
     assert [it.name for it in in_order([web, store, cache])] == ["store", "cache", "web"]
     assert needing([web, store, cache], "store") == {"web", "cache"}
@@ -82,7 +82,10 @@ def test_services_come_after_those_they_wait_for() -> None:
     [(("b",), "these services wait for each other: a, b"), (("c",), 'waits for "c", which is not part')],
 )
 def test_services_that_cannot_be_ordered_are_named(after: tuple[str, ...], told: str) -> None:
-    services = [Service(name="a", command=SLEEPS, after=after), Service(name="b", command=SLEEPS, after=("a",))]
+    services = [
+        StackService(name="a", command=SLEEPS, after=after),
+        StackService(name="b", command=SLEEPS, after=("a",)),
+    ]
     with pytest.raises(DefinitionError, match=told):
         in_order(services)
 
@@ -100,13 +103,13 @@ def test_a_process_that_keeps_dying_young_is_started_less_and_less_often(short_l
 
 def test_a_service_starts_when_those_it_waits_for_are_healthy_and_ends_before_them(stack: Stack) -> None:
     flag = stack.directory / "healthy"
-    store = Service(
+    store = StackService(
         name="store",
         command=shell("trap 'echo store ends; exit 0' TERM; echo store; while :; do sleep 0.02; done"),
         health=Health(command=("test", "-e", str(flag)), start_interval=0.05),
     )
-    once = Service(name="once", command=shell("echo once"), after=("store",), once=True)
-    web = Service(
+    once = StackService(name="once", command=shell("echo once"), after=("store",), once=True)
+    web = StackService(
         name="web",
         command=shell("trap 'echo web ends; exit 0' TERM; echo web; while :; do sleep 0.02; done"),
         after=("once",),
@@ -130,7 +133,9 @@ def test_a_service_starts_when_those_it_waits_for_are_healthy_and_ends_before_th
 
 
 def test_a_process_that_dies_is_started_again_and_one_that_does_not_listen_is_killed(stack: Stack) -> None:
-    launched(stack, Service(name="deaf", command=shell("trap '' TERM; echo deaf; sleep 1000 & wait"), grace=0.2))
+    launched(
+        stack, StackService(name="deaf", command=shell("trap '' TERM; echo deaf; sleep 1000 & wait"), grace=0.2)
+    )
     stack.wait_ready(seconds=20)
     first = one(stack, "deaf").process
     assert first is not None
@@ -147,14 +152,14 @@ def test_a_process_that_dies_is_started_again_and_one_that_does_not_listen_is_ki
 
 def test_what_never_gets_healthy_is_told_with_what_it_said(stack: Stack) -> None:
     bad = Health(command=shell("echo no room on the shelf; exit 1"), start_interval=0.05)
-    launched(stack, Service(name="bad", command=SLEEPS, health=bad))
+    launched(stack, StackService(name="bad", command=SLEEPS, health=bad))
     wait_until(lambda: one(stack, "bad").health == "no room on the shelf")
     with pytest.raises(NotReadyError, match="bad-1 is starting: no room on the shelf"):
         stack.wait_ready(seconds=0)
 
 
 def test_a_health_check_that_does_not_exist_is_told_and_ends_nobody(stack: Stack) -> None:
-    launched(stack, Service(name="odd", command=SLEEPS, health=Health(command=("no-such-check",))))
+    launched(stack, StackService(name="odd", command=SLEEPS, health=Health(command=("no-such-check",))))
     wait_until(lambda: one(stack, "odd").health == "no-such-check: cannot be started: No such file or directory")
     assert stack.running
 
@@ -162,8 +167,8 @@ def test_a_health_check_that_does_not_exist_is_told_and_ends_nobody(stack: Stack
 def test_what_waits_is_told_with_what_it_waits_for(stack: Stack) -> None:
     launched(
         stack,
-        Service(name="store", command=SLEEPS, health=Health(command=("false",), start_interval=0.05)),
-        Service(name="web", command=SLEEPS, after=("store",)),
+        StackService(name="store", command=SLEEPS, health=Health(command=("false",), start_interval=0.05)),
+        StackService(name="web", command=SLEEPS, after=("store",)),
     )
     wait_until(lambda: one(stack, "web").condition is Condition.WAITING)
     assert stack.complaint().splitlines() == ["store-1 is starting: see its log", "web-1 is waiting for store-1"]
@@ -173,7 +178,7 @@ def test_a_healthy_service_becomes_unhealthy_after_its_retries_and_healthy_again
     flag = stack.directory / "healthy"
     flag.touch()
     health = Health(command=("test", "-e", str(flag)), interval=0.05, start_interval=0.05, retries=2)
-    launched(stack, Service(name="moody", command=SLEEPS, health=health))
+    launched(stack, StackService(name="moody", command=SLEEPS, health=health))
     stack.wait_ready(seconds=20)
     flag.unlink()
     wait_until(lambda: one(stack, "moody").condition is Condition.UNHEALTHY)
@@ -183,7 +188,7 @@ def test_a_healthy_service_becomes_unhealthy_after_its_retries_and_healthy_again
 
 
 def test_scaling_stopping_starting_and_restarting_by_name(stack: Stack) -> None:
-    launched(stack, Service(name="many", command=SLEEPS, scale=2), Service(name="other", command=SLEEPS))
+    launched(stack, StackService(name="many", command=SLEEPS, scale=2), StackService(name="other", command=SLEEPS))
     stack.wait_ready(seconds=20)
     before = {it.name: it.process for it in stack.instances("many")}
     assert set(before) == {"many-1", "many-2"}
@@ -201,7 +206,7 @@ def test_scaling_stopping_starting_and_restarting_by_name(stack: Stack) -> None:
 
 
 def test_pausing_freezes_all_processes_of_a_service(stack: Stack) -> None:
-    launched(stack, Service(name="pair", command=shell("sleep 1000 & wait")))
+    launched(stack, StackService(name="pair", command=shell("sleep 1000 & wait")))
     stack.wait_ready(seconds=20)
     (pid,) = stack.pause("pair")
     family = [psutil.Process(pid), *psutil.Process(pid).children()]
@@ -211,7 +216,7 @@ def test_pausing_freezes_all_processes_of_a_service(stack: Stack) -> None:
 
 
 def test_a_command_that_does_not_exist_is_told_in_its_log(stack: Stack) -> None:
-    launched(stack, Service(name="gone", command=("no-such-command",)))
+    launched(stack, StackService(name="gone", command=("no-such-command",)))
     wait_until(lambda: "gone-1: no-such-command: cannot be started: No such file or directory" in said(stack))
     assert one(stack, "gone").condition is Condition.BACKING_OFF
 
@@ -220,7 +225,7 @@ def test_a_command_that_does_not_exist_is_told_in_its_log(stack: Stack) -> None:
 
 
 def test_leftovers_of_a_supervisor_that_was_killed_are_ended_by_the_next(stack: Stack) -> None:
-    launched(stack, Service(name="a", command=SLEEPS), Service(name="b", command=SLEEPS))
+    launched(stack, StackService(name="a", command=SLEEPS), StackService(name="b", command=SLEEPS))
     stack.wait_ready(seconds=20)
     left = {it.process for name in ("a", "b") for it in stack.instances(name)}
     published = stack.seen()
@@ -237,7 +242,7 @@ def test_leftovers_of_a_supervisor_that_was_killed_are_ended_by_the_next(stack: 
 
 
 def test_down_ends_leftovers_also_those_that_were_never_written_down(stack: Stack) -> None:
-    launched(stack, Service(name="a", command=SLEEPS))
+    launched(stack, StackService(name="a", command=SLEEPS))
     stack.wait_ready(seconds=20)
     published, process = stack.seen(), one(stack, "a").process
     assert published is not None
@@ -256,13 +261,15 @@ def test_a_stranger_that_has_got_the_pid_of_a_service_is_left_alone(stack: Stack
         true = identify(stranger.pid)
         assert true is not None
         written = Identity(true.pid, true.started - 3_600)
-        write_definition(stack.directory / "stack.json", Definition(services=(Service(name="a", command=SLEEPS),)))
-        seen = Seen(name="a-1", service="a", condition=Condition.HEALTHY, process=written)
+        write_definition(
+            stack.directory / "stack.json", Definition(services=(StackService(name="a", command=SLEEPS),))
+        )
+        seen = ServiceState(name="a-1", service="a", condition=Condition.HEALTHY, process=written)
         publish(stack.directory, Published(supervisor=written, instances=(seen,)))
         assert leftovers(stack.directory) == {}
         assert stack.kill("a") == []
         assert stack.down() == []
-        launched(stack, Service(name="a", command=SLEEPS)).wait_ready(seconds=20)
+        launched(stack, StackService(name="a", command=SLEEPS)).wait_ready(seconds=20)
         stack.down()
         assert stranger.poll() is None
     finally:
@@ -272,7 +279,7 @@ def test_a_stranger_that_has_got_the_pid_of_a_service_is_left_alone(stack: Stack
 
 def watched(stack: Stack, told: str) -> tuple["subprocess.Popen[bytes]", Identity]:
     """A supervisor in the foreground, that has started one service; `told` is done with what that says."""
-    service = Service(name="a", command=shell("while :; do test -e speak && echo spoken; sleep 0.05; done"))
+    service = StackService(name="a", command=shell("while :; do test -e speak && echo spoken; sleep 0.05; done"))
     write_definition(stack.directory / "stack.json", Definition(services=(service,)))
     program = (
         "import sys, pathlib; from volsched.lab.stack.run import supervise; "
@@ -302,7 +309,7 @@ def test_a_reader_of_its_lines_who_goes_away_ends_everything(stack: Stack) -> No
 
 
 def test_a_directory_that_is_removed_ends_everything(stack: Stack) -> None:
-    launched(stack, Service(name="a", command=SLEEPS)).wait_ready(seconds=20)
+    launched(stack, StackService(name="a", command=SLEEPS)).wait_ready(seconds=20)
     seen, process = stack.seen(), one(stack, "a").process
     assert seen is not None
     assert process is not None
@@ -312,7 +319,7 @@ def test_a_directory_that_is_removed_ends_everything(stack: Stack) -> None:
 
 def test_a_supervisor_that_cannot_write_goes_on_and_leaves_no_rubbish(stack: Stack) -> None:
     """As on a full disk."""
-    launched(stack, Service(name="a", command=SLEEPS)).wait_ready(seconds=20)
+    launched(stack, StackService(name="a", command=SLEEPS)).wait_ready(seconds=20)
     process, state = one(stack, "a").process, stack.directory / "state.json"
     assert process is not None
     wait_until(lambda: _is_in_the_way(state))
@@ -344,7 +351,7 @@ def test_asking_whether_a_stack_runs_hinders_nobody(tmp_path: Path) -> None:
 
 def test_a_supervisor_that_cannot_start_is_told_at_once(stack: Stack) -> None:
     with pytest.raises(NotReadyError, match=r"did not start; see .*supervisor\.log"):
-        launched(stack, Service(name="a", command=SLEEPS, after=("nobody",)))
+        launched(stack, StackService(name="a", command=SLEEPS, after=("nobody",)))
     assert 'waits for "nobody"' in (stack.directory / "supervisor.log").read_text()
     (stack.directory / "stack.json").unlink()
 
@@ -352,7 +359,9 @@ def test_a_supervisor_that_cannot_start_is_told_at_once(stack: Stack) -> None:
 def test_data_of_another_postgresql_is_not_started(tmp_path: Path) -> None:
     (tmp_path / "postgres").mkdir()
     (tmp_path / "postgres" / "PG_VERSION").write_text("9\n")
-    with pytest.raises(MissingError, match=r"was made by PostgreSQL 9, and \d+ is installed; .*volsched backup"):
+    with pytest.raises(
+        WheelMissingError, match=r"was made by PostgreSQL 9, and \d+ is installed; .*volsched backup"
+    ):
         make_cluster(postgres_programs(), tmp_path / "postgres", "secret")
 
 
@@ -367,7 +376,7 @@ def test_a_port_that_is_taken_is_told_before_anything_starts() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(MissingError, match=rf"port {port} of 127\.0\.0\.1, which api needs.*--port"):
+        with pytest.raises(WheelMissingError, match=rf"port {port} of 127\.0\.0\.1, which api needs.*--port"):
             check_ports(Definition(services=(), urls={"api": f"http://127.0.0.1:{port}"}))
     check_ports(Definition(services=(), urls={"api": f"http://127.0.0.1:{port}"}))
 

@@ -8,9 +8,9 @@ from tests.store.archived import put
 from tests.store.histories import SECOND
 from tests.store.samples import NOW, change_volume, create_volume, delete_volume, must
 from volsched.log.database import Database
-from volsched.log.events.object_lives import Life
+from volsched.log.events.object_lives import ObjectLife
 from volsched.log.reads.tail import read_head
-from volsched.log.reads.timelines import Written, last_written, lives
+from volsched.log.reads.timelines import WrittenObject, last_written, lives
 
 STREAM = "volume/a"
 
@@ -37,7 +37,7 @@ def test_of_what_is_archived_the_base_is_known(sqlite: Database, tmp_path: Path,
     must(sqlite, create_volume("b"))
     put(sqlite, end, tmp_path / "archive.jsonl")
     with sqlite.read() as connection:
-        assert lives(connection, STREAM) == ([] if deleted else [Life(before.uid, 2)])
+        assert lives(connection, STREAM) == ([] if deleted else [ObjectLife(before.uid, 2)])
         assert last_written(connection, STREAM, "status", "phase") is None
 
 
@@ -46,6 +46,8 @@ def test_the_last_write_of_a_field_is_told(sqlite: Database) -> None:
     must(sqlite, change_volume("a", {"status": {"phase": "Bound"}}), now=NOW + SECOND)
     must(sqlite, change_volume("a", {"metadata": {"labels": {"x": "y"}}}), now=NOW + 2 * SECOND)
     with sqlite.read() as connection:
-        assert last_written(connection, STREAM, "status", "phase") == Written(2, NOW + SECOND, "Bound")
-        assert last_written(connection, STREAM, "metadata", "labels", "x") == Written(3, NOW + 2 * SECOND, "y")
+        assert last_written(connection, STREAM, "status", "phase") == WrittenObject(2, NOW + SECOND, "Bound")
+        assert last_written(connection, STREAM, "metadata", "labels", "x") == WrittenObject(
+            3, NOW + 2 * SECOND, "y"
+        )
         assert last_written(connection, STREAM, "metadata", "labels", "z") is None

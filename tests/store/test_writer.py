@@ -10,7 +10,7 @@ from tests.store.samples import NOW, change_volume, create_volume
 from volsched.log import tables
 from volsched.log.commands import Command, ConflictError
 from volsched.log.database import Database, open_database
-from volsched.log.errors import ConnectionLostError, Mark
+from volsched.log.errors import CommitMark, ConnectionLostError
 from volsched.log.events.decision import Decision, States
 from volsched.log.transaction import execute
 from volsched.runtime.clock import SECOND, system_clock
@@ -130,7 +130,7 @@ def test_a_commit_that_happened_although_its_answer_was_lost_is_not_repeated(dat
     outcomes = execute(database, [command], now=NOW)
     with database.read() as connection:
         head = connection.execute(select(tables.log_head)).one()
-    lost = ConnectionLostError("cut", Mark(head.position, bytes(head.hash)), outcomes)
+    lost = ConnectionLostError("cut", CommitMark(head.position, bytes(head.hash)), outcomes)
     writer._interrupted = _Interrupted(list(writer._queue), lost, NOW)
     writer._queue.clear()
     assert writer.step(NOW + SECOND) == 1

@@ -10,7 +10,7 @@ import pytest
 from tests.objects import affinity, claim, local_volume, needs, node, pod, storage_class, volume
 from volsched.runtime.settings import configuration
 from volsched.scheduling.index import Index
-from volsched.scheduling.queue.entry import SECOND, Waits
+from volsched.scheduling.queue.entry import SECOND, QueueWaits
 from volsched.scheduling.rules.configuration import Configuration, ConfigurationError, configure
 from volsched.scheduling.rules.cycle import attempt
 from volsched.scheduling.rules.profile import PACK, PARITY, VOLSCHED, Profile, ScoringPolicy
@@ -67,7 +67,9 @@ def test_scoring_time_outs_and_the_weight_of_volumes() -> None:
     assert configure({"timeouts": {"bindSeconds": 30}}, find=lambda _: None).bind_timeout_seconds == 30
     waiting = {"backoffInitialSeconds": 2, "backoffMaxSeconds": 60, "unschedulableSeconds": 90}
     made = configure({"timeouts": {**waiting, "capacityHoldSeconds": 7}}, find=lambda _: None)
-    assert made.waits == Waits(first_backoff=2 * SECOND, longest_backoff=60 * SECOND, unschedulable=90 * SECOND)
+    assert made.waits == QueueWaits(
+        first_backoff=2 * SECOND, longest_backoff=60 * SECOND, unschedulable=90 * SECOND
+    )
     assert (made.capacity_hold_seconds, made.bind_timeout_seconds) == (7, 600)
 
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from volsched.kube.quantity import INT64_MAX, Family, Quantity, QuantityError, parse_quantity
+from volsched.kube.quantity import INT64_MAX, Quantity, QuantityError, SuffixFamily, parse_quantity
 
 GIB = 2**30
 
@@ -12,29 +12,29 @@ GIB = 2**30
 @pytest.mark.parametrize(
     ("text", "exact", "family"),
     [
-        ("5Gi", 5 * GIB, Family.BINARY),
-        ("5G", 5 * 10**9, Family.DECIMAL),
-        ("100.035Ki", Fraction(10243584, 100), Family.BINARY),
-        ("0.05Gi", Fraction(536870912, 10), Family.BINARY),
-        ("1500m", Fraction(3, 2), Family.DECIMAL),
-        ("1E", 10**18, Family.DECIMAL),
-        ("1E3", 1000, Family.EXPONENT),
-        ("1e3", 1000, Family.EXPONENT),
-        ("1e+3", 1000, Family.EXPONENT),
-        ("1e-3", Fraction(1, 1000), Family.EXPONENT),
-        (".5", Fraction(1, 2), Family.DECIMAL),
-        ("1.", 1, Family.DECIMAL),
-        ("1.G", 10**9, Family.DECIMAL),
-        ("+5", 5, Family.DECIMAL),
-        ("-5Ki", -5120, Family.BINARY),
-        ("9Ei", INT64_MAX, Family.BINARY),
-        ("12E", 12 * 10**18, Family.DECIMAL),
-        ("3.001n", Fraction(4, 10**9), Family.DECIMAL),
-        ("-3.001n", Fraction(-4, 10**9), Family.DECIMAL),
-        ("0.000000000001Ki", Fraction(2, 10**9), Family.DECIMAL),
+        ("5Gi", 5 * GIB, SuffixFamily.BINARY),
+        ("5G", 5 * 10**9, SuffixFamily.DECIMAL),
+        ("100.035Ki", Fraction(10243584, 100), SuffixFamily.BINARY),
+        ("0.05Gi", Fraction(536870912, 10), SuffixFamily.BINARY),
+        ("1500m", Fraction(3, 2), SuffixFamily.DECIMAL),
+        ("1E", 10**18, SuffixFamily.DECIMAL),
+        ("1E3", 1000, SuffixFamily.EXPONENT),
+        ("1e3", 1000, SuffixFamily.EXPONENT),
+        ("1e+3", 1000, SuffixFamily.EXPONENT),
+        ("1e-3", Fraction(1, 1000), SuffixFamily.EXPONENT),
+        (".5", Fraction(1, 2), SuffixFamily.DECIMAL),
+        ("1.", 1, SuffixFamily.DECIMAL),
+        ("1.G", 10**9, SuffixFamily.DECIMAL),
+        ("+5", 5, SuffixFamily.DECIMAL),
+        ("-5Ki", -5120, SuffixFamily.BINARY),
+        ("9Ei", INT64_MAX, SuffixFamily.BINARY),
+        ("12E", 12 * 10**18, SuffixFamily.DECIMAL),
+        ("3.001n", Fraction(4, 10**9), SuffixFamily.DECIMAL),
+        ("-3.001n", Fraction(-4, 10**9), SuffixFamily.DECIMAL),
+        ("0.000000000001Ki", Fraction(2, 10**9), SuffixFamily.DECIMAL),
     ],
 )
-def test_quantities_are_exact(text: str, exact: int | Fraction, family: Family) -> None:
+def test_quantities_are_exact(text: str, exact: int | Fraction, family: SuffixFamily) -> None:
     quantity = parse_quantity(text)
     assert Fraction(quantity.nano, 10**9) == exact
     assert quantity.family is family

@@ -29,7 +29,7 @@ from tests.property.clusters import Cluster, clusters
 from volsched.kube.kinds import Object
 from volsched.kube.meta import BOUND_BY_CONTROLLER, ZONE
 from volsched.kube.workloads import Node, Pod, Taint
-from volsched.questions.explain.near_misses import Surroundings
+from volsched.questions.explain.near_misses import NodeSurroundings
 from volsched.questions.explain.remedies import Remedy, find_remedies
 from volsched.questions.explain.survey import survey
 from volsched.questions.simulate.changes import Changes, applied, changed_pod, objects_of, weight
@@ -47,7 +47,7 @@ def remedies(
     index = Index([*objects, wanting], profile=profile)
     for key, size in (reserved or {}).items():
         index.reserve(key, size)
-    around = Surroundings(index.snapshot, wanting, profile)
+    around = NodeSurroundings(index.snapshot, wanting, profile)
     return find_remedies(index, around, survey(index, wanting, around))
 
 
@@ -108,7 +108,7 @@ def is_least(snapshot: Snapshot, wanting: Pod, changes: Changes, profile: Profil
 def test_looking_for_remedies_leaves_everything_as_it_was(cluster: Cluster) -> None:
     index = Index([*cluster.objects, cluster.pod])
     before = attempt(index.snapshot, cluster.pod, profile=VOLSCHED)
-    around = Surroundings(index.snapshot, cluster.pod, VOLSCHED)
+    around = NodeSurroundings(index.snapshot, cluster.pod, VOLSCHED)
     find_remedies(index, around, survey(index, cluster.pod, around))
     assert attempt(index.snapshot, cluster.pod, profile=VOLSCHED) == before
     fresh = Index([*cluster.objects, cluster.pod])

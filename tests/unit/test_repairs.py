@@ -6,7 +6,7 @@ import pytest
 
 from volsched.kube.meta import ROLLBACK, SELECTED_NODE
 from volsched.log.events.fold import BindingState, LegState, ObjectState, State
-from volsched.log.events.object_lives import Life
+from volsched.log.events.object_lives import ObjectLife
 from volsched.pv_controller.rules.manual_release import ReleaseRefusedError, return_volume
 from volsched.questions.audit.orphans import find_orphans
 from volsched.scheduling.rules.node_avoidance import NODE_REJECTED, REJECTED_NODES, nodes_to_avoid
@@ -69,12 +69,12 @@ def test_what_has_lost_its_owner(references: Any, states: dict[str, State], orph
     ("lives", "since"),
     [
         ([], 50),
-        ([Life("a", 1)], None),
-        ([Life("a", 1, 70)], 70),
-        ([Life("a", 1, 70), Life("b", 12)], 70),
-        ([Life("a", 1, 30), Life("b", 5)], None),
-        ([Life("a", 1, 30), Life("b", 5, 80), Life("c", 20)], 80),
-        ([Life("b", 12)], 50),
+        ([ObjectLife("a", 1)], None),
+        ([ObjectLife("a", 1, 70)], 70),
+        ([ObjectLife("a", 1, 70), ObjectLife("b", 12)], 70),
+        ([ObjectLife("a", 1, 30), ObjectLife("b", 5)], None),
+        ([ObjectLife("a", 1, 30), ObjectLife("b", 5, 80), ObjectLife("c", 20)], 80),
+        ([ObjectLife("b", 12)], 50),
     ],
     ids=[
         "never was",
@@ -86,7 +86,7 @@ def test_what_has_lost_its_owner(references: Any, states: dict[str, State], orph
         "made after",
     ],
 )
-def test_since_when_the_promised_node_is_gone(lives: list[Life], since: int | None) -> None:
+def test_since_when_the_promised_node_is_gone(lives: list[ObjectLife], since: int | None) -> None:
     assert gone_since(lives, promised=10, promised_at=50) == since
 
 

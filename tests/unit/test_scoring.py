@@ -6,7 +6,7 @@ import pytest
 
 from tests.objects import capacity, claim, volume
 from volsched.scheduling.rules.claim_plan import StaticBinding
-from volsched.scheduling.rules.dynamic_volumes import Provision
+from volsched.scheduling.rules.dynamic_volumes import PlannedVolume
 from volsched.scheduling.rules.profile import PACK, PARITY, SPREAD, VOLSCHED, ShapePoint, shape_problem
 from volsched.scheduling.rules.scoring import node_score, shape_score
 from volsched.scheduling.rules.volume_filter import NodeAnswer
@@ -27,7 +27,7 @@ def static(*fits: Fit) -> NodeAnswer:
 def dynamic(*requests: str, room: str | None = "100Gi", maximum: str | None = None) -> NodeAnswer:
     published = None if room is None and maximum is None else capacity(size=room, maximum=maximum)
     return NodeAnswer(
-        provisions=tuple(Provision(claim(f"c{i}", r, cls="dyn"), published) for i, r in enumerate(requests))
+        provisions=tuple(PlannedVolume(claim(f"c{i}", r, cls="dyn"), published) for i, r in enumerate(requests))
     )
 
 

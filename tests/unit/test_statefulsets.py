@@ -8,7 +8,7 @@ import pytest
 
 from volsched.kube.kinds import KINDS
 from volsched.kube.workloads import StatefulSet
-from volsched.workloads.rules.statefulsets import Step, is_placed, is_running, next_step
+from volsched.workloads.rules.statefulsets import SetStep, is_placed, is_running, next_step
 
 Manifest = dict[str, Any]
 MOST = 10
@@ -66,14 +66,14 @@ class World:
 
 def step(
     manifest: Manifest, *pods: Manifest, most: int = MOST, ready: Any = is_placed, **claims: Manifest
-) -> Step:
+) -> SetStep:
     value = KINDS["StatefulSet"].read(manifest)
     assert isinstance(value, StatefulSet)
     named = {name.replace("_", "-"): claim for name, claim in claims.items()}
     return next_step(value, manifest, World(list(pods), named), ready=ready, most=most)
 
 
-def acts(done: Step) -> tuple[list[str], list[str]]:
+def acts(done: SetStep) -> tuple[list[str], list[str]]:
     made = [it.pod["metadata"]["name"] if it.pod else "claims" for it in done.make]
     return made, done.remove
 

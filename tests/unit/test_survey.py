@@ -7,7 +7,7 @@ from tests.objects import capacity, claim, driver, dynamic_class, node, pod
 from volsched.kube.quantity import parse_quantity
 from volsched.kube.workloads import Node, Pod
 from volsched.lab.bench.clusters import CLUSTERS, claims_of, pod_of
-from volsched.questions.explain.near_misses import Surroundings
+from volsched.questions.explain.near_misses import NodeSurroundings
 from volsched.questions.explain.remedies import find_remedies
 from volsched.questions.explain.survey import SMALL, survey
 from volsched.scheduling.index import Index
@@ -17,8 +17,8 @@ from volsched.scheduling.rules.profile import VOLSCHED
 NODES = 90
 
 
-def surveyed(index: Index, wanting: Pod) -> tuple[Surroundings, dict[tuple[str, ...], int], int]:
-    around = Surroundings(index.snapshot, wanting, VOLSCHED)
+def surveyed(index: Index, wanting: Pod) -> tuple[NodeSurroundings, dict[tuple[str, ...], int], int]:
+    around = NodeSurroundings(index.snapshot, wanting, VOLSCHED)
     found = survey(index, wanting, around)
     return around, {it.status.reasons: it.count for it in found.refusing()}, len(found.verdicts)
 
@@ -53,7 +53,7 @@ def test_the_one_volume_of_many_that_nearly_does_is_found() -> None:
     assert isinstance(host, Node)
     objects[Node, host.name] = replace(host, unschedulable=True)
     index = Index([*objects.values(), *wanted, wanting])
-    around = Surroundings(index.snapshot, wanting, VOLSCHED)
+    around = NodeSurroundings(index.snapshot, wanting, VOLSCHED)
     first, *_ = find_remedies(index, around, survey(index, wanting, around))
     assert [change.text for change in first.changes] == ["uncordon node node-00055"]
 
@@ -65,7 +65,7 @@ def test_the_place_with_the_most_room_is_found() -> None:
     nodes = [node(f"n{i:03}") for i in range(250)]
     index = Index([*nodes, *rooms, dynamic_class(), driver(), claim("x", "10Gi", cls="dyn"), wanting])
     assert len(nodes) * len(rooms) > SMALL
-    around = Surroundings(index.snapshot, wanting, VOLSCHED)
+    around = NodeSurroundings(index.snapshot, wanting, VOLSCHED)
     first, *_ = find_remedies(index, around, survey(index, wanting, around))
     assert [change.text for change in first.changes] == [
         "raise what csi/cap-150 has of class dyn from 9Gi to 10Gi"

@@ -7,7 +7,7 @@ import pytest
 from tests.objects import node, on_zone, volume
 from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, ZONE
 from volsched.kube.workloads import Node
-from volsched.workloads.rules.zone_affinity import EventType, ZonalOutcome, ZonalUpgrade, upgrade_zonal
+from volsched.workloads.rules.zone_affinity import NoticeType, ZonalOutcome, ZonalUpgrade, upgrade_zonal
 
 LZ, LR, Z, R = LEGACY_ZONE, LEGACY_REGION, ZONE, REGION
 Terms = list[list[tuple[str, tuple[str, ...]]]]
@@ -70,7 +70,7 @@ def test_an_affinity_of_any_content_is_never_touched(node_affinity: dict[str, An
     result = upgrade({ZONE: "a__b"}, nodeAffinity=node_affinity)
     assert (result.outcome, result.affinity) == (ZonalOutcome.SKIPPED, None)
     assert result.event is not None
-    assert (result.event.type, result.event.reason) == (EventType.NORMAL, "ZonalUpgradeSkipped")
+    assert (result.event.type, result.event.reason) == (NoticeType.NORMAL, "ZonalUpgradeSkipped")
 
 
 @pytest.mark.parametrize("value", ["a____b", "", "__a", "a__", "a__ __b", "a___b"])
@@ -79,7 +79,7 @@ def test_one_bad_zone_leaves_the_whole_volume_unconverted(key: str, value: str) 
     result = upgrade({key: value, REGION: "r"})
     assert (result.outcome, result.affinity) == (ZonalOutcome.INVALID, None)
     assert result.event is not None
-    assert (result.event.type, result.event.reason) == (EventType.WARNING, "InvalidZoneLabel")
+    assert (result.event.type, result.event.reason) == (NoticeType.WARNING, "InvalidZoneLabel")
     assert f'{key}="{value}"' in result.event.message
 
 
@@ -171,7 +171,7 @@ def test_labels_with_different_sets_must_both_hold_and_are_reported(nodes: list[
     result = upgrade({LEGACY_ZONE: "a__b", ZONE: "a"}, *nodes)
     assert terms_of(result) == expected
     assert result.event is not None
-    assert (result.event.type, result.event.reason) == (EventType.WARNING, "ConflictingZoneLabels")
+    assert (result.event.type, result.event.reason) == (NoticeType.WARNING, "ConflictingZoneLabels")
     assert LEGACY_ZONE in result.event.message
 
 

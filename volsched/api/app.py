@@ -24,14 +24,14 @@ from volsched.api.access.gate import Gate
 from volsched.api.access.hosts import Hosts
 from volsched.api.extender.service import Extender
 from volsched.api.kubernetes import discovery, openapi
-from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.dispatcher import Kubernetes
 from volsched.api.kubernetes.statuses import UNSERVED, ApiError
 from volsched.api.limits import DEFAULT_LIMITS, Limits
 from volsched.api.metrics import HttpMetrics, StoreMetrics
 from volsched.api.questions.app import Own
 from volsched.api.services import Services
-from volsched.api.watch_cache import RING, Batch, Fan, Tail
+from volsched.api.watch_cache import RING, Fan, Tail, WatchBatch
 from volsched.log.database import Database
 from volsched.runtime.clock import Clock
 from volsched.runtime.runner import Failed, looping, running, waking
@@ -117,11 +117,11 @@ class Api:
         loop = asyncio.get_running_loop()
         begun = asyncio.Event()
 
-        def receive(batch: Batch) -> None:
+        def receive(batch: WatchBatch) -> None:
             self.fan.receive(batch)
             begun.set()
 
-        def publish(batch: Batch) -> None:
+        def publish(batch: WatchBatch) -> None:
             loop.call_soon_threadsafe(receive, batch)
 
         with ExitStack() as stack:
@@ -165,16 +165,16 @@ class Api:
 def _constant(make: Callable[[Request], object]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         made = make(request)
-        return await _unserved(request, None) if made is None else Answer(made).response()
+        return await _unserved(request, None) if made is None else HttpAnswer(made).response()
 
     return answer
 
 
 async def _unserved(_: Request, __: Exception | None) -> Response:
     error = ApiError(404, UNSERVED)
-    return Answer(error.status, error.code).response()
+    return HttpAnswer(error.status, error.code).response()
 
 
 async def _not_allowed(_: Request, __: Exception | None) -> Response:
     error = ApiError(405, "the server does not allow this method on the requested resource")
-    return Answer(error.status, error.code).response()
+    return HttpAnswer(error.status, error.code).response()

@@ -5,7 +5,7 @@ from volsched.log import leases
 from volsched.log.batch import CARRIED_US, Head
 from volsched.log.database import FULL
 from volsched.log.errors import StoreError
-from volsched.log.leases import Standing
+from volsched.log.leases import LeaseStanding
 from volsched.log.reads.tail import read_head
 from volsched.pv_controller.controller import LEASE_NAME
 from volsched.runtime.clock import SECOND
@@ -63,7 +63,7 @@ def told(checks: Checks, *, name: str, verbose: bool) -> str:
     return "\n".join([*lines, f"{name} check {'failed' if failed else 'passed'}", ""])
 
 
-def _look(services: Services) -> tuple[Head, Standing | None]:
+def _look(services: Services) -> tuple[Head, LeaseStanding | None]:
     with services.database.read() as connection:
         head = read_head(connection)
     standings = leases.standings(services.database, now=services.clock())
@@ -80,7 +80,7 @@ def _clock(head: Head, now: int) -> str | None:
     )
 
 
-def _controller(leading: Standing | None, now: int) -> str | None:
+def _controller(leading: LeaseStanding | None, now: int) -> str | None:
     """One that gave its lease back, or never was, is missed by an alert and not here: somebody wants it so."""
     if leading is None or not leading.given_up(now):
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from volsched.api.kubernetes.resources import RESOURCES
-from volsched.api.watch_events import Change, changes_of
+from volsched.api.watch_events import WatchEvent, changes_of
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError
 from volsched.log.events.fold import State
@@ -30,11 +30,11 @@ So a crowd of them takes a part of a core and not all of it. What comes after a 
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class WatchBatch:
     """What a reader has found, up to a position."""
 
     position: int
-    changes: tuple[Change, ...] = ()
+    changes: tuple[WatchEvent, ...] = ()
     anew: bool = False
     """The reader has begun anew: what was between is not known."""
 
@@ -42,7 +42,7 @@ class Batch:
 @dataclass(slots=True)
 class Tail:
     database: Database
-    publish: Callable[[Batch], None]
+    publish: Callable[[WatchBatch], None]
     position: int = -1
     _states: dict[str, State] = field(default_factory=dict)
 
@@ -60,14 +60,14 @@ class Tail:
             return 0
         changes = tuple(changes_of(events, self._states))
         self.position = events[-1].position
-        self.publish(Batch(self.position, changes))
+        self.publish(WatchBatch(self.position, changes))
         return len(events)
 
     def _begin(self) -> int:
         with self.database.read() as connection:
             world = load_world(connection)
         self.position, self._states = world.position, world.states
-        self.publish(Batch(self.position, anew=True))
+        self.publish(WatchBatch(self.position, anew=True))
         return 1
 
 
@@ -77,12 +77,12 @@ class Ring:
 
     floor: int = 0
     size: int = RING
-    _changes: list[Change] = field(default_factory=list)
+    _changes: list[WatchEvent] = field(default_factory=list)
     _waiting: set["asyncio.Future[None]"] = field(default_factory=set)
     _said: dict[tuple[Hashable, int, int], bytes] = field(default_factory=dict)
     """(what is shown, after, up to) → the lines of it, until there is more."""
 
-    def add(self, changes: list[Change]) -> None:
+    def add(self, changes: list[WatchEvent]) -> None:
         self._changes += changes
         surplus = len(self._changes) - self.size
         # Trimmed seldom, by a good part at a time.
@@ -110,7 +110,7 @@ class Ring:
         waiting.add_done_callback(self._waiting.discard)
         return waiting
 
-    def since(self, position: int) -> list[Change] | None:
+    def since(self, position: int) -> list[WatchEvent] | None:
         """What came after a position; None where some of it is not here any more."""
         if position < self.floor:
             return None
@@ -118,7 +118,7 @@ class Ring:
             return []
         return self._changes[bisect_right(self._changes, position, key=_position) :]
 
-    def said(self, like: Hashable, part: list[Change], shown: Callable[[Change], bytes]) -> bytes:
+    def said(self, like: Hashable, part: list[WatchEvent], shown: Callable[[WatchEvent], bytes]) -> bytes:
         """The changes as lines; those that are alike for many watchers (`like`) are put together once for all."""
         if like is None:
             return b"".join(map(shown, part))
@@ -150,13 +150,13 @@ class Fan:
     def __post_init__(self) -> None:
         self.rings = {noun: Ring(size=self.ring_size) for noun in {it.noun for it in RESOURCES}}
 
-    def receive(self, batch: Batch) -> None:
+    def receive(self, batch: WatchBatch) -> None:
         self.position = batch.position
         if batch.anew:
             for ring in self.rings.values():
                 ring.begin(batch.position)
             return
-        by_noun: dict[str, list[Change]] = {}
+        by_noun: dict[str, list[WatchEvent]] = {}
         for change in batch.changes:
             by_noun.setdefault(change.noun, []).append(change)
         for noun, changes in by_noun.items():

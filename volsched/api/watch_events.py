@@ -21,7 +21,7 @@ States = MutableMapping[str, State]
 
 
 @dataclass(slots=True)
-class Change:
+class WatchEvent:
     """A new version of an object, or its end. `lines` are its spellings, made once for all watchers."""
 
     position: int
@@ -52,7 +52,7 @@ class Scope:
     namespace: str | None
     selection: Selection
 
-    def type_for(self, change: Change) -> str | None:
+    def type_for(self, change: WatchEvent) -> str | None:
         """What the change is to this watcher; None: nothing."""
         if self.namespace is not None and not change.key.startswith(f"{self.namespace}/"):
             return None
@@ -65,7 +65,7 @@ class Scope:
         return state is not None and self.selection.matches(state.manifest or {})
 
 
-def changes_of(events: Iterable[Event], states: States) -> Iterator[Change]:
+def changes_of(events: Iterable[Event], states: States) -> Iterator[WatchEvent]:
     """The changes of objects among the events; `states` is what streams were before, and is brought forward.
 
     Decisions about an object leave its version alone and are no change of it.
@@ -83,7 +83,7 @@ def changes_of(events: Iterable[Event], states: States) -> Iterator[Change]:
         if isinstance(after, ObjectState) and after.rv == it.position:
             had, has = _living(before), _living(after)
             if had is not None or has is not None:
-                yield Change(it.position, noun, key, had, has)
+                yield WatchEvent(it.position, noun, key, had, has)
 
 
 def event_line(type_: str, shown: Mapping[str, Any]) -> bytes:

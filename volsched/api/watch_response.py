@@ -14,7 +14,7 @@ from starlette.types import Receive, Send
 from volsched.api.kubernetes.statuses import ApiError, expired
 from volsched.api.limits import Taken
 from volsched.api.watch_cache import Fan
-from volsched.api.watch_events import BOOKMARK, ERROR, Change, event_line
+from volsched.api.watch_events import BOOKMARK, ERROR, WatchEvent, event_line
 
 DEFAULT_SECONDS = 3_600
 MOST_SECONDS = 86_400
@@ -27,7 +27,7 @@ MOST_AT_ONCE = 500
 """Changes in a chunk; between two of them the loop serves others."""
 TOO_SLOW = "the watch could not keep up, and what it has missed is no longer at hand; list again"
 
-Shown = Callable[[Change], bytes]
+Shown = Callable[[WatchEvent], bytes]
 """A change as a line for this watcher; empty: it does not concern it."""
 
 

@@ -8,7 +8,7 @@ attempt, because an act looks at the objects before it writes.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from volsched.binding.rules.effect_writes import Outcome, Write, next_step
+from volsched.binding.rules.effect_writes import EffectWrite, Outcome, next_step
 from volsched.binding.rules.late_writes import UNDO, landed_since, record_undone
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
 from volsched.binding.rules.saga import (
@@ -22,7 +22,7 @@ from volsched.binding.rules.saga import (
     record_pod,
 )
 from volsched.cluster.local import LocalCluster
-from volsched.cluster.port import Cluster, Manifest, Refusal, RefusedError
+from volsched.cluster.port import CallRefusedError, Cluster, Manifest, Refusal
 from volsched.kube.manifest import uid
 from volsched.kube.merge_patch import merged
 from volsched.log.batch import load_states
@@ -56,7 +56,7 @@ class EndlessActError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ExecutorProgress:
     done: int = 0
     deposed: int = 0
     """Carried out by us, but another had taken the effect over."""
@@ -65,8 +65,8 @@ class Progress:
     def __bool__(self) -> bool:
         return bool(self.done or self.deposed or self.retried)
 
-    def __add__(self, other: "Progress") -> "Progress":
-        return Progress(self.done + other.done, self.deposed + other.deposed, self.retried + other.retried)
+    def __add__(self, other: "ExecutorProgress") -> "ExecutorProgress":
+        return ExecutorProgress(self.done + other.done, self.deposed + other.deposed, self.retried + other.retried)
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Executor:
     clock: Clock | None = None
     """With one, a lease is renewed before each effect of a batch of slow calls."""
 
-    def step(self, queue: str, now: int) -> Progress:
+    def step(self, queue: str, now: int) -> ExecutorProgress:
         """One batch of a queue, from claim to record."""
         claimed = claim(
             self.database,
@@ -95,18 +95,18 @@ class Executor:
             max_attempts=self.max_attempts,
         )
         if not claimed:
-            return Progress()
+            return ExecutorProgress()
         reach("executor.claimed")
         if isinstance(self.cluster, LocalCluster):
             return self._record(claimed, [self._fused(effect, now) for effect in claimed], now)
         # One by one: a crash loses the record of one effect, not of the batch.
-        return sum((self._carry_out(effect, now) for effect in claimed), start=Progress())
+        return sum((self._carry_out(effect, now) for effect in claimed), start=ExecutorProgress())
 
-    def _carry_out(self, effect: Claimed, now: int) -> Progress:
+    def _carry_out(self, effect: Claimed, now: int) -> ExecutorProgress:
         if self.clock is not None:
             until = self.clock() + self.lease
             if not extend(self.database, {effect.key: effect.fence}, until=until):
-                return Progress(deposed=1)
+                return ExecutorProgress(deposed=1)
         try:
             command = self._called(effect, now)
         except Exception as error:
@@ -114,30 +114,30 @@ class Executor:
             return self._retry(effect, error, now)
         return self._record([effect], [command], now)
 
-    def _record(self, claimed: Sequence[Claimed], commands: Sequence[Command], now: int) -> Progress:
+    def _record(self, claimed: Sequence[Claimed], commands: Sequence[Command], now: int) -> ExecutorProgress:
         try:
             outcomes = execute(self.database, commands, now=now, react=self.react)
         except ConnectionLostError:
             # Whether it was recorded or not, the leases run out and the acts find what was done.
-            return Progress(retried=len(claimed))
+            return ExecutorProgress(retried=len(claimed))
         reach("executor.recorded")
-        progress = Progress()
+        progress = ExecutorProgress()
         for effect, outcome in zip(claimed, outcomes, strict=True):
             if isinstance(outcome, Done):
-                progress += Progress(done=1)
+                progress += ExecutorProgress(done=1)
             elif isinstance(outcome, DeposedError):
-                progress += Progress(deposed=1)
+                progress += ExecutorProgress(deposed=1)
             else:
                 progress += self._retry(effect, outcome, now)
         return progress
 
-    def _retry(self, effect: Claimed, error: Exception, now: int) -> Progress:
+    def _retry(self, effect: Claimed, error: Exception, now: int) -> ExecutorProgress:
         due = now + backoff(effect.attempts)
         told = f"{type(error).__name__}: {error}"
         retry_later(
             self.database, key=effect.key, fence=effect.fence, due=due, error=told, max_attempts=self.max_attempts
         )
-        return Progress(retried=1)
+        return ExecutorProgress(retried=1)
 
     def _fused(self, effect: Claimed, now: int) -> Command:
         """Writes and record as one command."""
@@ -146,7 +146,7 @@ class Executor:
             working: dict[str, State] = dict(states)
             events: list[NewEvent] = []
 
-            def write(step: Write) -> None:
+            def write(step: EffectWrite) -> None:
                 stream = stream_of(step.kind, step.key)
                 events.append(_changed(stream, step, effect.binding))
                 working[stream] = _patched(working[stream], step)
@@ -174,7 +174,9 @@ class Executor:
 
         return self._command(effect, decide)
 
-    def _drive(self, effect: Claimed, states: States, write: Callable[[Write], None], now: int) -> Outcome | None:
+    def _drive(
+        self, effect: Claimed, states: States, write: Callable[[EffectWrite], None], now: int
+    ) -> Outcome | None:
         """Let the act write until it knows its outcome; None where the effect has become void."""
         can_unbind, time = self.cluster.capabilities.can_unbind, rfc3339(now)
         for _ in range(MOST_WRITES):
@@ -187,12 +189,12 @@ class Executor:
                 guards=self.guards,
                 can_unbind=can_unbind,
             )
-            if not isinstance(step, Write):
+            if not isinstance(step, EffectWrite):
                 return step
             write(step)
         raise EndlessActError(f"{effect.key} has written {MOST_WRITES} times and comes to no end")
 
-    def _call(self, effect: Claimed, step: Write, seen: dict[str, State]) -> None:
+    def _call(self, effect: Claimed, step: EffectWrite, seen: dict[str, State]) -> None:
         stream = stream_of(step.kind, step.key)
         held = seen[stream]
         manifest = merged((held.manifest if isinstance(held, ObjectState) else None) or {}, step.patch)
@@ -203,7 +205,7 @@ class Executor:
                 written = self.cluster.bind_pod(step.key, uid=uid(manifest), node=node)
             else:
                 written = self.cluster.update(step.kind, manifest, status=step.status)
-        except RefusedError as refused:
+        except CallRefusedError as refused:
             if refused.refusal is Refusal.INVALID:
                 raise
             # Somebody was faster, or it was our own earlier attempt: the act looks at everything again, because
@@ -258,12 +260,12 @@ def _recorded(effect: Claimed, outcome: Outcome | None, states: States, now: int
     return replace(recorded, events=(told, *recorded.events))
 
 
-def _changed(stream: str, step: Write, binding: str | None) -> NewEvent:
+def _changed(stream: str, step: EffectWrite, binding: str | None) -> NewEvent:
     title = TITLES[noun_and_key(stream)[0]]
     return NewEvent(stream=stream, type=f"{title}Changed", data={"patch": step.patch}, binding=binding)
 
 
-def _patched(state: State, step: Write) -> State:
+def _patched(state: State, step: EffectWrite) -> State:
     assert isinstance(state, ObjectState)
     return state._replace(manifest=merged(state.manifest or {}, step.patch))
 

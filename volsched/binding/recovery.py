@@ -40,7 +40,7 @@ class Recovered(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RecoveredBinding:
     """What was found of one binding that was in flight, and what was done about it."""
 
     binding: str
@@ -57,7 +57,7 @@ class Found:
 class RecoveryReport:
     position: int
     dry_run: bool
-    found: list[Found] = field(default_factory=list)
+    found: list[RecoveredBinding] = field(default_factory=list)
     led: bool = True
     """False: another process recovers this very moment, so nothing was done."""
 
@@ -104,7 +104,7 @@ def _look_at_all(database: Database, report: RecoveryReport, owner: str, now: in
             page = open_bindings(connection, after=after, limit=PAGE)
 
 
-def _look_at(database: Database, binding: str, dry_run: bool, owner: str, now: int) -> Found | None:
+def _look_at(database: Database, binding: str, dry_run: bool, owner: str, now: int) -> RecoveredBinding | None:
     stream = binding_stream(binding)
     with database.read() as connection:
         states = surroundings(database, connection, [binding])
@@ -115,7 +115,7 @@ def _look_at(database: Database, binding: str, dry_run: bool, owner: str, now: i
         needed = {effect.key: effect for effect in effects_of(binding, state)}
         queued, done = known_effects(database, connection, needed)
     plan = state.plan
-    found = Found(
+    found = RecoveredBinding(
         binding=binding, pod=plan["pod"], node=plan["node"], phase=state.state, outcome=Recovered.RESUMED
     )
     if not isinstance(folded, BindingState) or (folded.state, folded.legs) != (state.state, state.legs):

@@ -5,13 +5,13 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from volsched.cli.lazy_commands import MARKUP, Family, LazyGroup, Verb
+from volsched.cli.lazy_commands import MARKUP, CommandVerb, Family, LazyGroup
 from volsched.cli.remote.options import (
     CaFileOption,
-    Choice,
     ClientCertOption,
     ClientKeyOption,
     KubeconfigOption,
+    ServerChoice,
     ServerOption,
     TokenFileOption,
     note_choice,
@@ -21,19 +21,27 @@ from volsched.cli.remote.options import (
 class Verbs(LazyGroup):
     """A new command is a line in here: nothing of it is loaded until it is called."""
 
-    table: ClassVar[Mapping[str, tuple[Verb | Family, ...]]] = {
+    table: ClassVar[Mapping[str, tuple[CommandVerb | Family, ...]]] = {
         "Begin": (
-            Verb("demo", "volsched.lab.cli.demo", "See it all on a small cluster, in a few seconds."),
-            Verb("migrate", "integrity", "Make a store, or bring it up to date.", examples="MIGRATE_EXAMPLES"),
-            Verb("up", "serve", "Run the whole system, with its API, in one process.", examples="UP_EXAMPLES"),
+            CommandVerb("demo", "volsched.lab.cli.demo", "See it all on a small cluster, in a few seconds."),
+            CommandVerb(
+                "migrate", "integrity", "Make a store, or bring it up to date.", examples="MIGRATE_EXAMPLES"
+            ),
+            CommandVerb(
+                "up", "serve", "Run the whole system, with its API, in one process.", examples="UP_EXAMPLES"
+            ),
         ),
         "Objects": (
-            Verb("get", "get", "List objects, now or as they were.", needs_words=True),
-            Verb("describe", "describe", "Show one with its bindings, attempts and events.", needs_words=True),
-            Verb("apply", "objects", "Create or change objects.", examples="APPLY_EXAMPLES", needs_words=True),
-            Verb("create", "objects", "Create objects.", examples="CREATE_EXAMPLES", needs_words=True),
-            Verb("delete", "objects", "Delete objects.", examples="DELETE_EXAMPLES", needs_words=True),
-            Verb(
+            CommandVerb("get", "get", "List objects, now or as they were.", needs_words=True),
+            CommandVerb(
+                "describe", "describe", "Show one with its bindings, attempts and events.", needs_words=True
+            ),
+            CommandVerb(
+                "apply", "objects", "Create or change objects.", examples="APPLY_EXAMPLES", needs_words=True
+            ),
+            CommandVerb("create", "objects", "Create objects.", examples="CREATE_EXAMPLES", needs_words=True),
+            CommandVerb("delete", "objects", "Delete objects.", examples="DELETE_EXAMPLES", needs_words=True),
+            CommandVerb(
                 "import",
                 "objects",
                 "Take over a cluster as kubectl prints it.",
@@ -41,37 +49,45 @@ class Verbs(LazyGroup):
                 examples="IMPORT_EXAMPLES",
                 needs_words=True,
             ),
-            Verb("validate", "validate", "Check manifests; nothing is stored.", needs_words=True),
+            CommandVerb("validate", "validate", "Check manifests; nothing is stored.", needs_words=True),
         ),
         "Schedule and bind": (
-            Verb("schedule", "run", "Place and bind pods until nothing moves.", examples="SCHEDULE_EXAMPLES"),
+            CommandVerb(
+                "schedule", "run", "Place and bind pods until nothing moves.", examples="SCHEDULE_EXAMPLES"
+            ),
             Family("bind", "bind", "Bind a claim now, for a node that you name."),
             Family("reservations", "reservations", "Hold volumes for a pod: reserve, confirm, cancel."),
-            Verb("release", "release", "Give a volume free again.", examples="RELEASE_EXAMPLES", needs_words=True),
+            CommandVerb(
+                "release", "release", "Give a volume free again.", examples="RELEASE_EXAMPLES", needs_words=True
+            ),
             Family("serve", "serve", "Run one process of a stack."),
             Family("stack", "volsched.lab.cli.stack", "Run the whole stack on this machine, without Docker."),
         ),
         "Access": (
             Family("token", "tokens", "Issue, list and revoke tokens for the API."),
             Family("certs", "certs", "Make certificates for servers and clients."),
-            Verb("kubeconfig", "kubeconfig", "Write what kubectl needs to reach the API."),
+            CommandVerb("kubeconfig", "kubeconfig", "Write what kubectl needs to reach the API."),
         ),
         "Ask": (
             Family("explain", "explain", "Why a pod waits, or is where it is, and what would help."),
-            Verb("simulate", "simulate", "What would happen if.", function="run_simulation", needs_words=True),
-            Verb(
+            CommandVerb(
+                "simulate", "simulate", "What would happen if.", function="run_simulation", needs_words=True
+            ),
+            CommandVerb(
                 "history",
                 "history",
                 "All that happened to an object.",
                 examples="HISTORY_EXAMPLES",
                 needs_words=True,
             ),
-            Verb("diff", "history", "How the world differs since.", examples="DIFF_EXAMPLES", needs_words=True),
+            CommandVerb(
+                "diff", "history", "How the world differs since.", examples="DIFF_EXAMPLES", needs_words=True
+            ),
             Family("audit", "audit", "Who, when, why, and what followed."),
-            Verb("orphans", "release", "What was left behind.", examples="ORPHANS_EXAMPLES"),
+            CommandVerb("orphans", "release", "What was left behind.", examples="ORPHANS_EXAMPLES"),
         ),
         "Operate": (
-            Verb(
+            CommandVerb(
                 "recover",
                 "recovery",
                 "Set going what a crash has left, and say what needs a human.",
@@ -80,17 +96,19 @@ class Verbs(LazyGroup):
             ),
             Family("effects", "recovery", "List, retry or cancel the work of workers."),
             Family("leases", "leases", "See who acts in which role, and free one."),
-            Verb("verify", "integrity", "Prove that the log is whole and unchanged.", examples="VERIFY_EXAMPLES"),
-            Verb("rebuild", "integrity", "Make the views what the log says.", examples="REBUILD_EXAMPLES"),
-            Verb("replay", "integrity", "Fold the log, up to any moment.", examples="REPLAY_EXAMPLES"),
-            Verb(
+            CommandVerb(
+                "verify", "integrity", "Prove that the log is whole and unchanged.", examples="VERIFY_EXAMPLES"
+            ),
+            CommandVerb("rebuild", "integrity", "Make the views what the log says.", examples="REBUILD_EXAMPLES"),
+            CommandVerb("replay", "integrity", "Fold the log, up to any moment.", examples="REPLAY_EXAMPLES"),
+            CommandVerb(
                 "export",
                 "transfer",
                 "Write a part of the log to a file.",
                 examples="EXPORT_EXAMPLES",
                 needs_words=True,
             ),
-            Verb(
+            CommandVerb(
                 "import-log",
                 "transfer",
                 "Make a store of such files.",
@@ -98,25 +116,27 @@ class Verbs(LazyGroup):
                 examples="IMPORT_EXAMPLES",
                 needs_words=True,
             ),
-            Verb(
+            CommandVerb(
                 "archive",
                 "transfer",
                 "Move the oldest events to a file.",
                 examples="ARCHIVE_EXAMPLES",
                 needs_words=True,
             ),
-            Verb(
+            CommandVerb(
                 "backup",
                 "backup",
                 "Write all of a store to one file.",
                 examples="BACKUP_EXAMPLES",
                 needs_words=True,
             ),
-            Verb("restore", "backup", "Make a store of a backup.", examples="RESTORE_EXAMPLES", needs_words=True),
+            CommandVerb(
+                "restore", "backup", "Make a store of a backup.", examples="RESTORE_EXAMPLES", needs_words=True
+            ),
             Family("retention", "retention", "Archive, redact and forget what is old, by policy."),
         ),
         "Measure": (
-            Verb(
+            CommandVerb(
                 "conform",
                 "volsched.lab.cli.conform",
                 "Compare our answers with the reference's.",
@@ -164,7 +184,7 @@ def _options(
     """Options that stand before the verb."""
     source = context.get_parameter_source("server")
     note_choice(
-        Choice(
+        ServerChoice(
             server=server,
             token_file=token_file,
             ca_file=ca_file,

@@ -17,7 +17,7 @@ from volsched.cli.audit_output import (
 )
 from volsched.cli.console import Exit, fail
 from volsched.cli.durations import duration
-from volsched.cli.history_command import Asked, LimitOption, Question, SinceOption, UntilOption, question
+from volsched.cli.history_command import HistoryRequest, LimitOption, Question, SinceOption, UntilOption, question
 from volsched.cli.kind_names import KindArgument, NameArgument, NamespaceOption, kind_of, one_of, refuse_unknown
 from volsched.cli.remote.paths import of_one, own
 from volsched.cli.remote.server_choice import chosen_server
@@ -129,7 +129,7 @@ def volume(
 def claims_of(name: VolumeArgument) -> Question:
     """Every claim that a volume ever served, and whether it was clean or dirty when it was handed on."""
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: HistoryRequest) -> Answer:
         try:
             return volume_history.claims_of(
                 asked.connection, name, asked.within, after=asked.after, limit=asked.limit
@@ -145,7 +145,7 @@ def who(kind: KindArgument, name: NameArgument = None, namespace: NamespaceOptio
     """Who changed an object, with which command, and for what reason."""
     named, key = one_of(kind, name, namespace)
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: HistoryRequest) -> Answer:
         try:
             return history.changes(
                 asked.connection, f"{named.noun}/{key}", asked.within, after=asked.after, limit=asked.limit
@@ -186,7 +186,7 @@ def cause(
 def interventions() -> Question:
     """What people did by hand, the latest first: apply, delete, release, effects retry and cancel, recover."""
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: HistoryRequest) -> Answer:
         return history.interventions(asked.connection, asked.within, after=asked.after, limit=asked.limit)
 
     return Question(ask, own("audit", "interventions"), BY_HAND_COLUMNS, "nobody did anything by hand")
@@ -195,7 +195,7 @@ def interventions() -> Question:
 def reads() -> Question:
     """Who has read the history over HTTP and what they asked, the latest first."""
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: HistoryRequest) -> Answer:
         return history_reads(asked.connection, asked.within, after=asked.after, limit=asked.limit)
 
     return Question(ask, own("audit", "reads"), READ_COLUMNS, "nobody has read the history over HTTP")

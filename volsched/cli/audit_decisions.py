@@ -18,8 +18,8 @@ from volsched.cli.durations import duration
 from volsched.cli.history_command import (
     PAGE,
     AfterOption,
-    Asked,
     AsOfOption,
+    HistoryRequest,
     LimitOption,
     Question,
     SinceOption,
@@ -93,7 +93,7 @@ def attempts_of(
     key = key_of(named, pod, namespace)
     within, _, name = key.rpartition("/")
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: HistoryRequest) -> Answer:
         answer = attempts.attempts_of(asked.connection, key, asked.within, after=asked.after, limit=asked.limit)
         if not answer.items:
             refuse_unknown(asked.connection, named, key)
@@ -151,7 +151,7 @@ def _print_why(item: Item, output: AnswerForm) -> None:
 def on_node(name: Annotated[str, typer.Argument(metavar="NODE", help="The node.")]) -> Question:
     """All decisions that touch a node: what was planned to run there, and what became of it."""
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: HistoryRequest) -> Answer:
         answer = decisions.on_node(asked.connection, name, asked.within, after=asked.after, limit=asked.limit)
         if not answer.items:
             refuse_unknown(asked.connection, kind_of("node"), name)
@@ -164,7 +164,7 @@ def on_node(name: Annotated[str, typer.Argument(metavar="NODE", help="The node."
 def rollbacks() -> Question:
     """Transactions that were rolled back, the latest first, each with the first step that failed."""
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: HistoryRequest) -> Answer:
         return decisions.rollbacks(asked.connection, asked.within, after=asked.after, limit=asked.limit)
 
     return Question(ask, own("audit", "rollbacks"), ROLLBACK_COLUMNS, "nothing was rolled back")

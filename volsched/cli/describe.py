@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from volsched.cli.console import Exit, fail
-from volsched.cli.kind_names import KindArgument, NamespaceOption, Wanted, wanted
+from volsched.cli.kind_names import KindArgument, NamedObject, NamespaceOption, wanted
 from volsched.cli.output import Form, Lines, print_documents, write
 from volsched.cli.remote.paths import of_one
 from volsched.cli.remote.server_choice import chosen_server
@@ -20,7 +20,7 @@ from volsched.questions.get.near_names import not_found
 from volsched.runtime.clock import parse_rfc3339, system_clock
 
 if TYPE_CHECKING:
-    from volsched.cli.remote.server import Server
+    from volsched.cli.remote.server import RemoteServer
 
 EXAMPLES = """**Examples**
 
@@ -76,7 +76,7 @@ _Told = tuple[list[Described], list[str], int]
 """What there is, what to say of what is not, and the time that ages are counted to."""
 
 
-def _stored(db: str | None, asked: Wanted, as_of: str | None) -> _Told:
+def _stored(db: str | None, asked: NamedObject, as_of: str | None) -> _Told:
     named, missing, told = asked.named, [], []
     with opened(db) as database, looked_at(database, as_of) as (connection, look, now):
         for key in asked.keys:
@@ -88,15 +88,15 @@ def _stored(db: str | None, asked: Wanted, as_of: str | None) -> _Told:
     return told, missing, now
 
 
-def _served(server: "Server", asked: Wanted, as_of: str | None) -> _Told:
-    from volsched.cli.remote.server import RefusedError
+def _served(server: "RemoteServer", asked: NamedObject, as_of: str | None) -> _Told:
+    from volsched.cli.remote.server import ServerRefusedError
 
     check_as_of(as_of)
     told, missing, now = [], [], system_clock()
     for key in asked.keys:
         try:
             answer = server.tell("GET", of_one("describe", asked.named, key), query={"asOf": as_of})
-        except RefusedError as error:
+        except ServerRefusedError as error:
             if error.code != 404:
                 server.refuse(error)
             missing.append(str(error))

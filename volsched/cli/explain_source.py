@@ -19,7 +19,7 @@ from volsched.runtime.settings import configuration
 from volsched.scheduling.rules.profile import PROFILES, Profile
 
 if TYPE_CHECKING:
-    from volsched.cli.remote.server import Server
+    from volsched.cli.remote.server import RemoteServer
 
 OptionalFiles = Annotated[
     list[str] | None,
@@ -62,7 +62,7 @@ def sight(db: str | None, files: list[str] | None, *, profile: Profile) -> Itera
 
 
 def explained_by(
-    server: "Server",
+    server: "RemoteServer",
     key: str,
     files: list[str] | None,
     *,

@@ -9,8 +9,8 @@ from typing import Annotated, Protocol
 import typer
 
 from volsched.cli.console import Exit, fail, stderr
-from volsched.cli.kind_names import AllOption, KindArgument, NamespaceOption, Wanted, wanted
-from volsched.cli.output import Form, FormOption, Row, Sheet, print_documents, row_of, write
+from volsched.cli.kind_names import AllOption, KindArgument, NamedObject, NamespaceOption, wanted
+from volsched.cli.output import Form, FormOption, OutputRow, Sheet, print_documents, row_of, write
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db, opened
 from volsched.cli.store_view import AsOfOption, check_as_of, item_of, looked_at
@@ -85,11 +85,11 @@ def get(
 class _Source(Protocol):
     """Where objects come from: a store, or a server."""
 
-    def found(self, asked: Sequence[Wanted]) -> list[tuple[list[Row], list[str]]]:
+    def found(self, asked: Sequence[NamedObject]) -> list[tuple[list[OutputRow], list[str]]]:
         """Of each, rows, and what to say of the names that are not there."""
         ...
 
-    def watch(self, asked: Wanted, sheet: Sheet) -> None:
+    def watch(self, asked: NamedObject, sheet: Sheet) -> None:
         """Go on with what changes after that."""
         ...
 
@@ -103,13 +103,13 @@ def _source(
         with opened(db) as database:
             yield _Stored(database, as_of, labels)
         return
-    from volsched.cli.remote.get import Served
+    from volsched.cli.remote.get import ServedTable
 
     check_as_of(as_of)
-    yield Served(server, as_of, selector, labels)
+    yield ServedTable(server, as_of, selector, labels)
 
 
-def _selector(text: str | None, asked: Sequence[Wanted]) -> LabelSelector | None:
+def _selector(text: str | None, asked: Sequence[NamedObject]) -> LabelSelector | None:
     if text is None:
         return None
     named = next((it for it in asked if it.keys), None)
@@ -124,11 +124,11 @@ def _selector(text: str | None, asked: Sequence[Wanted]) -> LabelSelector | None
         fail(Exit.USAGE, str(error))
 
 
-def _with_namespace(asked: Wanted, form: Form) -> bool:
+def _with_namespace(asked: NamedObject, form: Form) -> bool:
     return asked.named.namespaced and (asked.namespace is None or form is Form.csv)
 
 
-def _found(look: Look, asked: Wanted, labels: LabelSelector | None, now: int) -> Iterator[Item]:
+def _found(look: Look, asked: NamedObject, labels: LabelSelector | None, now: int) -> Iterator[Item]:
     noun = asked.named.noun
     if asked.keys:
         for key in asked.keys:
@@ -141,7 +141,7 @@ def _found(look: Look, asked: Wanted, labels: LabelSelector | None, now: int) ->
             yield item_of(look, key, state, now)
 
 
-def _is_asked_for(asked: Wanted, labels: LabelSelector | None, key: str, state: State) -> bool:
+def _is_asked_for(asked: NamedObject, labels: LabelSelector | None, key: str, state: State) -> bool:
     if asked.keys:
         return key in asked.keys
     if asked.namespace is not None and namespace_of(key, state) != asked.namespace:
@@ -153,7 +153,12 @@ def _is_asked_for(asked: Wanted, labels: LabelSelector | None, key: str, state: 
 
 
 def _print(
-    asked: Sequence[Wanted], sheets: Sequence[Sheet], found: Sequence[Sequence[Row]], form: Form, *, watch: bool
+    asked: Sequence[NamedObject],
+    sheets: Sequence[Sheet],
+    found: Sequence[Sequence[OutputRow]],
+    form: Form,
+    *,
+    watch: bool,
 ) -> None:
     single = len(asked) == 1 and len(asked[0].keys) == 1
     if form in (Form.json, Form.yaml) and not watch and not single:
@@ -168,7 +173,7 @@ def _print(
         shown += len(items)
 
 
-def _tell_nothing(asked: Sequence[Wanted], labels: LabelSelector | None) -> None:
+def _tell_nothing(asked: Sequence[NamedObject], labels: LabelSelector | None) -> None:
     chosen = " with these labels" if labels is not None else ""
     where = f" in namespace {asked[0].namespace}" if asked[0].namespace is not None else ""
     hint = "; -A shows those of every namespace" if where else ""
@@ -187,8 +192,8 @@ class _Stored:
     labels: LabelSelector | None
     _position: int = 0
 
-    def found(self, asked: Sequence[Wanted]) -> list[tuple[list[Row], list[str]]]:
-        answers: list[tuple[list[Row], list[str]]] = []
+    def found(self, asked: Sequence[NamedObject]) -> list[tuple[list[OutputRow], list[str]]]:
+        answers: list[tuple[list[OutputRow], list[str]]] = []
         with looked_at(self.database, self.as_of) as (connection, look, now):
             self._position = look.position
             for it in asked:
@@ -198,14 +203,14 @@ class _Stored:
                 answers.append((rows, missing))
         return answers
 
-    def watch(self, asked: Wanted, sheet: Sheet) -> None:
+    def watch(self, asked: NamedObject, sheet: Sheet) -> None:
         _watch(_Watch(self.database, asked, self.labels, sheet), self._position)
 
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
     database: Database
-    asked: Wanted
+    asked: NamedObject
     labels: LabelSelector | None
     sheet: Sheet
 

@@ -6,7 +6,7 @@ import typer
 
 from volsched.cli.audit_output import AnswerForm, FormOption, answer_of, asking, print_answer
 from volsched.cli.console import Exit, fail
-from volsched.cli.history_command import PAGE, AfterOption, Asked, LimitOption, Question, question
+from volsched.cli.history_command import PAGE, AfterOption, HistoryRequest, LimitOption, Question, question
 from volsched.cli.kind_names import KindArgument, NameArgument, NamespaceOption, kind_of, one_of, refuse_unknown
 from volsched.cli.remote.paths import of_one, own
 from volsched.cli.remote.server_choice import chosen_server
@@ -47,10 +47,10 @@ def _history(kind: KindArgument, name: NameArgument = None, namespace: Namespace
     named, key = one_of(kind, name, namespace)
     path = of_one("history", named, key)
 
-    def of_binding(asked: Asked) -> Answer:
+    def of_binding(asked: HistoryRequest) -> Answer:
         return timelines.of_binding(asked.connection, key, asked.within, after=asked.after, limit=asked.limit)
 
-    def of_object(asked: Asked) -> Answer:
+    def of_object(asked: HistoryRequest) -> Answer:
         stream = f"{named.noun}/{key}"
         try:
             return timelines.history(asked.connection, stream, asked.within, after=asked.after, limit=asked.limit)

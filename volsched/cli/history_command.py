@@ -38,7 +38,7 @@ AfterOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HistoryRequest:
     """Of which store, which part of its history, and which page."""
 
     connection: Connection
@@ -51,7 +51,7 @@ class Asked:
 class Question:
     """What is asked, of a store or of a server, and how the answer is shown."""
 
-    ask: Callable[[Asked], Answer]
+    ask: Callable[[HistoryRequest], Answer]
     path: str
     """Where the API answers the same."""
     columns: Sequence[str]
@@ -76,7 +76,7 @@ def question(asked: Callable[..., Question], *, limit: int = PAGE) -> Callable[.
         if server is None:
             with asking(db) as (_, connection):
                 within = window_of(connection, since, until, as_of)
-                answer = wanted.ask(Asked(connection, within, after, limit))
+                answer = wanted.ask(HistoryRequest(connection, within, after, limit))
         else:
             window = {"since": since, "until": until, "asOf": as_of}
             answer = answer_of(server.get(wanted.path, {**window, "limit": limit, "continue": after}))

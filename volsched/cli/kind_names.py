@@ -45,7 +45,7 @@ NameArgument = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NamedObject:
     """Objects of one kind: those of these keys, or all of a namespace; None is every namespace."""
 
     named: Named
@@ -53,7 +53,7 @@ class Wanted:
     namespace: str | None = None
 
 
-def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywhere: bool) -> list[Wanted]:
+def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywhere: bool) -> list[NamedObject]:
     """What KIND, NAME, -n and -A mean together; the end of the command where they contradict each other."""
     if everywhere and namespace is not None:
         fail(Exit.USAGE, "-n and -A contradict each other; give one of them")
@@ -66,7 +66,7 @@ def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywher
     if names and len(found) > 1:
         fail(Exit.USAGE, f"several kinds have no name in common; ask for {names[0]} of one kind")
     return [
-        Wanted(
+        NamedObject(
             named,
             tuple(key_of(named, it, namespace) for it in names),
             None if everywhere or not named.namespaced else namespace or DEFAULT_NAMESPACE,

@@ -19,7 +19,7 @@ def _full(module: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class CommandVerb:
     """A command that is one function of a module in this folder, or of a module named in full."""
 
     name: str
@@ -54,7 +54,7 @@ class Family:
 class LazyGroup(TyperGroup):
     """Lists commands from a table, and loads the one that is called, or that a shell completes."""
 
-    table: ClassVar[Mapping[str, tuple[Verb | Family, ...]]] = {}
+    table: ClassVar[Mapping[str, tuple[CommandVerb | Family, ...]]] = {}
     """By the title under which they are listed."""
 
     def __init__(self, **settings: Any) -> None:
@@ -72,7 +72,7 @@ class LazyGroup(TyperGroup):
         return name, command, rest
 
 
-def _loaded(entry: Verb | Family) -> Any:
+def _loaded(entry: CommandVerb | Family) -> Any:
     holder = typer.Typer(rich_markup_mode=MARKUP, callback=_nothing)
     # Modules stay: looking for garbage among them takes an eighth of the start and finds none.
     gc.disable()

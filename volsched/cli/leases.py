@@ -8,7 +8,7 @@ from rich.markup import escape
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.operator import Reason, actor, checked_reason
 from volsched.cli.remote import paths
-from volsched.cli.remote.server import RefusedError
+from volsched.cli.remote.server import ServerRefusedError
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db, opened
 from volsched.log.leases import free, standings
@@ -57,7 +57,7 @@ def free_lease(name: Name, reason: Reason = None, db: Db = None) -> None:
     if server is not None:
         try:
             told = server.tell("POST", paths.own("leases", name, "free"), body={"reason": why or ""})
-        except RefusedError as error:
+        except ServerRefusedError as error:
             if error.code != 409:
                 server.refuse(error)
             fail(Exit.NOT_FOUND, NOT_HELD.format(name))

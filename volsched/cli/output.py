@@ -69,7 +69,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OutputRow:
     """One thing to be shown, wherever it comes from: what its form does not need is not made."""
 
     key: str
@@ -79,8 +79,8 @@ class Row:
     manifest: Callable[[], dict[str, Any]]
 
 
-def row_of(named: Named, item: Item) -> Row:
-    return Row(
+def row_of(named: Named, item: Item) -> OutputRow:
+    return OutputRow(
         item.key,
         item.name,
         item.namespace,
@@ -101,7 +101,7 @@ class Sheet:
     _lines: Lines | None = field(default=None, init=False)
     _documents: int = field(default=0, init=False)
 
-    def print(self, items: Sequence[Row], *, gone: bool = False) -> None:
+    def print(self, items: Sequence[OutputRow], *, gone: bool = False) -> None:
         """`gone`: the objects were deleted, and are shown as they last were."""
         match self.form:
             case Form.name:
@@ -119,7 +119,7 @@ class Sheet:
                 rows = [self._row(item) for item in items]
                 self._lines.write([[*row[:-1], f"{row[-1]} (deleted)"] for row in rows] if gone else rows)
 
-    def _print_csv(self, items: Iterable[Row]) -> None:
+    def _print_csv(self, items: Iterable[OutputRow]) -> None:
         writer = csv.writer(stdout.file, lineterminator="\n")
         if self._lines is None:
             self._lines = Lines(self._headers())
@@ -133,10 +133,10 @@ class Sheet:
     def _headers(self) -> list[str]:
         return [*(("NAMESPACE",) if self.with_namespace else ()), *(it.header for it in self._columns())]
 
-    def _row(self, item: Row) -> list[str]:
+    def _row(self, item: OutputRow) -> list[str]:
         cells = [self._cell(column, item) for column in self._columns()]
         return [item.namespace, *cells] if self.with_namespace else cells
 
-    def _cell(self, column: Column, item: Row) -> str:
+    def _cell(self, column: Column, item: OutputRow) -> str:
         text = " ".join(item.cell(column).split()) if self.form is not Form.csv else item.cell(column)
         return f"{self.named.singular}/{text}" if self.with_kind and column.header == "NAME" else text

@@ -27,9 +27,9 @@ from volsched.scheduling.pod_reservations import (
     DEFAULT_SECONDS,
     ENDED,
     MOST_SECONDS,
-    Asked,
     NotToBeReservedError,
-    Refused,
+    ReservationRefused,
+    ReservationRequest,
     Reserver,
     UnknownPodError,
     UnknownReservationError,
@@ -76,7 +76,7 @@ def create(
     node: Annotated[str | None, typer.Option("--node", help="Only this node; else the best.")] = None,
     seconds: For = DEFAULT_SECONDS,
     key: Annotated[
-        str | None, typer.Option("--key", help="Asked again with it, the first answer is given.")
+        str | None, typer.Option("--key", help="ReservationRequest again with it, the first answer is given.")
     ] = None,
     namespace: NamespaceOption = None,
     output: FormOption = AnswerForm.table,
@@ -86,14 +86,14 @@ def create(
 
     Exit 4 if no node would do, 3 if there is no such pod or node, 7 if the pod has a node or a binding already.
     """
-    asked = Asked(pod=key_of(kind_of("pod"), pod, namespace), seconds=seconds, node=node, key=key)
+    asked = ReservationRequest(pod=key_of(kind_of("pod"), pod, namespace), seconds=seconds, node=node, key=key)
     server = chosen_server(db)
     if server is not None:
         print_item(reservations.reserve(server, asked.pod, node=node, seconds=seconds, key=key), output)
         return
     with _reserving(db) as (database, reserver):
         made = reserver.reserve(asked, actor=actor("reservations-create"), now=system_clock())
-        if isinstance(made, Refused):
+        if isinstance(made, ReservationRefused):
             fail(Exit.UNSATISFIABLE, made.message, f"see why: volsched audit why {made.attempt}")
         print_item(_shown(database, made), output)
 

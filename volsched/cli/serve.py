@@ -23,10 +23,10 @@ from volsched.objects.rules.admission import SYSTEM_NAMESPACES
 from volsched.runtime.clock import skew_from, system_clock
 from volsched.runtime.fault_points import ArmingError, arm_from
 from volsched.runtime.heartbeat import Heartbeat
-from volsched.runtime.restart import Standing
+from volsched.runtime.restart import RestartingSystem
 from volsched.runtime.runner import looping, waking
 from volsched.runtime.settings import Settings, configuration, read_settings
-from volsched.runtime.system import Bell, Role, System
+from volsched.runtime.system import Bell, ProcessRole, System
 from volsched.scheduling.rules.configuration import Configuration, ConfigurationError
 from volsched.workloads.controllers import Upkeep
 
@@ -124,8 +124,8 @@ def scheduler(db: Db = None, config: Config = None) -> None:
     """Place pods and plan their bindings, until Ctrl-C. Workers carry them out; without Redis, this process."""
     _work(
         db,
-        Role.SCHEDULER,
-        lambda database, bell: whole_system(database, config=config, bell=bell, roles=(Role.SCHEDULER,)),
+        ProcessRole.SCHEDULER,
+        lambda database, bell: whole_system(database, config=config, bell=bell, roles=(ProcessRole.SCHEDULER,)),
     )
 
 
@@ -134,9 +134,9 @@ def controller(db: Db = None, without: Without = None) -> None:
     """Run the PV controller, provisioners, small controllers and node agent, until Ctrl-C."""
     _work(
         db,
-        Role.CONTROLLER,
+        ProcessRole.CONTROLLER,
         lambda database, bell: whole_system(
-            database, bell=bell, roles=(Role.CONTROLLER,), **_chosen(without or ())
+            database, bell=bell, roles=(ProcessRole.CONTROLLER,), **_chosen(without or ())
         ),
     )
 
@@ -165,7 +165,7 @@ def up(
         _serve(database, where, lambda: make(database), _configured(config))
 
 
-def _work(db: str | None, role: Role, make: Callable[[Database, Bell | None], System]) -> None:
+def _work(db: str | None, role: ProcessRole, make: Callable[[Database, Bell | None], System]) -> None:
     """One role of the system, repeated until it is told to end; SIGTERM ends it as Ctrl-C does."""
     _arm()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
@@ -184,7 +184,7 @@ def _work(db: str | None, role: Role, make: Callable[[Database, Bell | None], Sy
             make(database, bell)
         except ConfigurationError as error:
             fail(Exit.USAGE, *error.problems)
-        standing = Standing(lambda: make(database, bell))
+        standing = RestartingSystem(lambda: make(database, bell))
         beating = Heartbeat(read_settings().heartbeat_file).around(standing.step)
         with (
             closing(standing),
@@ -323,7 +323,7 @@ def _serve(database: Database, where: _Where, make: Callable[[], System] | None,
         stderr.print(f"serving on {url} until Ctrl-C; try: {hint}")
         wake: Callable[[], None] = lambda: None  # noqa: E731 - replaced where there is somebody to be woken
         if make is not None:
-            standing = Standing(make)
+            standing = RestartingSystem(make)
             stack.callback(standing.close)
             loop = looping(standing.step, clock=system_clock, name="volsched-system", failed=failed)
             wake = stack.enter_context(loop).wake

@@ -17,7 +17,7 @@ from volsched.log.retention.export import events_of, manifest_of, write_csv, wri
 from volsched.log.retention.import_files import import_log, verify_export
 
 if TYPE_CHECKING:
-    from volsched.cli.remote.server import Server
+    from volsched.cli.remote.server import RemoteServer
 
 EXPORT_EXAMPLES = """
 Examples:
@@ -85,7 +85,7 @@ def export(
 
 
 def export_served(
-    server: "Server", file: str, *, since: str | None, until: str | None, output: ExportFormat
+    server: "RemoteServer", file: str, *, since: str | None, until: str | None, output: ExportFormat
 ) -> None:
     """A server gives a part at a time; files that follow one another are verified and imported together."""
     if output is ExportFormat.csv:

@@ -7,7 +7,7 @@ API server, because a pod's node is nothing that an update may change.
 from collections.abc import Iterable
 from typing import Any
 
-from volsched.cluster.port import Manifest, Refusal, RefusedError
+from volsched.cluster.port import CallRefusedError, Manifest, Refusal
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import annotations, metadata, spec, status
 from volsched.log.events.envelope import NewEvent
@@ -39,9 +39,9 @@ _REFUSALS: dict[type[ObjectError], Refusal] = {
 }
 
 
-def refused(error: ObjectError) -> RefusedError:
+def refused(error: ObjectError) -> CallRefusedError:
     refusal = next((it for kind, it in _REFUSALS.items() if isinstance(error, kind)), Refusal.INVALID)
-    return RefusedError(refusal, str(error))
+    return CallRefusedError(refusal, str(error))
 
 
 def key_of(kind: str, manifest: Manifest) -> str:

@@ -13,13 +13,13 @@ from typing import Any
 
 from volsched.cluster.answers import bind_pod, key_of, refused, unassign_pod
 from volsched.cluster.port import (
+    CallRefusedError,
     Capabilities,
-    Change,
     ExpiredError,
     Listed,
     Manifest,
+    PortChange,
     Refusal,
-    RefusedError,
     Watched,
 )
 from volsched.kube.kinds import KINDS
@@ -39,7 +39,7 @@ class ForeignApi:
     capabilities: Capabilities = ABLE
     _version: int = 0
     _objects: dict[tuple[str, str], ObjectState] = field(default_factory=dict)
-    _history: list[Change] = field(default_factory=list)
+    _history: list[PortChange] = field(default_factory=list)
     _forgotten: int = 0
     """The last version that watches cannot go back behind any more."""
 
@@ -92,7 +92,9 @@ class ForeignApi:
 
     def unassign_pod(self, key: str, *, uid: str, reason: str) -> Manifest:
         if not self.capabilities.can_unassign:
-            raise RefusedError(Refusal.INVALID, f'Pod "{key}": this cluster takes no pod off its node; delete it')
+            raise CallRefusedError(
+                Refusal.INVALID, f'Pod "{key}": this cluster takes no pod off its node; delete it'
+            )
         now = self.now_text()
         return self._write("Pod", key, lambda state: unassign_pod(state, key, uid=uid, reason=reason, now=now))
 
@@ -101,7 +103,7 @@ class ForeignApi:
         """The version of the last write of all."""
         return str(self._version)
 
-    def changes_between(self, after: int, until: int) -> tuple[Change, ...]:
+    def changes_between(self, after: int, until: int) -> tuple[PortChange, ...]:
         """Copies, because whoever watches may keep and change what it gets."""
         found = (it for it in self._history if after < int(it.version) <= until)
         return tuple(replace(it, manifest=deepcopy(it.manifest)) for it in found)
@@ -126,7 +128,7 @@ class ForeignApi:
             del self._objects[kind, key]
         else:
             self._objects[kind, key] = become
-        self._history.append(Change(kind, key, _shown(become), self.head))
+        self._history.append(PortChange(kind, key, _shown(become), self.head))
         return _shown(become) or _shown(held) or {}
 
 

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from volsched.cluster.answers import bind_pod, key_of, refused, unassign_pod
-from volsched.cluster.port import Capabilities, Change, ExpiredError, Listed, Manifest, UnansweredError, Watched
+from volsched.cluster.port import (
+    Capabilities,
+    ExpiredError,
+    Listed,
+    Manifest,
+    PortChange,
+    UnansweredError,
+    Watched,
+)
 from volsched.kube.kinds import KINDS
 from volsched.kube.workloads import Node
 from volsched.log.commands import Command, Done
@@ -119,11 +127,13 @@ class LocalCluster:
             raise UnansweredError(f'Pod "{key}" was written and is gone since')
         return found
 
-    def _change(self, stream: str, position: int) -> Change:
+    def _change(self, stream: str, position: int) -> PortChange:
         noun, key = noun_and_key(stream)
         kind = KIND_OF_NOUN[noun].name
         found = self.get(kind, key)
-        return Change(kind, key, found, str(position) if found is None else found["metadata"]["resourceVersion"])
+        return PortChange(
+            kind, key, found, str(position) if found is None else found["metadata"]["resourceVersion"]
+        )
 
     def _write(self, kind: str, manifest: Manifest, decide: Callable[[State | None], NewEvent | None]) -> Manifest:
         key = key_of(kind, manifest)

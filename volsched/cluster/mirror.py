@@ -20,7 +20,7 @@ from sqlalchemy import select
 from volsched.binding.rules.late_writes import undoing, writers_of
 from volsched.binding.rules.saga import advance
 from volsched.cluster.answers import key_of
-from volsched.cluster.port import Change, Cluster, ExpiredError, Manifest, UnansweredError
+from volsched.cluster.port import Cluster, ExpiredError, Manifest, PortChange, UnansweredError
 from volsched.kube.manifest import metadata, uid
 from volsched.kube.merge_patch import difference
 from volsched.log.commands import Command, Done
@@ -44,7 +44,7 @@ MOST_GONE = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class MirrorProgress:
     observed: int = 0
     """Changes that were news."""
     relisted: bool = False
@@ -71,17 +71,17 @@ class Mirror:
     _gone: dict[str, int] = field(default_factory=dict)
     """Stream → the version of its deletion: the views do not know what is deleted, a watch may tell it again."""
 
-    def step(self, now: int) -> Progress:
+    def step(self, now: int) -> MirrorProgress:
         """One batch of a watch, or a list of everything where there is nothing to watch from."""
         try:
             return self._watch(now, self._cursor) if self._cursor is not None else self._relist(now)
         except ExpiredError:
             self._cursor = None
-            return Progress(relisted=True)
+            return MirrorProgress(relisted=True)
         except (UnansweredError, ConnectionLostError) as error:
-            return Progress(unanswered=str(error))
+            return MirrorProgress(unanswered=str(error))
 
-    def _watch(self, now: int, cursor: str) -> Progress:
+    def _watch(self, now: int, cursor: str) -> MirrorProgress:
         watched = self.cluster.watch(cursor=cursor, limit=self.batch)
         news = [change for change in watched.changes if change.kind in self.kinds and not self._is_old(change)]
         progress = self._record(news, now)
@@ -92,24 +92,26 @@ class Mirror:
         self._cursor = watched.cursor
         return progress
 
-    def _relist(self, now: int) -> Progress:
+    def _relist(self, now: int) -> MirrorProgress:
         lists = {kind: self.cluster.list(kind) for kind in self.kinds}
-        changes: list[Change] = []
+        changes: list[PortChange] = []
         for kind, listed in lists.items():
             found = {key_of(kind, manifest): manifest for manifest in listed.objects}
             changes += [
-                Change(kind, key, manifest, str(metadata(manifest)["resourceVersion"]))
+                PortChange(kind, key, manifest, str(metadata(manifest)["resourceVersion"]))
                 for key, manifest in found.items()
             ]
-            changes += [Change(kind, key, None, listed.cursor) for key in self._known(kind) if key not in found]
+            changes += [
+                PortChange(kind, key, None, listed.cursor) for key in self._known(kind) if key not in found
+            ]
         progress = self._record(changes, now)
         self._listed = {kind: int(listed.cursor) for kind, listed in lists.items()}
         self._gone.clear()
         # From the oldest of them: changes that a later list held already are told again, and are no news.
         self._cursor = min((listed.cursor for listed in lists.values()), key=int)
-        return Progress(observed=progress.observed, relisted=True, refused=progress.refused)
+        return MirrorProgress(observed=progress.observed, relisted=True, refused=progress.refused)
 
-    def _is_old(self, change: Change) -> bool:
+    def _is_old(self, change: PortChange) -> bool:
         return int(change.version) <= max(self._listed.get(change.kind, 0), self._gone.get(_stream(change), 0))
 
     def _known(self, kind: str) -> list[str]:
@@ -117,7 +119,7 @@ class Mirror:
         with self.database.read() as connection:
             return list(connection.execute(select(table.c.key).order_by(table.c.key)).scalars())
 
-    def _record(self, changes: Sequence[Change], now: int) -> Progress:
+    def _record(self, changes: Sequence[PortChange], now: int) -> MirrorProgress:
         observed, refused = 0, {}
         for start in range(0, len(changes), self.batch):
             part = changes[start : start + self.batch]
@@ -127,15 +129,15 @@ class Mirror:
                     observed += bool(outcome.events)
                 else:
                     refused[_stream(change)] = outcome
-        return Progress(observed=observed, refused=refused)
+        return MirrorProgress(observed=observed, refused=refused)
 
-    def _command(self, change: Change) -> Command:
+    def _command(self, change: PortChange) -> Command:
         writers = () if change.manifest is None else writers_of(change.manifest)
         streams = (_stream(change), *(binding_stream(binding) for binding in writers))
         return Command(actor=self.actor, streams=streams, decide=partial(observe, change))
 
 
-def observe(change: Change, states: States) -> Decision:
+def observe(change: PortChange, states: States) -> Decision:
     """What a change means for what we know: nothing where it is not newer."""
     stream = _stream(change)
     held = living(states, stream)
@@ -171,5 +173,5 @@ def _event(stream: str, what: str, data: Mapping[str, Any]) -> NewEvent:
     return NewEvent(stream=stream, type=f"{TITLES[noun_and_key(stream)[0]]}{what}", data=data)
 
 
-def _stream(change: Change) -> str:
+def _stream(change: PortChange) -> str:
     return stream_of(change.kind, change.key)

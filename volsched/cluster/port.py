@@ -37,7 +37,7 @@ class ClusterError(Exception):
     """A call that did not do what was asked."""
 
 
-class RefusedError(ClusterError):
+class CallRefusedError(ClusterError):
     """Nothing was written."""
 
     def __init__(self, refusal: Refusal, message: str) -> None:
@@ -54,7 +54,7 @@ class ExpiredError(ClusterError):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PortChange:
     """An object as it has become; without a manifest it is gone."""
 
     kind: str
@@ -66,7 +66,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    changes: tuple[Change, ...]
+    changes: tuple[PortChange, ...]
     cursor: str
     """Where to go on from."""
 

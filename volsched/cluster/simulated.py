@@ -14,14 +14,14 @@ from typing import TypeVar
 from volsched.cluster.answers import key_of
 from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.port import (
+    CallRefusedError,
     Capabilities,
-    Change,
     ClusterError,
     ExpiredError,
     Listed,
     Manifest,
+    PortChange,
     Refusal,
-    RefusedError,
     UnansweredError,
     Watched,
 )
@@ -44,7 +44,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Faults:
+class ClusterFaults:
     """How bad the line is. Chances are per call, or per change where they are about a watch."""
 
     lost: float = 0
@@ -62,7 +62,7 @@ class Faults:
     expired: float = 0
 
 
-NO_FAULTS = Faults()
+NO_FAULTS = ClusterFaults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class SimulatedCluster:
     api: ForeignApi
     """The objects; a write there is a write by somebody else."""
     random: Random
-    faults: Faults = NO_FAULTS
+    faults: ClusterFaults = NO_FAULTS
     before: Callable[[Call], Fate | None] | None = None
     """Called before each call: a test may write in between here, and say what becomes of the call."""
     after: Callable[[Call], None] | None = None
@@ -141,7 +141,9 @@ class SimulatedCluster:
         told = self.before(call) if self.before is not None else None
         fate = told if told is not None else self._draw(call)
         if fate is Fate.CONFLICT:
-            raise RefusedError(Refusal.CONFLICT, f'{call.kind} "{call.key}" was changed just now; read it again')
+            raise CallRefusedError(
+                Refusal.CONFLICT, f'{call.kind} "{call.key}" was changed just now; read it again'
+            )
         if fate is Fate.SLOW and call.writes:
             self._under_way.append(_UnderWay(carry_out, self.faults.slow_for))
         if fate in (Fate.SLOW, Fate.FAILED):
@@ -201,6 +203,6 @@ def _land(slow: _UnderWay) -> None:
         return
 
 
-def _last_of_each(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+def _last_of_each(changes: tuple[PortChange, ...]) -> tuple[PortChange, ...]:
     last = {(change.kind, change.key): change for change in changes}
     return tuple(change for change in changes if last[change.kind, change.key] is change)

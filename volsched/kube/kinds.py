@@ -17,7 +17,7 @@ from volsched.kube.storage import (
     VolumeAttachment,
 )
 from volsched.kube.stored_kinds import Bare, ControllerRevision, PodDisruptionBudget, PriorityClass, Service
-from volsched.kube.workloads import Event, Namespace, Node, Pod, StatefulSet
+from volsched.kube.workloads import EventObject, Namespace, Node, Pod, StatefulSet
 
 Object = (
     Node
@@ -30,7 +30,7 @@ Object = (
     | CSINode
     | StorageCapacity
     | VolumeAttachment
-    | Event
+    | EventObject
     | StatefulSet
     | Service
     | ControllerRevision
@@ -65,7 +65,7 @@ KINDS = {
         Kind("PersistentVolume", "v1", False, Volume),
         Kind("PersistentVolumeClaim", "v1", True, Claim),
         Kind("Pod", "v1", True, Pod),
-        Kind("Event", "v1", True, Event),
+        Kind("Event", "v1", True, EventObject),
         Kind("StatefulSet", "apps/v1", True, StatefulSet),
         Kind("StorageClass", "storage.k8s.io/v1", False, StorageClass),
         Kind("CSIDriver", "storage.k8s.io/v1", False, CSIDriver),

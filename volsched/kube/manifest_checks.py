@@ -25,7 +25,7 @@ from volsched.kube.storage import (
     Volume,
     VolumeAttachment,
 )
-from volsched.kube.workloads import Event, Namespace, Node, Pod, StatefulSet
+from volsched.kube.workloads import EventObject, Namespace, Node, Pod, StatefulSet
 
 _METADATA: Path = ("metadata",)
 
@@ -72,7 +72,7 @@ def _metadata_defects(kind: Kind, value: Object) -> Iterator[Defect]:
 
 
 def _name_rule(value: Object) -> Callable[[str], str | None]:
-    if isinstance(value, Event):
+    if isinstance(value, EventObject):
         # Recorders derive an event's name from its object's, so a long one outgrows the rule.
         return lambda _: None
     if isinstance(value, CSIDriver) and "/" in value.name:

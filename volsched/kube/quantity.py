@@ -21,7 +21,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_BY_POWER = {power: suffix for suffix, power in _DECIMAL.items()}
 
 
-class Family(StrEnum):
+class SuffixFamily(StrEnum):
     """How a quantity was written, and so how it is printed."""
 
     DECIMAL = "DecimalSI"
@@ -39,7 +39,7 @@ class Quantity:
     """An exact amount; equality and order look at the amount only, never at how it was written."""
 
     nano: int
-    family: Family = Family.DECIMAL
+    family: SuffixFamily = SuffixFamily.DECIMAL
 
     def __eq__(self, other: object) -> bool:
         return self.nano == other.nano if isinstance(other, Quantity) else NotImplemented
@@ -81,26 +81,26 @@ def parse_quantity(text: str) -> Quantity:
     ten -= len(fraction)
     numerator = int(whole + fraction) * NANO * 2**two
     nano = numerator * 10**ten if ten >= 0 else -(-numerator // 10**-ten)
-    if family is Family.BINARY:
+    if family is SuffixFamily.BINARY:
         nano = min(nano, INT64_MAX * NANO)
         if 0 < nano < NANO:
-            family = Family.DECIMAL
+            family = SuffixFamily.DECIMAL
     return Quantity(-nano if sign == "-" else nano, family)
 
 
-def _scale(suffix: str) -> tuple[int, int, Family]:
+def _scale(suffix: str) -> tuple[int, int, SuffixFamily]:
     """The suffix as (power of two, power of ten, family)."""
     if suffix in _DECIMAL:
-        return 0, _DECIMAL[suffix], Family.DECIMAL
+        return 0, _DECIMAL[suffix], SuffixFamily.DECIMAL
     if suffix in _BINARY:
-        return _BINARY[suffix], 0, Family.BINARY
+        return _BINARY[suffix], 0, SuffixFamily.BINARY
     exponent = _EXPONENT.fullmatch(suffix)
     if exponent is None:
         raise QuantityError(f'unknown suffix "{suffix}"')
     power = int(exponent[1])
     if abs(power) > MAX_EXPONENT:
         raise QuantityError(f"exponent beyond {MAX_EXPONENT}")
-    return 0, power, Family.EXPONENT
+    return 0, power, SuffixFamily.EXPONENT
 
 
 def _canonical(quantity: Quantity) -> str:
@@ -108,7 +108,7 @@ def _canonical(quantity: Quantity) -> str:
     nano = quantity.nano
     if nano == 0:
         return "0"
-    if quantity.family is Family.BINARY and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
+    if quantity.family is SuffixFamily.BINARY and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
         amount = nano // NANO
         suffix, shift = "", 0
         for name, power in _BINARY.items():
@@ -118,9 +118,9 @@ def _canonical(quantity: Quantity) -> str:
         return f"{amount >> shift}{suffix}"
     power = -9
     # DecimalSI ends at E (10^18); an exponent has no such end, yet both go in steps of three.
-    while nano % 1000 == 0 and (quantity.family is Family.EXPONENT or power < 18):
+    while nano % 1000 == 0 and (quantity.family is SuffixFamily.EXPONENT or power < 18):
         nano //= 1000
         power += 3
-    if quantity.family is Family.EXPONENT:
+    if quantity.family is SuffixFamily.EXPONENT:
         return f"{nano}e{power}" if power else str(nano)
     return f"{nano}{_DECIMAL_BY_POWER[power]}"

@@ -190,7 +190,7 @@ class StatefulSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class EventObject:
     __pydantic_config__ = CAMEL
     meta: Annotated[Metadata, at("metadata")]
     involved_object: ObjectReference = ObjectReference()

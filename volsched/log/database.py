@@ -40,7 +40,7 @@ MISHAPS: tuple[tuple[str, type[StoreError], str], ...] = (
 
 
 @dataclass(slots=True)
-class Waits:
+class LockWaits:
     """How long this process had to wait for its turn to write, at worst. Only SQLite has turns."""
 
     longest: float = 0
@@ -59,7 +59,7 @@ class Database:
     dialect: Dialect
     recent: Recent = field(default_factory=Recent, compare=False)
     file: StoreFile = field(default_factory=StoreFile, compare=False)
-    waits: Waits = field(default_factory=Waits, compare=False)
+    waits: LockWaits = field(default_factory=LockWaits, compare=False)
     observer: Observer = field(default_factory=Observer, compare=False)
 
     @contextmanager

@@ -48,7 +48,7 @@ from sqlalchemy import (
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.dialects import Dialect
-from volsched.log.lease_observer import Term
+from volsched.log.lease_observer import LeaseTerm
 
 MAX_ATTEMPTS = 8
 FIRST_BACKOFF_US = 500_000
@@ -94,7 +94,7 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Queued:
+class QueuedEffect:
     """An effect as an operator sees it."""
 
     key: str
@@ -271,9 +271,9 @@ def list_effects(
     queue: str | None = None,
     limit: int = 100,
     after: str | None = None,
-) -> list[Queued]:
+) -> list[QueuedEffect]:
     """A page of the queue by key; `after` is the last key of the page before."""
-    page = select(*(effects.c[entry.name] for entry in fields(Queued))).order_by(effects.c.key).limit(limit)
+    page = select(*(effects.c[entry.name] for entry in fields(QueuedEffect))).order_by(effects.c.key).limit(limit)
     if state is not None:
         page = page.where(effects.c.state == state)
     if queue is not None:
@@ -283,7 +283,8 @@ def list_effects(
     with database.read() as connection:
         rows = connection.execute(page).all()
     return [
-        Queued(**{**row._mapping, "data": from_json(row.data), "state": EffectState(row.state)}) for row in rows
+        QueuedEffect(**{**row._mapping, "data": from_json(row.data), "state": EffectState(row.state)})
+        for row in rows
     ]
 
 
@@ -384,7 +385,7 @@ def _abandoned(
     rows = {_seen_as(place, row.key): row for row in connection.execute(claimed)}
     observer.forget(_seen_as(place, ""), rows.keys())
     terms = {
-        name: Term(
+        name: LeaseTerm(
             stamp=(row.fence, row.lease_until),
             until=row.lease_until,
             length=LENGTH_UNTOLD_US if row.lease_length is None else row.lease_length,

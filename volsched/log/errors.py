@@ -36,7 +36,7 @@ class ArchivedError(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CommitMark:
     """The last event of a batch: in the log, at this place and with this hash, if the batch was committed."""
 
     position: int
@@ -48,7 +48,7 @@ class ConnectionLostError(StoreError):
     """The connection broke, perhaps after the commit; `mark` tells whether it happened."""
 
     message: str
-    mark: Mark | None = None
+    mark: CommitMark | None = None
     """None: the commit had not begun, or there was nothing to tell it by."""
     outcomes: list[Any] = field(default_factory=list)
     """What became of the commands if the commit did happen."""

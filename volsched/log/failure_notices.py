@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, select
 
-from volsched.binding.rules.failures import Failure, kept, told
+from volsched.binding.rules.failures import BindingFailure, kept, told
 from volsched.log import tables
 from volsched.log.batch import Batch, load, stage
 from volsched.log.database import Database
@@ -41,7 +41,7 @@ def tell_failures(database: Database, connection: Connection, batch: Batch, *, a
         batch.take(events, states, ())
 
 
-def _failures(batch: Batch) -> Iterator[tuple[int, Failure]]:
+def _failures(batch: Batch) -> Iterator[tuple[int, BindingFailure]]:
     """With the positions of the events that say so."""
     for event in batch.events:
         # Looked for in the text first: nearly all moves are forward.
@@ -50,10 +50,13 @@ def _failures(batch: Batch) -> Iterator[tuple[int, Failure]]:
         data, state = orjson.loads(event.data), batch.states.get(event.stream)
         if isinstance(state, BindingState):
             binding = event.stream.partition("/")[2]
-            yield event.position, Failure(binding, state, data["stage"], data.get("reason") or "", data.get("leg"))
+            yield (
+                event.position,
+                BindingFailure(binding, state, data["stage"], data.get("reason") or "", data.get("leg")),
+            )
 
 
-def _words(connection: Connection, batch: Batch, failures: Iterable[Failure]) -> dict[str, str]:
+def _words(connection: Connection, batch: Batch, failures: Iterable[BindingFailure]) -> dict[str, str]:
     """By binding, what the provisioner last said of the claim whose leg failed."""
     asked = {it.binding: it for it in failures if it.leg is not None and it.leg.dynamic}
     if not asked:
@@ -68,7 +71,7 @@ def _words(connection: Connection, batch: Batch, failures: Iterable[Failure]) ->
     return {binding: found for binding, it in asked.items() if (found := _last_said(it, said)) is not None}
 
 
-def _last_said(failure: Failure, said: Iterable[Mapping[str, Any]]) -> str | None:
+def _last_said(failure: BindingFailure, said: Iterable[Mapping[str, Any]]) -> str | None:
     leg, since = failure.leg, _rfc3339(failure.state.planned_at - LATELY)
     assert leg is not None
     about = [

@@ -34,7 +34,7 @@ class Over(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class LeaseTerm:
     """What is known of a lease by its row; a renewal changes `stamp`."""
 
     stamp: tuple[object, ...]
@@ -63,7 +63,7 @@ class Observer:
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _looked: dict[str, int] = field(default_factory=dict)
 
-    def look(self, connection: Connection, terms: dict[str, Term], *, now: int) -> dict[str, Over]:
+    def look(self, connection: Connection, terms: dict[str, LeaseTerm], *, now: int) -> dict[str, Over]:
         """Which of these leases are over, and why."""
         gone = self._gone(connection, {it.session for it in terms.values() if it.session is not None})
         over = {name: self._judge(name, term, gone, now) for name, term in terms.items()}
@@ -90,7 +90,7 @@ class Observer:
     def _gone(self, connection: Connection, sessions: set[int]) -> frozenset[int]:
         return self.session.gone(connection, sessions) if sessions else frozenset()
 
-    def _judge(self, name: str, term: Term, gone: frozenset[int], now: int) -> Over | None:
+    def _judge(self, name: str, term: LeaseTerm, gone: frozenset[int], now: int) -> Over | None:
         at, seen = self.clock(), self._seen.get(name)
         if seen is None or seen.stamp != term.stamp:
             seen = self._seen[name] = _Seen(term.stamp, at, renewed=seen is not None)

@@ -28,7 +28,7 @@ from volsched.log.commands import LeaseProof
 from volsched.log.database import Database
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.streams import LEASE
-from volsched.log.lease_observer import Over, Term
+from volsched.log.lease_observer import LeaseTerm, Over
 
 NOBODY = ""
 
@@ -59,7 +59,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LeaseStanding:
     """A lease as this process sees it."""
 
     lease: Lease
@@ -149,21 +149,21 @@ def current(database: Database, *, name: str) -> Lease | None:
     return None if found is None or found.holder == NOBODY else found
 
 
-def standings(database: Database, *, now: int, ttl: int = 0) -> list[Standing]:
+def standings(database: Database, *, now: int, ttl: int = 0) -> list[LeaseStanding]:
     """All leases that somebody holds, by name; `ttl` is taken for the length of those that do not say it."""
     with database.read() as connection:
         rows = connection.execute(select(leases).where(leases.c.holder != NOBODY).order_by(leases.c.name))
         found = [_lease(row) for row in rows]
         over = _over(database, connection, found, now=now, ttl=ttl)
     unchanged = database.observer.unchanged_for
-    return [Standing(it, over.get(_seen_as(it.name)), unchanged(_seen_as(it.name)) or 0) for it in found]
+    return [LeaseStanding(it, over.get(_seen_as(it.name)), unchanged(_seen_as(it.name)) or 0) for it in found]
 
 
 def _over(
     database: Database, connection: Connection, found: Iterable[Lease], *, now: int, ttl: int
 ) -> dict[str, Over]:
     terms = {
-        _seen_as(it.name): Term(
+        _seen_as(it.name): LeaseTerm(
             stamp=(it.holder, it.epoch, it.until),
             until=it.until,
             length=ttl if it.length is None else it.length,

@@ -21,7 +21,7 @@ from volsched.log.batch_writes import write
 from volsched.log.commands import Command, ConflictError, DeposedError, Done, Outcome
 from volsched.log.database import Database
 from volsched.log.effects import lock_fences
-from volsched.log.errors import ConnectionLostError, Mark
+from volsched.log.errors import CommitMark, ConnectionLostError
 from volsched.log.events.catalogue import CatalogueError
 from volsched.log.events.envelope import Event, canonical
 from volsched.log.reactions import Reaction, events_after, react_to
@@ -52,7 +52,7 @@ def execute(
         raise
 
 
-def is_committed(database: Database, mark: Mark | None) -> bool:
+def is_committed(database: Database, mark: CommitMark | None) -> bool:
     """Whether a batch whose connection was lost is in the log; raises ConnectionLostError while it cannot tell."""
     events = tables.events
     with database.read() as connection:
@@ -62,7 +62,7 @@ def is_committed(database: Database, mark: Mark | None) -> bool:
 
 
 def _execute(database: Database, commands: Sequence[Command], now: int, react: Reaction) -> list[Outcome]:
-    mark: Mark | None = None
+    mark: CommitMark | None = None
     outcomes: list[Outcome] = []
     try:
         with database.write() as connection:
@@ -77,7 +77,7 @@ def _execute(database: Database, commands: Sequence[Command], now: int, react: R
             write(database, connection, batch)
             database.recent.keep(began, (batch.head.position, batch.head.hash), batch.states)
             if batch.events:
-                mark = Mark(batch.head.position, batch.head.hash)
+                mark = CommitMark(batch.head.position, batch.head.hash)
             reach("commit.before")
     except ConnectionLostError as lost:
         lost.mark, lost.outcomes = mark, outcomes

@@ -29,11 +29,11 @@ from volsched.node_agent.rules.lifecycle import (
     Attach,
     Finish,
     Idle,
+    PodScene,
     Reject,
     Remove,
-    Scene,
     ShutDown,
-    Start,
+    StartPod,
     Stuck,
     exit_code,
     next_step,
@@ -132,7 +132,9 @@ class NodeAgent:
                     guard = Seen(self.world.position, _admitting_to(scene.node))
                 yield if_still_so(seen, lambda _: self._changes(scene, step, now), actor=self.owner, guard=guard)
 
-    def _changes(self, scene: Scene, step: Admit | Start | Finish | ShutDown, now: int) -> Iterator[NewEvent]:
+    def _changes(
+        self, scene: PodScene, step: Admit | StartPod | Finish | ShutDown, now: int
+    ) -> Iterator[NewEvent]:
         """What is written of the pod, and with its admission of the claims that are in use from then on."""
         held, at = self._scenes.manifest(scene.pod), rfc3339(now)
         match step:
@@ -140,7 +142,7 @@ class NodeAgent:
                 for claim in step.marks:
                     yield _changed(stream_of("PersistentVolumeClaim", claim), {"status": {"dataState": DIRTY}})
                 patch = admitted(held, node_uid=scene.node.meta.uid if scene.node else "", now=at)
-            case Start():
+            case StartPod():
                 patch = started(held, now=at)
             case Finish():
                 patch = finished(held, exit_code=step.exit_code, reason=step.reason, message=step.message, now=at)
@@ -168,7 +170,7 @@ class NodeAgent:
 
         return if_still_so(seen, decide, actor=self.owner)
 
-    def _attach(self, scene: Scene, step: Attach, seen: dict[str, int], now: int) -> Command:
+    def _attach(self, scene: PodScene, step: Attach, seen: dict[str, int], now: int) -> Command:
         assert scene.node is not None
         manifests = {
             stream_of(ATTACHMENT, made["metadata"]["name"]): made

@@ -15,7 +15,7 @@ from volsched.kube.workloads import Node, Pod
 from volsched.log.events.object_states import manifest_of
 from volsched.log.events.streams import noun_and_key
 from volsched.node_agent.guarded_commands import version_of
-from volsched.node_agent.rules.lifecycle import Scene, holds_volumes
+from volsched.node_agent.rules.lifecycle import PodScene, holds_volumes
 from volsched.node_agent.rules.mount_check import Mount
 from volsched.node_agent.rules.statuses import admitted_by, has_started, is_shut_down, started_at
 from volsched.runtime.clock import SECOND, parse_rfc3339
@@ -68,7 +68,7 @@ class NodeScenes:
     def manifest(self, pod: Pod) -> Manifest:
         return manifest_of(self.world.states, f"pod/{pod.key}") or {}
 
-    def scene(self, pod: Pod, *, now: int, admitting: Sequence[Pod] = ()) -> tuple[Scene, dict[str, int]]:
+    def scene(self, pod: Pod, *, now: int, admitting: Sequence[Pod] = ()) -> tuple[PodScene, dict[str, int]]:
         """The pod with its surroundings, and the version of every object in them."""
         held, node = self.manifest(pod), self.node(pod.node_name)
         mounts = list(self._mounts(pod))
@@ -79,7 +79,7 @@ class NodeScenes:
         ]
         since = started_at(held)
         started = None if since is None else parse_rfc3339(since) or now
-        scene = Scene(
+        scene = PodScene(
             pod=pod,
             node=node,
             mounts=mounts,

@@ -18,7 +18,7 @@ from volsched.runtime.world import World
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ProvisionerClient:
     database: Database
     world: World
     name: str

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from volsched.provisioning.protocol import Manifest, Surroundings
-from volsched.provisioning.rules.driver_outcomes import Created, Refused
-from volsched.provisioning.rules.topology_requirement import Requirement
+from volsched.provisioning.rules.driver_outcomes import Created, DriverRefusal
+from volsched.provisioning.rules.topology_requirement import TopologyRequirement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class CreateVolume:
     bytes: int
     class_name: str
     parameters: Mapping[str, str]
-    requirement: Requirement | None
+    requirement: TopologyRequirement | None
     """None: wherever the driver likes."""
     pinned: bool
     """A pod waits for it where the first of the preferred terms is."""
@@ -31,11 +31,11 @@ class Driver(Protocol):
         """Its volumes are reachable from some nodes only."""
         ...
 
-    def create(self, request: CreateVolume, now: int) -> Created | Refused:
+    def create(self, request: CreateVolume, now: int) -> Created | DriverRefusal:
         """What it raises is no answer: the volume may have come to be, or still come."""
         ...
 
-    def delete(self, handle: str, now: int) -> Refused | None:
+    def delete(self, handle: str, now: int) -> DriverRefusal | None:
         """What is gone already is deleted."""
         ...
 

@@ -17,17 +17,25 @@ from volsched.log.events.object_states import living
 from volsched.log.events.streams import noun_and_key
 from volsched.objects.conditional_commands import creating, updating
 from volsched.objects.rules.lifecycle import AlreadyExistsError
-from volsched.provisioning.client import Client
+from volsched.provisioning.client import ProvisionerClient
 from volsched.provisioning.driver import CreateVolume, Driver
 from volsched.provisioning.external_volumes import ExternalVolumes
 from volsched.provisioning.host import Keeper
 from volsched.provisioning.retry_delay import LONGEST_BACKOFF, backoff
-from volsched.provisioning.rules.driver_outcomes import NO_SELECTOR, Code, Created, Next, Refused, Verdict, judge
+from volsched.provisioning.rules.driver_outcomes import (
+    NO_SELECTOR,
+    Created,
+    DriverCode,
+    DriverRefusal,
+    DriverVerdict,
+    Next,
+    judge,
+)
 from volsched.provisioning.rules.external_contract import made_volume, selected_node, wants_volume, without_node
 from volsched.provisioning.rules.topology_requirement import (
-    Requirement,
     SelectedNode,
     TopologyError,
+    TopologyRequirement,
     delayed_requirement,
     immediate_requirement,
 )
@@ -82,12 +90,12 @@ class External:
     """By the claim's uid."""
     _claims: dict[str, None] = field(default_factory=dict)
     _resync_at: int = 0
-    _client: Client = field(init=False)
+    _client: ProvisionerClient = field(init=False)
     _volumes: ExternalVolumes = field(init=False)
     _keeper: Keeper = field(init=False)
 
     def __post_init__(self) -> None:
-        self._client = client = Client(self.database, self.world, self.name, self.new_uid)
+        self._client = client = ProvisionerClient(self.database, self.world, self.name, self.new_uid)
         self._volumes = ExternalVolumes(client, self.driver)
         storages = {self.name: self.driver}
         self._keeper = Keeper(self.database, self.world, client.actor, storages, self.new_uid)
@@ -172,13 +180,13 @@ class External:
         said = f'External provisioner is provisioning volume for claim "{claim.meta.key}"'
         self._client.tell(claim, NORMAL, PROVISIONING, said, now)
         if claim.value.selector is not None:
-            self._judged(uid, work, Verdict(next=Next.FINISHED, why=NO_SELECTOR), now)
+            self._judged(uid, work, DriverVerdict(next=Next.FINISHED, why=NO_SELECTOR), now)
             return False
         try:
             requirement = self._requirement(claim.value, storage_class.value)
         except TopologyError as error:
             follows = Next.RESCHEDULE if error.reschedule else Next.FINISHED
-            self._judged(uid, work, Verdict(next=follows, why=str(error)), now)
+            self._judged(uid, work, DriverVerdict(next=follows, why=str(error)), now)
             return False
         work.request = CreateVolume(
             name=provisioned_name(claim.value),
@@ -195,7 +203,7 @@ class External:
         try:
             answer = self.driver.create(work.request, now)
         except Exception as error:
-            answer = Refused(Code.NOT_GRPC, f"{type(error).__name__}: {error}")
+            answer = DriverRefusal(DriverCode.NOT_GRPC, f"{type(error).__name__}: {error}")
         verdict = judge(
             answer,
             asked=work.request.bytes,
@@ -216,7 +224,7 @@ class External:
             return
         self._judged(uid, work, verdict, now)
 
-    def _judged(self, uid: str, work: _Work, verdict: Verdict, now: int) -> None:
+    def _judged(self, uid: str, work: _Work, verdict: DriverVerdict, now: int) -> None:
         """There is no volume. What follows?"""
         work.infeasible = verdict.infeasible
         work.fail(now, at_least=LONGEST_BACKOFF if verdict.infeasible else 0)
@@ -254,7 +262,7 @@ class External:
         else:
             work.fail(now)
 
-    def _requirement(self, claim: Claim, storage_class: StorageClass) -> Requirement | None:
+    def _requirement(self, claim: Claim, storage_class: StorageClass) -> TopologyRequirement | None:
         if not self.driver.topology:
             return None
         nodes, allowed = self._client.node_labels(), storage_class.allowed_topologies

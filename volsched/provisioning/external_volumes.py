@@ -8,10 +8,10 @@ from volsched.kube.meta import EXTERNAL_PROVISIONER_FINALIZER
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import living
 from volsched.objects.conditional_commands import deleting, unchanged, updating
-from volsched.provisioning.client import Client
+from volsched.provisioning.client import ProvisionerClient
 from volsched.provisioning.driver import Driver
 from volsched.provisioning.retry_delay import backoff
-from volsched.provisioning.rules.driver_outcomes import Code, Refused
+from volsched.provisioning.rules.driver_outcomes import DriverCode, DriverRefusal
 from volsched.provisioning.rules.external_contract import guarding, is_to_be_deleted
 from volsched.pv_controller.rules import held_volume
 from volsched.pv_controller.rules.manifest_edits import with_finalizers
@@ -20,7 +20,7 @@ from volsched.pv_controller.rules.reasons import VOLUME_FAILED_DELETE, WARNING
 
 @dataclass(slots=True)
 class ExternalVolumes:
-    client: Client
+    client: ProvisionerClient
     driver: Driver
     _due: dict[str, int] = field(default_factory=dict)
     _failures: dict[str, int] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class ExternalVolumes:
         try:
             refused = self.driver.delete(str((spec(manifest).get("csi") or {}).get("volumeHandle", "")), now)
         except Exception as error:
-            refused = Refused(Code.NOT_GRPC, f"{type(error).__name__}: {error}")
+            refused = DriverRefusal(DriverCode.NOT_GRPC, f"{type(error).__name__}: {error}")
         if refused is not None:
             self.client.tell(held_volume(manifest), WARNING, VOLUME_FAILED_DELETE, refused.message, now)
             self._failures[name] = self._failures.get(name, 0) + 1

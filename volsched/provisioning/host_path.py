@@ -18,7 +18,7 @@ from volsched.kube.meta import HOSTNAME
 from volsched.kube.storage import FILESYSTEM
 from volsched.provisioning.protocol import Manifest, Surroundings, Unfinished
 from volsched.provisioning.rules.driver_outcomes import NO_SELECTOR
-from volsched.pv_controller.rules import Plugin, PluginError, Provision, held_claim
+from volsched.pv_controller.rules import PluginError, Provision, VolumePlugin, held_claim
 
 HOST_PATH = "volsched.io/host-path"
 RECORDS = ".made"
@@ -34,8 +34,8 @@ class HostPath:
     root: Path
     store: str = ""
     """For whom directories are made. What another store made is missing from ours, and no leftover."""
-    plugin: Plugin = field(
-        default_factory=lambda: Plugin(name=HOST_PATH, recycles=True, sources=frozenset({"hostPath"}))
+    plugin: VolumePlugin = field(
+        default_factory=lambda: VolumePlugin(name=HOST_PATH, recycles=True, sources=frozenset({"hostPath"}))
     )
 
     def __post_init__(self) -> None:

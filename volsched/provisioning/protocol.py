@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from volsched.pv_controller.rules import Plugin, Provision
+from volsched.pv_controller.rules import Provision, VolumePlugin
 
 Manifest = Mapping[str, Any]
 
@@ -38,7 +38,7 @@ class Surroundings:
 
 class Provisioner(Protocol):
     @property
-    def plugin(self) -> Plugin:
+    def plugin(self) -> VolumePlugin:
         """Its name, and what it can do."""
         ...
 

@@ -7,21 +7,21 @@ volumes are objects like any other; a process that starts anew learns of them fr
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from volsched.kube.quantity import NANO, Family, Quantity
+from volsched.kube.quantity import NANO, Quantity, SuffixFamily
 from volsched.provisioning.class_parameters import ParameterError, read_parameters
 from volsched.provisioning.driver import CreateVolume, Driver
 from volsched.provisioning.protocol import Manifest, Surroundings, Unfinished
-from volsched.provisioning.rules.driver_outcomes import NO_SELECTOR, UNDECIDED, Refused
+from volsched.provisioning.rules.driver_outcomes import NO_SELECTOR, UNDECIDED, DriverRefusal
 from volsched.provisioning.rules.external_contract import term_selector
 from volsched.provisioning.rules.topology_requirement import (
-    Requirement,
     SelectedNode,
     TopologyError,
+    TopologyRequirement,
     delayed_requirement,
     immediate_requirement,
 )
 from volsched.provisioning.storage_array import Array
-from volsched.pv_controller.rules import Plugin, PluginError, Provision, held_claim, held_class
+from volsched.pv_controller.rules import PluginError, Provision, VolumePlugin, held_claim, held_class
 from volsched.runtime.clock import SECOND
 
 SIMULATED = "volsched.io/simulated"
@@ -33,7 +33,7 @@ ASK_AGAIN = 1 * SECOND
 @dataclass(slots=True)
 class Simulated:
     driver: Driver = field(default_factory=Array)
-    plugin: Plugin = field(default_factory=lambda: Plugin(name=SIMULATED, mount_options=True))
+    plugin: VolumePlugin = field(default_factory=lambda: VolumePlugin(name=SIMULATED, mount_options=True))
     _seen: Surroundings = field(default_factory=Surroundings)
 
     def provision(self, request: Provision, now: int) -> Manifest | Unfinished:
@@ -49,12 +49,12 @@ class Simulated:
             pinned=request.node is not None,
         )
         answer = self.driver.create(call, now)
-        if isinstance(answer, Refused):
+        if isinstance(answer, DriverRefusal):
             if answer.code in UNDECIDED:
                 return Unfinished(answer.again_at or now + ASK_AGAIN)
             raise PluginError(f"{answer.code}: {answer.message}")
         spec = {
-            "capacity": {"storage": str(Quantity(answer.bytes * NANO, Family.BINARY))},
+            "capacity": {"storage": str(Quantity(answer.bytes * NANO, SuffixFamily.BINARY))},
             "accessModes": list(claim.access_modes),
             "volumeMode": claim.mode,
             "csi": {"driver": CSI_DRIVER, "volumeHandle": answer.handle},
@@ -92,7 +92,7 @@ class Simulated:
     def discard(self, name: str) -> bool:
         return self.driver.discard(name)
 
-    def _requirement(self, request: Provision) -> Requirement:
+    def _requirement(self, request: Provision) -> TopologyRequirement:
         """In one domain the scheduler has honoured the class already; several are restricted by it here."""
         claim, storage_class = held_claim(request.claim).value, held_class(request.storage_class).value
         nodes = [node["metadata"].get("labels") or {} for node in self._seen.nodes]
@@ -101,7 +101,7 @@ class Simulated:
             wanted = read_parameters(storage_class.parameters)
             if request.node is None:
                 found = immediate_requirement(wanted.keys, allowed=allowed, nodes=nodes, claim_name=claim.name)
-                return found or Requirement()
+                return found or TopologyRequirement()
             metadata = request.node["metadata"]
             node = SelectedNode(name=metadata["name"], labels=metadata.get("labels") or {}, keys=wanted.keys)
             alone = wanted.replicas == 1

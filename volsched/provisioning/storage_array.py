@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from volsched.kube.quantity import NANO, Family, Quantity, parse_quantity
+from volsched.kube.quantity import NANO, Quantity, SuffixFamily, parse_quantity
 from volsched.provisioning.class_parameters import (
     EXHAUSTED,
     HANG,
@@ -18,7 +18,7 @@ from volsched.provisioning.class_parameters import (
 )
 from volsched.provisioning.driver import CreateVolume
 from volsched.provisioning.protocol import Manifest, Surroundings
-from volsched.provisioning.rules.driver_outcomes import Code, Created, Refused
+from volsched.provisioning.rules.driver_outcomes import Created, DriverCode, DriverRefusal
 from volsched.provisioning.rules.topology_requirement import Term, ordered, term_text, terms_of
 
 WITHOUT_END = "8191Pi"
@@ -57,26 +57,26 @@ class Array:
     _taken: dict[tuple[str, Term, bool], int] = field(default_factory=dict)
     """Class, domain, and whether it is handed over → bytes; counted on the way, not anew over all assets."""
 
-    def create(self, request: CreateVolume, now: int) -> Created | Refused:
+    def create(self, request: CreateVolume, now: int) -> Created | DriverRefusal:
         try:
             wanted = read_parameters(request.parameters)
         except ParameterError as error:
-            return Refused(Code.INVALID_ARGUMENT, str(error))
+            return DriverRefusal(DriverCode.INVALID_ARGUMENT, str(error))
         held = self._assets.get(request.name)
         if held is None:
             begun = self._begin(request, wanted, now)
-            if isinstance(begun, Refused):
+            if isinstance(begun, DriverRefusal):
                 return begun
             held = begun
             self._keep(request.name, held)
         if held.ready_at == NEVER:
-            return Refused(Code.DEADLINE_EXCEEDED, f"volume {request.name} is not made yet")
+            return DriverRefusal(DriverCode.DEADLINE_EXCEEDED, f"volume {request.name} is not made yet")
         if now < held.ready_at:
-            return Refused(Code.ABORTED, f"volume {request.name} is still being made", held.ready_at)
+            return DriverRefusal(DriverCode.ABORTED, f"volume {request.name} is still being made", held.ready_at)
         self._keep(request.name, replace(held, handed_over=True))
         return Created(handle=request.name, bytes=held.bytes, topologies=held.terms)
 
-    def delete(self, handle: str, now: int) -> Refused | None:  # noqa: ARG002 - a Driver's; deleting takes no time
+    def delete(self, handle: str, now: int) -> DriverRefusal | None:  # noqa: ARG002 - a Driver's; deleting takes no time
         self._keep(handle, None)
         return None
 
@@ -133,23 +133,23 @@ class Array:
             for term in ordered(terms_of(self._nodes, it.keys))
         ]
 
-    def _begin(self, request: CreateVolume, wanted: Parameters, now: int) -> _Asset | Refused:
+    def _begin(self, request: CreateVolume, wanted: Parameters, now: int) -> _Asset | DriverRefusal:
         mishap = self._next_mishap(request, wanted)
         if mishap == RAISE:
             raise RuntimeError("the array's controller has crashed")
         if mishap == REFUSED:
-            return Refused(Code.INTERNAL, "the array refuses")
+            return DriverRefusal(DriverCode.INTERNAL, "the array refuses")
         preferred = request.requirement.preferred if request.requirement is not None else ((),)
         if mishap == WRONG_DOMAIN:
             every = ordered(terms_of(self._nodes, wanted.keys))
             preferred = tuple(term for term in every if term not in preferred[:1]) or preferred
         if len(preferred) < wanted.replicas:
             message = f"replicas: {wanted.replicas} need as many domains; allowed are {_texts(preferred)}"
-            return Refused(Code.INVALID_ARGUMENT, message)
+            return DriverRefusal(DriverCode.INVALID_ARGUMENT, message)
         terms = None if mishap == EXHAUSTED else self._place(request, wanted, preferred)
         if terms is None:
             message = f"no room for {_size(request.bytes)} of class {request.class_name} in {_texts(preferred)}"
-            return Refused(Code.RESOURCE_EXHAUSTED, message)
+            return DriverRefusal(DriverCode.RESOURCE_EXHAUSTED, message)
         size = request.bytes // 2 if mishap == TOO_SMALL else request.bytes
         ready_at = NEVER if mishap == HANG else now + wanted.latency
         return _Asset(class_name=request.class_name, bytes=size, terms=terms, ready_at=ready_at)
@@ -213,7 +213,7 @@ def _adopted(spec: Manifest) -> _Asset:
 
 
 def _size(size: int) -> str:
-    return str(Quantity(max(size, 0) * NANO, Family.BINARY))
+    return str(Quantity(max(size, 0) * NANO, SuffixFamily.BINARY))
 
 
 def _texts(terms: Sequence[Term]) -> str:

@@ -30,7 +30,7 @@ from volsched.pv_controller.rules import (
     PluginError,
     Provision,
     Request,
-    Start,
+    StartOperation,
     Steps,
     SyncError,
 )
@@ -94,7 +94,7 @@ class Operations:
     _backoffs: dict[str, _Backoff] = field(default_factory=dict)
     _notices: list[Notice] = field(default_factory=list)
 
-    def start(self, start: Start, key: Key, now: int) -> None:
+    def start(self, start: StartOperation, key: Key, now: int) -> None:
         """Run it from the next step on, unless one of that name runs or backs off after an error."""
         running, backoff = self._running.get(start.name), self._backoffs.get(start.name)
         if running is not None:

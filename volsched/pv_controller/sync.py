@@ -29,7 +29,7 @@ from volsched.pv_controller.rules import (
     LivePods,
     Notice,
     Request,
-    Start,
+    StartOperation,
     SyncError,
     Update,
 )
@@ -50,7 +50,7 @@ class Sync:
     versions: dict[str, int] = field(default_factory=dict)
     """Stream → the version that was seen when the sync first wrote it."""
     notices: list[Notice] = field(default_factory=list)
-    operations: list[Start] = field(default_factory=list)
+    operations: list[StartOperation] = field(default_factory=list)
     enqueued: list[Enqueue] = field(default_factory=list)
     guard: Seen | None = None
     """What must not have happened since the sync looked."""
@@ -66,7 +66,7 @@ class Sync:
         if isinstance(request, Enqueue):
             self.enqueued.append(request)
             return None
-        if isinstance(request, Start):
+        if isinstance(request, StartOperation):
             self.operations.append(request)
             return None
         if isinstance(request, LiveGet):

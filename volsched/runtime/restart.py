@@ -16,7 +16,7 @@ STEP_BACK = 10 * SECOND
 
 
 @dataclass(slots=True)
-class Standing:
+class RestartingSystem:
     """What is stepped in place of the system itself."""
 
     make: Callable[[], System]

@@ -40,7 +40,7 @@ BATCH = 400
 """Effects in one commit. Nobody else waits for them here, so it may be more than a worker takes at once."""
 
 
-class Role(StrEnum):
+class ProcessRole(StrEnum):
     """What a process does of all there is to do, beside carrying effects out."""
 
     SCHEDULER = "scheduler"
@@ -65,7 +65,7 @@ class System:
     """What else takes part: node agents, provisioners, workload controllers."""
     bell: Bell | None = None
     """With one, effects are carried out by the workers it wakes, and this process only decides."""
-    roles: Collection[Role] = frozenset(Role)
+    roles: Collection[ProcessRole] = frozenset(ProcessRole)
     _sweep_at: int = 0
     _recover_at: int | None = 0
     """None: it is done."""
@@ -79,11 +79,11 @@ class System:
         progress = self.catch_up(now)
         # Pods before claims: what is planned in this round is written and completed in it, and the controller need
         # not look at a claim before there is something to be done about it.
-        if Role.SCHEDULER in self.roles:
+        if ProcessRole.SCHEDULER in self.roles:
             progress += self.scheduler.step(now)
         progress += self._carry_out(WRITES, now)
         progress += self.catch_up(now)
-        if Role.CONTROLLER in self.roles:
+        if ProcessRole.CONTROLLER in self.roles:
             progress += self.controller.step(now)
             progress += sum(part.step(now) for part in self.parts)
         progress += self._carry_out((BIND_POD,), now)
@@ -104,8 +104,10 @@ class System:
         return min((due for due in waits if due is not None), default=None)
 
     def _all(self) -> tuple[Part, ...]:
-        scheduling: tuple[Part, ...] = (self.scheduler,) if Role.SCHEDULER in self.roles else ()
-        controlling: tuple[Part, ...] = (self.controller, *self.parts) if Role.CONTROLLER in self.roles else ()
+        scheduling: tuple[Part, ...] = (self.scheduler,) if ProcessRole.SCHEDULER in self.roles else ()
+        controlling: tuple[Part, ...] = (
+            (self.controller, *self.parts) if ProcessRole.CONTROLLER in self.roles else ()
+        )
         return scheduling + controlling
 
     def _carry_out(self, queues: Sequence[str], now: int) -> int:
@@ -129,7 +131,7 @@ class System:
         begins = self.world.position < 0
         changed = self.world.catch_up()
         touched = changed
-        if Role.SCHEDULER in self.roles:
+        if ProcessRole.SCHEDULER in self.roles:
             touched = self.picture.update(changed)
             if begins:
                 self.picture.recall(now)
@@ -153,7 +155,7 @@ def embedded(
     without: Collection[Upkeep] = (),
     configuration: Configuration = DEFAULT,
     share: Share = ALL,
-    roles: Collection[Role] = frozenset(Role),
+    roles: Collection[ProcessRole] = frozenset(ProcessRole),
     keep: Keep = DEFAULT_KEEP,
 ) -> System:
     """A system on objects that live in the database's own log; given a bell, without hands of its own.

@@ -1,6 +1,6 @@
 """A delayed claim bound on request: decided on the store as it is, written if that is still so."""
 
-from volsched.binding.rules.bind_claim import BIND_REQUESTED, Choice, NotToBeBoundError, bind_event, choose
+from volsched.binding.rules.bind_claim import BIND_REQUESTED, NodeChoice, NotToBeBoundError, bind_event, choose
 from volsched.binding.rules.plan_conflicts import changed_since, promised_since, taken_by_plan
 from volsched.log.commands import Command, Seen
 from volsched.log.database import Database
@@ -24,7 +24,7 @@ class InFlightError(Exception):
 
 def choose_now(
     database: Database, claim: str, node: str, *, now: int, configuration: Configuration = DEFAULT
-) -> tuple[Picture, Choice]:
+) -> tuple[Picture, NodeChoice]:
     """What the claim would get as things stand, with what bindings in flight hold taken off."""
     world = World(database)
     picture = Picture(world, Index(profile=configuration.profile), configuration.capacity_hold_seconds * SECOND)
@@ -41,7 +41,7 @@ def choose_now(
     return picture, choice
 
 
-def binding_alone(picture: Picture, choice: Choice, *, actor: str, reason: str, now: int) -> Command:
+def binding_alone(picture: Picture, choice: NodeChoice, *, actor: str, reason: str, now: int) -> Command:
     """Refused (ConflictError) if the claim, the volume or what decided about the node has changed since."""
     claim = choice.claim
     streams = dict.fromkeys((f"claim/{claim.key}", choice.written))

@@ -18,10 +18,10 @@ from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
 from volsched.scheduling.capacity_ledger import HOLD_AT_MOST, Reservations
 from volsched.scheduling.index import Index
-from volsched.scheduling.queue.object_changes import Change, aspects_of
+from volsched.scheduling.queue.object_changes import ObjectChange, aspects_of
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.scheduling.rules.failure_memory import Demerits, demerits
-from volsched.scheduling.rules.promised_capacity import Room
+from volsched.scheduling.rules.promised_capacity import PromisedCapacity
 from volsched.scheduling.rules.snapshot import FIELD_OF
 
 NOUNS = frozenset(
@@ -43,12 +43,12 @@ class Picture:
     """Claim → the open binding that binds it."""
     planned: dict[str, str] = field(default_factory=dict)
     """Pod → the open binding that binds it."""
-    changes: list[Change] | None = None
+    changes: list[ObjectChange] | None = None
     """What has changed in the picture; None while nobody waits for anything, so that it costs nothing."""
     _nodes_changed: dict[str, int] = field(default_factory=dict)
     _bindings: dict[str, BindingState] = field(default_factory=dict)
     _reserved: dict[str, int] = field(default_factory=dict)
-    _imagined: dict[str, Room] = field(default_factory=dict)
+    _imagined: dict[str, PromisedCapacity] = field(default_factory=dict)
     """By the uid of the claim."""
     _shown: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     """Stream → the version that the index shows, and the binding whose assumption lies over it."""
@@ -101,7 +101,7 @@ class Picture:
             self.index.settle()
         return touched
 
-    def imagine(self, values: Iterable[Object], reserved: Mapping[str, Room]) -> None:
+    def imagine(self, values: Iterable[Object], reserved: Mapping[str, PromisedCapacity]) -> None:
         """Lay a decision over the picture before it is planned; `update` with its streams takes it off again."""
         for value in values:
             self._put(value)
@@ -126,7 +126,9 @@ class Picture:
         """Less of these capacity objects is promised than was before."""
         if self.changes is not None:
             known = self.index.snapshot.capacities
-            self.changes += [Change(known[key], known[key], let_go=True) for key in capacities if key in known]
+            self.changes += [
+                ObjectChange(known[key], known[key], let_go=True) for key in capacities if key in known
+            ]
 
     def demerits(self, pod: Pod, now: int) -> Demerits:
         """What counts against nodes in a decision about the pod, for where its bindings failed."""
@@ -195,7 +197,7 @@ class Picture:
             value = KIND_OF_NOUN[noun].read(assumed)
         if noun in ("node", "csinode"):
             before = getattr(self.index.snapshot, FIELD_OF[type(value)]).get(key)
-            if before is None or aspects_of(Change(before, value)):
+            if before is None or aspects_of(ObjectChange(before, value)):
                 self._nodes_changed[key] = state.rv
         self._put(value)
 
@@ -208,9 +210,9 @@ class Picture:
             before = getattr(self.index.snapshot, FIELD_OF[kind]).get(key)
             if before is not None and after is not None and before.meta.uid != after.meta.uid:
                 # Made anew since we looked: to whoever waits, one is gone and another has come.
-                self.changes += [Change(before, None), Change(None, after)]
+                self.changes += [ObjectChange(before, None), ObjectChange(None, after)]
             elif before is not None or after is not None:
-                self.changes.append(Change(before, after))
+                self.changes.append(ObjectChange(before, after))
 
 
 def _set(mapping: dict[str, str] | dict[str, int], key: str, value: Any) -> None:

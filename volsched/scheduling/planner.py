@@ -19,7 +19,7 @@ from volsched.scheduling.plugins.topology_spread import DO_NOT_SCHEDULE, constra
 from volsched.scheduling.rules.assume import AssumedVolume, Reservation
 from volsched.scheduling.rules.attempts import attempt_made
 from volsched.scheduling.rules.cycle import Attempt
-from volsched.scheduling.rules.promised_capacity import Room
+from volsched.scheduling.rules.promised_capacity import PromisedCapacity
 
 VERSION = version_of("volsched")
 MOST_DIGITS = 7
@@ -35,10 +35,10 @@ class Planned:
     attempt: Attempt
 
     @property
-    def reserved(self) -> dict[str, Room]:
+    def reserved(self) -> dict[str, PromisedCapacity]:
         """Room that the plan asks for, by the uid of the claim that it is for."""
         return {
-            leg.claim_uid: Room(leg.capacity, leg.bytes)
+            leg.claim_uid: PromisedCapacity(leg.capacity, leg.bytes)
             for leg in self.plan.legs
             if leg.capacity is not None and leg.bytes is not None
         }

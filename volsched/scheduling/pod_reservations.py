@@ -35,7 +35,7 @@ from volsched.scheduling.rules.cycle import Attempt, attempt
 from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
 from volsched.scheduling.rules.status import AttemptError, Code, Status
 from volsched.scheduling.rules.volume_filter import not_ready
-from volsched.scheduling.unschedulable import Told, telling_again
+from volsched.scheduling.unschedulable import ToldReasons, telling_again
 
 TRIES = 5
 DEFAULT_SECONDS = 60
@@ -61,7 +61,7 @@ class NotToBeReservedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ReservationRequest:
     pod: str
     seconds: int = DEFAULT_SECONDS
     node: str | None = None
@@ -72,7 +72,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ReservationRefused:
     """No node would do. The attempt is kept, with the reasons by set of nodes."""
 
     attempt: str
@@ -90,7 +90,7 @@ class Reserver:
     def __post_init__(self) -> None:
         self.picture = Picture.on(self.database, self.configuration)
 
-    def reserve(self, asked: Asked, *, actor: str, now: int) -> str | Refused:
+    def reserve(self, asked: ReservationRequest, *, actor: str, now: int) -> str | ReservationRefused:
         """The id of the reservation, or why there is none."""
         late: tuple[type[Exception], ...] = (ConflictError, PlanConflictError, *self.database.refusals)
         for _ in range(TRIES):
@@ -132,7 +132,7 @@ class Reserver:
     def _say(self, binding: str, actor: str, decide: Callable[[States], Decision]) -> None:
         self.append(_command_about(self.database, binding, actor, decide))
 
-    def _repeated(self, asked: Asked) -> str | None:
+    def _repeated(self, asked: ReservationRequest) -> str | None:
         commands = tables.commands
         if asked.key is None:
             return None
@@ -145,7 +145,7 @@ class Reserver:
             )
         return str(result["binding"]) if result else None
 
-    def _pod(self, asked: Asked) -> Pod:
+    def _pod(self, asked: ReservationRequest) -> Pod:
         pod, held = self.picture.index.snapshot.pods.get(asked.pod), self.picture.planned.get(asked.pod)
         if pod is None:
             raise UnknownPodError(f'pod "{asked.pod}" not found')
@@ -166,7 +166,7 @@ class Reserver:
             raise UnknownPodError(f'node "{asked.node}" not found')
         return pod
 
-    def _plan(self, pod: Pod, asked: Asked, now: int) -> Planned | Attempt:
+    def _plan(self, pod: Pod, asked: ReservationRequest, now: int) -> Planned | Attempt:
         """The picture shows the plan from here on, until it is planned or taken back."""
         found = self._decide(pod, asked.node, now)
         if found.chosen is None:
@@ -200,7 +200,7 @@ class Reserver:
         avoid = nodes_to_avoid(pod.key, self.picture.world.states, since=since)
         return index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
 
-    def _command(self, planned: Planned, asked: Asked, actor: str) -> Command:
+    def _command(self, planned: Planned, asked: ReservationRequest, actor: str) -> Command:
         command = plan_command(planned, actor=actor, decider=decider(actor))
         result = {"binding": planned.plan.binding, "pod": planned.plan.pod}
         assert command.seen is not None
@@ -212,19 +212,21 @@ class Reserver:
             seen=Seen(command.seen.position, command.seen.outdated, knows_own=False),
         )
 
-    def _refuse(self, pod: Pod, found: Attempt, actor: str) -> Refused:
+    def _refuse(self, pod: Pod, found: Attempt, actor: str) -> ReservationRefused:
         """Keep why; the same answer as the last time is only counted."""
         decided_at, who, said = self.picture.world.position, decider(actor), message_of(found)
         with self.database.read() as connection:
             last = next(iter(attempts_for(connection, pod.key, EVERYTHING, limit=1)), None)
         same = last is not None and (last.pod_uid, last.decider) == (pod.meta.uid, who)
         if last is not None and same and from_json(last.detail).get("message") == said:
-            self.append(telling_again(Told(pod.meta.uid, last.id, said), actor=actor, decided_at=decided_at))
-            return Refused(str(last.id), said)
+            self.append(
+                telling_again(ToldReasons(pod.meta.uid, last.id, said), actor=actor, decided_at=decided_at)
+            )
+            return ReservationRefused(str(last.id), said)
         found = replace(found, in_full=self.picture.index.in_full(pod, found))
         made = attempt_made(pod, found, self.new_id(), decided_at, who)
         self.append(Command(actor=actor, streams=(made.stream,), decide=lambda _: Decision(events=(made,))))
-        return Refused(made.stream.partition("/")[2], said)
+        return ReservationRefused(made.stream.partition("/")[2], said)
 
 
 def confirming(database: Database, binding: str, *, actor: str, now: int, timeout_seconds: int) -> Command:
@@ -263,7 +265,7 @@ def reservation(connection: Connection, binding: str) -> BindingState:
     return state
 
 
-def _key(asked: Asked) -> str:
+def _key(asked: ReservationRequest) -> str:
     """Keys of reservations do not meet those of other commands, nor those of another namespace: whoever is let
     into one must not learn what was asked for in another.
     """

@@ -29,7 +29,7 @@ from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avo
 from volsched.scheduling.rules.pod_claims import PodClaims
 from volsched.scheduling.rules.status import AttemptError, Code, Status
 from volsched.scheduling.rules.volume_filter import not_ready
-from volsched.scheduling.unschedulable import Told, telling_again, telling_pod
+from volsched.scheduling.unschedulable import ToldReasons, telling_again, telling_pod
 
 _log = logging.getLogger("volsched.scheduler")
 BATCH = 128
@@ -45,7 +45,7 @@ OURS = ("", "default-scheduler", "volsched")
 class _Refused:
     pod: Pod
     attempt: Attempt
-    told: Told
+    told: ToldReasons
     repeated: bool
     commands: list[Command]
     """The first tells the pod; any others ask claims back for it."""
@@ -62,7 +62,7 @@ class Scheduler:
     queue: Queue = field(default_factory=Queue)
     _halvings: int = 0
     """How often the batch is halved at present."""
-    _told: dict[str, Told] = field(default_factory=dict)
+    _told: dict[str, ToldReasons] = field(default_factory=dict)
     _untold: set[str] = field(default_factory=set)
     """Pods that could not be told why they found no node, the last time that was tried."""
 
@@ -195,7 +195,7 @@ class Scheduler:
         if before is not None and (before.said, before.claims) == (said, claims):
             known = replace(before, looked_at=now)
             return _Refused(pod, found, known, True, [self._again(before, decided_at), *asked])
-        told = Told(pod.meta.uid, self.new_id(), said, claims, now)
+        told = ToldReasons(pod.meta.uid, self.new_id(), said, claims, now)
         telling = telling_pod(
             pod,
             found,
@@ -208,7 +208,7 @@ class Scheduler:
         )
         return _Refused(pod, found, told, False, [telling, *asked])
 
-    def _again(self, told: Told, decided_at: int) -> Command:
+    def _again(self, told: ToldReasons, decided_at: int) -> Command:
         return telling_again(told, actor=self.owner, decided_at=decided_at)
 
     def _tell(self, refused: Sequence[_Refused], now: int) -> frozenset[str]:

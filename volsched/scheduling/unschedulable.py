@@ -21,7 +21,7 @@ LOOK_AGAIN = 300 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldReasons:
     """What a pod was told last, and in which attempt."""
 
     uid: str
@@ -36,7 +36,7 @@ class Told:
         return now - self.looked_at >= LOOK_AGAIN
 
 
-def telling_again(told: Told, *, actor: str, decided_at: int) -> Command:
+def telling_again(told: ToldReasons, *, actor: str, decided_at: int) -> Command:
     repeat = NewEvent(stream=f"attempt/{told.attempt}", type="AttemptRepeated", data={"decided_at": decided_at})
     return Command(actor=actor, streams=(repeat.stream,), decide=lambda _: Decision(events=(repeat,)))
 

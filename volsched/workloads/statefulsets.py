@@ -26,7 +26,7 @@ from volsched.workloads.rules.statefulsets import (
     FAILED_CREATE,
     Ready,
     Replica,
-    Step,
+    SetStep,
     claim_told,
     is_placed,
     next_step,
@@ -116,7 +116,7 @@ class StatefulSets:
             del self._watched[name]
 
     def _commands(
-        self, stream: str, state: ObjectState, set_: StatefulSet, step: Step, now: int
+        self, stream: str, state: ObjectState, set_: StatefulSet, step: SetStep, now: int
     ) -> Iterator[tuple[str, Command]]:
         seen = {stream: state}
         for replica in step.make:

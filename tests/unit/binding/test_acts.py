@@ -43,8 +43,8 @@ from volsched.binding.rules.effect_writes import (
     KEPT,
     NOT_OURS,
     STILL_PROVISIONING,
+    EffectWrite,
     Outcome,
-    Write,
     next_step,
     unbind_patch,
 )
@@ -70,11 +70,11 @@ DELETED = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
 OTHERS = {"spec": {"claimRef": claim_ref("uid-other", "other")}}
 
 
-def step(kind: str, states: Scene, **kw: Any) -> Write | Outcome | None:
+def step(kind: str, states: Scene, **kw: Any) -> EffectWrite | Outcome | None:
     return next_step(kind, B, 0, states, now=NOW, **kw)
 
 
-def done(states: Scene, write: Write) -> Scene:
+def done(states: Scene, write: EffectWrite) -> Scene:
     """The write is carried out, if the object is still at the version it asks for."""
     stream = stream_of(write.kind, write.key)
     state = states[stream]
@@ -85,10 +85,10 @@ def done(states: Scene, write: Write) -> Scene:
 
 def played(
     kind: str, states: Scene, *, most: int = 8, **kw: Any
-) -> tuple[list[Write], Write | Outcome | None, Scene]:
+) -> tuple[list[EffectWrite], EffectWrite | Outcome | None, Scene]:
     """Ask and write until there is an outcome, or until `most` writes are done."""
-    writes: list[Write] = []
-    while isinstance(answer := step(kind, states, **kw), Write) and len(writes) < most:
+    writes: list[EffectWrite] = []
+    while isinstance(answer := step(kind, states, **kw), EffectWrite) and len(writes) < most:
         writes.append(answer)
         states = done(states, answer)
     return writes, answer, states
@@ -165,7 +165,7 @@ def test_the_version_of_a_foreign_cluster_is_the_precondition_and_is_reported(ki
     stream = WRITTEN_STREAM[kind]
     states = changed(scene(binding_state(leg)), stream, {"metadata": {"resourceVersion": "42"}})
     write = step(kind, states)
-    assert isinstance(write, Write)
+    assert isinstance(write, EffectWrite)
     assert write.version == "42"
     answered = changed(changed(states, stream, write.patch), stream, {"metadata": {"resourceVersion": "43"}})
     assert step(kind, answered) == LegOutcome(phase=LegPhase.WRITTEN, rv="43")
@@ -210,7 +210,7 @@ def test_an_object_that_somebody_changed_since_the_plan_voids_its_leg_unless_the
     assert isinstance(outcome, LegOutcome)
     assert outcome.phase is LegPhase.VOIDED
     assert "Conflict" in (outcome.reason or "")
-    assert isinstance(step(kind, states, guards=Guards(precondition=False)), Write)
+    assert isinstance(step(kind, states, guards=Guards(precondition=False)), EffectWrite)
 
 
 @pytest.mark.parametrize("kind", FORWARD)
@@ -261,9 +261,9 @@ def test_a_half_bound_claim_lets_go_of_the_volume_before_the_volume_of_the_claim
 def test_the_claim_is_marked_as_long_as_the_volume_and_it_do_not_agree(make: Callable[[], Scene]) -> None:
     """While the mark is on, nobody else completes the binding: it is the first write and the last."""
     states, writes = make(), 0
-    while isinstance(answer := step(RELEASE, states), Write):
+    while isinstance(answer := step(RELEASE, states), EffectWrite):
         states, writes = done(states, answer), writes + 1
-        if reference(states) is None and isinstance(step(RELEASE, states), Write):
+        if reference(states) is None and isinstance(step(RELEASE, states), EffectWrite):
             assert ROLLBACK in notes(states, CLAIM_STREAM)
     assert writes >= 3
 

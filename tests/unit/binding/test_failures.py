@@ -24,7 +24,7 @@ from tests.unit.binding.scenes import (
     without,
 )
 from volsched.binding.rules.effect_writes import next_step
-from volsched.binding.rules.failures import MOST_CHARACTERS, Failure, kept, told
+from volsched.binding.rules.failures import MOST_CHARACTERS, BindingFailure, kept, told
 from volsched.binding.rules.saga import (
     ANNOTATE,
     PREBIND,
@@ -46,11 +46,11 @@ PREBIND_FAILED = 'running PreBind plugin "VolumeBinding": '
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def failure_of(states: Scene, decision: Decision) -> Failure:
+def failure_of(states: Scene, decision: Decision) -> BindingFailure:
     """As the store reads it from the move that gives the decision up."""
     (move,) = (it for it in decision.events if it.type == "BindingMoved")
     data = move.data
-    return Failure(B, binding_of(folded(states, decision)), data["stage"], data["reason"], data.get("leg"))
+    return BindingFailure(B, binding_of(folded(states, decision)), data["stage"], data["reason"], data.get("leg"))
 
 
 def refused_write(leg: LegState, states: Scene) -> tuple[Scene, Decision]:
@@ -133,7 +133,7 @@ def test_a_reservation_that_ends_is_no_failure_of_a_decision() -> None:
 
 
 def test_a_long_message_is_cut_as_the_reference_cuts_it() -> None:
-    failure = Failure(B, binding_state(static_leg()), "PreBind", "x" * 2_000)
+    failure = BindingFailure(B, binding_state(static_leg()), "PreBind", "x" * 2_000)
     assert len(failure.message) == MOST_CHARACTERS
     assert failure.message.endswith("xxx ...")
 
@@ -146,12 +146,12 @@ def attempted(states: Scene) -> Scene:
     return {**states, f"attempt/{B}": AttemptState(1, made, 5, 5, 4)}
 
 
-def failing(leg: LegState | None = None) -> tuple[Failure, Scene]:
+def failing(leg: LegState | None = None) -> tuple[BindingFailure, Scene]:
     states = attempted(scene(binding_state(leg or dynamic_leg("written"), phase="compensating")))
-    return Failure(B, binding_of(states), "PreBind", "binding volumes: no", 0), states
+    return BindingFailure(B, binding_of(states), "PreBind", "binding volumes: no", 0), states
 
 
-def said(failure: Failure, states: Scene) -> list[NewEvent]:
+def said(failure: BindingFailure, states: Scene) -> list[NewEvent]:
     return list(told(failure, states, component=SCHEDULER, now=NOW))
 
 

@@ -43,7 +43,7 @@ from volsched.kube.storage import Claim, Volume
 from volsched.log.events.fold import ObjectState
 from volsched.scheduling.rules.assume import assume_pod_volumes
 from volsched.scheduling.rules.claim_plan import StaticBinding
-from volsched.scheduling.rules.dynamic_volumes import Provision
+from volsched.scheduling.rules.dynamic_volumes import PlannedVolume
 from volsched.scheduling.rules.overlay import Overlay
 from volsched.scheduling.rules.profile import VOLSCHED
 from volsched.scheduling.rules.snapshot import Snapshot
@@ -211,7 +211,7 @@ def test_the_scheduler_that_reads_the_assumptions_sees_what_it_reserved() -> Non
         assumed_volumes=Overlay({}),
         assumed_claims=Overlay({}),
     )
-    answer = NodeAnswer(bindings=(StaticBinding(data, volume),), provisions=(Provision(logs, None),))
+    answer = NodeAnswer(bindings=(StaticBinding(data, volume),), provisions=(PlannedVolume(logs, None),))
     _, reservation = assume_pod_volumes(snapshot, pod, node, answer, profile=VOLSCHED)
     legs = (STATIC, PlannedLeg(claim="db/logs", claim_uid="uid-logs", volume=None, rv=str(RV)))
     after = folded(states, plan(request(*legs), states))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, SELECTED_NODE
-from volsched.lab.conformance.server import Fault, ObedientPlugin, Server
+from volsched.lab.conformance.server import ObedientPlugin, VectorFault, VectorServer
 from volsched.objects.rules.lifecycle import ObjectError
 from volsched.pv_controller.rules import (
     CLAIM,
@@ -21,15 +21,15 @@ from volsched.pv_controller.rules import (
     LiveGet,
     LivePods,
     Notice,
-    Plugin,
     PluginError,
     Provision,
     Recycle,
     Request,
-    Start,
+    StartOperation,
     Steps,
     SyncError,
     Update,
+    VolumePlugin,
     drive,
     held_claim,
     held_volume,
@@ -43,7 +43,7 @@ from volsched.pv_controller.rules.caches import KINDS_SEEN
 Manifest = dict[str, Any]
 Object = tuple[str, Manifest]
 
-DISK = Plugin(name="volsched.io/disk", recycles=True, sources=frozenset({"hostPath"}))
+DISK = VolumePlugin(name="volsched.io/disk", recycles=True, sources=frozenset({"hostPath"}))
 RULES = replace(VOLSCHED, plugins={DISK.name: DISK})
 """The product's rules with one plugin of our own."""
 UID = "uid-data"
@@ -186,7 +186,7 @@ class CrashError(Exception):
 @dataclass
 class World:
     rules: ControllerRules
-    server: Server
+    server: VectorServer
     plugin: ObedientPlugin
     unseen: set[tuple[str, str]] = field(default_factory=set)
     """What the controller's caches lack."""
@@ -229,7 +229,7 @@ class World:
         raise AssertionError("never quiet")
 
     def fail(self, verb: str, resource: str, *, part: str = "*", skip: int = 0, error: str = "down") -> "World":
-        self.server.faults.append(Fault(verb, resource, part, skip, error))
+        self.server.faults.append(VectorFault(verb, resource, part, skip, error))
         return self
 
     def _sync(self, steps: Callable[[], Steps[None]]) -> "World":
@@ -266,7 +266,7 @@ class World:
                 return self.server.get(request)
             case LivePods():
                 return list(self.server.of_kind("Pod").values())
-            case Start():
+            case StartOperation():
                 return self._started.append(request.operation)
             case Provision():
                 return self.plugin.provision(request)
@@ -317,7 +317,7 @@ class World:
 
     @property
     def started(self) -> list[str]:
-        return [asked.name for asked in self.requests if isinstance(asked, Start)]
+        return [asked.name for asked in self.requests if isinstance(asked, StartOperation)]
 
     @property
     def enqueued(self) -> list[str]:
@@ -329,7 +329,7 @@ class World:
 
 
 def world(*objects: Object, rules: ControllerRules = RULES, strict: bool = True, **behaviour: list[str]) -> World:
-    server = Server(strict=strict)
+    server = VectorServer(strict=strict)
     for kind, manifest in objects:
         server.load(kind, manifest)
     return World(rules, server, ObedientPlugin(behaviour))

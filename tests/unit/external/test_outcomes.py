@@ -2,13 +2,13 @@
 
 import pytest
 
-from volsched.provisioning.rules.driver_outcomes import Code, Created, Next, Refused, judge
+from volsched.provisioning.rules.driver_outcomes import Created, DriverCode, DriverRefusal, Next, judge
 
 ASKED = 100
 
 
-def refused(code: Code) -> Refused:
-    return Refused(code, "why")
+def refused(code: DriverCode) -> DriverRefusal:
+    return DriverRefusal(code, "why")
 
 
 @pytest.mark.parametrize(
@@ -18,20 +18,20 @@ def refused(code: Code) -> Refused:
         (Created(handle="v", bytes=ASKED), True, True, Next.DONE, False, False),
         (Created(handle="v", bytes=ASKED + 1), True, True, Next.DONE, False, False),
         (Created(handle="v", bytes=ASKED - 1), True, True, Next.BACKGROUND, False, True),
-        (refused(Code.RESOURCE_EXHAUSTED), True, True, Next.RESCHEDULE, False, False),
-        (refused(Code.RESOURCE_EXHAUSTED), False, True, Next.FINISHED, False, False),
-        (refused(Code.RESOURCE_EXHAUSTED), True, False, Next.FINISHED, False, False),
-        (refused(Code.CANCELED), True, True, Next.BACKGROUND, False, False),
-        (refused(Code.DEADLINE_EXCEEDED), True, True, Next.BACKGROUND, False, False),
-        (refused(Code.UNAVAILABLE), True, True, Next.BACKGROUND, False, False),
-        (refused(Code.ABORTED), True, True, Next.BACKGROUND, False, False),
-        (refused(Code.NOT_GRPC), True, True, Next.BACKGROUND, False, False),
-        (refused(Code.INVALID_ARGUMENT), True, True, Next.FINISHED, True, False),
-        (refused(Code.INTERNAL), True, True, Next.FINISHED, False, False),
+        (refused(DriverCode.RESOURCE_EXHAUSTED), True, True, Next.RESCHEDULE, False, False),
+        (refused(DriverCode.RESOURCE_EXHAUSTED), False, True, Next.FINISHED, False, False),
+        (refused(DriverCode.RESOURCE_EXHAUSTED), True, False, Next.FINISHED, False, False),
+        (refused(DriverCode.CANCELED), True, True, Next.BACKGROUND, False, False),
+        (refused(DriverCode.DEADLINE_EXCEEDED), True, True, Next.BACKGROUND, False, False),
+        (refused(DriverCode.UNAVAILABLE), True, True, Next.BACKGROUND, False, False),
+        (refused(DriverCode.ABORTED), True, True, Next.BACKGROUND, False, False),
+        (refused(DriverCode.NOT_GRPC), True, True, Next.BACKGROUND, False, False),
+        (refused(DriverCode.INVALID_ARGUMENT), True, True, Next.FINISHED, True, False),
+        (refused(DriverCode.INTERNAL), True, True, Next.FINISHED, False, False),
     ],
 )
 def test_what_follows(
-    answer: Created | Refused, topology: bool, node: bool, follows: Next, infeasible: bool, delete: bool
+    answer: Created | DriverRefusal, topology: bool, node: bool, follows: Next, infeasible: bool, delete: bool
 ) -> None:
     verdict = judge(answer, asked=ASKED, topology=topology, node_selected=node)
     assert (verdict.next, verdict.infeasible, verdict.delete) == (follows, infeasible, delete)
@@ -39,6 +39,12 @@ def test_what_follows(
 
 def test_every_code_has_its_row() -> None:
     """A code that is added must say what follows from it; only exhaustion sends a pod elsewhere."""
-    found = {code: judge(refused(code), asked=ASKED, topology=True, node_selected=True).next for code in Code}
-    assert [code for code, follows in found.items() if follows is Next.RESCHEDULE] == [Code.RESOURCE_EXHAUSTED]
-    assert all("why" in judge(refused(code), asked=1, topology=False, node_selected=False).why for code in Code)
+    found = {
+        code: judge(refused(code), asked=ASKED, topology=True, node_selected=True).next for code in DriverCode
+    }
+    assert [code for code, follows in found.items() if follows is Next.RESCHEDULE] == [
+        DriverCode.RESOURCE_EXHAUSTED
+    ]
+    assert all(
+        "why" in judge(refused(code), asked=1, topology=False, node_selected=False).why for code in DriverCode
+    )

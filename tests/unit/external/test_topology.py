@@ -5,10 +5,10 @@ import pytest
 from volsched.kube.selectors import TopologyExpression, TopologyTerm
 from volsched.provisioning.rules.topology_requirement import (
     NO_TOPOLOGY,
-    Requirement,
     SelectedNode,
     Term,
     TopologyError,
+    TopologyRequirement,
     delayed_requirement,
     fnv1,
     immediate_requirement,
@@ -50,21 +50,21 @@ IN_B_OR_C = allowed({ZONE: ["c", "b"]})
 )
 def test_with_a_node(strict: bool, terms: tuple[TopologyTerm, ...], requisite: str, preferred: str) -> None:
     found = delayed_requirement(node(), strict=strict, allowed=terms, nodes=NODES)
-    assert found == Requirement(zones(requisite), zones(preferred))
+    assert found == TopologyRequirement(zones(requisite), zones(preferred))
 
 
 @pytest.mark.parametrize(
     ("terms", "immediate_topology", "claim", "found"),
     [
-        (IN_B_OR_C, True, "data-web-1", Requirement(zones("bc"), zones("bc"))),
-        (IN_B_OR_C, False, "data-web-0", Requirement(zones("bc"), zones("cb"))),
-        ((), True, "data-web-0", Requirement(zones("abc"), zones("abc"))),
-        ((), True, "data-web-1", Requirement(zones("abc"), zones("bca"))),
+        (IN_B_OR_C, True, "data-web-1", TopologyRequirement(zones("bc"), zones("bc"))),
+        (IN_B_OR_C, False, "data-web-0", TopologyRequirement(zones("bc"), zones("cb"))),
+        ((), True, "data-web-0", TopologyRequirement(zones("abc"), zones("abc"))),
+        ((), True, "data-web-1", TopologyRequirement(zones("abc"), zones("bca"))),
         ((), False, "data-web-1", None),
     ],
 )
 def test_without_a_node(
-    terms: tuple[TopologyTerm, ...], immediate_topology: bool, claim: str, found: Requirement | None
+    terms: tuple[TopologyTerm, ...], immediate_topology: bool, claim: str, found: TopologyRequirement | None
 ) -> None:
     assert found == immediate_requirement(
         (ZONE,), allowed=terms, nodes=NODES, claim_name=claim, immediate_topology=immediate_topology

@@ -9,7 +9,7 @@ from volsched.kube.meta import PVC_PROTECTION
 from volsched.kube.storage import Claim, Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
 from volsched.node_agent.rules.attachments import NODE_UID, attachment_name
-from volsched.node_agent.rules.lifecycle import Scene
+from volsched.node_agent.rules.lifecycle import PodScene
 from volsched.node_agent.rules.mount_check import Mount
 from volsched.scheduling.rules.pod_claims import claim_uses
 
@@ -59,12 +59,12 @@ def mounts(given: Pod, *held: tuple[Claim | None, Volume | None]) -> list[Mount]
     ]
 
 
-def scene(given: Pod | None = None, *, held: Claim | None = None, of: Volume | None = None, **kw: Any) -> Scene:
+def scene(given: Pod | None = None, *, held: Claim | None = None, of: Volume | None = None, **kw: Any) -> PodScene:
     """A pod that uses `data`, on a node, just assigned."""
     given = pod("data") if given is None else given
     held = claim() if held is None else held
     entry = mounts(given, (held, disk(held, **LOCAL) if of is None else of))
-    return Scene(**{"pod": given, "node": node(), "mounts": entry, **kw})
+    return PodScene(**{"pod": given, "node": node(), "mounts": entry, **kw})
 
 
 def attachment(of: Volume, to: Node, *, deleted: bool = False, ours: bool = True) -> VolumeAttachment:

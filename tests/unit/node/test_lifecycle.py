@@ -17,11 +17,11 @@ from volsched.node_agent.rules.lifecycle import (
     Attach,
     Finish,
     Idle,
+    PodScene,
     Reject,
     Remove,
-    Scene,
     ShutDown,
-    Start,
+    StartPod,
     Step,
     Stuck,
     holds_volumes,
@@ -36,7 +36,7 @@ ADMITTED: dict[str, Any] = {"held": DIRTY, "admitted_by": NODE_UID_1}
 RUNNING: dict[str, Any] = {**ADMITTED, "running_for": 7, "has_started": True}
 
 
-def running(seconds: int = 7, **annotations: str) -> Scene:
+def running(seconds: int = 7, **annotations: str) -> PodScene:
     marks = {f"volsched.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
     return scene(pod("data", phase="Running", annotations=marks), **{**RUNNING, "running_for": seconds})
 
@@ -46,23 +46,23 @@ def running(seconds: int = 7, **annotations: str) -> Scene:
     [
         (scene(), Admit(("db/data",))),
         (scene(held=DIRTY), Admit(())),
-        (scene(**ADMITTED), Start()),
+        (scene(**ADMITTED), StartPod()),
         (scene(of=CSI, **ADMITTED), Attach((CSI,))),
-        (scene(of=CSI, attachments=[attachment(CSI, node())], **ADMITTED), Start()),
+        (scene(of=CSI, attachments=[attachment(CSI, node())], **ADMITTED), StartPod()),
         (scene(pod("data", phase="Running"), **RUNNING), Idle()),
         (scene(pod("data", phase="Succeeded"), **ADMITTED), Idle()),
         (scene(pod("data", phase="Failed"), node=None), Idle()),
     ],
     ids=["assigned", "assigned, dirty", "admitted", "to be attached", "attached", "running", "done", "failed"],
 )
-def test_a_pod_goes_on_step_by_step(given: Scene, step: Step) -> None:
+def test_a_pod_goes_on_step_by_step(given: PodScene, step: Step) -> None:
     assert next_step(given) == step
 
 
 def test_a_pod_without_claims_is_admitted_and_started() -> None:
-    given = Scene(pod=pod(), node=node())
+    given = PodScene(pod=pod(), node=node())
     assert next_step(given) == Admit(())
-    assert next_step(replace(given, admitted_by=NODE_UID_1)) == Start()
+    assert next_step(replace(given, admitted_by=NODE_UID_1)) == StartPod()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_pod_without_claims_is_admitted_and_started() -> None:
     ids=["no node", "its node is gone", "claim not bound", "volume moved away", "attached elsewhere",
          "bad duration", "bad exit code"],
 )  # fmt: skip
-def test_what_cannot_go_on_says_why(given: Scene, reason: str) -> None:
+def test_what_cannot_go_on_says_why(given: PodScene, reason: str) -> None:
     step = next_step(given)
     assert isinstance(step, Stuck)
     assert step.reason == reason
@@ -91,7 +91,7 @@ def test_what_cannot_go_on_says_why(given: Scene, reason: str) -> None:
     [scene(of=FAR), scene(held=claim(annotations={ROLLBACK: "x"})), scene(pod("data", nodeSelector={"a": "b"}))],
     ids=["out of reach", "asked back", "selector"],
 )
-def test_a_pod_that_may_not_run_here_is_sent_back_unless_it_ran(given: Scene) -> None:
+def test_a_pod_that_may_not_run_here_is_sent_back_unless_it_ran(given: PodScene) -> None:
     assert isinstance(next_step(given), Reject)
     ran = next_step(replace(given, has_started=True, admitted_by="uid-of-another-n1"))
     assert isinstance(ran, Finish)
@@ -141,7 +141,7 @@ def test_labels_do_not_matter_any_more_once_the_pod_runs() -> None:
         (running(0, run_seconds="0"), Finish(0)),
     ],
 )
-def test_a_pod_ends_when_its_annotations_say_so(given: Scene, step: Step) -> None:
+def test_a_pod_ends_when_its_annotations_say_so(given: PodScene, step: Step) -> None:
     assert next_step(given) == step
 
 

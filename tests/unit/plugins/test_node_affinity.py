@@ -7,7 +7,7 @@ import pytest
 from tests.objects import in_zone, needs, node, pod
 from tests.unit.plugins.judging import refusals, scores
 from volsched.kube.meta import ZONE
-from volsched.scheduling.plugins.node_affinity import NodeAffinity
+from volsched.scheduling.plugins.node_affinity import NodeAffinityPlugin
 from volsched.scheduling.plugins.node_name import NodeName
 
 NODES = [in_zone("a1", "a"), in_zone("b1", "b"), node("bare", labels={})]
@@ -63,7 +63,7 @@ def named(operator: str, *names: str) -> dict[str, Any]:
 def test_a_pod_goes_where_its_selector_and_one_of_its_terms_allow(
     spec: dict[str, Any], refused: dict[str, tuple[str, ...]]
 ) -> None:
-    assert refusals(NodeAffinity(), pod(**spec), NODES) == refused
+    assert refusals(NodeAffinityPlugin(), pod(**spec), NODES) == refused
 
 
 def test_the_weights_of_the_terms_that_are_met_add_up_and_the_most_is_a_hundred() -> None:
@@ -73,7 +73,7 @@ def test_the_weights_of_the_terms_that_are_met_add_up_and_the_most_is_a_hundred(
         {"weight": 90, "preference": {}},
     ]
     preferred = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
-    assert scores(NodeAffinity(), pod(affinity=preferred), NODES) == {"a1": 100, "b1": 75, "bare": 0}
+    assert scores(NodeAffinityPlugin(), pod(affinity=preferred), NODES) == {"a1": 100, "b1": 75, "bare": 0}
 
 
 def test_a_pod_that_names_its_node_goes_nowhere_else() -> None:

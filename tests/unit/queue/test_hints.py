@@ -22,7 +22,7 @@ from tests.objects import (
 from volsched.kube.kinds import Object
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.queue.hints import HINTS, helps, hints_for
-from volsched.scheduling.queue.object_changes import Change, aspects_of
+from volsched.scheduling.queue.object_changes import ObjectChange, aspects_of
 from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
 
 ZONE = "topology.kubernetes.io/zone"
@@ -260,43 +260,43 @@ CASES = [
 ]  # fmt: skip
 
 
-def wakes(plugin: str, change: Change, waiting: Pod, world: Snapshot) -> bool:
+def wakes(plugin: str, change: ObjectChange, waiting: Pod, world: Snapshot) -> bool:
     aspects = aspects_of(change)
     return bool(aspects) and helps(hints_for(frozenset({plugin}), aspects), change, waiting, world)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.plugin}: {case.name}")
 def test_a_change_wakes_whom_it_may_help_and_nobody_else(case: Case) -> None:
-    assert wakes(case.plugin, Change(case.old, case.new), case.pod, case.world) is case.wakes
+    assert wakes(case.plugin, ObjectChange(case.old, case.new), case.pod, case.world) is case.wakes
 
 
 @pytest.mark.parametrize("plugin", sorted(HINTS))
 def test_a_heartbeat_wakes_nobody(plugin: str) -> None:
     before = having(cpu="4")
-    assert not wakes(plugin, Change(before, written(before)), WAITING, NOTHING)
+    assert not wakes(plugin, ObjectChange(before, written(before)), WAITING, NOTHING)
 
 
 @pytest.mark.parametrize(("waiting", "expected"), [(WAITING, True), (INLINE, False)])
 def test_room_that_a_binding_gives_back_wakes_pods_with_unbound_claims(waiting: Pod, expected: bool) -> None:
-    freed = Change(capacity(), capacity(), let_go=True)
+    freed = ObjectChange(capacity(), capacity(), let_go=True)
     assert wakes(VB, freed, waiting, DYNAMIC) is expected
 
 
 def test_a_limit_that_is_taken_away_counts_as_grown() -> None:
     limited = csi_node("n1", d=1)
     unlimited = replace(limited, drivers=tuple(replace(it, attach_limit=None) for it in limited.drivers))
-    assert wakes(NVL, Change(limited, unlimited), WAITING, NOTHING)
-    assert not wakes(NVL, Change(unlimited, limited), WAITING, NOTHING)
+    assert wakes(NVL, ObjectChange(limited, unlimited), WAITING, NOTHING)
+    assert not wakes(NVL, ObjectChange(unlimited, limited), WAITING, NOTHING)
 
 
 def test_a_driver_that_no_longer_insists_on_being_there_wakes() -> None:
     strict = replace(driver(), prevent_scheduling_if_missing=True)
-    assert wakes(NVL, Change(strict, driver()), WAITING, NOTHING)
-    assert not wakes(NVL, Change(driver(), strict), WAITING, NOTHING)
+    assert wakes(NVL, ObjectChange(strict, driver()), WAITING, NOTHING)
+    assert not wakes(NVL, ObjectChange(driver(), strict), WAITING, NOTHING)
 
 
 def test_the_plugins_of_a_set_are_asked_together() -> None:
     both = frozenset({VB, "TaintToleration"})
-    assert hints_for(both, aspects_of(Change(None, VOLUME)))
-    assert hints_for(both, aspects_of(Change(TAINTED, node())))
-    assert not hints_for(frozenset({TT}), aspects_of(Change(None, VOLUME)))
+    assert hints_for(both, aspects_of(ObjectChange(None, VOLUME)))
+    assert hints_for(both, aspects_of(ObjectChange(TAINTED, node())))
+    assert not hints_for(frozenset({TT}), aspects_of(ObjectChange(None, VOLUME)))

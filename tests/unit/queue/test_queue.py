@@ -6,8 +6,8 @@ import pytest
 
 from tests.objects import node, pod, volume
 from volsched.kube.workloads import Pod
-from volsched.scheduling.queue.entry import SECOND, Pool, Waits
-from volsched.scheduling.queue.object_changes import Change
+from volsched.scheduling.queue.entry import SECOND, Pool, QueueWaits
+from volsched.scheduling.queue.object_changes import ObjectChange
 from volsched.scheduling.queue.queue import MOST_LATE, Queue
 from volsched.scheduling.queue.shares import OTHERS_LATER, Share, read_share
 from volsched.scheduling.rules.node_avoidance import REJECTED_NODES
@@ -16,7 +16,7 @@ from volsched.scheduling.rules.snapshot import Snapshot
 NOTHING = Snapshot()
 BINDING = frozenset({"VolumeBinding"})
 TAINTS = frozenset({"TaintToleration"})
-NEW_VOLUME = Change(None, volume())
+NEW_VOLUME = ObjectChange(None, volume())
 
 
 def named(name: str, *, priority: int = 0, rv: str = "1", uid: str | None = None, **meta: object) -> Pod:
@@ -104,14 +104,16 @@ def test_a_pod_in_flight_is_not_taken_twice() -> None:
     ("times", "seconds"), [(0, 0), (1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (6, 10), (99, 10)]
 )
 def test_the_back_off_doubles_up_to_ten_seconds(times: int, seconds: int) -> None:
-    assert Waits().backoff(times) == seconds * SECOND
+    assert QueueWaits().backoff(times) == seconds * SECOND
 
 
 # --- rejection ------------------------------------------------------------------------------------------
 
 
 def test_how_long_pods_wait_can_be_set() -> None:
-    queue = Queue(waits=Waits(first_backoff=4 * SECOND, longest_backoff=6 * SECOND, unschedulable=20 * SECOND))
+    queue = Queue(
+        waits=QueueWaits(first_backoff=4 * SECOND, longest_backoff=6 * SECOND, unschedulable=20 * SECOND)
+    )
     queue.offer(named("a"), 0)
     for at, again in ((0, 4), (4, 10), (10, 16)):
         assert taken(queue, at * SECOND) == ["a"]
@@ -155,7 +157,7 @@ def test_what_concerns_other_plugins_wakes_nobody() -> None:
 def test_a_pod_that_nobody_we_know_rejected_is_woken_by_anything(rejectors: frozenset[str]) -> None:
     queue = Queue()
     rejected(queue, "a", 0, rejectors)
-    queue.happened([Change(node(), None)], NOTHING, 60 * SECOND)
+    queue.happened([ObjectChange(node(), None)], NOTHING, 60 * SECOND)
     assert taken(queue, 60 * SECOND) == ["a"]
 
 
@@ -164,7 +166,7 @@ def test_a_heartbeat_wakes_nobody_not_even_them() -> None:
     rejected(queue, "a", 0, frozenset())
     before = node()
     after = replace(before, meta=replace(before.meta, resource_version="7"))
-    queue.happened([Change(before, after)], NOTHING, 60 * SECOND)
+    queue.happened([ObjectChange(before, after)], NOTHING, 60 * SECOND)
     assert taken(queue, 60 * SECOND) == []
 
 
@@ -172,7 +174,7 @@ def test_a_hint_that_fails_counts_as_yes() -> None:
     queue = Queue()
     rejected(queue, "a", 0, TAINTS)
     broken = replace(node(), taints=None)
-    queue.happened([Change(node(), broken)], NOTHING, 60 * SECOND)
+    queue.happened([ObjectChange(node(), broken)], NOTHING, 60 * SECOND)
     assert taken(queue, 60 * SECOND) == ["a"]
 
 
@@ -180,9 +182,9 @@ def test_after_five_minutes_a_pod_is_tried_again_whatever_happened() -> None:
     queue = Queue()
     key = rejected(queue, "a", 0)
     assert queue.next_due() is None
-    assert taken(queue, Waits().unschedulable - 1) == []
+    assert taken(queue, QueueWaits().unschedulable - 1) == []
     # Looked for every half minute.
-    assert taken(queue, Waits().unschedulable + 30 * SECOND) == ["a"]
+    assert taken(queue, QueueWaits().unschedulable + 30 * SECOND) == ["a"]
     assert queue.pool_of(key) is Pool.IN_FLIGHT
 
 
@@ -371,7 +373,7 @@ def test_a_deleted_pod_is_nowhere() -> None:
         queue.forget(key)
         assert key not in queue
     queue.happened([NEW_VOLUME], NOTHING, 60 * SECOND)
-    assert taken(queue, Waits().unschedulable * 2) == []
+    assert taken(queue, QueueWaits().unschedulable * 2) == []
     assert set(queue.counts().values()) == {0}
 
 

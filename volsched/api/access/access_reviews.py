@@ -8,12 +8,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from volsched.api.access.allow_table import ALL, OURS, TABLE
-from volsched.api.access.authorization import NODES, Verdict, judge
+from volsched.api.access.authorization import NODES, AccessVerdict, judge
 from volsched.api.access.callers import Caller, Role, current_caller
-from volsched.api.access.request_attributes import Asked, namespace_for
+from volsched.api.access.request_attributes import RequestAttributes, namespace_for
 from volsched.api.body_stream import receive_body
-from volsched.api.kubernetes.answers import Answer
-from volsched.api.kubernetes.bodies import SMALL_BYTES, Body, read_mapping
+from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.kubernetes.bodies import SMALL_BYTES, RequestBody, read_mapping
 from volsched.api.kubernetes.negotiation import body_form
 from volsched.api.kubernetes.resources import RESOURCES
 from volsched.api.kubernetes.statuses import ApiError
@@ -55,17 +55,17 @@ class Reviews:
         try:
             limits, content_type = self.services.limits, request.headers.get("content-type")
             most = min(limits.body_bytes, SMALL_BYTES)
-            body = Body(await receive_body(request, most=most, seconds=limits.body_seconds), content_type)
+            body = RequestBody(await receive_body(request, most=most, seconds=limits.body_seconds), content_type)
             review = await self.services.work(body.heavy, read_mapping, body.content, body_form(content_type))
             spec = review.get("spec")
             status = told(_caller(), spec if isinstance(spec, Mapping) else {})
         except ApiError as error:
-            return Answer(error.status, error.code).response()
+            return HttpAnswer(error.status, error.code).response()
         except ClientDisconnect:
             return Response(status_code=400)
         _, _, group, version, _ = request.url.path.split("/")
         named = {"kind": kind, "apiVersion": f"{group}/{version}"}
-        return Answer({**review, **named, "metadata": {}, "status": status}, 201).response()
+        return HttpAnswer({**review, **named, "metadata": {}, "status": status}, 201).response()
 
 
 def _user(caller: Caller) -> dict[str, Any]:
@@ -86,19 +86,25 @@ def _rules(caller: Caller, namespace: str | None) -> dict[str, Any]:
     for row in TABLE:
         resource, _, subresource = row.resource.partition("/")
         if row.group is None:
-            verbs = [it for it in PATH_VERBS if judge(caller, Asked(verb=it, path=row.resource)) is Verdict.YES]
+            verbs = [
+                it
+                for it in PATH_VERBS
+                if judge(caller, RequestAttributes(verb=it, path=row.resource)) is AccessVerdict.YES
+            ]
             paths += [{"verbs": verbs, "nonResourceURLs": [row.resource]}] if verbs else []
             continue
         within = namespace if (row.group, resource) in IN_NAMESPACES else None
         name = caller.name if resource in NODES else None
-        asked = Asked(verb="", path="", group=row.group, resource=resource, namespace=within, name=name)
+        asked = RequestAttributes(
+            verb="", path="", group=row.group, resource=resource, namespace=within, name=name
+        )
         asked = replace(asked, subresource=subresource or None)
         judged = {it: judge(caller, replace(asked, verb=it)) for it in ALL}
-        own = own or Verdict.IF_OWN in judged.values()
-        verbs = [verb for verb, verdict in judged.items() if verdict is Verdict.YES]
+        own = own or AccessVerdict.IF_OWN in judged.values()
+        verbs = [verb for verb, verdict in judged.items() if verdict is AccessVerdict.YES]
         named = [resource, row.resource] if subresource == "*" else [row.resource]
         rule = {"verbs": verbs, "apiGroups": [row.group], "resources": named}
-        others = [it for it in verbs if judge(caller, replace(asked, verb=it, name=None)) is Verdict.YES]
+        others = [it for it in verbs if judge(caller, replace(asked, verb=it, name=None)) is AccessVerdict.YES]
         resources += [rule | ({} if others == verbs else {"resourceNames": [caller.name]})] if verbs else []
     told = {"resourceRules": resources, "nonResourceRules": paths, "incomplete": own}
     return told | ({"evaluationError": f"more is allowed: {ONLY_OWN}"} if own else {})
@@ -111,13 +117,13 @@ def _caller() -> Caller:
     return caller
 
 
-def _asked(spec: Mapping[str, Any]) -> Asked:
+def _asked(spec: Mapping[str, Any]) -> RequestAttributes:
     path, resource = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
     if isinstance(path, Mapping):
-        return Asked(verb=_text(path, "verb"), path=_text(path, "path"))
+        return RequestAttributes(verb=_text(path, "verb"), path=_text(path, "path"))
     if not isinstance(resource, Mapping):
         raise ApiError(422, "spec: resourceAttributes or nonResourceAttributes says what is asked about")
-    asked = Asked(
+    asked = RequestAttributes(
         verb=_text(resource, "verb"),
         path="",
         group=_text(resource, "group"),
@@ -136,6 +142,6 @@ def _text(attributes: Mapping[str, Any], field: str) -> str:
     return value
 
 
-def _told(verdict: Verdict) -> dict[str, Any]:
-    told: dict[str, Any] = {"allowed": verdict is Verdict.YES}
-    return told | ({"reason": ONLY_OWN} if verdict is Verdict.IF_OWN else {})
+def _told(verdict: AccessVerdict) -> dict[str, Any]:
+    told: dict[str, Any] = {"allowed": verdict is AccessVerdict.YES}
+    return told | ({"reason": ONLY_OWN} if verdict is AccessVerdict.IF_OWN else {})

@@ -31,7 +31,7 @@ class May:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AllowRow:
     group: str | None
     """None: a path that is no resource."""
     resource: str
@@ -61,7 +61,7 @@ def _row(
     scheduler: Verbs = _NO,
     known: Verbs = _NO,
     recorded: bool = False,
-) -> Row:
+) -> AllowRow:
     """An auditor sees what a viewer sees, where nothing else is said; `own` is the node's, of what is its own."""
     given = {
         Role.VIEWER: viewer,
@@ -74,10 +74,10 @@ def _row(
     may = {role: May(frozenset(verbs)) for role, verbs in given.items() if verbs}
     if node or own:
         may[Role.NODE] = May(frozenset(node or own), own=bool(own))
-    return Row(group, resource, may, frozenset(known), recorded)
+    return AllowRow(group, resource, may, frozenset(known), recorded)
 
 
-TABLE: tuple[Row, ...] = (
+TABLE: tuple[AllowRow, ...] = (
     _row(
         "", "pods", viewer=READ, operator=ALL, own=(*READ, "delete"), provisioner=READ, scheduler=(*READ, "delete")
     ),
@@ -171,12 +171,12 @@ TABLE: tuple[Row, ...] = (
 _ROWS = {(row.group, row.resource): row for row in TABLE}
 
 
-def row_of(group: str, resource: str, subresource: str | None) -> Row | None:
+def row_of(group: str, resource: str, subresource: str | None) -> AllowRow | None:
     exact = _ROWS.get((group, f"{resource}/{subresource}" if subresource else resource))
     return exact or _ROWS.get((group, f"{resource}/*"))
 
 
-def row_of_path(path: str) -> Row | None:
+def row_of_path(path: str) -> AllowRow | None:
     exact = _ROWS.get((None, path))
     below = (row for row in TABLE if row.group is None and row.resource.endswith("/*"))
     return exact or next((row for row in below if path.startswith(row.resource[:-1])), None)

@@ -4,52 +4,52 @@ from enum import Enum, auto
 
 from volsched.api.access.allow_table import OPEN
 from volsched.api.access.callers import Caller, Role
-from volsched.api.access.request_attributes import Asked
+from volsched.api.access.request_attributes import RequestAttributes
 from volsched.api.kubernetes.statuses import ApiError
 
 NODES = ("nodes", "csinodes")
 """What a node is itself, by its name."""
 
 
-class Verdict(Enum):
+class AccessVerdict(Enum):
     NO = auto()
     YES = auto()
     IF_OWN = auto()
     """If it belongs to the node that the caller is; the names in the request do not say so."""
 
 
-def judge(caller: Caller, asked: Asked) -> Verdict:
+def judge(caller: Caller, asked: RequestAttributes) -> AccessVerdict:
     row = asked.row
-    verdict = Verdict.NO
+    verdict = AccessVerdict.NO
     if row is not None and asked.verb in row.known:
-        return Verdict.YES
+        return AccessVerdict.YES
     for grant in caller.grants:
         if not grant.covers(asked.namespace):
             continue
         if grant.role is Role.ADMIN:
-            return Verdict.YES
+            return AccessVerdict.YES
         may = None if row is None else row.may.get(grant.role)
         if may is None or asked.verb not in may.verbs:
             continue
         if not may.own:
-            return Verdict.YES
+            return AccessVerdict.YES
         verdict = _own(caller, asked)
-        if verdict is Verdict.YES:
+        if verdict is AccessVerdict.YES:
             return verdict
     return verdict
 
 
-def _own(caller: Caller, asked: Asked) -> Verdict:
+def _own(caller: Caller, asked: RequestAttributes) -> AccessVerdict:
     if asked.resource in NODES:
-        return Verdict.YES if asked.name == caller.name else Verdict.NO
-    return Verdict.IF_OWN
+        return AccessVerdict.YES if asked.name == caller.name else AccessVerdict.NO
+    return AccessVerdict.IF_OWN
 
 
-def is_open(asked: Asked) -> bool:
+def is_open(asked: RequestAttributes) -> bool:
     return asked.path in OPEN and asked.verb == "get"
 
 
-def forbidden(caller: Caller, asked: Asked) -> ApiError:
+def forbidden(caller: Caller, asked: RequestAttributes) -> ApiError:
     if asked.group is None:
         return ApiError(403, f'forbidden: User "{caller.name}" cannot {asked.verb} path "{asked.path}"')
     what = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource

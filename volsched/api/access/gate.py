@@ -12,16 +12,16 @@ from urllib.parse import parse_qsl, unquote
 from prometheus_client import CollectorRegistry, Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from volsched.api.access.authorization import Verdict, forbidden, is_open, judge
+from volsched.api.access.authorization import AccessVerdict, forbidden, is_open, judge
 from volsched.api.access.callers import Caller, local_caller, note_caller, note_reason
 from volsched.api.access.certificates import caller_of
 from volsched.api.access.connection import certificate_of
 from volsched.api.access.hosts import Hosts, LoopbackHosts, names_us
 from volsched.api.access.node_scope import is_own, selects_own
 from volsched.api.access.read_audit import asking
-from volsched.api.access.request_attributes import Asked, asked_of
+from volsched.api.access.request_attributes import RequestAttributes, asked_of
 from volsched.api.access.tokens import Tokens, UnauthorizedError
-from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError, store_error
 from volsched.api.limits import Rates
 from volsched.api.loopback import NOT_FOR_YOU
@@ -141,10 +141,10 @@ class Gate:
             raise UnauthorizedError("Unauthorized")
         return caller_of(certificate, now=self._services.clock())
 
-    async def _may(self, caller: Caller, asked: Asked, query: dict[str, str]) -> bool:
+    async def _may(self, caller: Caller, asked: RequestAttributes, query: dict[str, str]) -> bool:
         verdict = judge(caller, asked)
-        if verdict is not Verdict.IF_OWN:
-            return verdict is Verdict.YES
+        if verdict is not AccessVerdict.IF_OWN:
+            return verdict is AccessVerdict.YES
         if asked.name is None:
             return selects_own(query, caller.name)
         return await self._services.read(is_own, self._services.database, asked, caller.name)
@@ -213,7 +213,7 @@ def _reason(scope: Scope) -> str | None:
 
 
 def _refusal(error: ApiError) -> ASGIApp:
-    response = Answer(error.status, error.code).response()
+    response = HttpAnswer(error.status, error.code).response()
     if error.code == 401:
         response.headers["www-authenticate"] = "Bearer"
     return response

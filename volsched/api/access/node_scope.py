@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import orjson
 from sqlalchemy import select
 
-from volsched.api.access.request_attributes import Asked
+from volsched.api.access.request_attributes import RequestAttributes
 from volsched.api.kubernetes.field_selectors import parse_field_selector
 from volsched.api.kubernetes.resources import resource_at
 from volsched.kube.kinds import KINDS
@@ -25,7 +25,7 @@ def selects_own(query: Mapping[str, str], node: str) -> bool:
     return any((it.field, it.equal, it.value) == ("spec.nodeName", True, node) for it in terms)
 
 
-def is_own(database: Database, asked: Asked, node: str) -> bool:
+def is_own(database: Database, asked: RequestAttributes, node: str) -> bool:
     """Is the pod bound to the node, or the claim used by one that is? What is not there belongs to nobody."""
     with database.read() as connection:
         if asked.resource == "pods":

@@ -8,8 +8,8 @@ read here; one that hides a slash inside a segment means nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from volsched.api.access.allow_table import AS_OF, DESCRIBE, EXPLAIN, OURS, Row, row_of, row_of_path
-from volsched.api.kubernetes.paths import NAMESPACES, Target, parse_path
+from volsched.api.access.allow_table import AS_OF, DESCRIBE, EXPLAIN, OURS, AllowRow, row_of, row_of_path
+from volsched.api.kubernetes.paths import NAMESPACES, RequestTarget, parse_path
 from volsched.api.kubernetes.resources import CORE
 
 _FALSE = ("false", "0", "f", "False", "FALSE")
@@ -17,7 +17,7 @@ _VERBS = {"PUT": "update", "PATCH": "patch", "HEAD": "get"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestAttributes:
     verb: str
     path: str
     group: str | None = None
@@ -30,7 +30,7 @@ class Asked:
     """Written so that it might mean several things."""
 
     @property
-    def row(self) -> Row | None:
+    def row(self) -> AllowRow | None:
         if self.hidden:
             return None
         if self.group is None:
@@ -38,11 +38,11 @@ class Asked:
         return row_of(self.group, self.resource, self.subresource)
 
 
-def asked_of(method: str, raw_path: str, path: str, query: Mapping[str, str]) -> Asked:
+def asked_of(method: str, raw_path: str, path: str, query: Mapping[str, str]) -> RequestAttributes:
     """`raw_path` is as it was sent, `path` decoded; `query` as the routes read it, the last of equal names."""
     place = parse_path(raw_path)
-    if isinstance(place, Target):
-        asked = Asked(
+    if isinstance(place, RequestTarget):
+        asked = RequestAttributes(
             verb=_verb(method, place.name, query),
             path=path,
             group=place.resource.group,
@@ -55,32 +55,34 @@ def asked_of(method: str, raw_path: str, path: str, query: Mapping[str, str]) ->
     verb = "get" if method == "HEAD" else method.lower()
     segments = path.strip("/").split("/")
     if segments[0] not in ("api", "apis"):
-        return Asked(verb=verb, path=path)
+        return RequestAttributes(verb=verb, path=path)
     if "%2f" in raw_path.lower():
-        return Asked(verb=verb, path=path, hidden=True)
+        return RequestAttributes(verb=verb, path=path, hidden=True)
     match segments:
         case ["apis", group, _, first, *rest]:
             return _of_segments(method, path, query, group, [first, *rest])
         case ["api", _, first, *rest]:
             return _of_segments(method, path, query, "", [first, *rest])
         case _:
-            return Asked(verb=verb, path=path)
+            return RequestAttributes(verb=verb, path=path)
 
 
-def namespace_for(asked: Asked) -> str | None:
+def namespace_for(asked: RequestAttributes) -> str | None:
     """In which namespace one must be let in: who may look into a namespace may look at it."""
     itself = (asked.group, asked.resource, asked.verb) == (CORE, NAMESPACES, "get")
     return asked.name if itself else asked.namespace
 
 
-def _of_segments(method: str, path: str, query: Mapping[str, str], group: str, rest: list[str]) -> Asked:
+def _of_segments(
+    method: str, path: str, query: Mapping[str, str], group: str, rest: list[str]
+) -> RequestAttributes:
     namespace = None
     if rest[0] == NAMESPACES and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
     name = rest[1] if len(rest) > 1 else None
     # Who may look at what is there may not therefore look at what was.
     past = group == OURS and rest[0] in (DESCRIBE, EXPLAIN) and query.get(AS_OF, "") != ""
-    return Asked(
+    return RequestAttributes(
         verb=_verb(method, name, query),
         path=path,
         group=group,

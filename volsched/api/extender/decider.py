@@ -51,7 +51,7 @@ class BindError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ExtenderPlacement:
     """The pod is on its node."""
 
 
@@ -134,7 +134,7 @@ class Desk:
 
     # --- binding ----------------------------------------------------------------------------------------
 
-    def bind(self, asked: Assignment, *, actor: str, now: int) -> Placed | Underway:
+    def bind(self, asked: Assignment, *, actor: str, now: int) -> ExtenderPlacement | Underway:
         """Plan the binding, or find it planned or done already; BindError where it cannot be."""
         late: tuple[type[Exception], ...] = (ConflictError, PlanConflictError, *self.database.refusals)
         for _ in range(TRIES):
@@ -161,7 +161,7 @@ class Desk:
                 self.picture.wake_up()
         raise BindError(f'pod "{asked.pod}": the world changed {TRIES} times while it was bound; bind it again')
 
-    def stands(self, asked: Assignment, binding: str, *, now: int) -> Placed | Underway:
+    def stands(self, asked: Assignment, binding: str, *, now: int) -> ExtenderPlacement | Underway:
         """How a binding that was planned has come along; BindError where it has failed."""
         self.picture.catch_up(now)
         found = self._stands(asked)
@@ -172,7 +172,7 @@ class Desk:
         why = ended.reason if isinstance(ended, BindingState) else None
         raise BindError(f'pod "{asked.pod}": binding {binding} was rolled back: {why or "its pod is gone"}')
 
-    def _stands(self, asked: Assignment) -> Placed | Underway | None:
+    def _stands(self, asked: Assignment) -> ExtenderPlacement | Underway | None:
         """None: the pod is there, and nobody has a node for it yet."""
         held = living(self.picture.world.states, f"pod/{asked.pod}")
         if held is None or held.manifest is None:
@@ -186,7 +186,7 @@ class Desk:
             raise BindError(STRANGER.format(pod=asked.pod, version=version))
         node = spec(held.manifest).get("nodeName")
         if node:
-            return self._agreed(asked, node, Placed(), "is on")
+            return self._agreed(asked, node, ExtenderPlacement(), "is on")
         binding = self.picture.planned.get(asked.pod)
         state = None if binding is None else self.picture.world.binding(binding)
         if binding is None or state is None:

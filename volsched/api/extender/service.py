@@ -19,8 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from volsched.api.body_stream import receive_body
 from volsched.api.extender import messages
-from volsched.api.extender.decider import BindError, Desk, Placed
-from volsched.api.kubernetes.answers import Answer
+from volsched.api.extender.decider import BindError, Desk, ExtenderPlacement
+from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.negotiation import JSON, media_type
 from volsched.api.kubernetes.statuses import INTERNAL, RETRY_AFTER_SECONDS, UNSERVED, ApiError, store_error
 from volsched.api.metrics import HttpMetrics
@@ -81,7 +81,7 @@ class Extender:
         self._metrics.count(known, "extender", answer.code, time.perf_counter() - begun)
         await answer.response()(scope, receive, send)
 
-    def _failed(self, error: Exception, verb: str) -> Answer:
+    def _failed(self, error: Exception, verb: str) -> HttpAnswer:
         told = ApiError(422, str(error)) if isinstance(error, BindError) else store_error(error)
         if told.code == 500 and str(told) == INTERNAL:
             _log.error("extender %s failed", verb, exc_info=error)
@@ -90,12 +90,12 @@ class Extender:
             # a client goes away would keep everybody waiting.
             self._desk = None
         if told.code == 500 and verb == "filter":
-            return Answer(messages.filter_result(messages.Sifted(error=str(told)), None))
+            return HttpAnswer(messages.filter_result(messages.Sifted(error=str(told)), None))
         if told.code == 500 and verb == "bind":
-            return Answer(messages.binding_result(str(told)))
-        return Answer(told.status, told.code)
+            return HttpAnswer(messages.binding_result(str(told)))
+        return HttpAnswer(told.status, told.code)
 
-    async def _serve(self, request: Request, verb: str) -> Answer:
+    async def _serve(self, request: Request, verb: str) -> HttpAnswer:
         serve = self._verbs.get(verb)
         if serve is None:
             raise ApiError(404, UNSERVED)
@@ -108,7 +108,7 @@ class Extender:
         most = max(limits.body_bytes, MOST_BYTES)
         body = await receive_body(request, most=most, seconds=limits.body_seconds)
         await self._ready()
-        answer = Answer(await serve(request, body))
+        answer = HttpAnswer(await serve(request, body))
         return await self._services.read(answer.spelled) if len(body) > LARGE else answer
 
     # --- verbs ------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Extender:
         try:
             stands = await self._ask(self._at.bind, asked, actor=actor, now=self._services.clock())
             self._services.committed()
-            while not isinstance(stands, Placed):
+            while not isinstance(stands, ExtenderPlacement):
                 if self._services.fan.stopping or await request.is_disconnected():
                     raise ApiError(503, f"binding {stands.binding} goes on; ask again to wait for it")
                 if self._services.clock() > stands.deadline + OVERTIME_SECONDS * SECOND:

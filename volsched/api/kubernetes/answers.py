@@ -14,14 +14,14 @@ UNREAD = (408, 413)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     body: Any
     """JSON where it is bytes."""
     code: int = 200
     warnings: Sequence[str] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def spelled(self) -> "Answer":
+    def spelled(self) -> "HttpAnswer":
         """The same as JSON, for threads: of large answers it takes a while, and others wait in the loop."""
         return replace(self, body=orjson.dumps(self.body))
 

@@ -16,7 +16,7 @@ from volsched.api.kubernetes.negotiation import (
     YAML,
     media_type,
 )
-from volsched.api.kubernetes.paths import Target
+from volsched.api.kubernetes.paths import RequestTarget
 from volsched.api.kubernetes.protobuf import read_message
 from volsched.api.kubernetes.queries import FieldValidation
 from volsched.api.kubernetes.statuses import UNEXPLAINED, ApiError, invalid_object
@@ -48,7 +48,7 @@ REJECTED = "the server rejected our request due to an error in our request"
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class RequestBody:
     content: bytes
     content_type: str | None
 
@@ -145,7 +145,7 @@ def _unrecognized(kind: str, why: str, body: bytes) -> str:
     )
 
 
-def fitted(raw: Mapping[str, Any], target: Target, *, new_suffix: str | None = None) -> Manifest:
+def fitted(raw: Mapping[str, Any], target: RequestTarget, *, new_suffix: str | None = None) -> Manifest:
     """The object that a body describes, with what the path says about it; ApiError 400 where the two disagree.
 
     With a suffix it is to be created, and may leave the end of its name to us (`generateName`).
@@ -187,7 +187,7 @@ def check_kind(raw: Mapping[str, Any], name: str, api_version: str, *, served: s
     raise ApiError(400, f'{said} in version "{short}" cannot be handled as a {served}: {why}')
 
 
-def _check_name(metadata: Manifest, target: Target) -> None:
+def _check_name(metadata: Manifest, target: RequestTarget) -> None:
     if target.name is None:
         return
     if not metadata.get("name"):
@@ -203,7 +203,7 @@ def _check_name(metadata: Manifest, target: Target) -> None:
         )
 
 
-def _check_namespace(metadata: Manifest, target: Target) -> None:
+def _check_namespace(metadata: Manifest, target: RequestTarget) -> None:
     if metadata.get("namespace") not in (None, "", target.namespace):
         raise ApiError(
             400, "the namespace of the provided object does not match the namespace sent on the request"

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.bodies import (
     SMALL_BYTES,
-    Body,
     Manifest,
+    RequestBody,
     check_size,
     check_types,
     field_warnings,
@@ -18,7 +18,7 @@ from volsched.api.kubernetes.bodies import (
     read_value,
 )
 from volsched.api.kubernetes.negotiation import body_form, patch_form
-from volsched.api.kubernetes.paths import Target
+from volsched.api.kubernetes.paths import RequestTarget
 from volsched.api.kubernetes.queries import Query, writing
 from volsched.api.kubernetes.statuses import error_of, success
 from volsched.api.services import Services
@@ -36,14 +36,14 @@ from volsched.objects.rules.lifecycle import (
 )
 
 
-def _read(body: Body) -> Manifest:
+def _read(body: RequestBody) -> Manifest:
     """A lease says a few words; what is longer is none."""
     form = body_form(body.content_type)
     check_size(body.content, form, most=SMALL_BYTES)
     return read_mapping(body.content, form)
 
 
-async def create_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def create_lease(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     asked, kind = writing(query, "CreateOptions"), target.resource.kind
     raw = await services.work(body.heavy, _read, body)
     wanted = fitted(raw, target)
@@ -61,17 +61,17 @@ async def create_lease(services: Services, target: Target, query: Query, body: B
             raise AlreadyExistsError(f'Lease "{named.key}" already exists')
     except Exception as error:
         raise error_of(error, named) from error
-    return Answer(versioned(ObjectState(1, rv, made)), 201, warnings)
+    return HttpAnswer(versioned(ObjectState(1, rv, made)), 201, warnings)
 
 
-async def update_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def update_lease(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     raw = await services.work(body.heavy, _read, body)
     wanted = fitted(raw, target)
     check_types(target.resource.kind, wanted)
     return await _change(services, target, query, raw, lambda _: wanted)
 
 
-async def patch_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def patch_lease(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     form, kind = patch_form(body.content_type), target.resource.kind
     check_size(body.content, form, most=SMALL_BYTES)
     given = await services.work(body.heavy, read_value, body.content, form, nulls=True)
@@ -84,7 +84,7 @@ async def patch_lease(services: Services, target: Target, query: Query, body: Bo
     return await _change(services, target, query, {}, change)
 
 
-async def delete_lease(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def delete_lease(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     options = await services.work(body.heavy, _read, body) if body.content.strip() else {}
     held = await _held(services, target)
     own = (held.manifest or {})["metadata"]
@@ -94,12 +94,12 @@ async def delete_lease(services: Services, target: Target, query: Query, body: B
         remove_client_lease, services.database, target.key, seen=held.rv
     ):
         raise _stale(target)
-    return Answer(success(target, own["uid"]))
+    return HttpAnswer(success(target, own["uid"]))
 
 
 async def _change(
-    services: Services, target: Target, query: Query, raw: Manifest, change: Callable[[Manifest], Manifest]
-) -> Answer:
+    services: Services, target: RequestTarget, query: Query, raw: Manifest, change: Callable[[Manifest], Manifest]
+) -> HttpAnswer:
     asked = writing(query, "UpdateOptions")
     held = await _held(services, target)
     wanted = change(versioned(held))
@@ -113,17 +113,17 @@ async def _change(
         replace_client_lease, services.database, target.key, made, seen=held.rv, rv=rv
     ):
         raise _stale(target)
-    return Answer(versioned(ObjectState(1, rv, made)), 200, warnings)
+    return HttpAnswer(versioned(ObjectState(1, rv, made)), 200, warnings)
 
 
-async def _held(services: Services, target: Target) -> ObjectState:
+async def _held(services: Services, target: RequestTarget) -> ObjectState:
     held = await services.read(client_lease, services.database, target.key)
     if held is None:
         raise NotFoundError(f'Lease "{target.key}" not found')
     return held
 
 
-def _stored(target: Target, wanted: Manifest, own: Mapping[str, Any]) -> Manifest:
+def _stored(target: RequestTarget, wanted: Manifest, own: Mapping[str, Any]) -> Manifest:
     manifest, _, defects = check_manifest(target.resource.kind, wanted)
     if defects:
         raise InvalidError("Lease", defects)
@@ -138,12 +138,12 @@ def _stored(target: Target, wanted: Manifest, own: Mapping[str, Any]) -> Manifes
     return made
 
 
-def _check_conditions(target: Target, held: ObjectState, wanted: Mapping[str, Any]) -> None:
+def _check_conditions(target: RequestTarget, held: ObjectState, wanted: Mapping[str, Any]) -> None:
     own = (held.manifest or {})["metadata"]
     uid, version = wanted["metadata"].get("uid"), wanted["metadata"].get("resourceVersion")
     if (uid and uid != own["uid"]) or (version and version != str(held.rv)):
         raise _stale(target)
 
 
-def _stale(target: Target) -> StaleError:
+def _stale(target: RequestTarget) -> StaleError:
     return StaleError(f'Lease "{target.key}" is at another version; read it again and retry')

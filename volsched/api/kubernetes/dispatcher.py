@@ -9,11 +9,11 @@ from starlette.types import Receive, Scope, Send
 
 from volsched.api.body_stream import receive_body
 from volsched.api.kubernetes import discovery
-from volsched.api.kubernetes.answers import Answer
-from volsched.api.kubernetes.bodies import Body
+from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.kubernetes.bodies import RequestBody
 from volsched.api.kubernetes.client_leases import create_lease, delete_lease, patch_lease, update_lease
 from volsched.api.kubernetes.negotiation import wanted_form
-from volsched.api.kubernetes.paths import Group, GroupVersion, Place, Root, Target, parse_path
+from volsched.api.kubernetes.paths import ApiGroup, GroupVersion, Place, RequestTarget, Root, parse_path
 from volsched.api.kubernetes.queries import is_watch
 from volsched.api.kubernetes.read_handlers import get_object, list_objects, watch_objects
 from volsched.api.kubernetes.resources import BINDING, SCALE, Kept, Resource
@@ -27,7 +27,7 @@ from volsched.objects.rules.admission import NAMESPACE
 
 _log = logging.getLogger("volsched.api")
 
-Serve = Callable[[Services, Target, dict[str, str], Body], Awaitable[Answer]]
+Serve = Callable[[Services, RequestTarget, dict[str, str], RequestBody], Awaitable[HttpAnswer]]
 WRITERS: dict[tuple[str, str], Serve] = {
     ("POST", "collection"): create,
     ("DELETE", "collection"): delete_collection,
@@ -74,7 +74,7 @@ class Kubernetes:
             served = await self._serve(request, place)
             if isinstance(served, Watch):
                 watch = served
-                answer = Answer({})
+                answer = HttpAnswer({})
             else:
                 answer = served
         except ClientDisconnect:
@@ -91,17 +91,19 @@ class Kubernetes:
         else:
             await answer.response()(scope, receive, send)
 
-    def _failed(self, error: Exception, place: Place | None, request: Request) -> Answer:
+    def _failed(self, error: Exception, place: Place | None, request: Request) -> HttpAnswer:
         deletion = request.method == "DELETE"
-        told = error_of(error, place, deletion=deletion) if isinstance(place, Target) else store_error(error)
+        told = (
+            error_of(error, place, deletion=deletion) if isinstance(place, RequestTarget) else store_error(error)
+        )
         if told.code == 500 and not isinstance(error, ApiError):
             _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return Answer(told.status, told.code)
+        return HttpAnswer(told.status, told.code)
 
-    async def _serve(self, request: Request, place: Place | None) -> Answer | Watch:
+    async def _serve(self, request: Request, place: Place | None) -> HttpAnswer | Watch:
         if place is None:
             raise ApiError(404, UNSERVED)
-        if not isinstance(place, Target):
+        if not isinstance(place, RequestTarget):
             return _discovered(request, place)
         query = dict(request.query_params)
         wanted = wanted_form(request.headers.get("accept"))
@@ -123,7 +125,7 @@ class Kubernetes:
         if serve is None or kept or (creates and not in_namespace):
             raise ApiError(405, "the server does not allow this method on the requested resource")
         limits = self._services.limits
-        body = Body(
+        body = RequestBody(
             await receive_body(request, most=limits.body_bytes, seconds=limits.body_seconds),
             request.headers.get("content-type"),
         )
@@ -140,21 +142,21 @@ def _writers(resource: Resource) -> dict[tuple[str, str], Serve]:
             raise ApiError(405, f"{resource.plural} are not kept here: there are none, and none can be made")
 
 
-def _discovered(request: Request, place: Root | Group | GroupVersion) -> Answer:
+def _discovered(request: Request, place: Root | ApiGroup | GroupVersion) -> HttpAnswer:
     if request.method not in ("GET", "HEAD"):
         raise ApiError(405, "the server does not allow this method on the requested resource")
     match place:
         case Root(core=True):
-            return Answer(discovery.core_versions())
+            return HttpAnswer(discovery.core_versions())
         case Root():
-            return Answer(discovery.groups())
-        case Group(name):
+            return HttpAnswer(discovery.groups())
+        case ApiGroup(name):
             found = discovery.group(name)
         case GroupVersion(group, version):
             found = discovery.resource_list(group, version)
     if found is None:
         raise ApiError(404, UNSERVED)
-    return Answer(found)
+    return HttpAnswer(found)
 
 
 def _raw_path(scope: Scope) -> str:
@@ -164,7 +166,7 @@ def _raw_path(scope: Scope) -> str:
 
 def _verb(request: Request, place: Place | None) -> str:
     """As Kubernetes names it; of few values, because it labels metrics."""
-    if not isinstance(place, Target):
+    if not isinstance(place, RequestTarget):
         return "get" if request.method == "GET" else "other"
     about = place.subresource or ("collection" if place.name is None else "object")
     if request.method == "GET" and about == "collection":
@@ -175,7 +177,7 @@ def _verb(request: Request, place: Place | None) -> str:
 
 
 def _resource_name(place: Place | None) -> str:
-    if not isinstance(place, Target):
+    if not isinstance(place, RequestTarget):
         return "none" if place is None else "discovery"
     named = place.resource.plural
     return f"{named}/{place.subresource}" if place.subresource else named

@@ -18,7 +18,7 @@ META_GROUP = "meta.k8s.io"
 META_VERSIONS = ("v1", "v1beta1")
 
 
-class Form(Enum):
+class AnswerFormat(Enum):
     OBJECT = ""
     TABLE = "Table"
     METADATA = "PartialObjectMetadata"
@@ -26,8 +26,8 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    form: Form
+class AnswerRequest:
+    form: AnswerFormat
     version: str = "v1"
     """Of the table or the metadata: clients ask for what they can read."""
 
@@ -36,10 +36,10 @@ class Wanted:
         return f"{META_GROUP}/{self.version}"
 
 
-PLAIN = Wanted(Form.OBJECT)
+PLAIN = AnswerRequest(AnswerFormat.OBJECT)
 
 
-def wanted_form(accept: str | None) -> Wanted:
+def wanted_form(accept: str | None) -> AnswerRequest:
     """The first form that we have, in the client's order; ApiError 406 where it takes none."""
     if not accept or not accept.strip():
         return PLAIN
@@ -49,9 +49,9 @@ def wanted_form(accept: str | None) -> Wanted:
             continue
         if "as" not in parameters:
             return PLAIN
-        forms = [form for form in Form if form.value and form.value == parameters["as"]]
+        forms = [form for form in AnswerFormat if form.value and form.value == parameters["as"]]
         if forms and parameters.get("g") == META_GROUP and parameters.get("v") in META_VERSIONS:
-            return Wanted(forms[0], parameters["v"])
+            return AnswerRequest(forms[0], parameters["v"])
     raise ApiError(406, "only the following media types are accepted: application/json")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from volsched.api.kubernetes.paths import Target
+from volsched.api.kubernetes.paths import RequestTarget
 from volsched.cluster.answers import bind_pod
 from volsched.kube.limits import holds_more
 from volsched.kube.manifest import metadata, spec
@@ -93,7 +93,7 @@ class Write:
 
     def __init__(
         self,
-        target: Target,
+        target: RequestTarget,
         who: Who,
         decide: Callable[[State | None], Decided],
         *,
@@ -173,7 +173,7 @@ def _is_large(state: ObjectState) -> bool:
     return holds_more(state.manifest, MOST_VALUES)
 
 
-def creating(target: Target, manifest: Manifest, who: Who, *, uid: str, seen: "Seen") -> Write:
+def creating(target: RequestTarget, manifest: Manifest, who: Who, *, uid: str, seen: "Seen") -> Write:
     kind = target.resource.kind
     beside = (*admission_streams(kind.name, target.key, uid), *priority_streams(kind.name, manifest))
     if target.namespace is not None:
@@ -212,7 +212,7 @@ class Seen:
 NOTHING_TO_SEE = Seen(None, claim_known=True)
 
 
-def asks_store(target: Target, manifest: Manifest, *, zonal_upgrade: bool) -> bool:
+def asks_store(target: RequestTarget, manifest: Manifest, *, zonal_upgrade: bool) -> bool:
     """Must anything be looked up before the object is made? Mostly not, and then nobody need wait for a thread."""
     kind = target.resource.kind.name
     return bool(_claim_uid(kind, manifest)) or (zonal_upgrade and asks_for_nodes(kind, manifest))
@@ -223,7 +223,7 @@ def _claim_uid(kind: str, manifest: Manifest) -> Any:
     return ref.get("uid") if isinstance(ref, dict) else None
 
 
-def look_up(database: Database, target: Target, manifest: Manifest, *, zonal_upgrade: bool) -> Seen:
+def look_up(database: Database, target: RequestTarget, manifest: Manifest, *, zonal_upgrade: bool) -> Seen:
     kind = target.resource.kind.name
     asks = zonal_upgrade and asks_for_nodes(kind, manifest)
     uid = _claim_uid(kind, manifest)
@@ -239,13 +239,13 @@ def look_up(database: Database, target: Target, manifest: Manifest, *, zonal_upg
 
 
 def updating(
-    target: Target, manifest: Manifest, who: Who, *, status: bool, storage_class: Manifest | None = None
+    target: RequestTarget, manifest: Manifest, who: Who, *, status: bool, storage_class: Manifest | None = None
 ) -> Write:
     return _changing(target, lambda _: manifest, who, status=status, storage_class=storage_class, same_uid=True)
 
 
 def patching(
-    target: Target,
+    target: RequestTarget,
     change: Callable[[Manifest], Manifest],
     who: Who,
     *,
@@ -257,7 +257,7 @@ def patching(
 
 
 def _changing(
-    target: Target,
+    target: RequestTarget,
     change: Callable[[Manifest], Manifest],
     who: Who,
     *,
@@ -278,7 +278,7 @@ def _changing(
     return Write(target, who, decide, reworks=True)
 
 
-def class_of(database: Database, target: Target) -> Manifest | None:
+def class_of(database: Database, target: RequestTarget) -> Manifest | None:
     """The class of a claim that is to be changed: whether it may grow is said there."""
     with database.read() as connection:
         states, _ = load_states(database, connection, [stream_of(CLAIM, target.key)])
@@ -292,7 +292,12 @@ def class_of(database: Database, target: Target) -> Manifest | None:
 
 
 def deleting(
-    target: Target, who: Who, *, uid: str | None = None, version: str | None = None, grace: int | None = None
+    target: RequestTarget,
+    who: Who,
+    *,
+    uid: str | None = None,
+    version: str | None = None,
+    grace: int | None = None,
 ) -> Write:
     kind, key = target.resource.kind, target.key
 
@@ -304,7 +309,7 @@ def deleting(
     return Write(target, who, decide)
 
 
-def binding(target: Target, node: str, who: Who, *, uid: str | None, version: str | None) -> Write:
+def binding(target: RequestTarget, node: str, who: Who, *, uid: str | None, version: str | None) -> Write:
     """Assign a pod; without a uid, whichever pod has the name."""
     key = target.key
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from volsched.api.kubernetes.paths import Target
+from volsched.api.kubernetes.paths import RequestTarget
 from volsched.api.kubernetes.queries import Listing, Match
 from volsched.api.kubernetes.resources import Kept
 from volsched.api.kubernetes.statuses import not_found, too_large_version
-from volsched.api.watch_events import Change, changes_of
+from volsched.api.watch_events import WatchEvent, changes_of
 from volsched.log.client_leases import client_lease, client_leases
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState, State
@@ -35,7 +35,7 @@ class Page:
     """There is at least one object behind the last of these."""
 
 
-def read_one(database: Database, target: Target, *, least: int | None, now: int) -> Item:
+def read_one(database: Database, target: RequestTarget, *, least: int | None, now: int) -> Item:
     """The object; ApiError 404 where there is none, 504 where its version is one that nobody has given out."""
     with database.read() as connection:
         head = read_head(connection).position
@@ -47,7 +47,7 @@ def read_one(database: Database, target: Target, *, least: int | None, now: int)
         return next(_items(connection, head, [(target.key, state)], now))
 
 
-def _one(database: Database, connection: Connection, head: int, target: Target) -> State | None:
+def _one(database: Database, connection: Connection, head: int, target: RequestTarget) -> State | None:
     match target.resource.kept:
         case Kept.LOG:
             return Now(connection, head).one(target.resource.noun, target.key)
@@ -57,7 +57,7 @@ def _one(database: Database, connection: Connection, head: int, target: Target) 
             return None
 
 
-def read_page(database: Database, target: Target, asked: Listing, *, now: int) -> Page:
+def read_page(database: Database, target: RequestTarget, asked: Listing, *, now: int) -> Page:
     """As of the version of the first page; ArchivedError where that is too long ago."""
     with database.read() as connection:
         head = read_head(connection).position
@@ -73,13 +73,13 @@ def read_page(database: Database, target: Target, asked: Listing, *, now: int) -
         return Page(position, tuple(_items(connection, position, shown, now)), more)
 
 
-def _beside(database: Database, target: Target, asked: Listing, now: int) -> tuple[Item, ...]:
+def _beside(database: Database, target: RequestTarget, asked: Listing, now: int) -> tuple[Item, ...]:
     """All of what is not in the log: there are as many leases as clients, so pages are not worth it."""
     found = client_leases(database, target.namespace) if target.resource.kept is Kept.BESIDE else []
     return tuple(Item(key, state, now) for key, state in found if asked.selection.matches(state.manifest or {}))
 
 
-def read_changes(database: Database, noun: str, *, after: int, until: int) -> list[Change]:
+def read_changes(database: Database, noun: str, *, after: int, until: int) -> list[WatchEvent]:
     """What became of the objects of a kind between two positions; ArchivedError where that is too long ago."""
     with database.read() as connection:
         events = list(events_of_kind(connection, noun, after=after, until=until))
@@ -87,7 +87,9 @@ def read_changes(database: Database, noun: str, *, after: int, until: int) -> li
     return list(changes_of(events, {stream: state for stream, state in before.items() if state is not None}))
 
 
-def _matching(connection: Connection, target: Target, asked: Listing, position: int | None) -> Iterator[Found]:
+def _matching(
+    connection: Connection, target: RequestTarget, asked: Listing, position: int | None
+) -> Iterator[Found]:
     """The objects that are selected, one more than a page holds where there are so many."""
     noun, namespace, after, left = target.resource.noun, target.namespace, asked.after, asked.limit
     size = None if left is None else max(left + 1, CHUNK) if not asked.selection.everything else left + 1

@@ -14,7 +14,7 @@ _FORBIDDEN_IN_NAMES = frozenset("/%\\\0")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """An object, or a collection of them, that a request is about."""
 
     resource: Resource
@@ -38,7 +38,7 @@ class GroupVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ApiGroup:
     """`/apis/GROUP`."""
 
     name: str
@@ -51,7 +51,7 @@ class Root:
     core: bool
 
 
-Place = Target | GroupVersion | Group | Root
+Place = RequestTarget | GroupVersion | ApiGroup | Root
 
 
 def parse_path(raw: str) -> Place | None:
@@ -63,7 +63,7 @@ def parse_path(raw: str) -> Place | None:
         case ["api" | "apis" as root]:
             return Root(core=root == "api")
         case ["apis", group]:
-            return Group(group)
+            return ApiGroup(group)
         case ["api", version, *rest]:
             group = CORE
         case ["apis", group, version, *rest]:
@@ -90,7 +90,7 @@ def _segments(raw: str) -> list[str] | None:
     return None if any(part in ("", ".", "..") for part in decoded) else decoded
 
 
-def _target(group: str, version: str, rest: list[str]) -> Target | None:
+def _target(group: str, version: str, rest: list[str]) -> RequestTarget | None:
     namespace: str | None = None
     if rest[0] == NAMESPACES and len(rest) > 2 and not _is_of_namespace(group, version, rest):
         namespace, rest = rest[1], rest[2:]
@@ -108,7 +108,7 @@ def _target(group: str, version: str, rest: list[str]) -> Target | None:
         return None
     if subresource is not None and subresource not in resource.subresources:
         return None
-    return Target(resource, namespace, name, subresource)
+    return RequestTarget(resource, namespace, name, subresource)
 
 
 def _is_of_namespace(group: str, version: str, rest: list[str]) -> bool:

@@ -75,7 +75,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watching:
+class WatchRequest:
     selection: Selection
     position: int | None = None
     """None: from what is there now, which is sent first."""
@@ -108,9 +108,9 @@ def listing(query: Query, resource: Resource) -> Listing:
     return Listing(selection=chosen, limit=limit or None, position=position or None, match=match)
 
 
-def watching(query: Query, resource: Resource) -> Watching:
+def watching(query: Query, resource: Resource) -> WatchRequest:
     _check_list_options(query, watch=True)
-    return Watching(
+    return WatchRequest(
         selection=selection(query, resource),
         position=_version(query, single=True) or None,
         bookmarks="allowWatchBookmarks" in query and _flag(query, "allowWatchBookmarks"),

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from volsched.api.kubernetes import tables
-from volsched.api.kubernetes.answers import Answer
-from volsched.api.kubernetes.negotiation import PLAIN, Form, Wanted
+from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.kubernetes.negotiation import PLAIN, AnswerFormat, AnswerRequest
 from volsched.api.kubernetes.object_reads import Page, read_changes, read_one, read_page
-from volsched.api.kubernetes.paths import Target
-from volsched.api.kubernetes.queries import Listing, Query, Watching, least_version, listing, token, watching
+from volsched.api.kubernetes.paths import RequestTarget
+from volsched.api.kubernetes.queries import Listing, Query, WatchRequest, least_version, listing, token, watching
 from volsched.api.kubernetes.resources import Resource
 from volsched.api.kubernetes.statuses import ApiError, expired
 from volsched.api.limits import Taken
 from volsched.api.services import Services
-from volsched.api.watch_events import ADDED, BOOKMARK, Change, Scope, event_line
+from volsched.api.watch_events import ADDED, BOOKMARK, Scope, WatchEvent, event_line
 from volsched.api.watch_response import DEFAULT_SECONDS, MOST_SECONDS, Watch
 from volsched.log.events.fold import ObjectState, versioned
 from volsched.log.reads.tail import read_head
@@ -23,38 +23,40 @@ CATCH_UP_TRIES = 3
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
-async def get_object(services: Services, target: Target, query: Query, wanted: Wanted) -> Answer:
+async def get_object(services: Services, target: RequestTarget, query: Query, wanted: AnswerRequest) -> HttpAnswer:
     least, now = least_version(query), services.clock()
     item = await services.read(read_one, services.database, target, least=least, now=now)
     manifest = _manifest(target.resource, item)
     match wanted.form:
-        case Form.TABLE:
+        case AnswerFormat.TABLE:
             version = {"resourceVersion": manifest["metadata"]["resourceVersion"]}
             row = tables.row(target.resource, item, manifest, _include(query), wanted)
-            return Answer(tables.table(target.resource, [row], version, wanted))
-        case Form.METADATA:
-            return Answer(tables.partial(manifest, wanted))
+            return HttpAnswer(tables.table(target.resource, [row], version, wanted))
+        case AnswerFormat.METADATA:
+            return HttpAnswer(tables.partial(manifest, wanted))
         case _:
-            return Answer(manifest)
+            return HttpAnswer(manifest)
 
 
-async def list_objects(services: Services, target: Target, query: Query, wanted: Wanted) -> Answer:
+async def list_objects(
+    services: Services, target: RequestTarget, query: Query, wanted: AnswerRequest
+) -> HttpAnswer:
     asked = listing(query, target.resource)
     include = _include(query)
     found = await services.read(read_page, services.database, target, asked, now=services.clock())
-    return await services.read(lambda: Answer(_listed(target.resource, found, wanted, include)).spelled())
+    return await services.read(lambda: HttpAnswer(_listed(target.resource, found, wanted, include)).spelled())
 
 
-def _listed(resource: Resource, found: Page, wanted: Wanted, include: str) -> dict[str, Any]:
+def _listed(resource: Resource, found: Page, wanted: AnswerRequest, include: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {"resourceVersion": str(found.position)}
     if found.more:
         metadata["continue"] = token(found.position, found.items[-1].key)
     items = [(item, _manifest(resource, item)) for item in found.items]
     match wanted.form:
-        case Form.TABLE:
+        case AnswerFormat.TABLE:
             rows = [tables.row(resource, item, manifest, include, wanted) for item, manifest in items]
             return tables.table(resource, rows, metadata, wanted)
-        case Form.METADATA_LIST | Form.METADATA:
+        case AnswerFormat.METADATA_LIST | AnswerFormat.METADATA:
             return tables.partial_list((manifest for _, manifest in items), metadata, wanted)
         case _:
             return tables.object_list(resource, (manifest for _, manifest in items), metadata)
@@ -66,7 +68,7 @@ def _manifest(resource: Resource, item: Item) -> dict[str, Any]:
     return resource.as_shown({**type_, **versioned(item.state)})
 
 
-async def watch_objects(services: Services, target: Target, query: Query, wanted: Wanted) -> Watch:
+async def watch_objects(services: Services, target: RequestTarget, query: Query, wanted: AnswerRequest) -> Watch:
     """A watch that is ready to go; ApiError 410 where what it asks for is not to be had any more, or never was."""
     asked = watching(query, target.resource)
     taken = services.shares.enter(services.caller())
@@ -78,7 +80,12 @@ async def watch_objects(services: Services, target: Target, query: Query, wanted
 
 
 async def _watch(
-    services: Services, target: Target, query: Query, wanted: Wanted, asked: Watching, taken: Taken
+    services: Services,
+    target: RequestTarget,
+    query: Query,
+    wanted: AnswerRequest,
+    asked: WatchRequest,
+    taken: Taken,
 ) -> Watch:
     shown = _spelling(target.resource, wanted, _include(query), services.clock)
     scope = Scope(target.namespace, asked.selection)
@@ -88,7 +95,7 @@ async def _watch(
     else:
         position = await _send_missed(services, target, asked.position, scope, shown, first)
 
-    def told(change: Change) -> bytes:
+    def told(change: WatchEvent) -> bytes:
         type_ = scope.type_for(change)
         return b"" if type_ is None else shown(type_, change)
 
@@ -107,11 +114,11 @@ async def _watch(
     )
 
 
-Spelling = Callable[[str, Change], bytes]
+Spelling = Callable[[str, WatchEvent], bytes]
 
 
 async def _send_initial(
-    services: Services, target: Target, asked: Watching, shown: Spelling, first: list[bytes]
+    services: Services, target: RequestTarget, asked: WatchRequest, shown: Spelling, first: list[bytes]
 ) -> int:
     """What is there now, as if it had just been added; answers the position of that."""
     everything = Listing(selection=asked.selection, position=asked.position)
@@ -129,18 +136,18 @@ def _all_added(resource: Resource, found: Page, shown: Spelling) -> list[bytes]:
     return [shown(ADDED, _as_change(resource, item)) for item in found.items]
 
 
-def _spelled(missed: list[Change], scope: Scope, shown: Spelling) -> list[bytes]:
+def _spelled(missed: list[WatchEvent], scope: Scope, shown: Spelling) -> list[bytes]:
     told = ((scope.type_for(change), change) for change in missed)
     return [shown(type_, change) for type_, change in told if type_ is not None]
 
 
-def _as_change(resource: Resource, item: Item) -> Change:
+def _as_change(resource: Resource, item: Item) -> WatchEvent:
     state: Any = item.state
-    return Change(state.rv, resource.noun, item.key, None, state)
+    return WatchEvent(state.rv, resource.noun, item.key, None, state)
 
 
 async def _send_missed(
-    services: Services, target: Target, position: int, scope: Scope, shown: Spelling, first: list[bytes]
+    services: Services, target: RequestTarget, position: int, scope: Scope, shown: Spelling, first: list[bytes]
 ) -> int:
     """What came after the version that the client has; answers up to where."""
     head = await services.read(_head, services)
@@ -176,17 +183,17 @@ def _bookmark(resource: Resource, position: int) -> dict[str, Any]:
     }
 
 
-def _spelling(resource: Resource, wanted: Wanted, include: str, clock: Callable[[], int]) -> Spelling:
+def _spelling(resource: Resource, wanted: AnswerRequest, include: str, clock: Callable[[], int]) -> Spelling:
     """How this watcher wants its changes written. Whole objects are written once for all of them."""
     if wanted == PLAIN:
         if resource.has_own_form:
             return lambda type_, change: event_line(type_, resource.as_shown(change.shown(type_)[1]))
         return lambda type_, change: change.line(type_)
-    if wanted.form is not Form.TABLE:
+    if wanted.form is not AnswerFormat.TABLE:
         return lambda type_, change: event_line(type_, tables.partial(change.shown(type_)[1], wanted))
     begun = False
 
-    def as_table(type_: str, change: Change) -> bytes:
+    def as_table(type_: str, change: WatchEvent) -> bytes:
         nonlocal begun
         state, manifest = change.shown(type_)
         shown = resource.as_shown(manifest)

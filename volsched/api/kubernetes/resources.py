@@ -12,7 +12,7 @@ from typing import Any
 from volsched.api.kubernetes.event_forms import EVENTS_VERSION, as_core_event, as_new_event
 from volsched.kube.kinds import KINDS, Kind
 from volsched.kube.stored_kinds import Bare
-from volsched.kube.workloads import Event
+from volsched.kube.workloads import EventObject
 from volsched.log.events.kind_names import NAMED, SHORT
 from volsched.log.events.streams import NOUN_OF_KIND
 
@@ -115,7 +115,7 @@ def _apart(
     return Resource(Kind(name, api_version, namespaced, Bare), name.lower(), plural, name.lower(), kept)
 
 
-_EVENTS = Resource(Kind("Event", EVENTS_VERSION, True, Event), NOUN_OF_KIND["Event"], "events", "event")
+_EVENTS = Resource(Kind("Event", EVENTS_VERSION, True, EventObject), NOUN_OF_KIND["Event"], "events", "event")
 LEASES = _apart("Lease", "coordination.k8s.io/v1", "leases", kept=Kept.BESIDE)
 _EMPTY = (
     _apart("ReplicationController", "v1", "replicationcontrollers"),

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from volsched.api.kubernetes.answers import Answer
-from volsched.api.kubernetes.bodies import Body, Manifest, check_kind, patched, read_mapping, read_patch
+from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.kubernetes.bodies import Manifest, RequestBody, check_kind, patched, read_mapping, read_patch
 from volsched.api.kubernetes.negotiation import MERGE_PATCH, STRATEGIC_PATCH, body_form, patch_form
 from volsched.api.kubernetes.object_commands import patching
 from volsched.api.kubernetes.object_reads import read_one
-from volsched.api.kubernetes.paths import Target
+from volsched.api.kubernetes.paths import RequestTarget
 from volsched.api.kubernetes.queries import Query, least_version, writing
 from volsched.api.kubernetes.statuses import ApiError, invalid_object
 from volsched.api.services import Services
@@ -49,13 +49,13 @@ def _selector_text(selector: Any) -> str:
     return ",".join(sorted(labels))
 
 
-async def get_scale(services: Services, target: Target, query: Query) -> Answer:
+async def get_scale(services: Services, target: RequestTarget, query: Query) -> HttpAnswer:
     least, now = least_version(query), services.clock()
     item = await services.read(read_one, services.database, target, least=least, now=now)
-    return Answer(scale_of(dict(as_manifest(target.resource.noun, item.key, item.state))))
+    return HttpAnswer(scale_of(dict(as_manifest(target.resource.noun, item.key, item.state))))
 
 
-async def update_scale(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def update_scale(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     form = body_form(body.content_type)
     raw = await services.work(body.heavy, read_mapping, body.content, form, kind=SCALE)
     check_kind(raw, SCALE, API, served=SCALE)
@@ -66,7 +66,7 @@ async def update_scale(services: Services, target: Target, query: Query, body: B
     return await _write(services, target, query, lambda _: raw, "UpdateOptions", heavy=body.heavy)
 
 
-async def patch_scale(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def patch_scale(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     form = patch_form(body.content_type)
     given = await services.work(body.heavy, read_patch, body.content, form)
     # A scale has no lists that could be merged by a key.
@@ -80,13 +80,13 @@ async def patch_scale(services: Services, target: Target, query: Query, body: Bo
 
 async def _write(
     services: Services,
-    target: Target,
+    target: RequestTarget,
     query: Query,
     change: Callable[[Manifest], Manifest],
     options: str,
     *,
     heavy: bool,
-) -> Answer:
+) -> HttpAnswer:
     asked = writing(query, options)
 
     def scaled(stateful_set: Manifest) -> Manifest:
@@ -101,4 +101,4 @@ async def _write(
 
     write = patching(target, scaled, services.who(), status=False)
     written = await services.write(write, dry_run=asked.dry_run, heavy=heavy)
-    return Answer(scale_of(written.manifest))
+    return HttpAnswer(scale_of(written.manifest))

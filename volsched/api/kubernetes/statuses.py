@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from volsched.api.kubernetes.paths import Target
+from volsched.api.kubernetes.paths import RequestTarget
 from volsched.api.kubernetes.resources import BINDING
 from volsched.cluster.answers import UnboundError
 from volsched.kube.problems import Defect
@@ -79,14 +79,14 @@ class ApiError(Exception):
         }
 
 
-def success(target: Target, uid: str | None, *, code: int = 200) -> dict[str, Any]:
+def success(target: RequestTarget, uid: str | None, *, code: int = 200) -> dict[str, Any]:
     """What an act is answered with that leaves no object."""
     details = _details(target) | ({"uid": uid} if uid else {})
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return status | ({"details": details} if code == 200 else {"code": code})
 
 
-def error_of(error: Exception, target: Target, *, deletion: bool = False) -> ApiError:
+def error_of(error: Exception, target: RequestTarget, *, deletion: bool = False) -> ApiError:
     """How a refused or failed write is told to a Kubernetes client."""
     match error:
         case ApiError():
@@ -114,12 +114,12 @@ def error_of(error: Exception, target: Target, *, deletion: bool = False) -> Api
             return store_error(error)
 
 
-def _conflict(target: Target, why: str, what: str) -> ApiError:
+def _conflict(target: RequestTarget, why: str, what: str) -> ApiError:
     message = f'Operation cannot be fulfilled on {what} "{target.name}": {why}'
     return ApiError(409, message, details=_details(target))
 
 
-def _precondition(error: PreconditionError, target: Target, *, deletion: bool) -> ApiError:
+def _precondition(error: PreconditionError, target: RequestTarget, *, deletion: bool) -> ApiError:
     """Kubernetes has a sentence for deletions, one for updates of another version, and its store's otherwise."""
     called = {"uid": "UID", "resourceVersion": "ResourceVersion"}[error.field]
     if deletion and target.resource.kind.name == NAMESPACE and error.field == "uid":
@@ -142,7 +142,7 @@ def _precondition(error: PreconditionError, target: Target, *, deletion: bool) -
     return _conflict(target, why, _qualified(target))
 
 
-def forbidden(target: Target, error: ForbiddenError) -> ApiError:
+def forbidden(target: RequestTarget, error: ForbiddenError) -> ApiError:
     details = _details(target)
     if isinstance(error, TerminatingError):
         cause = {
@@ -181,11 +181,11 @@ def store_error(error: Exception) -> ApiError:
             return ApiError(500, INTERNAL)
 
 
-def not_found(target: Target) -> ApiError:
+def not_found(target: RequestTarget) -> ApiError:
     return ApiError(404, f'{_qualified(target)} "{target.name}" not found', details=_details(target))
 
 
-def invalid(target: Target, defects: Sequence[Defect | FieldError]) -> ApiError:
+def invalid(target: RequestTarget, defects: Sequence[Defect | FieldError]) -> ApiError:
     return invalid_object(group_kind(target), target.name or "", defects, _details(target))
 
 
@@ -221,16 +221,16 @@ def too_large_version(asked: int, head: int) -> ApiError:
     return ApiError(504, message, details={"causes": [cause], "retryAfterSeconds": RETRY_AFTER_SECONDS})
 
 
-def group_kind(target: Target) -> str:
+def group_kind(target: RequestTarget) -> str:
     resource = target.resource
     return f"{resource.kind.name}.{resource.group}" if resource.group else resource.kind.name
 
 
-def _qualified(target: Target) -> str:
+def _qualified(target: RequestTarget) -> str:
     resource = target.resource
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
-def _details(target: Target) -> dict[str, Any]:
+def _details(target: RequestTarget) -> dict[str, Any]:
     named = {"name": target.name, "group": target.resource.group, "kind": target.resource.plural}
     return {field: value for field, value in named.items() if value}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from volsched.api.kubernetes.negotiation import Form, Wanted
+from volsched.api.kubernetes.negotiation import AnswerFormat, AnswerRequest
 from volsched.api.kubernetes.resources import Resource
 from volsched.questions.get.cells import Item
 from volsched.questions.get.columns import columns_of
@@ -26,7 +26,7 @@ def definitions(noun: str) -> list[dict[str, Any]]:
     ]
 
 
-def row(resource: Resource, item: Item, manifest: Manifest, include: str, wanted: Wanted) -> dict[str, Any]:
+def row(resource: Resource, item: Item, manifest: Manifest, include: str, wanted: AnswerRequest) -> dict[str, Any]:
     cells = [column.value(item) for column in columns_of(resource.noun, wide=True)]
     told: dict[str, Any] = {"cells": cells}
     if include == "Object":
@@ -40,7 +40,7 @@ def table(
     resource: Resource,
     rows: Iterable[Mapping[str, Any]],
     list_metadata: Manifest,
-    wanted: Wanted,
+    wanted: AnswerRequest,
     *,
     head: bool = True,
 ) -> dict[str, Any]:
@@ -54,10 +54,10 @@ def table(
     }
 
 
-def partial(manifest: Manifest, wanted: Wanted) -> dict[str, Any]:
+def partial(manifest: Manifest, wanted: AnswerRequest) -> dict[str, Any]:
     """The object's metadata alone."""
     return {
-        "kind": Form.METADATA.value,
+        "kind": AnswerFormat.METADATA.value,
         "apiVersion": wanted.api_version,
         "metadata": manifest.get("metadata", {}),
     }
@@ -72,9 +72,9 @@ def object_list(resource: Resource, items: Iterable[Manifest], list_metadata: Ma
     }
 
 
-def partial_list(items: Iterable[Manifest], list_metadata: Manifest, wanted: Wanted) -> dict[str, Any]:
+def partial_list(items: Iterable[Manifest], list_metadata: Manifest, wanted: AnswerRequest) -> dict[str, Any]:
     return {
-        "kind": Form.METADATA_LIST.value,
+        "kind": AnswerFormat.METADATA_LIST.value,
         "apiVersion": wanted.api_version,
         "metadata": dict(list_metadata),
         "items": [partial(item, wanted) for item in items],

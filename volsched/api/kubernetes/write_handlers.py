@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.bodies import (
     SMALL_BYTES,
-    Body,
     Manifest,
+    RequestBody,
     check_kind,
     check_patched_kind,
     check_size,
@@ -34,7 +34,7 @@ from volsched.api.kubernetes.object_commands import (
     updating,
 )
 from volsched.api.kubernetes.object_reads import read_page
-from volsched.api.kubernetes.paths import Target
+from volsched.api.kubernetes.paths import RequestTarget
 from volsched.api.kubernetes.queries import FieldValidation, Listing, Query, dry_run, selection, writing
 from volsched.api.kubernetes.resources import STATUS
 from volsched.api.kubernetes.statuses import UNEXPLAINED, ApiError, error_of, invalid_options, success
@@ -54,7 +54,7 @@ ANSWERED_WITH_STATUS = frozenset({"Node", "Namespace", "Event", "StatefulSet", "
 """Kinds whose deletion Kubernetes answers with a Status once they are gone; of the others, with what they were."""
 
 
-async def create(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def create(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     asked = writing(query, "CreateOptions")
     manifest, warnings = await services.work(body.heavy, _created, target, body, asked.validation)
     named = replace(target, name=str(manifest["metadata"].get("name", "")))
@@ -66,10 +66,10 @@ async def create(services: Services, target: Target, query: Query, body: Body) -
         written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
     except Exception as error:
         raise error_of(error, named) from error
-    return Answer(target.resource.as_shown(written.manifest), 201, warnings)
+    return HttpAnswer(target.resource.as_shown(written.manifest), 201, warnings)
 
 
-def _created(target: Target, body: Body, validation: FieldValidation) -> tuple[Manifest, list[str]]:
+def _created(target: RequestTarget, body: RequestBody, validation: FieldValidation) -> tuple[Manifest, list[str]]:
     """The object that is to be made, and what to warn of."""
     kind = target.resource.kind
     raw = read_mapping(body.content, body_form(body.content_type), kind=kind.name)
@@ -82,7 +82,7 @@ def _created(target: Target, body: Body, validation: FieldValidation) -> tuple[M
     return manifest, field_warnings(kind, raw, validation)
 
 
-async def update(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def update(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     asked = writing(query, "UpdateOptions")
     manifest, warnings = await services.work(body.heavy, _updated, target, body, asked.validation)
     write = updating(
@@ -93,10 +93,10 @@ async def update(services: Services, target: Target, query: Query, body: Body) -
         storage_class=await _class_of(services, target),
     )
     written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
-    return Answer(target.resource.as_shown(written.manifest), 200, warnings)
+    return HttpAnswer(target.resource.as_shown(written.manifest), 200, warnings)
 
 
-def _updated(target: Target, body: Body, validation: FieldValidation) -> tuple[Manifest, list[str]]:
+def _updated(target: RequestTarget, body: RequestBody, validation: FieldValidation) -> tuple[Manifest, list[str]]:
     kind = target.resource.kind
     raw = read_mapping(body.content, body_form(body.content_type), kind=kind.name)
     manifest = fitted(raw, target)
@@ -107,13 +107,13 @@ def _updated(target: Target, body: Body, validation: FieldValidation) -> tuple[M
     return target.resource.as_stored(manifest), field_warnings(kind, raw, validation)
 
 
-async def _class_of(services: Services, target: Target) -> Manifest | None:
+async def _class_of(services: Services, target: RequestTarget) -> Manifest | None:
     if target.resource.kind.name != CLAIM or target.subresource is not None:
         return None
     return await services.read(class_of, services.database, target)
 
 
-async def patch(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def patch(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     form, asked = patch_form(body.content_type), writing(query, "PatchOptions")
     given = await services.work(body.heavy, read_patch, body.content, form)
     resource, kind = target.resource, target.resource.kind
@@ -132,10 +132,10 @@ async def patch(services: Services, target: Target, query: Query, body: Body) ->
     status, storage_class = target.subresource == STATUS, await _class_of(services, target)
     write = patching(target, change, services.who(), status=status, storage_class=storage_class)
     written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
-    return Answer(target.resource.as_shown(written.manifest), 200, warnings)
+    return HttpAnswer(target.resource.as_shown(written.manifest), 200, warnings)
 
 
-async def delete(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def delete(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     options = await services.work(body.heavy, _options, query, body)
     conditions = options.get("preconditions", {})
     uid, version = conditions.get("uid"), conditions.get("resourceVersion")
@@ -143,11 +143,13 @@ async def delete(services: Services, target: Target, query: Query, body: Body) -
     write = deleting(target, services.who(), uid=uid, version=version, grace=grace)
     written = await services.write(write, dry_run=_is_dry(query, options))
     if written.gone and target.resource.kind.name in ANSWERED_WITH_STATUS:
-        return Answer(success(target, written.manifest["metadata"].get("uid")))
-    return Answer(target.resource.as_shown(written.manifest))
+        return HttpAnswer(success(target, written.manifest["metadata"].get("uid")))
+    return HttpAnswer(target.resource.as_shown(written.manifest))
 
 
-async def delete_collection(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def delete_collection(
+    services: Services, target: RequestTarget, query: Query, body: RequestBody
+) -> HttpAnswer:
     options = await services.work(body.heavy, _options, query, body)
     asked = Listing(selection=selection(query, target.resource))
     found = await services.read(read_page, services.database, target, asked, now=services.clock())
@@ -164,10 +166,10 @@ async def delete_collection(services: Services, target: Target, query: Query, bo
             if told.code not in (404, 409):
                 raise told from error
     shown = map(target.resource.as_shown, deleted)
-    return Answer(object_list(target.resource, shown, {"resourceVersion": str(found.position)}))
+    return HttpAnswer(object_list(target.resource, shown, {"resourceVersion": str(found.position)}))
 
 
-async def bind(services: Services, target: Target, query: Query, body: Body) -> Answer:
+async def bind(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     raw = await services.work(body.heavy, _small, body, "Binding")
     check_kind(raw, "Binding", "v1", served="Binding")
     named, metadata = fields_at(raw, "target"), fields_at(raw, "metadata")
@@ -185,16 +187,16 @@ async def bind(services: Services, target: Target, query: Query, body: Body) -> 
     uid, version = text_at(metadata, "uid") or None, text_at(metadata, "resourceVersion") or None
     write = binding(target, node, services.who(), uid=uid, version=version)
     await services.write(write, dry_run=writing(query, "CreateOptions").dry_run)
-    return Answer(success(target, None, code=201), 201)
+    return HttpAnswer(success(target, None, code=201), 201)
 
 
-def _small(body: Body, kind: str) -> Manifest:
+def _small(body: RequestBody, kind: str) -> Manifest:
     form = body_form(body.content_type)
     check_size(body.content, form, most=SMALL_BYTES)
     return read_mapping(body.content, form, kind=kind)
 
 
-def _options(query: Query, body: Body) -> Mapping[str, Any]:
+def _options(query: Query, body: RequestBody) -> Mapping[str, Any]:
     """DeleteOptions of the body and the query; what we would have to ignore is refused."""
     options: dict[str, Any] = {}
     if body.content.strip():

@@ -12,13 +12,13 @@ from starlette.types import Receive, Scope, Send
 
 from volsched.api.access.callers import Caller, current_caller
 from volsched.api.body_stream import receive_body
-from volsched.api.kubernetes.answers import Answer
-from volsched.api.kubernetes.bodies import Body
+from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.kubernetes.bodies import RequestBody
 from volsched.api.kubernetes.negotiation import wanted_form
 from volsched.api.kubernetes.statuses import RETRY_AFTER_SECONDS, UNSERVED, ApiError
 from volsched.api.metrics import HttpMetrics
 from volsched.api.questions.discovery import discovered
-from volsched.api.questions.operations import Asked, Context, Operation, Turn
+from volsched.api.questions.operations import Context, Operation, OperationRequest, Turn
 from volsched.api.questions.refusals import error_of
 from volsched.api.questions.request_reader import matched, read_body, read_query, segments_of
 from volsched.api.questions.routes import OPERATIONS
@@ -56,7 +56,9 @@ class Own:
             found = discovered(raw)
             if found is not None:
                 resource = "discovery"
-                answer = Answer(found) if request.method in ("GET", "HEAD") else _told(ApiError(405, NOT_ALLOWED))
+                answer = (
+                    HttpAnswer(found) if request.method in ("GET", "HEAD") else _told(ApiError(405, NOT_ALLOWED))
+                )
             else:
                 operation, path = _operation(request.method, raw)
                 resource = operation.resource
@@ -68,7 +70,7 @@ class Own:
         self._metrics.count(request.method.lower(), resource, answer.code, time.perf_counter() - begun)
         await answer.response()(scope, receive, send)
 
-    async def _serve(self, request: Request, operation: Operation, path: Mapping[str, str]) -> Answer:
+    async def _serve(self, request: Request, operation: Operation, path: Mapping[str, str]) -> HttpAnswer:
         given = dict(request.query_params)
         _refuse_unserved(operation, given)
         body = None
@@ -76,9 +78,9 @@ class Own:
             limits = self._services.limits
             content = await receive_body(request, most=limits.body_bytes, seconds=limits.body_seconds)
             content_type = request.headers.get("content-type")
-            heavy = Body(content, content_type).heavy
+            heavy = RequestBody(content, content_type).heavy
             body = await self._services.work(heavy, read_body, operation, content, content_type)
-        asked = Asked(
+        asked = OperationRequest(
             path=path,
             query=read_query(operation.query, given),
             actor=self._services.who().actor,
@@ -93,8 +95,8 @@ class Own:
             self._services.committed()
         return served
 
-    async def _in_turn(self, operation: Operation, asked: Asked) -> Answer:
-        def serve() -> Answer:
+    async def _in_turn(self, operation: Operation, asked: OperationRequest) -> HttpAnswer:
+        def serve() -> HttpAnswer:
             return operation.serve(self._context, asked).spelled()
 
         if operation.turn == "reader":
@@ -103,7 +105,7 @@ class Own:
             again = {"retryAfterSeconds": RETRY_AFTER_SECONDS}
             raise ApiError(429, f"{self._waiting} long requests are served or wait already", details=again)
 
-        def served_aside() -> Answer:
+        def served_aside() -> HttpAnswer:
             limits = self._services.limits
             guessed = operation.resource in GUESSED
             seconds = limits.hypothesis_seconds if guessed else limits.long_seconds
@@ -132,7 +134,7 @@ class Own:
         """In the thread that serves; the writer has its own."""
         return self._services.writer.submit(command).result()
 
-    def _failed(self, error: Exception, request: Request) -> Answer:
+    def _failed(self, error: Exception, request: Request) -> HttpAnswer:
         told = error_of(error)
         if told.code == 500:
             _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
@@ -189,5 +191,5 @@ def _key(given: str | None) -> str | None:
     return given
 
 
-def _told(error: ApiError) -> Answer:
-    return Answer(error.status, error.code)
+def _told(error: ApiError) -> HttpAnswer:
+    return HttpAnswer(error.status, error.code)

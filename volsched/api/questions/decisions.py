@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from volsched.api.kubernetes.answers import Answer
-from volsched.api.kubernetes.negotiation import Form
+from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.kubernetes.negotiation import AnswerFormat
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.api.questions.kinds import ATTEMPTS, BINDINGS
-from volsched.api.questions.lists import Kind, Manifest, shown_list, shown_one
-from volsched.api.questions.operations import Asked, Context
+from volsched.api.questions.lists import ListKind, Manifest, shown_list, shown_one
+from volsched.api.questions.operations import Context, OperationRequest
 from volsched.api.questions.rows import rows
 from volsched.log.events.fold import AttemptState, BindingState, State
 from volsched.log.events.streams import ATTEMPT, BINDING
@@ -23,7 +23,7 @@ from volsched.runtime.clock import rfc3339
 Found = Sequence[tuple[str, BindingState]] | Sequence[tuple[str, AttemptState]]
 
 
-def list_bindings(context: Context, asked: Asked) -> Answer:
+def list_bindings(context: Context, asked: OperationRequest) -> HttpAnswer:
     with context.services.database.read() as connection:
         head = read_head(connection).position
         found = bindings_page(
@@ -39,7 +39,7 @@ def list_bindings(context: Context, asked: Asked) -> Answer:
     return _shown(BINDINGS, BINDING, found, head, asked)
 
 
-def list_attempts(context: Context, asked: Asked) -> Answer:
+def list_attempts(context: Context, asked: OperationRequest) -> HttpAnswer:
     with context.services.database.read() as connection:
         head = read_head(connection).position
         found = attempts_page(
@@ -55,15 +55,15 @@ def list_attempts(context: Context, asked: Asked) -> Answer:
     return _shown(ATTEMPTS, ATTEMPT, found, head, asked)
 
 
-def get_binding(context: Context, asked: Asked) -> Answer:
+def get_binding(context: Context, asked: OperationRequest) -> HttpAnswer:
     return _shown_one(BINDINGS, BINDING, _one(context, asked, BINDING), asked)
 
 
-def get_attempt(context: Context, asked: Asked) -> Answer:
+def get_attempt(context: Context, asked: OperationRequest) -> HttpAnswer:
     return _shown_one(ATTEMPTS, ATTEMPT, _one(context, asked, ATTEMPT), asked)
 
 
-def steps(context: Context, asked: Asked) -> Answer:
+def steps(context: Context, asked: OperationRequest) -> HttpAnswer:
     """Everything that was done for a binding, over all streams."""
     _one(context, asked, BINDING)
     with context.services.database.read() as connection:
@@ -72,10 +72,10 @@ def steps(context: Context, asked: Asked) -> Answer:
         {"position": it.position, "at": rfc3339(it.at), "stream": it.stream, "type": it.type, "by": it.actor}
         for it in found
     ]
-    return Answer({"apiVersion": "volsched.io/v1", "kind": "List", "items": items})
+    return HttpAnswer({"apiVersion": "volsched.io/v1", "kind": "List", "items": items})
 
 
-def pod_key(asked: Asked) -> str | None:
+def pod_key(asked: OperationRequest) -> str | None:
     """`pod=NAME` within a namespace, else `pod=NAMESPACE/NAME`."""
     named = asked.text("pod")
     if named is None or "/" in named or asked.namespace is None:
@@ -88,7 +88,7 @@ def missing(plural: str, name: str) -> ApiError:
     return ApiError(404, f'{plural}.volsched.io "{name}" not found', details=details)
 
 
-def _one(context: Context, asked: Asked, noun: str) -> State:
+def _one(context: Context, asked: OperationRequest, noun: str) -> State:
     name = asked.path["name"]
     with context.services.database.read() as connection:
         state = Now(connection, read_head(connection).position).one(noun, name)
@@ -97,20 +97,20 @@ def _one(context: Context, asked: Asked, noun: str) -> State:
     return state
 
 
-def _shown_one(kind: Kind, noun: str, state: State, asked: Asked) -> Answer:
+def _shown_one(kind: ListKind, noun: str, state: State, asked: OperationRequest) -> HttpAnswer:
     name = asked.path["name"]
-    if asked.wanted.form is Form.TABLE:
+    if asked.wanted.form is AnswerFormat.TABLE:
         return rows(noun, [(name, state)], asked, now=asked.now, metadata={})
     return shown_one(kind, as_manifest(noun, name, state), asked)
 
 
-def _shown(kind: Kind, noun: str, found: Found, head: int, asked: Asked) -> Answer:
+def _shown(kind: ListKind, noun: str, found: Found, head: int, asked: OperationRequest) -> HttpAnswer:
     limit = asked.query["limit"]
     more = None
     if len(found) > limit:
         id_, last = found[limit - 1]
         more = place_token(_time(last), id_)
-    if asked.wanted.form is Form.TABLE:
+    if asked.wanted.form is AnswerFormat.TABLE:
         metadata = {"resourceVersion": str(head)} | ({} if more is None else {"continue": more})
         return rows(noun, found[:limit], asked, now=asked.now, metadata=metadata)
     items: list[Manifest] = [as_manifest(noun, id_, state) for id_, state in found[:limit]]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from volsched.api.questions.kinds import KINDS
-from volsched.api.questions.lists import Kind
+from volsched.api.questions.lists import ListKind
 from volsched.api.questions.operations import API_VERSION, GROUP, VERSION
 
 
@@ -28,7 +28,7 @@ def discovered(raw: str) -> dict[str, Any] | None:
             return None
 
 
-def _entries(kind: Kind) -> list[dict[str, Any]]:
+def _entries(kind: ListKind) -> list[dict[str, Any]]:
     entry: dict[str, Any] = {
         "name": kind.plural,
         "singularName": kind.singular,

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.api.questions.decisions import missing
 from volsched.api.questions.kinds import EFFECTS
 from volsched.api.questions.lists import shown_list, shown_one
 from volsched.api.questions.models import Reason
-from volsched.api.questions.operations import API_VERSION, Asked, Context
+from volsched.api.questions.operations import API_VERSION, Context, OperationRequest
 from volsched.binding.sweep import Sweep
-from volsched.log.effects import EffectState, Queued, list_effects
+from volsched.log.effects import EffectState, QueuedEffect, list_effects
 from volsched.log.reads.open_bindings import Parked, parked_effects
 from volsched.log.reads.tail import read_head
 from volsched.runtime.clock import rfc3339
@@ -26,7 +26,7 @@ def name_of(key: str) -> str:
     return key.replace("/", ".")
 
 
-def list_queued(context: Context, asked: Asked) -> Answer:
+def list_queued(context: Context, asked: OperationRequest) -> HttpAnswer:
     database, limit = context.services.database, asked.query["limit"]
     queue, state = asked.text("queue"), asked.text("state")
     after, name = asked.text("continue"), asked.text("name")
@@ -42,27 +42,27 @@ def list_queued(context: Context, asked: Asked) -> Answer:
     return shown_list(EFFECTS, items, position=head, more=more, asked=asked)
 
 
-def get_effect(context: Context, asked: Asked) -> Answer:
+def get_effect(context: Context, asked: OperationRequest) -> HttpAnswer:
     return shown_one(EFFECTS, _manifest(_one(context, asked.path["name"])), asked)
 
 
-def retry(context: Context, asked: Asked) -> Answer:
+def retry(context: Context, asked: OperationRequest) -> HttpAnswer:
     """Due at once, with all its attempts anew."""
     parked = _parked(context, asked.path["name"])
     sweep = Sweep(context.services.database, asked.actor)
     if not sweep.retry(parked, asked.now, why=_why(asked)):
         raise _not_parked(asked.path["name"])
-    return Answer(_done(parked, f"{parked.key} is queued again"))
+    return HttpAnswer(_done(parked, f"{parked.key} is queued again"))
 
 
-def cancel(context: Context, asked: Asked) -> Answer:
+def cancel(context: Context, asked: OperationRequest) -> HttpAnswer:
     """Its binding is rolled back: what was written is undone, or kept with a reason."""
     parked = _parked(context, asked.path["name"])
     Sweep(context.services.database, asked.actor).cancel(parked, asked.now, why=_why(asked))
-    return Answer(_done(parked, f"{parked.key} is cancelled; its binding {parked.binding} ends without it"))
+    return HttpAnswer(_done(parked, f"{parked.key} is cancelled; its binding {parked.binding} ends without it"))
 
 
-def _called(context: Context, name: str) -> Iterator[Queued]:
+def _called(context: Context, name: str) -> Iterator[QueuedEffect]:
     """Those of that name: none, or one."""
     after: str | None = None
     while found := list_effects(context.services.database, limit=CHUNK, after=after):
@@ -70,7 +70,7 @@ def _called(context: Context, name: str) -> Iterator[Queued]:
         after = found[-1].key
 
 
-def _one(context: Context, name: str) -> Queued:
+def _one(context: Context, name: str) -> QueuedEffect:
     found = next(_called(context, name), None)
     if found is None:
         raise missing(EFFECTS.plural, name)
@@ -91,7 +91,7 @@ def _not_parked(name: str) -> ApiError:
     return ApiError(409, f'effect "{name}" is not parked; only work that was given up is retried or cancelled')
 
 
-def _why(asked: Asked) -> str | None:
+def _why(asked: OperationRequest) -> str | None:
     assert isinstance(asked.body, Reason)
     return asked.body.reason.strip() or None
 
@@ -102,7 +102,7 @@ def _done(parked: Parked, message: str) -> dict[str, Any]:
     return status | {"details": details, "code": 200}
 
 
-def _manifest(effect: Queued) -> dict[str, Any]:
+def _manifest(effect: QueuedEffect) -> dict[str, Any]:
     told = {name: value for name, value in asdict(effect).items() if value is not None}
     due = "now" if effect.due == 0 else rfc3339(effect.due)
     status = told | {"state": effect.state.value, "dueAt": due}

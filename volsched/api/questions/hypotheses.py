@@ -6,10 +6,10 @@ from typing import Any
 
 import orjson
 
-from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.api.questions.models import Explain, Simulate, Verify
-from volsched.api.questions.operations import Asked, Context
+from volsched.api.questions.operations import Context, OperationRequest
 from volsched.kube.kinds import Object
 from volsched.kube.manifest_reader import load_manifests
 from volsched.kube.problems import ManifestError
@@ -27,24 +27,24 @@ MOST_EXPORTED = 50_000
 """Events in one answer; whoever wants more asks for the next range."""
 
 
-def explain_stored(context: Context, asked: Asked) -> Answer:
+def explain_stored(context: Context, asked: OperationRequest) -> HttpAnswer:
     key, as_of = f"{asked.namespace}/{asked.path['name']}", asked.text("asOf")
     if as_of is not None:
-        return Answer(
+        return HttpAnswer(
             explained_as_of(
                 context.services.database, key, as_of=as_of, now=asked.now, namespaces=asked.namespaces
             )
         )
     seen = sight_of(context.services.database, (), profile=_profile(context, asked.text("profile")))
-    return Answer(explained(seen, key, node=asked.text("node"), now=asked.now, namespaces=asked.namespaces))
+    return HttpAnswer(explained(seen, key, node=asked.text("node"), now=asked.now, namespaces=asked.namespaces))
 
 
-def explain(context: Context, asked: Asked) -> Answer:
+def explain(context: Context, asked: OperationRequest) -> HttpAnswer:
     body: Explain = asked.body
     database = None if body.alone else context.services.database
     seen = sight_of(database, _objects(body.manifests), profile=_profile(context, body.profile))
     key = body.pod if "/" in body.pod else f"default/{body.pod}"
-    return Answer(explained(seen, key, node=body.node or None, now=asked.now, namespaces=asked.namespaces))
+    return HttpAnswer(explained(seen, key, node=body.node or None, now=asked.now, namespaces=asked.namespaces))
 
 
 def _profile(context: Context, name: str | None) -> Profile:
@@ -52,7 +52,7 @@ def _profile(context: Context, name: str | None) -> Profile:
     return PROFILES[name] if name else context.configuration.profile
 
 
-def simulate(context: Context, asked: Asked) -> Answer:
+def simulate(context: Context, asked: OperationRequest) -> HttpAnswer:
     body: Simulate = asked.body
     scenario = Scenario(
         drain=tuple(body.drain),
@@ -62,19 +62,19 @@ def simulate(context: Context, asked: Asked) -> Answer:
         delete=tuple(named_object(it) for it in body.delete),
     )
     seen = sight_of(context.services.database, (), profile=context.configuration.profile)
-    return Answer(simulated(seen, scenario))
+    return HttpAnswer(simulated(seen, scenario))
 
 
-def verify_store(context: Context, asked: Asked) -> Answer:
+def verify_store(context: Context, asked: OperationRequest) -> HttpAnswer:
     body: Verify | None = asked.body
     try:
         anchor = parse_anchor(body.anchor) if body is not None and body.anchor else None
     except StoreError as error:
         raise ApiError(422, f"anchor: {error}") from None
-    return Answer(verified(verify(context.services.database, anchor=anchor)))
+    return HttpAnswer(verified(verify(context.services.database, anchor=anchor)))
 
 
-def export(context: Context, asked: Asked) -> Answer:
+def export(context: Context, asked: OperationRequest) -> HttpAnswer:
     """A part of the log as `volsched export` writes it, for anybody to verify."""
     out = io.StringIO()
     with context.services.database.read() as connection:
@@ -84,7 +84,7 @@ def export(context: Context, asked: Asked) -> Answer:
         last = min(within.last, within.first + asked.query["limit"] - 1)
         manifest = manifest_of(connection, first=within.first, last=last, now=asked.now)
         write_jsonl(out, manifest, events_of(connection, manifest))
-    return Answer({"text": out.getvalue(), "first": manifest.first, "last": manifest.last})
+    return HttpAnswer({"text": out.getvalue(), "first": manifest.first, "last": manifest.last})
 
 
 def _objects(manifests: Sequence[dict[str, Any]]) -> list[Object]:

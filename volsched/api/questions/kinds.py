@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from volsched.api.questions.lists import Cell, Kind
+from volsched.api.questions.lists import Cell, ListKind
 from volsched.questions.get.cells import age, listed, shown
 from volsched.runtime.clock import parse_rfc3339
 
@@ -31,21 +31,21 @@ NAME = Cell("NAME", _field("metadata", "name"))
 AGE = Cell("AGE", _age)
 READ = ("get", "list")
 
-BINDINGS = Kind(
+BINDINGS = ListKind(
     "bindings",
     "binding",
     "Binding",
     namespaced=True,
     verbs=READ,
 )
-ATTEMPTS = Kind(
+ATTEMPTS = ListKind(
     "attempts",
     "attempt",
     "Attempt",
     namespaced=True,
     verbs=READ,
 )
-EFFECTS = Kind(
+EFFECTS = ListKind(
     "effects",
     "effect",
     "Effect",
@@ -62,7 +62,7 @@ EFFECTS = Kind(
     ),
     subresources={"retry": "Reason", "cancel": "Reason"},
 )
-RESERVATIONS = Kind(
+RESERVATIONS = ListKind(
     "reservations",
     "reservation",
     "Reservation",

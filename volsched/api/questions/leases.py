@@ -1,19 +1,19 @@
 """Leases: who acts in an exclusive role, and taking one from a holder that keeps others away for no reason."""
 
-from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.api.questions.models import Reason
-from volsched.api.questions.operations import API_VERSION, Asked, Context
+from volsched.api.questions.operations import API_VERSION, Context, OperationRequest
 from volsched.log.leases import free, standings
 from volsched.questions.audit.leases import lease_rows
 
 
-def list_leases(context: Context, asked: Asked) -> Answer:
+def list_leases(context: Context, asked: OperationRequest) -> HttpAnswer:
     items = lease_rows(standings(context.services.database, now=asked.now), now=asked.now)
-    return Answer({"apiVersion": API_VERSION, "kind": "List", "items": items})
+    return HttpAnswer({"apiVersion": API_VERSION, "kind": "List", "items": items})
 
 
-def free_one(context: Context, asked: Asked) -> Answer:
+def free_one(context: Context, asked: OperationRequest) -> HttpAnswer:
     """Whoever held it is refused from now on, and may ask for it again like any other."""
     assert isinstance(asked.body, Reason)
     name, reason = asked.path["name"], asked.body.reason.strip() or None
@@ -21,4 +21,6 @@ def free_one(context: Context, asked: Asked) -> Answer:
     if freed is None:
         raise ApiError(409, f'nobody holds lease "{name}"; only what is held can be freed')
     message = f"{name} is free; {freed.holder} held it in epoch {freed.epoch}"
-    return Answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message})
+    return HttpAnswer(
+        {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message}
+    )

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from volsched.api.kubernetes import tables
-from volsched.api.kubernetes.answers import Answer
-from volsched.api.kubernetes.negotiation import Form
-from volsched.api.questions.operations import API_VERSION, Asked
+from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.kubernetes.negotiation import AnswerFormat
+from volsched.api.questions.operations import API_VERSION, OperationRequest
 from volsched.questions.audit.answers import Answer as Page
 
 Manifest = Mapping[str, Any]
@@ -22,7 +22,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ListKind:
     """A resource that kubectl can get."""
 
     plural: str
@@ -37,39 +37,43 @@ class Kind:
     """Its name → the kind of what is sent to it."""
 
 
-def shown_list(kind: Kind, items: Sequence[Manifest], *, position: int, more: str | None, asked: Asked) -> Answer:
+def shown_list(
+    kind: ListKind, items: Sequence[Manifest], *, position: int, more: str | None, asked: OperationRequest
+) -> HttpAnswer:
     metadata = {"resourceVersion": str(position)} | ({} if more is None else {"continue": more})
     wanted = asked.wanted
     match wanted.form:
-        case Form.TABLE:
-            return Answer(_table(kind, items, metadata, asked))
-        case Form.METADATA_LIST | Form.METADATA:
-            return Answer(tables.partial_list(items, metadata, wanted))
+        case AnswerFormat.TABLE:
+            return HttpAnswer(_table(kind, items, metadata, asked))
+        case AnswerFormat.METADATA_LIST | AnswerFormat.METADATA:
+            return HttpAnswer(tables.partial_list(items, metadata, wanted))
         case _:
             told = {"kind": f"{kind.title}List", "apiVersion": API_VERSION, "metadata": metadata}
-            return Answer(told | {"items": list(items)})
+            return HttpAnswer(told | {"items": list(items)})
 
 
-def shown_one(kind: Kind, item: Manifest, asked: Asked, code: int = 200) -> Answer:
+def shown_one(kind: ListKind, item: Manifest, asked: OperationRequest, code: int = 200) -> HttpAnswer:
     wanted = asked.wanted
     match wanted.form:
-        case Form.TABLE:
-            return Answer(_table(kind, [item], {}, asked), code)
-        case Form.METADATA:
-            return Answer(tables.partial(item, wanted), code)
+        case AnswerFormat.TABLE:
+            return HttpAnswer(_table(kind, [item], {}, asked), code)
+        case AnswerFormat.METADATA:
+            return HttpAnswer(tables.partial(item, wanted), code)
         case _:
-            return Answer(dict(item), code)
+            return HttpAnswer(dict(item), code)
 
 
-def page(answer: Page) -> Answer:
+def page(answer: Page) -> HttpAnswer:
     """As `-o json` prints it."""
     metadata: dict[str, Any] = {} if answer.after is None else {"continue": answer.after}
     metadata |= {"cut": True} if answer.cut else {}
     told = {"apiVersion": API_VERSION, "kind": "List"} | ({"metadata": metadata} if metadata else {})
-    return Answer(told | {"items": answer.items})
+    return HttpAnswer(told | {"items": answer.items})
 
 
-def _table(kind: Kind, items: Sequence[Manifest], metadata: Manifest, asked: Asked) -> dict[str, Any]:
+def _table(
+    kind: ListKind, items: Sequence[Manifest], metadata: Manifest, asked: OperationRequest
+) -> dict[str, Any]:
     columns = [
         {
             "name": it.header.title(),

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from volsched.api.kubernetes.answers import Answer
-from volsched.api.kubernetes.negotiation import JSON, PLAIN, Wanted
+from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.kubernetes.negotiation import JSON, PLAIN, AnswerRequest
 from volsched.api.services import Services
 from volsched.scheduling.pod_reservations import Reserver
 from volsched.scheduling.rules.configuration import Configuration
@@ -43,7 +43,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class OperationRequest:
     """A request, read and judged as far as that can be done without looking at the store."""
 
     path: Mapping[str, str]
@@ -52,7 +52,7 @@ class Asked:
     now: int
     body: Any = None
     """Of the operation's own model."""
-    wanted: Wanted = PLAIN
+    wanted: AnswerRequest = PLAIN
     key: str | None = None
     """Idempotency-Key."""
     namespaces: frozenset[str] | None = None
@@ -67,7 +67,7 @@ class Asked:
         return self.path.get("namespace")
 
 
-Serve = Callable[[Context, Asked], Answer]
+Serve = Callable[[Context, OperationRequest], HttpAnswer]
 Turn = Literal["reader", "alone", "long"]
 """`reader`: with other reads of the database. `alone`: one at a time. `long`: few at a time, and few may wait."""
 

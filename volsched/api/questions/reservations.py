@@ -4,13 +4,13 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.api.questions.decisions import missing
 from volsched.api.questions.kinds import RESERVATIONS
 from volsched.api.questions.lists import shown_list, shown_one
 from volsched.api.questions.models import Renewal, Reservation, ReservationPatch
-from volsched.api.questions.operations import API_VERSION, Asked, Context
+from volsched.api.questions.operations import API_VERSION, Context, OperationRequest
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.reservations import GatedError
 from volsched.log.events.fold import BindingState
@@ -22,17 +22,17 @@ from volsched.runtime.clock import rfc3339
 from volsched.scheduling.pod_reservations import (
     ENDED,
     NotToBeReservedError,
-    Refused,
+    ReservationRefused,
     UnknownPodError,
     UnknownReservationError,
     reservation,
 )
-from volsched.scheduling.pod_reservations import Asked as Wanted
+from volsched.scheduling.pod_reservations import ReservationRequest as Wanted
 
 CONFIRMED = frozenset({Phase.PREBINDING, Phase.WAITING, Phase.COMMITTING})
 
 
-def list_held(context: Context, asked: Asked) -> Answer:
+def list_held(context: Context, asked: OperationRequest) -> HttpAnswer:
     """Those that are held now: a confirmed one is a binding, and one that has ended is history."""
     limit = asked.query["limit"]
     with context.services.database.read() as connection:
@@ -50,7 +50,7 @@ def list_held(context: Context, asked: Asked) -> Answer:
     return shown_list(RESERVATIONS, items, position=head, more=more, asked=asked)
 
 
-def get_one(context: Context, asked: Asked) -> Answer:
+def get_one(context: Context, asked: OperationRequest) -> HttpAnswer:
     with context.services.database.read() as connection:
         state = _one(connection, asked)
     if state.state in ENDED:
@@ -59,7 +59,7 @@ def get_one(context: Context, asked: Asked) -> Answer:
     return shown_one(RESERVATIONS, manifest_of(asked.path["name"], state), asked)
 
 
-def create(context: Context, asked: Asked) -> Answer:
+def create(context: Context, asked: OperationRequest) -> HttpAnswer:
     body: Reservation = asked.body
     if body.apiVersion != API_VERSION or body.kind != RESERVATIONS.title:
         raise ApiError(400, f"the body is a {body.kind[:80]} of {body.apiVersion[:80]}, not a Reservation")
@@ -81,13 +81,13 @@ def create(context: Context, asked: Asked) -> Answer:
     except NotToBeReservedError as error:
         raise ApiError(409, str(error)) from None
     with context.services.database.read() as connection:
-        if isinstance(made, Refused):
+        if isinstance(made, ReservationRefused):
             raise _no_node(connection, made, wanted.pod)
         state = reservation(connection, made)
     return shown_one(RESERVATIONS, manifest_of(made, state), asked, 201)
 
 
-def confirm(context: Context, asked: Asked) -> Answer:
+def confirm(context: Context, asked: OperationRequest) -> HttpAnswer:
     name = _known(context, asked)
     try:
         context.reserver.confirm(name, actor=asked.actor, now=asked.now)
@@ -96,7 +96,7 @@ def confirm(context: Context, asked: Asked) -> Answer:
     return _still_there(context, asked)
 
 
-def renew(context: Context, asked: Asked) -> Answer:
+def renew(context: Context, asked: OperationRequest) -> HttpAnswer:
     """By a request of its own, or as a patch of the object."""
     body: Renewal | ReservationPatch = asked.body
     seconds = body.spec.ttlSeconds if isinstance(body, ReservationPatch) else body.ttlSeconds
@@ -108,7 +108,7 @@ def renew(context: Context, asked: Asked) -> Answer:
     return _still_there(context, asked)
 
 
-def cancel(context: Context, asked: Asked) -> Answer:
+def cancel(context: Context, asked: OperationRequest) -> HttpAnswer:
     """Said again it is not found, as with anything that is deleted twice."""
     name = _known(context, asked)
     before = _state(context, asked)
@@ -163,7 +163,7 @@ def _phase(state: BindingState) -> str:
     return "Confirmed" if state.state in CONFIRMED else "Bound"
 
 
-def _no_node(connection: Connection, refused: Refused, pod: str) -> ApiError:
+def _no_node(connection: Connection, refused: ReservationRefused, pod: str) -> ApiError:
     attempt = why(connection, refused.attempt)
     causes = [
         {"reason": "NoNode", "message": f"{it['nodes']} node(s): {it['reason']}", "field": ",".join(it["some"])}
@@ -174,7 +174,7 @@ def _no_node(connection: Connection, refused: Refused, pod: str) -> ApiError:
     return ApiError(422, message, reason="Unschedulable", details=details)
 
 
-def _one(connection: Connection, asked: Asked) -> BindingState:
+def _one(connection: Connection, asked: OperationRequest) -> BindingState:
     name = asked.path["name"]
     try:
         state = reservation(connection, name)
@@ -185,17 +185,17 @@ def _one(connection: Connection, asked: Asked) -> BindingState:
     return state
 
 
-def _state(context: Context, asked: Asked) -> BindingState:
+def _state(context: Context, asked: OperationRequest) -> BindingState:
     with context.services.database.read() as connection:
         return _one(connection, asked)
 
 
-def _known(context: Context, asked: Asked) -> str:
+def _known(context: Context, asked: OperationRequest) -> str:
     _state(context, asked)
     return asked.path["name"]
 
 
-def _still_there(context: Context, asked: Asked) -> Answer:
+def _still_there(context: Context, asked: OperationRequest) -> HttpAnswer:
     state, name = _state(context, asked), asked.path["name"]
     if state.state in ENDED:
         raise ApiError(409, f'reservation "{name}" has ended: {state.reason}')

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from volsched.api.kubernetes import tables
-from volsched.api.kubernetes.answers import Answer
-from volsched.api.questions.operations import Asked, Param
+from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.questions.operations import OperationRequest, Param
 from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.streams import BINDING
 from volsched.log.reads.as_of import Look
@@ -24,12 +24,12 @@ INCLUDE = Param(
 def rows(
     noun: str,
     found: Iterable[tuple[str, State]],
-    asked: Asked,
+    asked: OperationRequest,
     *,
     now: int,
     metadata: Mapping[str, Any],
     look: Look | None = None,
-) -> Answer:
+) -> HttpAnswer:
     """`now` is what ages are counted to; `look` finds the bindings whose assumptions lie over objects."""
     columns = columns_of(noun, wide=True)
     told: list[dict[str, Any]] = []
@@ -43,7 +43,7 @@ def rows(
             row["object"] = tables.partial(manifest, asked.wanted)
         told.append(row)
     table = {"kind": "Table", "apiVersion": asked.wanted.api_version, "metadata": dict(metadata)}
-    return Answer(table | {"columnDefinitions": tables.definitions(noun), "rows": told})
+    return HttpAnswer(table | {"columnDefinitions": tables.definitions(noun), "rows": told})
 
 
 def _holding(look: Look, state: State) -> BindingState | None:

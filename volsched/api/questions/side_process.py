@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from volsched.api.kubernetes.answers import Answer
+from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
-from volsched.api.questions.operations import Asked, Context
+from volsched.api.questions.operations import Context, OperationRequest
 from volsched.api.questions.refusals import error_of
 from volsched.api.questions.routes import OPERATIONS
 from volsched.api.services import Services
@@ -52,7 +52,7 @@ class SideProcesses:
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
 
-    def serve(self, operation: int, asked: Asked, *, seconds: float) -> Answer:
+    def serve(self, operation: int, asked: OperationRequest, *, seconds: float) -> HttpAnswer:
         """What the operation answers, in the thread that calls; ApiError 504 when its time is over."""
         until = time.monotonic() + seconds
         with self._turn:
@@ -74,7 +74,7 @@ class SideProcesses:
                 side.end()
         if refusal is not None:
             raise refusal
-        if isinstance(answer, Answer):
+        if isinstance(answer, HttpAnswer):
             return answer
         code, message, reason, details = answer
         raise ApiError(code, message, reason=reason, details=details)
@@ -170,7 +170,7 @@ def main() -> None:
         return
 
 
-def _answered(context: Context, operation: int, asked: Asked) -> Any:
+def _answered(context: Context, operation: int, asked: OperationRequest) -> Any:
     try:
         return OPERATIONS[operation].serve(context, asked).spelled()
     except Exception as error:

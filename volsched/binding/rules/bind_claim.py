@@ -18,7 +18,7 @@ from volsched.log.events.object_states import living
 from volsched.scheduling.rules.cycle import attempt
 from volsched.scheduling.rules.pod_claims import is_delay_binding, is_fully_bound, selected_node
 from volsched.scheduling.rules.profile import Profile
-from volsched.scheduling.rules.promised_capacity import Room, written_room
+from volsched.scheduling.rules.promised_capacity import PromisedCapacity, written_room
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import AttemptError
 from volsched.scheduling.rules.volume_filter import prefilter
@@ -43,14 +43,14 @@ class NothingFitsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class NodeChoice:
     claim: Claim
     node: str
     volume: str | None
     """None: to be provisioned."""
     alpha: bool = False
     """The node is written under the alpha names too."""
-    room: Room | None = None
+    room: PromisedCapacity | None = None
     """What it takes of a capacity object, where the driver publishes any."""
 
     @property
@@ -68,7 +68,7 @@ class Choice:
         return f"gets {what} on node {self.node}"
 
 
-def choose(snapshot: Snapshot, claim: str, node: str, *, profile: Profile) -> Choice:
+def choose(snapshot: Snapshot, claim: str, node: str, *, profile: Profile) -> NodeChoice:
     """What the claim would get on the node; raises one of the errors above where it is not to be had."""
     held = _claim_to_bind(snapshot, claim, profile)
     place = snapshot.nodes.get(node)
@@ -87,13 +87,13 @@ def choose(snapshot: Snapshot, claim: str, node: str, *, profile: Profile) -> Ch
         raise NothingFitsError(f'nothing fits claim "{claim}" on node "{node}": {why}')
     answer = found.chosen.answer
     if answer.bindings:
-        return Choice(held, node, answer.bindings[0].volume.name)
+        return NodeChoice(held, node, answer.bindings[0].volume.name)
     published = answer.provisions[0].capacity
-    room = None if published is None else Room(published.key, profile.bytes_of(held.size))
-    return Choice(held, node, None, profile.writes_alpha_annotations, room)
+    room = None if published is None else PromisedCapacity(published.key, profile.bytes_of(held.size))
+    return NodeChoice(held, node, None, profile.writes_alpha_annotations, room)
 
 
-def bind_event(choice: Choice, states: States, *, reason: str) -> NewEvent:
+def bind_event(choice: NodeChoice, states: States, *, reason: str) -> NewEvent:
     """The one write. Whoever calls makes sure that the streams are what was chosen on."""
     written = living(states, choice.written)
     assert written is not None

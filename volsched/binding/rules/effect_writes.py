@@ -53,7 +53,7 @@ CANNOT_UNBIND = "half bound, and this cluster does not let go of a claim's volum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class EffectWrite:
     """A merge patch of one object, refused unless the object is at `version`."""
 
     kind: str
@@ -75,7 +75,7 @@ def next_step(
     now: str,
     guards: Guards = ALL_GUARDS,
     can_unbind: bool = True,
-) -> Write | Outcome | None:
+) -> EffectWrite | Outcome | None:
     """The next write for an effect of this kind, or its outcome; None where the effect has become void.
 
     `now` is an RFC 3339 time.
@@ -97,7 +97,7 @@ def next_step(
 
 def _forward(
     kind: str, binding: str, state: BindingState, leg: LegState, states: States, guards: Guards
-) -> Write | Outcome | None:
+) -> EffectWrite | Outcome | None:
     if leg.state != LegPhase.ASSUMED:
         return None
     written = _written_object(kind, leg, states)
@@ -114,9 +114,9 @@ def _forward(
     stamp = {"metadata": {"annotations": {BINDING_STAMP: binding}}}
     if kind == ANNOTATE:
         patch = _joined(_assumed_patch(written, binding) or claim_patch(state.plan["node"], alpha=False), stamp)
-        return Write(kind="PersistentVolumeClaim", key=leg.claim, patch=patch, version=version(written))
+        return EffectWrite(kind="PersistentVolumeClaim", key=leg.claim, patch=patch, version=version(written))
     patch = _joined(volume_patch(written.manifest, leg.claim, leg.claim_uid), stamp)
-    return Write(kind="PersistentVolume", key=leg.volume or "", patch=patch, version=version(written))
+    return EffectWrite(kind="PersistentVolume", key=leg.volume or "", patch=patch, version=version(written))
 
 
 def _was_given(volume: Manifest, leg: LegState) -> bool:
@@ -135,7 +135,9 @@ def _assumed_patch(claim: ObjectState, binding: str) -> dict[str, Any] | None:
     return dict(assumed.patch) if assumed is not None and assumed.binding == binding else None
 
 
-def _undo(binding: str, index: int, states: States, guards: Guards, can_unbind: bool) -> Write | Outcome | None:
+def _undo(
+    binding: str, index: int, states: States, guards: Guards, can_unbind: bool
+) -> EffectWrite | Outcome | None:
     """Release what was written after the leg had ended, whatever has become of its binding."""
     state = states.get(binding_stream(binding))
     leg = state.legs[index] if isinstance(state, BindingState) else None
@@ -148,7 +150,9 @@ def _undo(binding: str, index: int, states: States, guards: Guards, can_unbind: 
     return None if isinstance(step, LegOutcome) and step.reason == NOT_OURS else step
 
 
-def _release(binding: str, leg: LegState, states: States, guards: Guards, can_unbind: bool) -> Write | Outcome:
+def _release(
+    binding: str, leg: LegState, states: States, guards: Guards, can_unbind: bool
+) -> EffectWrite | Outcome:
     if leg.dynamic:
         return _release_dynamic(binding, leg, states, guards)
     step, claim = _release_static(binding, leg, states, guards, can_unbind), _claim(leg, states)
@@ -160,7 +164,7 @@ def _release(binding: str, leg: LegState, states: States, guards: Guards, can_un
 
 def _release_static(
     binding: str, leg: LegState, states: States, guards: Guards, can_unbind: bool
-) -> Write | Outcome:
+) -> EffectWrite | Outcome:
     """Claim before volume, and its mark last: nobody can complete the binding, or take the volume, half way."""
     volume, claim = living(states, f"volume/{leg.volume}"), _claim(leg, states)
     held = {} if claim is None or claim.manifest is None else claim.manifest
@@ -180,12 +184,12 @@ def _release_static(
             if spec(held).get("volumeName"):
                 dropped = {"metadata": {"annotations": dict.fromkeys((BOUND_BY_CONTROLLER, *_selections(held)))}}
                 return _claim_write(leg, claim, {"spec": {"volumeName": None}, **dropped})
-    return Write(
+    return EffectWrite(
         kind="PersistentVolume", key=leg.volume or "", patch=unbind_patch(volume.manifest), version=version(volume)
     )
 
 
-def _unmark(binding: str, leg: LegState, claim: ObjectState | None) -> Write | None:
+def _unmark(binding: str, leg: LegState, claim: ObjectState | None) -> EffectWrite | None:
     """Before a release ends, whichever way, its mark goes: a claim that keeps it is never bound again.
 
     The mark says which binding made it, so that nobody takes off another's and a late one is known for what it is.
@@ -215,7 +219,7 @@ def _nothing_left(volume: ObjectState | None, leg: LegState) -> Outcome:
     return LegOutcome(phase=LegPhase.RELEASED)
 
 
-def _release_dynamic(binding: str, leg: LegState, states: States, guards: Guards) -> Write | Outcome:
+def _release_dynamic(binding: str, leg: LegState, states: States, guards: Guards) -> EffectWrite | Outcome:
     claim = _claim(leg, states)
     if claim is None or claim.manifest is None:
         return LegOutcome(phase=LegPhase.RELEASED, reason=f'PersistentVolumeClaim "{leg.claim}" is gone')
@@ -237,7 +241,7 @@ def _selections(claim: Manifest) -> tuple[str, ...]:
     return (SELECTED_NODE, *(key for key in ALPHA_SELECTED_NODES if key in annotations(claim)))
 
 
-def _bind_pod(state: BindingState, states: States, now: str) -> Write | Outcome | None:
+def _bind_pod(state: BindingState, states: States, now: str) -> EffectWrite | Outcome | None:
     if state.state != Phase.COMMITTING:
         return None
     node = state.plan["node"]
@@ -258,7 +262,7 @@ def _bind_pod(state: BindingState, states: States, now: str) -> Write | Outcome 
             reason = f'binding volumes: PVC "{leg.claim}" is not bound any more'
             return PodOutcome(bound=False, reason=reason, leg=index)
     patch = placing_patch(pod.manifest, node, now)
-    return Write(kind="Pod", key=state.plan["pod"], patch=patch, version=version(pod))
+    return EffectWrite(kind="Pod", key=state.plan["pod"], patch=patch, version=version(pod))
 
 
 def unbind_patch(volume: Manifest) -> dict[str, Any]:
@@ -294,8 +298,8 @@ def _claim(leg: LegState, states: States) -> ObjectState | None:
     return claim
 
 
-def _claim_write(leg: LegState, claim: ObjectState, patch: Mapping[str, Any]) -> Write:
-    return Write(kind="PersistentVolumeClaim", key=leg.claim, patch=patch, version=version(claim))
+def _claim_write(leg: LegState, claim: ObjectState, patch: Mapping[str, Any]) -> EffectWrite:
+    return EffectWrite(kind="PersistentVolumeClaim", key=leg.claim, patch=patch, version=version(claim))
 
 
 def _stamp(state: ObjectState) -> str | None:

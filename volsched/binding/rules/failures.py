@@ -25,7 +25,7 @@ CUT = " ..."
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class BindingFailure:
     binding: str
     state: BindingState
     stage: Stage
@@ -58,7 +58,7 @@ class Failure:
         return (pod_stream(self.state), self.attempt, self.notice)
 
 
-def kept(failure: Failure, states: States, *, words: str | None) -> NewEvent | None:
+def kept(failure: BindingFailure, states: States, *, words: str | None) -> NewEvent | None:
     """What is stored with the attempt; None where nobody's attempt chose the node. `words`: of the provisioner."""
     if not isinstance(states.get(failure.attempt), AttemptState):
         return None
@@ -69,7 +69,7 @@ def kept(failure: Failure, states: States, *, words: str | None) -> NewEvent | N
     return NewEvent(stream=failure.attempt, type="AttemptFailed", data=data, binding=failure.binding)
 
 
-def told(failure: Failure, states: States, *, component: str, now: str) -> tuple[NewEvent, ...]:
+def told(failure: BindingFailure, states: States, *, component: str, now: str) -> tuple[NewEvent, ...]:
     """The pod's condition and the event about it; nothing where the pod is gone, going, or placed after all."""
     stream, plan = pod_stream(failure.state), failure.state.plan
     pod = living(states, stream)

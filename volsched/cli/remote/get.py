@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from volsched.cli.console import Exit, fail
-from volsched.cli.kind_names import Wanted
-from volsched.cli.output import Row, Sheet
+from volsched.cli.kind_names import NamedObject
+from volsched.cli.output import OutputRow, Sheet
 from volsched.cli.remote import paths
-from volsched.cli.remote.server import TABLE, Query, RefusedError, Server
+from volsched.cli.remote.server import TABLE, Query, RemoteServer, ServerRefusedError
 from volsched.kube.manifest import metadata
 from volsched.kube.selectors import LabelSelector, label_selector_matches
 from volsched.log.events.kind_names import Named
@@ -20,35 +20,35 @@ WITH_OBJECTS: Query = {"includeObject": "Object"}
 
 
 @dataclass(slots=True)
-class Served:
+class ServedTable:
     """What a server has, now or as of a moment."""
 
-    server: Server
+    server: RemoteServer
     as_of: str | None = None
     selector: str | None = None
     labels: LabelSelector | None = None
     """The same, read."""
     _position: str = field(default="", init=False)
 
-    def found(self, asked: Sequence[Wanted]) -> list[tuple[list[Row], list[str]]]:
+    def found(self, asked: Sequence[NamedObject]) -> list[tuple[list[OutputRow], list[str]]]:
         """Of each, rows, and what to say of the names that are not there."""
         return [self._found(it) for it in asked]
 
-    def _found(self, asked: Wanted) -> tuple[list[Row], list[str]]:
+    def _found(self, asked: NamedObject) -> tuple[list[OutputRow], list[str]]:
         if not asked.keys:
             return list(self._every(asked)), []
-        rows: list[Row] = []
+        rows: list[OutputRow] = []
         missing: list[str] = []
         for key in asked.keys:
             try:
                 rows += self._one(asked.named, key)
-            except RefusedError as error:
+            except ServerRefusedError as error:
                 if error.code != 404:
                     self.server.refuse(error)
                 missing.append(str(error))
         return rows, missing
 
-    def watch(self, asked: Wanted, sheet: Sheet) -> None:
+    def watch(self, asked: NamedObject, sheet: Sheet) -> None:
         """Until Ctrl-C, which is how a watch ends well."""
         if not asked.named.is_object:
             fail(Exit.USAGE, f"{asked.named.plural} cannot be watched over HTTP; run it where the store is")
@@ -81,10 +81,10 @@ class Served:
                 self._position = metadata(told).get("resourceVersion", self._position)
                 if change["type"] != "BOOKMARK":
                     yield change["type"], told
-        except RefusedError as error:
+        except ServerRefusedError as error:
             self.server.refuse(error)
 
-    def _one(self, named: Named, key: str) -> list[Row]:
+    def _one(self, named: Named, key: str) -> list[OutputRow]:
         """Raises RefusedError 404, with what comes near, where it is not there."""
         if self.as_of is not None:
             path = paths.of_one("history", named, key, "object")
@@ -94,15 +94,15 @@ class Served:
         else:
             try:
                 rows = _rows(named, self._table(paths.one(named, key), {}))
-            except RefusedError as error:
+            except ServerRefusedError as error:
                 if error.code != 404:
                     raise
                 rows = []
         if not rows:
-            raise RefusedError(404, {"message": near(self.server, named, key)})
+            raise ServerRefusedError(404, {"message": near(self.server, named, key)})
         return rows
 
-    def _every(self, asked: Wanted) -> Iterator[Row]:
+    def _every(self, asked: NamedObject) -> Iterator[OutputRow]:
         named = asked.named
         try:
             if self.as_of is not None:
@@ -116,10 +116,10 @@ class Served:
                 yield from _rows(named, self._table(paths.collection(named, asked.namespace), query))
             else:
                 yield from self._decided(asked)
-        except RefusedError as error:
+        except ServerRefusedError as error:
             self.server.refuse(error)
 
-    def _decided(self, asked: Wanted) -> list[Row]:
+    def _decided(self, asked: NamedObject) -> list[OutputRow]:
         """Bindings and attempts come in pages and as they began; attempts are shown as they were last seen."""
         path, rows, after = paths.own(asked.named.plural, namespace=asked.namespace), [], ""
         while True:
@@ -139,24 +139,24 @@ class Served:
         return found
 
 
-def near(server: Server, named: Named, key: str) -> str:
+def near(server: RemoteServer, named: Named, key: str) -> str:
     """What is said of an object that is not there."""
     try:
         server.tell("GET", paths.of_one("describe", named, key))
-    except RefusedError as error:
+    except ServerRefusedError as error:
         return str(error)
     return f'{named.title} "{key}" was not found, and is there by now; try again'
 
 
-def _rows(named: Named, table: Mapping[str, Any]) -> list[Row]:
+def _rows(named: Named, table: Mapping[str, Any]) -> list[OutputRow]:
     headers = [column.header for column in columns_of(named.noun, wide=True)]
     return [_row(named, headers, it["cells"], it["object"]) for it in table["rows"]]
 
 
-def _row(named: Named, headers: list[str], cells: list[str], manifest: Mapping[str, Any]) -> Row:
+def _row(named: Named, headers: list[str], cells: list[str], manifest: Mapping[str, Any]) -> OutputRow:
     if len(cells) != len(headers):
         fail(Exit.FAILURE, f"the server shows other columns of {named.plural} than we do; use its own version")
     head, by_header = metadata(manifest), dict(zip(headers, cells, strict=True))
     name, namespace = str(head["name"]), str(head.get("namespace", ""))
     key = f"{namespace}/{name}" if named.is_object and named.namespaced else name
-    return Row(key, name, namespace, lambda column: by_header[column.header], lambda: dict(manifest))
+    return OutputRow(key, name, namespace, lambda column: by_header[column.header], lambda: dict(manifest))

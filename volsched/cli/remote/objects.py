@@ -5,7 +5,7 @@ from typing import Any
 
 from volsched.cli.remote import paths
 from volsched.cli.remote.get import near
-from volsched.cli.remote.server import RefusedError, Server
+from volsched.cli.remote.server import RemoteServer, ServerRefusedError
 from volsched.kube.manifest_reader import Loaded
 from volsched.log.events.kind_names import kind_called
 from volsched.objects.namespaces import namespace_manifest
@@ -21,7 +21,7 @@ UNJUDGED = {"fieldValidation": "Ignore"}
 
 
 def submitted(
-    server: Server, loaded: Sequence[Loaded], verb: Verb, *, reason: str | None
+    server: RemoteServer, loaded: Sequence[Loaded], verb: Verb, *, reason: str | None
 ) -> Iterator[tuple[Loaded, Applied | ObjectError]]:
     """What became of each, in order."""
     done: dict[int, Applied | ObjectError] = {}
@@ -33,14 +33,14 @@ def submitted(
             told += 1
 
 
-def made_namespaces(server: Server, names: Sequence[str], *, reason: str | None) -> list[str]:
+def made_namespaces(server: RemoteServer, names: Sequence[str], *, reason: str | None) -> list[str]:
     """Those of these that were not there, and are now."""
     named = kind_called(NAMESPACE)
     made: list[str] = []
     for name in names:
         try:
             server.tell("GET", paths.one(named, name))
-        except RefusedError as error:
+        except ServerRefusedError as error:
             if error.code != 404:
                 raise
             server.tell("POST", paths.collection(named, None), body=namespace_manifest(name), reason=reason)
@@ -49,14 +49,14 @@ def made_namespaces(server: Server, names: Sequence[str], *, reason: str | None)
 
 
 def deleted(
-    server: Server, targets: Sequence[Target], *, reason: str | None
+    server: RemoteServer, targets: Sequence[Target], *, reason: str | None
 ) -> Iterator[tuple[Target, bool | ObjectError]]:
     """Whether each is gone; False: it is marked."""
     for target in targets:
         named = kind_called(target.kind.name)
         try:
             told = server.tell("DELETE", paths.one(named, target.key), reason=reason).body
-        except RefusedError as error:
+        except ServerRefusedError as error:
             if error.code == 404:
                 yield target, NotFoundError(near(server, named, target.key))
             else:
@@ -75,21 +75,21 @@ def _order(loaded: Sequence[Loaded]) -> list[int]:
     return numbers
 
 
-def _submit(server: Server, entry: Loaded, verb: Verb, reason: str | None) -> Applied | ObjectError:
+def _submit(server: RemoteServer, entry: Loaded, verb: Verb, reason: str | None) -> Applied | ObjectError:
     try:
         if verb is Verb.APPLY:
             return _apply(server, entry, reason)
         _create(server, entry, reason)
-    except RefusedError as error:
+    except ServerRefusedError as error:
         return _error(error)
     return Applied.CREATED
 
 
-def _apply(server: Server, entry: Loaded, reason: str | None) -> Applied:
+def _apply(server: RemoteServer, entry: Loaded, reason: str | None) -> Applied:
     path = paths.one(kind_called(entry.kind.name), entry.key)
     try:
         before = server.tell("GET", path).body
-    except RefusedError as error:
+    except ServerRefusedError as error:
         if error.code != 404:
             raise
         _create(server, entry, reason)
@@ -107,13 +107,13 @@ def _patch(entry: Loaded) -> dict[str, Any]:
     return {**{name: it for name, it in entry.manifest.items() if name != "status"}, "metadata": head}
 
 
-def _create(server: Server, entry: Loaded, reason: str | None) -> None:
+def _create(server: RemoteServer, entry: Loaded, reason: str | None) -> None:
     namespace = entry.key.rpartition("/")[0] or None
     path = paths.collection(kind_called(entry.kind.name), namespace)
     server.tell("POST", path, query=UNJUDGED, body=entry.manifest, reason=reason)
 
 
-def _error(error: RefusedError) -> ObjectError:
+def _error(error: ServerRefusedError) -> ObjectError:
     """As the rules would have said it; the message is the server's."""
     if error.code == 404:
         return NotFoundError(str(error))

@@ -36,7 +36,7 @@ KubeconfigOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ServerChoice:
     """The options as they were given; looked at when a verb asks for the server."""
 
     server: str | None = None
@@ -51,13 +51,13 @@ class Choice:
     """What is done, as it was typed."""
 
 
-_chosen: ContextVar[Choice] = ContextVar("volsched_choice", default=Choice())  # noqa: B039 - it is frozen
+_chosen: ContextVar[ServerChoice] = ContextVar("volsched_choice", default=ServerChoice())  # noqa: B039 - it is frozen
 
 
-def note_choice(choice: Choice) -> None:
+def note_choice(choice: ServerChoice) -> None:
     """For the rest of this command."""
     _chosen.set(choice)
 
 
-def choice_of_command() -> Choice:
+def choice_of_command() -> ServerChoice:
     return _chosen.get()

@@ -32,7 +32,7 @@ CODES = {
 Query = Mapping[str, str | int | None]
 
 
-class RefusedError(Exception):
+class ServerRefusedError(Exception):
     """A Status other than success."""
 
     def __init__(self, code: int, status: Mapping[str, Any]) -> None:
@@ -43,13 +43,13 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServerAnswer:
     body: Any
     headers: Mapping[str, str]
 
 
 @dataclass(slots=True, kw_only=True)
-class Server:
+class RemoteServer:
     url: str
     token: str | None = None
     ca_file: Path | None = None
@@ -75,7 +75,7 @@ class Server:
         """As `tell`; a refusal ends the command with its message. `unasked`: with what, where it is a 422."""
         try:
             return self.tell(method, path, query=query, body=body, reason=reason).body
-        except RefusedError as error:
+        except ServerRefusedError as error:
             self.refuse(error, unasked=unasked)
 
     def tell(
@@ -89,7 +89,7 @@ class Server:
         accept: str = JSON,
         content: str = JSON,
         more: Mapping[str, str] | None = None,
-    ) -> Told:
+    ) -> ServerAnswer:
         """Raises RefusedError; who cannot be reached, or does not know us, ends the command."""
         headers = {"Accept": accept, **(more or {})}
         if body is not None:
@@ -105,8 +105,8 @@ class Server:
             time.sleep(float(response.headers.get("retry-after") or 1))
         if response.status >= 300:
             self._refuse_stranger(response.status, read)
-            raise RefusedError(response.status, read if isinstance(read, dict) else {})
-        return Told(read, {name.lower(): value for name, value in response.headers.items()})
+            raise ServerRefusedError(response.status, read if isinstance(read, dict) else {})
+        return ServerAnswer(read, {name.lower(): value for name, value in response.headers.items()})
 
     def answer(self, method: str, path: str, *, body: Any = None, content: str = JSON) -> tuple[int, Any]:
         """Status code and body, whatever they are: for whoever judges the server and not the command."""
@@ -121,7 +121,7 @@ class Server:
         if response.status >= 300:
             read = self._read(response)
             self._refuse_stranger(response.status, read)
-            raise RefusedError(response.status, read if isinstance(read, dict) else {})
+            raise ServerRefusedError(response.status, read if isinstance(read, dict) else {})
         if self._connection is not None and self._connection.sock is not None:
             # Nothing may change for hours.
             self._connection.sock.settimeout(None)
@@ -132,7 +132,7 @@ class Server:
         except (OSError, HTTPException, ValueError) as error:
             fail(Exit.FAILURE, f"{self.url} broke off: {_why(error)}; run the command again")
 
-    def refuse(self, error: RefusedError, *, unasked: Exit | None = None) -> NoReturn:
+    def refuse(self, error: ServerRefusedError, *, unasked: Exit | None = None) -> NoReturn:
         code = unasked if unasked is not None and error.code == 422 else CODES.get(error.code, Exit.FAILURE)
         fail(code, str(error))
 

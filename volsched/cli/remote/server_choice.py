@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from volsched.cli.console import Exit, fail
-from volsched.cli.remote.options import Choice, choice_of_command
+from volsched.cli.remote.options import ServerChoice, choice_of_command
 
 if TYPE_CHECKING:
-    from volsched.cli.remote.server import Server
+    from volsched.cli.remote.server import RemoteServer
 
 
-def chosen_server(db: str | None = None) -> "Server | None":
+def chosen_server(db: str | None = None) -> "RemoteServer | None":
     """The server that this command is to ask; None: it opens the store itself."""
     choice = choice_of_command()
     if choice.server is None and choice.kubeconfig is None:
@@ -34,10 +34,10 @@ def refuse_server(db: str | None) -> None:
     )
 
 
-def _server(choice: Choice) -> "Server":
+def _server(choice: ServerChoice) -> "RemoteServer":
     # Most commands open a store, and need none of it.
     from volsched.cli.remote.credentials import Credentials, of_kubeconfig, read_secret
-    from volsched.cli.remote.server import Server
+    from volsched.cli.remote.server import RemoteServer
 
     if (choice.client_cert is None) != (choice.client_key is None):
         fail(Exit.USAGE, "--client-cert and --client-key go together; give both")
@@ -45,7 +45,7 @@ def _server(choice: Choice) -> "Server":
     url = (choice.server or given.server).rstrip("/")
     token = read_secret(choice.token_file) if choice.token_file is not None else given.token
     is_local = _check(url, token is not None)
-    return Server(
+    return RemoteServer(
         url=url,
         token=None if is_local and choice.token_file is None else token,
         ca_file=choice.ca_file or given.ca_file,

@@ -44,7 +44,7 @@ STRIDE = 7919
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class BenchCluster:
     objects: tuple[Object, ...]
     bound: bool = False
     """Its pods use claims that are bound already."""
@@ -128,18 +128,18 @@ def _volume(index: int, mebibytes: int, *, key: str, value: str, phase: str = "A
     return KINDS["PersistentVolume"].read({"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}})
 
 
-def _local(nodes: int) -> Cluster:
+def _local(nodes: int) -> BenchCluster:
     """Ten local volumes on each node, of 1 to 10 Gi."""
-    return Cluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *_disks(nodes)))
+    return BenchCluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *_disks(nodes)))
 
 
-def _constrained(nodes: int) -> Cluster:
+def _constrained(nodes: int) -> BenchCluster:
     """The same volumes, for pods with a node selector, requests, anti-affinity and spread; some nodes tainted."""
-    return Cluster((_class(NO_PROVISIONER), *map(_equipped, range(nodes)), *_disks(nodes)), asks=CHOOSY)
+    return BenchCluster((_class(NO_PROVISIONER), *map(_equipped, range(nodes)), *_disks(nodes)), asks=CHOOSY)
 
 
-def _without_claims(nodes: int) -> Cluster:
-    return Cluster(tuple(map(_equipped, range(nodes))), asks=RUNS)
+def _without_claims(nodes: int) -> BenchCluster:
+    return BenchCluster(tuple(map(_equipped, range(nodes))), asks=RUNS)
 
 
 def _disks(nodes: int) -> list[Object]:
@@ -149,31 +149,31 @@ def _disks(nodes: int) -> list[Object]:
     ]
 
 
-def _uneven(nodes: int) -> Cluster:
+def _uneven(nodes: int) -> BenchCluster:
     """Ten local volumes on each node, of sizes that hardly two nodes have in common."""
     volumes = (
         _volume(index, 1024 + index * STRIDE % 19_000, key=HOSTNAME, value=_name(index // VOLUMES_A_NODE))
         for index in range(nodes * VOLUMES_A_NODE)
     )
-    return Cluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes))
+    return BenchCluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes))
 
 
-def _zonal(nodes: int, a_zone: int = VOLUMES_A_ZONE) -> Cluster:
+def _zonal(nodes: int, a_zone: int = VOLUMES_A_ZONE) -> BenchCluster:
     """Ten thousand volumes in each of three zones, fewer where there are few nodes."""
     count = min(nodes * VOLUMES_A_NODE, a_zone) * len(ZONES)
     volumes = (
         _volume(index, 1024 * (1 + index % 10), key=ZONE, value=ZONES[index % len(ZONES)])
         for index in range(count)
     )
-    return Cluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes))
+    return BenchCluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes))
 
 
-def _dynamic(nodes: int) -> Cluster:
+def _dynamic(nodes: int) -> BenchCluster:
     """Provisioning in two of three zones."""
-    return Cluster((_class(DRIVER, zones=("a", "b")), *map(_node, range(nodes))))
+    return BenchCluster((_class(DRIVER, zones=("a", "b")), *map(_node, range(nodes))))
 
 
-def _capacity(nodes: int) -> Cluster:
+def _capacity(nodes: int) -> BenchCluster:
     """Provisioning by a driver that publishes what it can still create on each node."""
     published = (
         KINDS["CSIStorageCapacity"].read(
@@ -187,17 +187,17 @@ def _capacity(nodes: int) -> Cluster:
         for index in range(nodes)
     )
     driver = KINDS["CSIDriver"].read({"metadata": {"name": DRIVER}, "spec": {"storageCapacity": True}})
-    return Cluster((_class(DRIVER), driver, *map(_node, range(nodes)), *published))
+    return BenchCluster((_class(DRIVER), driver, *map(_node, range(nodes)), *published))
 
 
-def _bound(nodes: int) -> Cluster:
+def _bound(nodes: int) -> BenchCluster:
     """Claims bound in one zone."""
     volumes = [_volume(place, 10_240, key=ZONE, value=ZONES[-1], phase="Bound") for place in range(MOST_CLAIMS)]
     claims = [_claim(f"bound-{place}", "5Gi", volume=f"volume-{place:06}") for place in range(MOST_CLAIMS)]
-    return Cluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes, *claims), bound=True)
+    return BenchCluster((_class(NO_PROVISIONER), *map(_node, range(nodes)), *volumes, *claims), bound=True)
 
 
-CLUSTERS: dict[str, Callable[[int], Cluster]] = {
+CLUSTERS: dict[str, Callable[[int], BenchCluster]] = {
     "local": _local,
     "local, uneven": _uneven,
     "zonal": _zonal,
@@ -215,7 +215,7 @@ def counts_of(name: str) -> tuple[int, ...]:
     return (0,) if name == "no claims" else CLAIM_COUNTS
 
 
-def half_of(name: str, nodes: int) -> Cluster:
+def half_of(name: str, nodes: int) -> BenchCluster:
     """The cluster with half the nodes and half the volumes."""
     half = max(1, nodes // 2)
     return _zonal(half, VOLUMES_A_ZONE // 2) if name == "zonal" else CLUSTERS[name](half)

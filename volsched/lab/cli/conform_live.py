@@ -11,18 +11,18 @@ from rich.markup import escape
 from rich.progress import track
 
 from volsched.cli.console import Exit, fail, stderr, stdout
-from volsched.cli.remote.server import Server
+from volsched.cli.remote.server import RemoteServer
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.lab.conformance.live_player import Player, UnplayableError
 from volsched.lab.conformance.live_scenario import (
-    Outcome,
-    Scenario,
-    ScenarioError,
+    LiveOutcome,
+    LiveScenario,
+    LiveScenarioError,
     dump_scenario,
     read_scenario,
     scenario_files,
 )
-from volsched.lab.conformance.live_verdict import Verdict, judged
+from volsched.lab.conformance.live_verdict import LiveVerdict, judged
 
 LOOK_SECONDS = 0.1
 
@@ -50,7 +50,7 @@ def conform_live(paths: list[Path], *, show: int, record: Path | None, patience:
         )
     try:
         scenarios = [read_scenario(file) for file in files]
-    except ScenarioError as error:
+    except LiveScenarioError as error:
         fail(Exit.USAGE, str(error))
     unplayed = [it.name for it in scenarios if it.real is None]
     if unplayed and record is None:
@@ -80,7 +80,7 @@ def conform_live(paths: list[Path], *, show: int, record: Path | None, patience:
         raise typer.Exit(Exit.FAILURE)
 
 
-def _play(scenario: Scenario, server: Server | None, patience: float | None) -> Outcome:
+def _play(scenario: LiveScenario, server: RemoteServer | None, patience: float | None) -> LiveOutcome:
     if server is not None:
         return Player(server, RealPace(), scenario, patience).play()
     try:
@@ -90,10 +90,10 @@ def _play(scenario: Scenario, server: Server | None, patience: float | None) -> 
         fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
     with ExitStack() as stack:
         system = stack.enter_context(played_system())
-        return Player(Server(url=system.url), system, scenario).play()
+        return Player(RemoteServer(url=system.url), system, scenario).play()
 
 
-def _write(directory: Path, scenario: Scenario) -> None:
+def _write(directory: Path, scenario: LiveScenario) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / f"{scenario.name}.json").write_text(dump_scenario(scenario))
@@ -101,7 +101,7 @@ def _write(directory: Path, scenario: Scenario) -> None:
         fail(Exit.FAILURE, f"{directory} cannot be written: {error.strerror or error}")
 
 
-def _show(verdict: Verdict, show: int) -> None:
+def _show(verdict: LiveVerdict, show: int) -> None:
     name = escape(verdict.scenario.name)
     intended = f" (differs as intended in {len(verdict.intended)})" if verdict.intended else ""
     stdout.print(f"{'[red]differs[/]' if verdict.deviations else 'equal  '} {name}{intended}")

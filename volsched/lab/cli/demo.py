@@ -10,7 +10,7 @@ from rich.markup import escape
 from volsched.cli.console import Exit, fail, stdout
 from volsched.cli.output import Lines
 from volsched.cli.store_option import explained
-from volsched.lab.demo.stage import Rows, Scene, SceneError, Stage, Told
+from volsched.lab.demo.stage import DemoScene, Rows, SceneError, Stage, Told
 from volsched.lab.demo.story import SCENES, directory_for, stage_in
 
 EXAMPLES = """**Examples**
@@ -41,7 +41,7 @@ def demo(
     stdout.print(f"[bold green]all {len(SCENES)} steps did what they say[/], in {time.monotonic() - begun:.1f} s")
 
 
-def _play(number: int, scene: Scene, stage: Stage) -> None:
+def _play(number: int, scene: DemoScene, stage: Stage) -> None:
     stdout.print(f"[bold cyan]{number}/{len(SCENES)} {escape(scene.title)}[/]")
     try:
         for told in scene.play(stage):

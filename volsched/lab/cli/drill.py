@@ -11,11 +11,11 @@ from volsched.lab.cli.drill_processes import REPORT_EXAMPLES, EngineOption, Html
 from volsched.lab.cli.drill_report import print_report
 from volsched.lab.cli.drill_store import REHEARSE_EXAMPLES, REPLAY_EXAMPLES, rehearse, replay
 from volsched.lab.drills.catalogue import described, scenario_named
-from volsched.lab.drills.report import Report
-from volsched.lab.drills.scenario import SIM, Scenario, ScenarioError, read_seeds
+from volsched.lab.drills.report import DrillReport
+from volsched.lab.drills.scenario import SIM, DrillScenario, ScenarioError, read_seeds
 from volsched.lab.simulation.generator import generate
 from volsched.lab.simulation.schedule import Schedule, ScheduleError, dump_schedule, read_schedule
-from volsched.lab.simulation.seeds import Failure, Tally, cut_down, report_of, run_seeds
+from volsched.lab.simulation.seeds import SeedFailure, Tally, cut_down, report_of, run_seeds
 
 RUN_EXAMPLES = """**Examples**
 
@@ -105,7 +105,7 @@ def run(
         _many(scenario, span, jobs, keep, output)
 
 
-def _one(scenario: Scenario, schedule: Schedule, trace: bool, keep: Path | None, output: Output) -> None:
+def _one(scenario: DrillScenario, schedule: Schedule, trace: bool, keep: Path | None, output: Output) -> None:
     verdict, failure = cut_down(schedule)
     tally = Tally(1, verdict.counts, {schedule.seed or 0: failure.violations} if failure else {})
     report = report_of(tally, name=scenario.name, about=scenario.about)
@@ -115,7 +115,9 @@ def _one(scenario: Scenario, schedule: Schedule, trace: bool, keep: Path | None,
     _tell(report, failure, keep, output, {"head": verdict.head})
 
 
-def _many(scenario: Scenario, span: tuple[int, int], jobs: int | None, keep: Path | None, output: Output) -> None:
+def _many(
+    scenario: DrillScenario, span: tuple[int, int], jobs: int | None, keep: Path | None, output: Output
+) -> None:
     last, wanted = [0], span[1] - span[0] + 1
 
     def progress(tally: Tally) -> None:
@@ -136,7 +138,7 @@ def _many(scenario: Scenario, span: tuple[int, int], jobs: int | None, keep: Pat
 
 
 def _tell(
-    report: Report, failure: Failure | None, keep: Path | None, output: Output, more: dict[str, str]
+    report: DrillReport, failure: SeedFailure | None, keep: Path | None, output: Output, more: dict[str, str]
 ) -> None:
     if output is Output.json:
         kept = {} if failure is None else {"schedule": [str(it) for it in failure.schedule.choices]}
@@ -149,7 +151,7 @@ def _tell(
         raise typer.Exit(Exit.INTEGRITY)
 
 
-def _print_failure(failure: Failure, keep: Path | None) -> None:
+def _print_failure(failure: SeedFailure, keep: Path | None) -> None:
     schedule = failure.schedule
     stderr.print(f"of {failure.choices} choices, these {len(schedule.choices)} are enough:")
     for line in failure.notes:

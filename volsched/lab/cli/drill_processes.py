@@ -13,10 +13,10 @@ from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, s
 from volsched.lab.cli.drill_report import print_report
 from volsched.lab.drills.html_report import page
 from volsched.lab.drills.process_scenario import ENGINES, Play, play_of
-from volsched.lab.drills.report import Report, SavedError, as_saved, read_saved
-from volsched.lab.drills.scenario import Scenario, ScenarioError
+from volsched.lab.drills.report import DrillReport, SavedError, as_saved, read_saved
+from volsched.lab.drills.scenario import DrillScenario, ScenarioError
 from volsched.lab.drills.timeline import Timeline
-from volsched.lab.stack.postgres_wheel import INSTALL, MissingError
+from volsched.lab.stack.postgres_wheel import INSTALL, WheelMissingError
 
 REPORT_EXAMPLES = """**Examples**
 
@@ -39,7 +39,9 @@ Html = Annotated[
 ]
 
 
-def run_processes(scenario: Scenario, engine: str | None, seed: int, html: Path | None, output: Output) -> None:
+def run_processes(
+    scenario: DrillScenario, engine: str | None, seed: int, html: Path | None, output: Output
+) -> None:
     """Exit 0 where everything holds, 5 where not, 6 where it was not played to its end or proves nothing."""
     try:
         play = play_of(scenario)
@@ -73,7 +75,7 @@ def run_processes(scenario: Scenario, engine: str | None, seed: int, html: Path 
             if played.report.failed or not played.report.inconclusive or attempt == seed + ATTEMPTS - 1:
                 break
             stderr.print(f"no binding was in flight at the fault: once more, with seed {attempt + 1}")
-    except MissingError as error:
+    except WheelMissingError as error:
         fail(Exit.USAGE, str(error))
     except (DrillError, StackError) as error:
         fail(Exit.TIMED_OUT, *str(error).splitlines())
@@ -110,7 +112,7 @@ def _check_writable(html: Path) -> None:
         fail(Exit.USAGE, f"--html: {html} cannot be written; name a file in a directory of yours")
 
 
-def _show(shown: Report, timeline: Timeline | None, html: Path | None, output: Output) -> None:
+def _show(shown: DrillReport, timeline: Timeline | None, html: Path | None, output: Output) -> None:
     if output is Output.json:
         print_json(as_saved(shown, timeline))
     else:

@@ -3,10 +3,10 @@
 from rich.markup import escape
 
 from volsched.cli.console import stdout, table_of
-from volsched.lab.drills.report import Report
+from volsched.lab.drills.report import DrillReport
 
 
-def print_report(report: Report) -> None:
+def print_report(report: DrillReport) -> None:
     """The score and the invariants, for any drill."""
     table = table_of(report.drill, "")
     for what, figure in report.rows():

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout
-from volsched.lab.stack.postgres_wheel import INSTALL, MissingError
+from volsched.lab.stack.postgres_wheel import INSTALL, WheelMissingError
 from volsched.questions.get.cells import age
 from volsched.runtime.clock import SECOND
 
@@ -23,7 +23,7 @@ try:
     from volsched.lab.stack.logs import Line, following, read_lines
     from volsched.lab.stack.run import AlreadyRunningError, supervise
     from volsched.lab.stack.secret_files import make_compose_secrets
-    from volsched.lab.stack.states import Condition, Seen
+    from volsched.lab.stack.states import Condition, ServiceState
     from volsched.lab.stack.supervisor import Supervisor
 except ModuleNotFoundError as error:
     fail(Exit.USAGE, f"{error.name} is not installed; run: {INSTALL}")
@@ -99,7 +99,7 @@ def up(
         stack.launch()
         with stderr.status("starting"):
             stack.wait_ready(seconds=timeout)
-    except MissingError as error:
+    except WheelMissingError as error:
         fail(Exit.USAGE, str(error))
     except AlreadyRunningError as error:
         fail(Exit.CONFLICT, str(error))
@@ -298,7 +298,7 @@ def _chooser(names: list[str]) -> Callable[[Line], bool]:
     return lambda line: not names or line.instance in names or line.instance.rpartition("-")[0] in names
 
 
-def _row(seen: Seen) -> dict[str, Any]:
+def _row(seen: ServiceState) -> dict[str, Any]:
     alive = seen.process is not None and process_of(seen.process) is not None
     resident = resident_bytes(seen.process) if seen.process is not None and alive else None
     return {

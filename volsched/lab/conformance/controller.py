@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from volsched.kube.quantity import parse_quantity
-from volsched.lab.conformance.server import ObedientPlugin, Server, faults_of
+from volsched.lab.conformance.server import ObedientPlugin, VectorServer, faults_of
 from volsched.objects.rules.lifecycle import ObjectError
 from volsched.pv_controller.rules import (
     CLAIM,
@@ -26,15 +26,15 @@ from volsched.pv_controller.rules import (
     Held,
     LiveGet,
     Notice,
-    Plugin,
     PluginError,
     Provision,
     Recycle,
     Request,
-    Start,
+    StartOperation,
     Steps,
     SyncError,
     Update,
+    VolumePlugin,
     drive,
     held_claim,
     held_volume,
@@ -43,7 +43,7 @@ from volsched.pv_controller.rules import (
 )
 
 Json = Mapping[str, Any]
-MOCK = Plugin(name="kubernetes.io/mock-volume", recycles=True, sources=None)
+MOCK = VolumePlugin(name="kubernetes.io/mock-volume", recycles=True, sources=None)
 MAX_ROUNDS = 20
 KIND_OF_FIELD = {
     "storageClasses": "StorageClass",
@@ -55,10 +55,10 @@ KIND_OF_FIELD = {
 
 
 @dataclass(slots=True)
-class Cluster:
+class VectorCluster:
     """A server, a plugin, and a controller whose caches are made anew before each sync."""
 
-    server: Server
+    server: VectorServer
     plugin: ObedientPlugin
     rules: ControllerRules
     unseen: frozenset[str] = frozenset()
@@ -112,7 +112,7 @@ class Cluster:
                 return self.server.get(request)
             case Notice():
                 return self.notices.add((f"{request.kind} {request.key}", request.type, request.reason))
-            case Start():
+            case StartOperation():
                 return self._started.append(request.operation)
             case Provision():
                 return self.plugin.provision(request)
@@ -129,15 +129,15 @@ class Cluster:
         return held_claim(manifest) if kind == CLAIM else held_volume(manifest)
 
 
-def cluster_of(case: Json, *, rules: ControllerRules = PARITY) -> Cluster:
-    server = Server(strict=case.get("apiServer") == "strict", faults=faults_of(case.get("apiErrors") or ()))
+def cluster_of(case: Json, *, rules: ControllerRules = PARITY) -> VectorCluster:
+    server = VectorServer(strict=case.get("apiServer") == "strict", faults=faults_of(case.get("apiErrors") or ()))
     for name, kind in KIND_OF_FIELD.items():
         for manifest in case.get(name) or ():
             server.load(kind, manifest)
     behaviour = case.get("provisionerBehaviour") or {}
     plugins = {} if behaviour.get("plugin") == "none" else {MOCK.name: MOCK}
     rules = replace(rules, plugins=plugins, provisioning=not case.get("disableDynamicProvisioning"))
-    return Cluster(server, ObedientPlugin(behaviour), rules, unseen=frozenset(case.get("notInCache") or ()))
+    return VectorCluster(server, ObedientPlugin(behaviour), rules, unseen=frozenset(case.get("notInCache") or ()))
 
 
 def controller_answer(case: Json) -> dict[str, Any]:

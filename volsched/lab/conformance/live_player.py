@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from volsched.lab.conformance.live_scenario import NAMESPACE, Outcome, Scenario, Step
+from volsched.lab.conformance.live_scenario import NAMESPACE, LiveOutcome, LiveScenario, Step
 from volsched.lab.conformance.live_snapshot import snapshot
 from volsched.lab.conformance.live_verdict import differences
 
@@ -48,7 +48,7 @@ REQUEST_SECONDS = 0.02
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-class Api(Protocol):
+class LiveApi(Protocol):
     """A server that is asked."""
 
     def answer(self, method: str, path: str, *, body: Any = None, content: str = JSON) -> tuple[int, Any]:
@@ -71,15 +71,15 @@ class UnplayableError(Exception):
 
 @dataclass(slots=True)
 class Player:
-    api: Api
+    api: LiveApi
     pace: Pace
-    scenario: Scenario
+    scenario: LiveScenario
     patience: float | None = None
     """With it, a look is taken as soon as it shows what is expected, and after so many seconds at the latest: for
     servers whose time really passes. Without, it is taken when the scenario says."""
-    _outcome: Outcome = field(default_factory=Outcome)
+    _outcome: LiveOutcome = field(default_factory=LiveOutcome)
 
-    def play(self) -> Outcome:
+    def play(self) -> LiveOutcome:
         """Play it from an empty cluster, and leave an empty one."""
         self._check_empty()
         space = self.scenario.namespace

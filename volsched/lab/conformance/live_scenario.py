@@ -29,11 +29,11 @@ Snap = tuple[Literal["snap"], str, Seconds | None]
 Step = Apply | Wait | Patch | Delete | Sleep | Snap
 
 
-class ScenarioError(Exception):
+class LiveScenarioError(Exception):
     """A file that holds no scenario that can be played; says where and why."""
 
 
-class Difference(BaseModel):
+class LiveDifference(BaseModel):
     """Where we mean to differ from the reference, and why."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,7 +43,7 @@ class Difference(BaseModel):
     reason: str
 
 
-class Scenario(BaseModel):
+class LiveScenario(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?$")
@@ -53,7 +53,7 @@ class Scenario(BaseModel):
     steps: list[Step]
     real: dict[str, Any] | None = None
     """The outcome on a real control plane; None: it was not played there yet."""
-    differs: list[Difference] = []
+    differs: list[LiveDifference] = []
 
     @property
     def namespace(self) -> str:
@@ -63,7 +63,7 @@ class Scenario(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LiveOutcome:
     """What came of a scenario on one server."""
 
     refused: list[list[Any]] = field(default_factory=list)
@@ -77,26 +77,26 @@ class Outcome:
 _STEPS: TypeAdapter[Step] = TypeAdapter(Step)
 
 
-def read_scenario(path: Path) -> Scenario:
+def read_scenario(path: Path) -> LiveScenario:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ScenarioError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise LiveScenarioError(f"{path} cannot be read: {error.strerror or error}") from None
     try:
         # Merge patches remove with null.
         document = read_json(content, source=str(path), nulls=True)
     except ManifestError as error:
-        raise ScenarioError(str(error)) from None
+        raise LiveScenarioError(str(error)) from None
     if not isinstance(document, dict):
-        raise ScenarioError(f"{path} holds no scenario: it needs a mapping with name and steps")
+        raise LiveScenarioError(f"{path} holds no scenario: it needs a mapping with name and steps")
     for number, step in enumerate(document.get("steps") or ()):
         _check_step(step, f"{path}: step {number + 1}")
     try:
-        return Scenario.model_validate(document)
+        return LiveScenario.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ScenarioError(f"{path}: {where}: {first['msg']}") from None
+        raise LiveScenarioError(f"{path}: {where}: {first['msg']}") from None
 
 
 def scenario_files(paths: Iterable[Path]) -> list[Path]:
@@ -107,7 +107,7 @@ def scenario_files(paths: Iterable[Path]) -> list[Path]:
     return files
 
 
-def dump_scenario(scenario: Scenario) -> str:
+def dump_scenario(scenario: LiveScenario) -> str:
     """As a file: an object or a snapshot's entry is a line, so that people can read and compare it."""
     parts = scenario.model_dump(mode="json", exclude_defaults=True)
     return _laid_out(parts, depth=0) + "\n"
@@ -119,7 +119,7 @@ def _check_step(step: Any, where: str) -> None:
         _STEPS.validate_python(step)
     except ValidationError:
         shown = json.dumps(step)[:120]
-        raise ScenarioError(
+        raise LiveScenarioError(
             f"{where} is no step: {shown}; write [apply, [objects]], [wait, KIND, NAME, "
             "node|bound|avail|selected, SECONDS], [patch, KIND, NAME, BODY, SUBRESOURCE or null], "
             "[delete, KIND, NAME, GRACE], [sleep, SECONDS] or [snap, LABEL, SECONDS or null]"

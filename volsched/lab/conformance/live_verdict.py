@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.lab.conformance.live_scenario import Outcome, Scenario
+from volsched.lab.conformance.live_scenario import LiveOutcome, LiveScenario
 
 PREEMPTION = re.compile(r"\s*preemption: .*$", re.DOTALL)
 ABSENT = "(absent)"
@@ -25,18 +25,18 @@ class Deviation:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    scenario: Scenario
+class LiveVerdict:
+    scenario: LiveScenario
     deviations: tuple[Deviation, ...]
     intended: tuple[Deviation, ...]
     """Those that the scenario gives a reason for."""
 
 
-def judged(scenario: Scenario, outcome: Outcome) -> Verdict:
+def judged(scenario: LiveScenario, outcome: LiveOutcome) -> LiveVerdict:
     reasons = [f"snaps.{it.snap}.{it.path}" for it in scenario.differs]
     deviations = [Deviation(*found) for found in differences(scenario.real, outcome.as_json())]
     intended = [it for it in deviations if any(_within(it.path, path) for path in reasons)]
-    return Verdict(scenario, tuple(it for it in deviations if it not in intended), tuple(intended))
+    return LiveVerdict(scenario, tuple(it for it in deviations if it not in intended), tuple(intended))
 
 
 def _within(path: str, whole: str) -> bool:

@@ -31,7 +31,7 @@ _RESOURCES = {CLAIM: "persistentvolumeclaims", VOLUME: "persistentvolumes", "Nod
 
 
 @dataclass(slots=True)
-class Fault:
+class VectorFault:
     """One call that fails, after `skip` calls of its kind that do not."""
 
     verb: str
@@ -45,9 +45,9 @@ class Fault:
 
 
 @dataclass(slots=True)
-class Server:
+class VectorServer:
     strict: bool
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[VectorFault] = field(default_factory=list)
     objects: dict[tuple[str, str], Json] = field(default_factory=dict)
     changes: int = 0
     _version: int = 1
@@ -170,9 +170,9 @@ class ObedientPlugin:
             raise PluginError(result)
 
 
-def faults_of(entries: Iterable[Json]) -> list[Fault]:
+def faults_of(entries: Iterable[Json]) -> list[VectorFault]:
     return [
-        Fault(
+        VectorFault(
             entry["verb"],
             entry["resource"],
             entry.get("subresource", ""),

@@ -50,7 +50,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class VectorOutcome:
     vector: Vector
     differences: tuple[Difference, ...]
 
@@ -86,17 +86,19 @@ def read_vectors(lines: Iterable[bytes]) -> Iterator[Vector]:
         yield vector
 
 
-def run_vector(vector: Vector) -> Outcome:
+def run_vector(vector: Vector) -> VectorOutcome:
     """A vector whose input cannot be read is a failure of its own, not of the run."""
     try:
         expected, got = _judged(vector)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        return Outcome(vector, (Difference("input", "objects", f"{error.title} at {place}: {first['msg']}"),))
+        return VectorOutcome(
+            vector, (Difference("input", "objects", f"{error.title} at {place}: {first['msg']}"),)
+        )
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        return Outcome(vector, (Difference("input", "objects", repr(error)),))
-    return Outcome(vector, tuple(_differences(expected, got)))
+        return VectorOutcome(vector, (Difference("input", "objects", repr(error)),))
+    return VectorOutcome(vector, tuple(_differences(expected, got)))
 
 
 def _judged(vector: Vector) -> tuple[Json, Json]:

@@ -47,7 +47,7 @@ Told = str | Rows
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class DemoScene:
     title: str
     play: Callable[["Stage"], Iterator[Told]]
 

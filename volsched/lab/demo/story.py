@@ -8,17 +8,17 @@ from pathlib import Path
 from volsched.lab.demo.failure_scenes import killed, stolen
 from volsched.lab.demo.placement_scenes import cluster, contended, three_claims
 from volsched.lab.demo.proof_scenes import audited, verified
-from volsched.lab.demo.stage import Scene, Stage
+from volsched.lab.demo.stage import DemoScene, Stage
 from volsched.log.store import migrate_store, open_store
 
 SCENES = (
-    Scene("A cluster with local disks and zonal storage", cluster),
-    Scene("A pod with three claims is placed", three_claims),
-    Scene("A pod that comes too late is explained", contended),
-    Scene("A worker is killed in the middle, and the work goes on", killed),
-    Scene("A volume is stolen in the middle, and the transaction is undone", stolen),
-    Scene("Who did what: the history of that transaction", audited),
-    Scene("Is it all true?", verified),
+    DemoScene("A cluster with local disks and zonal storage", cluster),
+    DemoScene("A pod with three claims is placed", three_claims),
+    DemoScene("A pod that comes too late is explained", contended),
+    DemoScene("A worker is killed in the middle, and the work goes on", killed),
+    DemoScene("A volume is stolen in the middle, and the transaction is undone", stolen),
+    DemoScene("Who did what: the history of that transaction", audited),
+    DemoScene("Is it all true?", verified),
 )
 
 

@@ -4,59 +4,59 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
-from volsched.lab.drills.scenario import SIM, Scenario, ScenarioError, read_scenario
+from volsched.lab.drills.scenario import SIM, DrillScenario, ScenarioError, read_scenario
 
-SCENARIOS: Mapping[str, Scenario] = {
+SCENARIOS: Mapping[str, DrillScenario] = {
     it.name: it
     for it in (
-        Scenario(
+        DrillScenario(
             name="sim",
             about="the system stepped from a seed: crashes, sleeps, lost messages, foreign writers, bad clocks",
         ),
-        Scenario(
+        DrillScenario(
             name="sim-crashes",
             about="like sim, and processes crash soon after nearly every third step",
             chances={"crash": 0.3, "others": 0.05},
         ),
-        Scenario(
+        DrillScenario(
             name="sim-sleepers",
             about="like sim, and workers sleep past their leases and go on as if nothing had happened",
             chances={"sleep": 0.2, "crash": 0.02, "wait": 0.2},
         ),
-        Scenario(
+        DrillScenario(
             name="sim-foreign",
             about="like sim, on a foreign cluster over a line that loses, delays and refuses calls",
             where=("foreign",),
             chances={"call": 0.4, "watch": 0.4},
         ),
-        Scenario(
+        DrillScenario(
             name="sim-crowd",
             about="like sim, and users, administrators and thieves write at one choice in three",
             chances={"others": 0.33, "crash": 0.05},
         ),
-        Scenario(
+        DrillScenario(
             name="sim-slow",
             about="like sim, and provisioners take their time while everybody else does not wait",
             chances={"slow": 0.95, "others": 0.35, "crash": 0.03, "sleep": 0.03},
         ),
-        Scenario(
+        DrillScenario(
             name="sim-storage",
             about="like sim, and storage refuses, hangs, raises and delivers too little",
             where=("local",),
             chances={"storage": 0.15},
         ),
-        Scenario(
+        DrillScenario(
             name="sim-refusals",
             about="like sim, and there is always a node that every rule accepts and a provisioner refuses",
             where=("local",),
             chances={"misfit": 1, "storage": 0.1},
         ),
-        Scenario(
+        DrillScenario(
             name="sim-clocks",
             about="like sim, and clocks jump by up to a year either way, often just before a crash",
             chances={"skew": 0.25, "crash": 0.1, "wait": 0.15},
         ),
-        Scenario(
+        DrillScenario(
             name="sim-attached",
             about="like sim, and a node attaches one disk, whatever is in flight",
             where=("local",),
@@ -77,11 +77,11 @@ FILES = Path(__file__).parent / "scenarios"
 """Drills with real processes: files as anybody may write them."""
 
 
-def process_drills() -> list[Scenario]:
+def process_drills() -> list[DrillScenario]:
     return [read_scenario(path) for path in sorted(FILES.glob("*.yaml"))]
 
 
-def scenario_named(name: str) -> Scenario:
+def scenario_named(name: str) -> DrillScenario:
     """One of ours, or of a file."""
     if name in SCENARIOS:
         return SCENARIOS[name]

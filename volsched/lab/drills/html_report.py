@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from html import escape
 
-from volsched.lab.drills.report import Report
+from volsched.lab.drills.report import DrillReport
 from volsched.lab.drills.timeline import Timeline
 from volsched.lab.drills.timeline_picture import picture
 
@@ -55,7 +55,7 @@ LEGEND = (
 )
 
 
-def page(report: Report, timeline: Timeline | None) -> str:
+def page(report: DrillReport, timeline: Timeline | None) -> str:
     """Everything that the terminal shows, and the picture."""
     kind = "verdict" if report.passed else "verdict failed"
     verdict = f'<span class="{kind}">{escape(report.verdict.partition(":")[0])}</span>'
@@ -86,7 +86,7 @@ def page(report: Report, timeline: Timeline | None) -> str:
     return "\n".join(parts)
 
 
-def _cards(report: Report) -> Iterator[str]:
+def _cards(report: DrillReport) -> Iterator[str]:
     retained = sum(report.retained.values())
     p50, p99 = report.percentile(0.5), report.percentile(0.99)
     figures: list[tuple[str, str, str]] = [
@@ -112,7 +112,7 @@ def _duration(ms: float) -> str:
     return f"{ms:,.0f} ms" if ms < 1_000 else f"{ms / 1000:,.1f} s"
 
 
-def _invariants(report: Report) -> Iterator[str]:
+def _invariants(report: DrillReport) -> Iterator[str]:
     for number, what, count in report.by_invariant():
         kind = " bad" if count else ""
         told = f"{count:,} violations" if count else "holds"

@@ -10,7 +10,7 @@ from math import ceil
 from sqlalchemy import select
 
 from volsched.binding.rules.phases import LegPhase
-from volsched.lab.drills.process_faults import Faults, ToolMissingError
+from volsched.lab.drills.process_faults import ProcessFaults, ToolMissingError
 from volsched.lab.drills.process_places import database_url, held_service, named, scratch_stack
 from volsched.lab.drills.process_scenario import ON_SQLITE, Moment, Play, Step
 from volsched.lab.drills.process_work import (
@@ -22,14 +22,14 @@ from volsched.lab.drills.process_work import (
     queued_effects,
     unbound_pods,
 )
-from volsched.lab.drills.report import Report
-from volsched.lab.drills.timeline import Bar, Mark, Positions, Timeline, read_bars
+from volsched.lab.drills.report import DrillReport
+from volsched.lab.drills.timeline import Bar, Positions, Timeline, TimelineMark, read_bars
 from volsched.lab.simulation.invariants_at_rest import integrity
 from volsched.lab.simulation.violations import told
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.identity import Identity, process_of
 from volsched.lab.stack.load import doubled
-from volsched.lab.stack.states import Condition, Seen
+from volsched.lab.stack.states import Condition, ServiceState
 from volsched.log import tables
 from volsched.log.database import Database, open_database
 from volsched.log.errors import StoreError
@@ -54,7 +54,7 @@ class DrillError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    report: Report
+    report: DrillReport
     timeline: Timeline
 
 
@@ -85,7 +85,7 @@ class _Run:
     pods: Pods
     told: Told
     positions: Positions = field(default_factory=Positions)
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[TimelineMark] = field(default_factory=list)
     faults_at: list[tuple[int, float]] = field(default_factory=list)
     """Positions of the log, and when."""
     killed_at: tuple[int, float] | None = None
@@ -100,10 +100,12 @@ class _Run:
     """The process that came to the fault point is still to be left there."""
     _began: float = field(default_factory=time.monotonic)
     _end: float = 0
-    _faults: Faults = field(init=False)
+    _faults: ProcessFaults = field(init=False)
 
     def __post_init__(self) -> None:
-        self._faults = Faults(self.stack, self.engine, self.database, self.pods, self._until, time.monotonic)
+        self._faults = ProcessFaults(
+            self.stack, self.engine, self.database, self.pods, self._until, time.monotonic
+        )
 
     def perform(self) -> None:
         self._began = time.monotonic()
@@ -122,7 +124,7 @@ class _Run:
                 self._note_head()
             # Only what hits it where it stands finds it held; it could not end in good order.
             self.held_back = step.verb in ("kill", "pause") and not self.marks
-            self.marks.append(Mark(at=self._now(), what=str(step)))
+            self.marks.append(TimelineMark(at=self._now(), what=str(step)))
             self._note_victims(step)
             try:
                 self._faults.carry_out(step)
@@ -151,7 +153,7 @@ class _Run:
         lost = max(self.pods.expected - bound_pods(self.database), 0)
         if not self.settled:
             wrong.append(f"3: not everything had settled {self.play.patience:g} s after the fault")
-        report = Report(
+        report = DrillReport(
             drill=self.play.name,
             about=self.play.about,
             faults=Counter(it.what for it in self.marks),
@@ -305,7 +307,7 @@ class _Run:
         return seen is not None and seen.settled and not any(map(_is_dead, seen.instances))
 
 
-def _is_dead(seen: Seen) -> bool:
+def _is_dead(seen: ServiceState) -> bool:
     return seen.condition is Condition.HEALTHY and (seen.process is None or process_of(seen.process) is None)
 
 

@@ -19,7 +19,7 @@ from volsched.lab.drills.process_work import Pods, bound_pods, open_bindings
 from volsched.lab.stack.handle import Stack, rolling
 from volsched.lab.stack.identity import process_of
 from volsched.lab.stack.services import write_definition
-from volsched.lab.stack.states import SETTLED, Condition, Seen
+from volsched.lab.stack.states import SETTLED, Condition, ServiceState
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.effects import MAX_ATTEMPTS, EffectState
@@ -38,7 +38,7 @@ class ToolMissingError(Exception):
 
 
 @dataclass(slots=True)
-class Faults:
+class ProcessFaults:
     stack: Stack
     engine: str
     database: Database
@@ -201,13 +201,13 @@ class Faults:
 
     # --- inside -----------------------------------------------------------------------------------------
 
-    def _instances(self, names: Iterable[str]) -> list[Seen]:
+    def _instances(self, names: Iterable[str]) -> list[ServiceState]:
         seen = self.stack.seen()
         wanted = set(names)
         return [it for it in seen.instances if wanted & {it.name, it.service}] if seen else []
 
 
-def _family(seen: Seen) -> Iterator[psutil.Process]:
+def _family(seen: ServiceState) -> Iterator[psutil.Process]:
     process = None if seen.process is None else process_of(seen.process)
     if process is not None:
         with suppress(psutil.NoSuchProcess):

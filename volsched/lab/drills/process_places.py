@@ -12,8 +12,8 @@ from volsched.lab.drills.process_scenario import ON_SQLITE, Moment
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.local import HOST, free_port, prepare, services
 from volsched.lab.stack.postgres_wheel import commands_directory
-from volsched.lab.stack.services import Definition, Service, write_definition
-from volsched.lab.stack.states import Wanted, want
+from volsched.lab.stack.services import Definition, StackService, write_definition
+from volsched.lab.stack.states import WantedState, want
 from volsched.runtime.fault_points import DRILL_FLAG, FAULT
 
 LEASE_SECONDS = "2"
@@ -45,7 +45,7 @@ def scratch_stack(engine: str, *, scale: Mapping[str, int], moment: Moment, dura
                     definition = prepare(place, api_port=free_port(), durable=durable)
                 calm = tuple(map(_drilled, definition.services))
                 armed = tuple(_armed(it, engine, moment) for it in calm)
-                want(place, Wanted(counts))
+                want(place, WantedState(counts))
                 write_definition(place / "stack.json", replace(definition, services=armed))
                 stack.launch()
             stack.wait_ready(seconds=READY_SECONDS)
@@ -122,11 +122,11 @@ def _sqlite_url(place: Path) -> str:
     return f"sqlite:///{place / 'store.db'}"
 
 
-def _drilled(service: Service) -> Service:
+def _drilled(service: StackService) -> StackService:
     return replace(service, environment={**service.environment, "VOLSCHED_LEASE_SECONDS": LEASE_SECONDS})
 
 
-def _armed(service: Service, engine: str, moment: Moment) -> Service:
+def _armed(service: StackService, engine: str, moment: Moment) -> StackService:
     """It falls asleep when it comes to the place, and somebody sees that."""
     held = None if moment.service is None else held_service(engine, moment.service)
     if service.name != held:

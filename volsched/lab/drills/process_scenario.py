@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from volsched.lab.drills.scenario import Scenario, ScenarioError
+from volsched.lab.drills.scenario import DrillScenario, ScenarioError
 from volsched.runtime.fault_points import POINTS
 
 ON_STACK, ON_SQLITE = ENGINES = ("stack", "sqlite")
@@ -131,7 +131,7 @@ class Play:
     """Seconds from the fault until everything must have settled."""
 
 
-def play_of(scenario: Scenario) -> Play:
+def play_of(scenario: DrillScenario) -> Play:
     """Raises ScenarioError, which names the field and what it may be."""
     given = dict(scenario.settings)
     known = ("engines", "scale", "load", "moment", "faults", "patience")

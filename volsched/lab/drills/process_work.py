@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from volsched.binding.rules.phases import LegPhase
 from volsched.lab.bench.world import cluster, pods_with_claims
 from volsched.lab.drills.process_scenario import Work
-from volsched.lab.stack.load import CONNECTIONS, LOOK_SECONDS, PATHS, Client, Load
+from volsched.lab.stack.load import CONNECTIONS, LOOK_SECONDS, PATHS, Load, LoadClient
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.scheduling.planner import TIMEOUT_SECONDS
@@ -39,7 +39,7 @@ REQUEST_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Pods:
-    client: Client
+    client: LoadClient
     work: Work
     load: Load
     _deleted: int = 0
@@ -53,7 +53,7 @@ class Pods:
     @classmethod
     def prepared(cls, url: str, work: Work) -> "Pods":
         """With the cluster made, and pods that will wait created; the load itself has not begun."""
-        client = Client(url)
+        client = LoadClient(url)
         timeout = {} if work.timeout is None else {TIMEOUT_SECONDS: str(work.timeout)}
         load = Load(client, work.per_second, most=work.pods, name="pod", claims=work.claims, annotations=timeout)
         it = cls(client, work, load)

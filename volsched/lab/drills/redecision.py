@@ -36,7 +36,7 @@ NO_ZONE = "no zone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class DecisionChoice:
     """Where a request went, by the record or by deciding again."""
 
     node: str | None
@@ -50,8 +50,8 @@ class Compared:
     position: int
     """Of the event that records the decision; it was decided again on the world right before."""
     pod: str
-    recorded: Choice
-    again: Choice
+    recorded: DecisionChoice
+    again: DecisionChoice
 
     @property
     def verdict(self) -> str:
@@ -87,7 +87,7 @@ class Figures:
         """How much of the free room, on average after a decision, lies outside the largest free volume."""
         return sum(self._fragments) / len(self._fragments) if self._fragments else None
 
-    def add(self, choice: Choice, snapshot: Snapshot) -> None:
+    def add(self, choice: DecisionChoice, snapshot: Snapshot) -> None:
         for it in snapshot.nodes.values():
             self.zones.setdefault(it.meta.labels.get(ZONE, NO_ZONE), 0)
         if choice.node is None:
@@ -178,25 +178,25 @@ def _planned_by(connection: Connection) -> frozenset[str]:
     return frozenset(connection.execute(asked).scalars())
 
 
-def _request(event: Event, attempts: frozenset[str]) -> tuple[str, Choice] | None:
+def _request(event: Event, attempts: frozenset[str]) -> tuple[str, DecisionChoice] | None:
     """The pod that a decision was recorded for, and what it was; None for any other event."""
     noun, _, key = event.stream.partition("/")
     if event.type == "BindingPlanned" and key in attempts:
         state = fold_event(None, event.position, event.version, event.type, event.schema, event.at, event.data)
         assert isinstance(state, BindingState)
         legs = {leg.claim: leg.volume for leg in state.legs if leg.owner and leg.volume is not None}
-        return state.plan["pod"], Choice(node=state.plan["node"], volumes=legs)
+        return state.plan["pod"], DecisionChoice(node=state.plan["node"], volumes=legs)
     if event.type == "AttemptMade" and noun == "attempt" and key not in attempts:
         return _refused(event)
     return None
 
 
-def _refused(event: Event) -> tuple[str, Choice]:
+def _refused(event: Event) -> tuple[str, DecisionChoice]:
     data = orjson.loads(event.data)
-    return data["pod"], Choice(node=None, why=str(data.get("detail", {}).get("message", "")))
+    return data["pod"], DecisionChoice(node=None, why=str(data.get("detail", {}).get("message", "")))
 
 
-def _compare(found: Comparison, picture: Picture, event: Event, pod: str, recorded: Choice) -> None:
+def _compare(found: Comparison, picture: Picture, event: Event, pod: str, recorded: DecisionChoice) -> None:
     index, states = picture.index, picture.world.states
     asked = index.snapshot.pods.get(pod)
     if asked is None or living(states, f"pod/{pod}") is None:
@@ -209,9 +209,9 @@ def _compare(found: Comparison, picture: Picture, event: Event, pod: str, record
     found.again.add(again, index.snapshot)
 
 
-def _choice(attempt: Attempt) -> Choice:
+def _choice(attempt: Attempt) -> DecisionChoice:
     if attempt.chosen is None:
-        return Choice(node=None, why=message_of(attempt))
+        return DecisionChoice(node=None, why=message_of(attempt))
     answer = attempt.chosen.answer
     volumes = {} if answer is None else {it.claim.key: it.volume.name for it in answer.bindings}
-    return Choice(node=attempt.chosen.node, volumes=volumes)
+    return DecisionChoice(node=attempt.chosen.node, volumes=volumes)

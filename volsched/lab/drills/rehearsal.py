@@ -18,7 +18,7 @@ from sqlalchemy import event, select
 
 from volsched.binding.recovery import Recovered, RecoveryReport, recover
 from volsched.binding.rules.phases import LegPhase, Phase
-from volsched.lab.drills.report import Report
+from volsched.lab.drills.report import DrillReport
 from volsched.lab.simulation.violations import told
 from volsched.log import tables
 from volsched.log.database import Database
@@ -47,7 +47,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    report: Report
+    report: DrillReport
     recovery: RecoveryReport
     """What recovery found and did, binding by binding."""
     ends: Mapping[str, str]
@@ -100,7 +100,7 @@ def rehearse(copied: Copy, *, horizon: int = 120 * SECOND) -> Rehearsed:
     phases, retained = _ends(copy, in_flight)
     ends = Counter(phases.values())
     open_ = len(in_flight) - ends[Phase.COMMITTED] - ends[Phase.ROLLED_BACK]
-    report = Report(
+    report = DrillReport(
         drill="rehearse",
         about="recovery on a copy; provisioners, node agents and foreign clusters take no part",
         in_flight=len(in_flight),

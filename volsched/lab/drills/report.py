@@ -32,7 +32,7 @@ INVARIANTS: Mapping[int, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class DrillReport:
     drill: str
     about: str = ""
     faults: Mapping[str, int] = field(default_factory=dict)
@@ -117,23 +117,23 @@ class SavedError(ValueError):
     """A file that is no saved report."""
 
 
-_REPORT = TypeAdapter(Report)
+_REPORT = TypeAdapter(DrillReport)
 
 
-def as_saved(report: Report, timeline: Timeline | None) -> dict[str, Any]:
+def as_saved(report: DrillReport, timeline: Timeline | None) -> dict[str, Any]:
     """What `-o json` prints and `read_saved` reads."""
     shown = {} if timeline is None else {"timeline": TIMELINE.dump_python(timeline, mode="json")}
     return {**report.as_json(), **shown}
 
 
-def read_saved(path: Path) -> tuple[Report, Timeline | None]:
+def read_saved(path: Path) -> tuple[DrillReport, Timeline | None]:
     """A report of any drill, as it was printed with `-o json`."""
     try:
         given = json.loads(path.read_text())
         asked = [it["invariant"] for it in given.pop("invariants")]
         times = given.pop("recovery_ms")["each"]
         timeline = given.pop("timeline", None)
-        known = {it.name: given[it.name] for it in fields(Report) if it.name in given}
+        known = {it.name: given[it.name] for it in fields(DrillReport) if it.name in given}
         report = _REPORT.validate_python({**known, "asked": asked, "recovery_ms": times})
         return report, None if timeline is None else TIMELINE.validate_python(timeline)
     except OSError as error:

@@ -32,7 +32,7 @@ class ScenarioError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class DrillScenario:
     name: str
     kind: str = SIM
     about: str = ""
@@ -60,7 +60,7 @@ def read_seeds(text: str) -> tuple[int, int]:
     return int(first), int(last or first)
 
 
-def read_scenario(path: Path) -> Scenario:
+def read_scenario(path: Path) -> DrillScenario:
     try:
         given = yaml.safe_load(path.read_text())
     except OSError as error:
@@ -73,7 +73,7 @@ def read_scenario(path: Path) -> Scenario:
         raise ScenarioError(f"{path}: {error}") from None
 
 
-def _scenario(given: object, name: str) -> Scenario:
+def _scenario(given: object, name: str) -> DrillScenario:
     if not isinstance(given, dict):
         raise ScenarioError("a scenario is a mapping of name, kind, about, seeds, where, chances, length")
     unknown = sorted(str(it) for it in given.keys() - set(KNOWN))
@@ -96,7 +96,7 @@ def _scenario(given: object, name: str) -> Scenario:
     for key in others:
         if key in given:
             raise ScenarioError(f"{key} is for drills of kind {other}; this one is of kind {kind}")
-    return Scenario(
+    return DrillScenario(
         name=str(given.get("name", name)),
         kind=kind,
         about=str(given.get("about", "")),

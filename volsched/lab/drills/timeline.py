@@ -44,7 +44,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class TimelineMark:
     """Something that was done to the system."""
 
     at: float
@@ -54,7 +54,7 @@ class Mark:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     bars: Sequence[Bar] = ()
-    marks: Sequence[Mark] = ()
+    marks: Sequence[TimelineMark] = ()
     settled: float = 0
     """When everything had come to rest."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from math import ceil, floor, log10
 
-from volsched.lab.drills.timeline import Bar, Mark, Timeline
+from volsched.lab.drills.timeline import Bar, Timeline, TimelineMark
 
 WIDTH, LEFT, RIGHT = 1080, 84, 24
 TOP, BOTTOM = 34, 34
@@ -53,7 +53,7 @@ def picture(timeline: Timeline) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def _levels(marks: Sequence[Mark], end: float) -> list[int]:
+def _levels(marks: Sequence[TimelineMark], end: float) -> list[int]:
     """On which line each label stands."""
     levels: list[int] = []
     for number, mark in enumerate(marks):

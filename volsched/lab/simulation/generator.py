@@ -11,7 +11,7 @@ from random import Random
 
 from volsched.lab.simulation.process_lives import CALLS, CRASH, SLEEP
 from volsched.lab.simulation.processes import OURS, THEIRS
-from volsched.lab.simulation.schedule import Choice, Schedule, Where
+from volsched.lab.simulation.schedule import Schedule, ScheduleChoice, Where
 
 DEEDS = ("take", "give", "free", "touch", "use", "misuse", "misuse", "unmark", "cordon", "delete-pod",
          "create-pod", "delete-claim", "create-claim")  # fmt: skip
@@ -82,24 +82,24 @@ def generate(seed: int, *, temper: Temper | None = None) -> Schedule:
     return Schedule(where, tuple(choices), seed)
 
 
-def _misfit(seed: int, where: Where, temper: Temper) -> Iterator[Choice]:
+def _misfit(seed: int, where: Where, temper: Temper) -> Iterator[ScheduleChoice]:
     """With a pod that it may keep. Drawn apart: the cluster of a seed is else the same with it and without.
 
     Ties are settled by name, so its own comes before, among or after those of the others.
     """
     rng = Random(f"volsched/{seed}/misfit")
     if where == "local" and rng.random() < temper.misfit:
-        yield Choice("create", "misfit", {"name": rng.choice(("n0", "n1-misfit", "n2-misfit", "n4"))})
-        yield Choice("create", "claim", {"name": "c9a", "size": "1", "class": "inside"})
+        yield ScheduleChoice("create", "misfit", {"name": rng.choice(("n0", "n1-misfit", "n2-misfit", "n4"))})
+        yield ScheduleChoice("create", "claim", {"name": "c9a", "size": "1", "class": "inside"})
         name, seconds = f"p9{rng.randrange(100)}", str(rng.choice((3, 20, 600)))
-        yield Choice("create", "pod", {"name": name, "claims": "c9a", "seconds": seconds})
+        yield ScheduleChoice("create", "pod", {"name": name, "claims": "c9a", "seconds": seconds})
 
 
-def _cluster(rng: Random, where: Where, attached: float) -> Iterator[Choice]:
+def _cluster(rng: Random, where: Where, attached: float) -> Iterator[ScheduleChoice]:
     limit = {"limit": "1"} if attached and rng.random() < attached else {}
     disk = {"disk": "1"} if limit else {}
     if where == "foreign" and rng.random() < 0.3:
-        yield Choice("plain")
+        yield ScheduleChoice("plain")
     nodes = [f"n{number}" for number in range(1, rng.randint(2, 3) + 1)]
     classes = (
         ("local", "local", "local", "inside", "outside") if where == "local" else ("local", "local", "outside")
@@ -107,30 +107,32 @@ def _cluster(rng: Random, where: Where, attached: float) -> Iterator[Choice]:
     for name in dict.fromkeys(classes):
         slow = {"seconds": str(rng.choice((0, 2, 8)))} if name != "local" and where == "local" else {}
         room = {"room": "6"} if name == "inside" and rng.random() < 0.5 else {}
-        yield Choice("create", "class", {"name": name, **slow, **room})
+        yield ScheduleChoice("create", "class", {"name": name, **slow, **room})
     for place, name in enumerate(nodes):
-        yield Choice("create", "node", {"name": name, "zone": f"z{place % 2 + 1}", **limit})
+        yield ScheduleChoice("create", "node", {"name": name, "zone": f"z{place % 2 + 1}", **limit})
     for number in range(1, rng.randint(2, 5) + 1):
         node, size = rng.choice(nodes), str(rng.randint(2, 6))
-        yield Choice("create", "volume", {"name": f"d{number}", "size": size, "node": node, **disk})
+        yield ScheduleChoice("create", "volume", {"name": f"d{number}", "size": size, "node": node, **disk})
     for number in range(1, rng.randint(2, 3) + 1):
         claims = [f"c{number}{letter}" for letter in "abc"[: rng.choice((1, 1, 2, 2, 3))]]
         for name in claims:
             size = str(rng.randint(1, 4))
-            yield Choice("create", "claim", {"name": name, "size": size, "class": rng.choice(classes)})
+            yield ScheduleChoice("create", "claim", {"name": name, "size": size, "class": rng.choice(classes)})
         seconds = str(rng.choice((3, 20, 600)))
-        yield Choice("create", "pod", {"name": f"p{number}", "claims": ",".join(claims), "seconds": seconds})
+        yield ScheduleChoice(
+            "create", "pod", {"name": f"p{number}", "claims": ",".join(claims), "seconds": seconds}
+        )
 
 
-def _course(rng: Random, where: Where, temper: Temper) -> Iterator[Choice]:
+def _course(rng: Random, where: Where, temper: Temper) -> Iterator[ScheduleChoice]:
     names, weights = list(STEPS[where]), list(STEPS[where].values())
     turns = cycle(COURSES[where])
     for _ in range(temper.length):
         drawn = rng.random()
         if drawn < temper.others:
-            yield Choice("someone", rng.choice(DEEDS), {"pick": str(rng.randrange(12))})
+            yield ScheduleChoice("someone", rng.choice(DEEDS), {"pick": str(rng.randrange(12))})
         elif drawn < temper.others + temper.wait:
-            yield Choice("wait", "", {"ms": str(rng.choice((50, 500, 1_500, 5_000, 31_000, 70_000)))})
+            yield ScheduleChoice("wait", "", {"ms": str(rng.choice((50, 500, 1_500, 5_000, 31_000, 70_000)))})
         elif rng.random() < temper.bell + temper.cut + temper.skew + temper.storage:
             yield _trouble(rng, where, temper)
         else:
@@ -139,27 +141,27 @@ def _course(rng: Random, where: Where, temper: Temper) -> Iterator[Choice]:
                 yield _step(rng, where, who, temper)
 
 
-def _trouble(rng: Random, where: Where, temper: Temper) -> Choice:
+def _trouble(rng: Random, where: Where, temper: Temper) -> ScheduleChoice:
     kinds = {"bell": temper.bell, "cut": temper.cut, "skew": temper.skew, "storage": temper.storage}
     who = rng.choice(OURS[where])
     match rng.choices(list(kinds), list(kinds.values()))[0]:
         case "bell":
-            return Choice(rng.choice(("lose", "double")), "", {"pick": str(rng.randrange(4))})
+            return ScheduleChoice(rng.choice(("lose", "double")), "", {"pick": str(rng.randrange(4))})
         case "cut":
-            return Choice("cut", who, {"for": str(rng.randint(3, 12))})
+            return ScheduleChoice("cut", who, {"for": str(rng.randint(3, 12))})
         case "skew":
             crash = {"crash": str(_place(rng))} if rng.random() < 0.4 else {}
-            return Choice("skew", who, {"ms": str(rng.choice(JUMPS)), **crash})
+            return ScheduleChoice("skew", who, {"ms": str(rng.choice(JUMPS)), **crash})
         case _ if where == "local":
-            return Choice("storage", rng.choice(MISHAPS))
+            return ScheduleChoice("storage", rng.choice(MISHAPS))
         case _:
-            return Choice("land")
+            return ScheduleChoice("land")
 
 
-def _step(rng: Random, where: Where, who: str, temper: Temper) -> Choice:
+def _step(rng: Random, where: Where, who: str, temper: Temper) -> ScheduleChoice:
     if who in THEIRS[where]:
         half = rng.choice(("", "", "first", "second"))
-        return Choice("step", who, {"half": half} if half else {})
+        return ScheduleChoice("step", who, {"half": half} if half else {})
     options = _fate(rng, where, who, temper)
     if who.startswith("worker"):
         options |= {"pick": str(rng.randrange(4))} if rng.random() < 0.5 else {}
@@ -167,7 +169,7 @@ def _step(rng: Random, where: Where, who: str, temper: Temper) -> Choice:
     if who.startswith("mirror") and rng.random() < temper.watch:
         options |= {"lag": "1"} if rng.random() < 0.6 else {rng.choice(("again", "coalesced", "expired")): "1"}
         options["pick"] = str(rng.randrange(9))
-    return Choice("step", who, options)
+    return ScheduleChoice("step", who, options)
 
 
 def _fate(rng: Random, where: Where, who: str, temper: Temper) -> dict[str, str]:

@@ -11,7 +11,7 @@ from volsched.binding.rules.effect_writes import DIRTY
 from volsched.binding.rules.late_writes import stamp_of
 from volsched.binding.rules.phases import UNDER_WAY, Phase
 from volsched.cluster.foreign_server import ForeignApi
-from volsched.cluster.port import Change, Manifest
+from volsched.cluster.port import Manifest, PortChange
 from volsched.kube.manifest import claim_is_bound, claim_of, spec, status, uid
 from volsched.lab.simulation.actors import CLAIM, VOLUME
 from volsched.log.events.fold import BindingState, State
@@ -41,7 +41,7 @@ class Truth:
         self.position = head
         return found
 
-    def _keep(self, change: Change, before: Manifest | None) -> None:
+    def _keep(self, change: PortChange, before: Manifest | None) -> None:
         if change.manifest is not None:
             self.seen[change.kind, change.key] = change.manifest
             if change.kind == CLAIM:
@@ -52,7 +52,7 @@ class Truth:
             self.claims.pop(uid(before), None)
 
     def _judged(
-        self, change: Change, before: Manifest | None, states: Mapping[str, State], theirs: bool
+        self, change: PortChange, before: Manifest | None, states: Mapping[str, State], theirs: bool
     ) -> Iterator[Violation]:
         after = change.manifest
         if before is None or after is None or uid(before) != uid(after):

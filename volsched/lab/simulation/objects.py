@@ -3,7 +3,7 @@
 from typing import Any
 
 from volsched.kube.meta import HOSTNAME, ZONE
-from volsched.lab.simulation.schedule import Choice
+from volsched.lab.simulation.schedule import ScheduleChoice
 from volsched.provisioning.simulated import SIMULATED
 from volsched.scheduling.planner import TIMEOUT_SECONDS
 
@@ -17,7 +17,7 @@ PROVISIONERS = {"local": "kubernetes.io/no-provisioner", "inside": SIMULATED, "o
 """Class → who makes its volumes."""
 
 
-def made(choice: Choice) -> list[tuple[str, Manifest]]:
+def made(choice: ScheduleChoice) -> list[tuple[str, Manifest]]:
     """`create NOUN name=… …` as kinds and manifests; a field that is not given has a plain value."""
     given = choice.options
     name = given.get("name", choice.who)

@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, func, select
 
 from volsched.lab.simulation import invariants_at_rest
 from volsched.lab.simulation.invariants_foreign import Truth
-from volsched.lab.simulation.places import Place
+from volsched.lab.simulation.places import SimulatedPlace
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.reads.open_bindings import next_deadline
@@ -31,9 +31,9 @@ LATE_ABROAD = frozenset({1, 2, 4})
 
 
 @dataclass(slots=True)
-class Watching:
+class RunObserver:
     database: Database
-    place: Place
+    place: SimulatedPlace
     lookout: Lookout = field(default_factory=Lookout)
     _truth: Truth | None = None
     _seen: tuple[int, int] = (-1, -1)

@@ -7,9 +7,9 @@ from random import Random
 from volsched.cluster.foreign_server import ABLE, KUBERNETES, ForeignApi
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import ClusterError
-from volsched.cluster.simulated import Call, Fate, Faults, SimulatedCluster
+from volsched.cluster.simulated import Call, ClusterFaults, Fate, SimulatedCluster
 from volsched.lab.simulation.actors import ForeignController, ForeignProvisioner, Others
-from volsched.lab.simulation.schedule import Choice, Schedule
+from volsched.lab.simulation.schedule import Schedule, ScheduleChoice
 from volsched.log.database import Database
 from volsched.runtime.clock import Clock, rfc3339
 from volsched.runtime.system import local_executor
@@ -19,7 +19,7 @@ PLAIN = "plain"
 
 
 @dataclass(slots=True)
-class Place:
+class SimulatedPlace:
     others: Others
     api: ForeignApi | None = None
     line: SimulatedCluster | None = None
@@ -43,7 +43,7 @@ class Place:
             self.theirs.update(range(before + 1, self.version + 1))
         return "done"
 
-    def step_theirs(self, choice: Choice) -> None:
+    def step_theirs(self, choice: ScheduleChoice) -> None:
         """One of a foreign cluster's own controllers, or half of it."""
         half = choice.options.get("half")
         if self._controller is not None and choice.who == "pv-controller":
@@ -58,12 +58,12 @@ def place_of(
     clock: Clock,
     new_id: Callable[[], str],
     fate: Callable[[Call], Fate | None],
-) -> Place:
+) -> SimulatedPlace:
     if schedule.where == "local":
         own = local_executor(database, owner="others", clock=clock, new_uid=new_id).cluster
         assert isinstance(own, LocalCluster)
-        return Place(Others(own))
+        return SimulatedPlace(Others(own))
     able = all(choice.verb != PLAIN for choice in schedule.choices)
     api = ForeignApi(now_text=lambda: rfc3339(clock()), capabilities=ABLE if able else KUBERNETES)
-    line = SimulatedCluster(api, Random(0), Faults(slow_for=None), before=fate)
-    return Place(Others(api), api, line, set(), ForeignController(api), ForeignProvisioner(api))
+    line = SimulatedCluster(api, Random(0), ClusterFaults(slow_for=None), before=fate)
+    return SimulatedPlace(Others(api), api, line, set(), ForeignController(api), ForeignProvisioner(api))

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
-from volsched.cluster.simulated import Call, Fate, Faults, SimulatedCluster
-from volsched.lab.simulation.processes import Life, Surroundings
-from volsched.lab.simulation.schedule import Choice
+from volsched.cluster.simulated import Call, ClusterFaults, Fate, SimulatedCluster
+from volsched.lab.simulation.processes import ProcessLife, RunSurroundings
+from volsched.lab.simulation.schedule import ScheduleChoice
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.runtime.restart import STEP_BACK
@@ -32,7 +32,7 @@ class _Frame:
     """A step that is under way."""
 
     who: str
-    choice: Choice
+    choice: ScheduleChoice
     now: int
     note: str = ""
 
@@ -59,8 +59,8 @@ class Lives:
     now: int = START
     commits: int = 0
     """By anybody; as long as it stays the same, so does the log."""
-    born: dict[str, Life] = field(default_factory=dict)
-    _given: Surroundings = field(init=False)
+    born: dict[str, ProcessLife] = field(default_factory=dict)
+    _given: RunSurroundings = field(init=False)
     _births: Counter[str] = field(default_factory=Counter)
     _skews: Counter[str] = field(default_factory=Counter)
     _set_right: set[str] = field(default_factory=set)
@@ -73,7 +73,7 @@ class Lives:
     _frames: list[_Frame | None] = field(default_factory=list)
     """Steps that are under way, one inside the other; None: somebody who cannot break."""
 
-    def begin(self, given: Surroundings) -> None:
+    def begin(self, given: RunSurroundings) -> None:
         self._given = given
 
     def clock(self) -> int:
@@ -81,7 +81,7 @@ class Lives:
         frame = self._frames[-1] if self._frames else None
         return self.now if frame is None else frame.now
 
-    def step(self, choice: Choice, at: int) -> tuple[str, Exception | None]:
+    def step(self, choice: ScheduleChoice, at: int) -> tuple[str, Exception | None]:
         """What happened, and what broke that nobody told to. A process that does not live is started."""
         who, line = choice.who, self._given.line
         if self._is_busy(who):
@@ -203,12 +203,12 @@ class Lives:
     def _is_busy(self, who: str) -> bool:
         return any(frame is not None and frame.who == who for frame in self._frames)
 
-    def _set_line(self, choice: Choice) -> None:
+    def _set_line(self, choice: ScheduleChoice) -> None:
         """How a watch goes wrong in this step."""
         line, given = self._given.line, choice.options
         if isinstance(line, SimulatedCluster):
             line.random = Random(choice.number("pick"))
-            line.faults = Faults(
+            line.faults = ClusterFaults(
                 slow_for=None,
                 lag=choice.number("lag"),
                 repeated=float("again" in given),

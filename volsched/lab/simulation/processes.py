@@ -17,14 +17,14 @@ from volsched.binding.sweep import Sweep
 from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import Cluster
 from volsched.lab.simulation.objects import OUTSIDE
-from volsched.lab.simulation.schedule import Choice
+from volsched.lab.simulation.schedule import ScheduleChoice
 from volsched.log.database import Database
 from volsched.log.effects import due_queues
 from volsched.log.reactions import Reaction
 from volsched.provisioning.external import External
 from volsched.provisioning.simulated import Simulated
 from volsched.provisioning.storage_array import Array
-from volsched.runtime.system import Role, System, embedded, local_executor
+from volsched.runtime.system import ProcessRole, System, embedded, local_executor
 from volsched.runtime.world import World
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
@@ -45,10 +45,10 @@ class Bell:
                 self.waiting.append(queue)
 
 
-class Life(Protocol):
+class ProcessLife(Protocol):
     """A process while it lives."""
 
-    def step(self, now: int, choice: Choice) -> int: ...
+    def step(self, now: int, choice: ScheduleChoice) -> int: ...
 
     def is_idle(self, position: int, now: int) -> bool:
         """It has read the log to here, and nothing is due: a step would only find that."""
@@ -60,7 +60,7 @@ class Deciding:
 
     system: System
 
-    def step(self, now: int, choice: Choice) -> int:  # noqa: ARG002 - a Life's; it always does all it can
+    def step(self, now: int, choice: ScheduleChoice) -> int:  # noqa: ARG002 - a Life's; it always does all it can
         return self.system.step(now)
 
     def is_idle(self, position: int, now: int) -> bool:
@@ -72,7 +72,7 @@ class Working:
     executor: Executor
     bell: Bell
 
-    def step(self, now: int, choice: Choice) -> int:
+    def step(self, now: int, choice: ScheduleChoice) -> int:
         if not self.bell.waiting:
             return 0
         queue = self.bell.waiting.pop(choice.number("pick") % len(self.bell.waiting))
@@ -94,7 +94,7 @@ class Sweeping:
     bell: Bell
     recovered: bool = False
 
-    def step(self, now: int, choice: Choice) -> int:  # noqa: ARG002 - a Life's
+    def step(self, now: int, choice: ScheduleChoice) -> int:  # noqa: ARG002 - a Life's
         if not self.recovered:
             self.recovered = recover(self.sweep.database, owner=self.sweep.owner, now=now).led
         progress = self.sweep.step(now)
@@ -109,7 +109,7 @@ class Sweeping:
 class Provisioning:
     external: External
 
-    def step(self, now: int, choice: Choice) -> int:  # noqa: ARG002 - a Life's
+    def step(self, now: int, choice: ScheduleChoice) -> int:  # noqa: ARG002 - a Life's
         self.external.update(self.external.world.catch_up(), now)
         return self.external.step(now)
 
@@ -121,7 +121,7 @@ class Provisioning:
 class Mirroring:
     mirror: Mirror
 
-    def step(self, now: int, choice: Choice) -> int:  # noqa: ARG002 - a Life's; the line knows its options
+    def step(self, now: int, choice: ScheduleChoice) -> int:  # noqa: ARG002 - a Life's; the line knows its options
         progress = self.mirror.step(now)
         return progress.observed + progress.relisted
 
@@ -134,7 +134,7 @@ def _later(due: int | None, now: int) -> bool:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class RunSurroundings:
     """What every process of a run is given."""
 
     database: Callable[[], Database]
@@ -159,11 +159,11 @@ class Surroundings:
         )
         return DEFAULT if profile == DEFAULT.profile else replace(DEFAULT, profile=profile)
 
-    def start(self, name: str, life: int) -> Life:
+    def start(self, name: str, life: int) -> ProcessLife:
         """A new process of this name; `life` counts how often there was one before."""
         return _MAKERS[name.partition("-")[0]](self, f"{name}.{life}")
 
-    def _deciding(self, owner: str, role: Role) -> Deciding:
+    def _deciding(self, owner: str, role: ProcessRole) -> Deciding:
         database = self.database()
         system = embedded(
             database,
@@ -172,7 +172,7 @@ class Surroundings:
             new_id=self.new_id,
             bell=lambda: self.bell.ring(database, self.clock()),
             provisioners=[Simulated(self.inside)],
-            node_agent=role is Role.CONTROLLER,
+            node_agent=role is ProcessRole.CONTROLLER,
             roles={role},
             configuration=self._configuration,
         )
@@ -198,9 +198,9 @@ class Surroundings:
         return Mirroring(Mirror(self.database(), self.line, react=self.react))
 
 
-_MAKERS: Mapping[str, Callable[[Surroundings, str], Life]] = {
-    "scheduler": lambda given, owner: given._deciding(owner, Role.SCHEDULER),
-    "controller": lambda given, owner: given._deciding(owner, Role.CONTROLLER),
+_MAKERS: Mapping[str, Callable[[RunSurroundings, str], ProcessLife]] = {
+    "scheduler": lambda given, owner: given._deciding(owner, ProcessRole.SCHEDULER),
+    "controller": lambda given, owner: given._deciding(owner, ProcessRole.CONTROLLER),
     "worker": lambda given, owner: given._working(owner),
     "sweep": lambda given, owner: given._sweeping(owner),
     "provisioner": lambda given, owner: given._provisioning(owner),

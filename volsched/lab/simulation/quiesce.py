@@ -4,7 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from volsched.lab.simulation.processes import OURS, THEIRS, Deciding
-from volsched.lab.simulation.schedule import Choice
+from volsched.lab.simulation.schedule import ScheduleChoice
 from volsched.questions.invariants import Violation
 from volsched.runtime.clock import SECOND
 
@@ -60,11 +60,11 @@ def _round(run: "Simulation", *, everybody: bool) -> None:
         idle = not everybody and life is not None and life.is_idle(run.watching.position(lives.commits), lives.now)
         if who.endswith(SECOND_ONES) or idle:
             continue
-        run.step(Choice("step", who))
+        run.step(ScheduleChoice("step", who))
         for _ in range(DRAINING):
             if not run.given.bell.waiting or run.found:
                 break
-            run.step(Choice("step", "worker-1"))
+            run.step(ScheduleChoice("step", "worker-1"))
     for who in THEIRS[where]:
         with lives.aside():
-            run.place.write(partial(run.place.step_theirs, Choice("step", who)))
+            run.place.write(partial(run.place.step_theirs, ScheduleChoice("step", who)))

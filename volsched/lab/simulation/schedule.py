@@ -20,7 +20,7 @@ class ScheduleError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ScheduleChoice:
     """`VERB [WHO] [KEY=VALUE]...`, as in `step worker-1 crash=executor.claimed`."""
 
     verb: str
@@ -36,7 +36,7 @@ class Choice:
         return int(text) if text.lstrip("-").isdecimal() else default
 
 
-def read_choice(line: str) -> Choice:
+def read_choice(line: str) -> ScheduleChoice:
     words = line.split()
     if not words:
         raise ScheduleError("an empty line is no choice; write VERB [WHO] [KEY=VALUE]...")
@@ -45,17 +45,17 @@ def read_choice(line: str) -> Choice:
     wrong = next((word for word in rest if "=" not in word), None)
     if wrong is not None:
         raise ScheduleError(f'"{line}": "{wrong}" is no KEY=VALUE')
-    return Choice(words[0], who, dict(word.split("=", 1) for word in rest))
+    return ScheduleChoice(words[0], who, dict(word.split("=", 1) for word in rest))
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     where: Where
-    choices: tuple[Choice, ...]
+    choices: tuple[ScheduleChoice, ...]
     seed: int | None = None
     """The seed that it was made from; what was cut down since is no longer what that seed gives."""
 
-    def of(self, choices: Iterable[Choice]) -> "Schedule":
+    def of(self, choices: Iterable[ScheduleChoice]) -> "Schedule":
         return Schedule(self.where, tuple(choices), self.seed)
 
 

@@ -10,12 +10,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
-from volsched.lab.drills.report import Report
+from volsched.lab.drills.report import DrillReport
 from volsched.lab.simulation.generator import Temper, generate
 from volsched.lab.simulation.schedule import Schedule
 from volsched.lab.simulation.scratch_store import Slate
 from volsched.lab.simulation.shrink import shrunk
-from volsched.lab.simulation.simulation import Verdict, play
+from volsched.lab.simulation.simulation import RunVerdict, play
 from volsched.lab.simulation.violations import shape, told
 from volsched.log.garbage_pause import collector_resting
 
@@ -27,7 +27,7 @@ FAULTS = ("crashes", "sleeps", "partitions", "wake-ups lost", "wake-ups doubled"
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SeedFailure:
     schedule: Schedule
     """As short as it could be made."""
     violations: list[str]
@@ -147,7 +147,7 @@ def _some(slate: Slate, first: int, last: int, temper: Temper | None, guards: Gu
     return tally
 
 
-def cut_down(schedule: Schedule, *, guards: Guards = ALL_GUARDS) -> tuple[Verdict, Failure | None]:
+def cut_down(schedule: Schedule, *, guards: Guards = ALL_GUARDS) -> tuple[RunVerdict, SeedFailure | None]:
     """Play a schedule; if it fails, find the choices that it takes for that."""
     slate = Slate()
     try:
@@ -162,16 +162,16 @@ def cut_down(schedule: Schedule, *, guards: Guards = ALL_GUARDS) -> tuple[Verdic
 
         small = schedule.of(shrunk(schedule.choices, fails))
         again = play(slate, small, guards=guards)
-        return verdict, Failure(small, told(again.violations), again.notes, len(schedule.choices))
+        return verdict, SeedFailure(small, told(again.violations), again.notes, len(schedule.choices))
     finally:
         slate.close()
 
 
-def report_of(tally: Tally, *, name: str = "sim", about: str = "") -> Report:
+def report_of(tally: Tally, *, name: str = "sim", about: str = "") -> DrillReport:
     counts = tally.counts
     violations = [it for found in tally.failed.values() for it in found]
     committed, rolled_back = counts["bindings committed"], counts["bindings rolled-back"]
-    return Report(
+    return DrillReport(
         drill=name,
         about=about,
         faults={kind: counts[kind] for kind in FAULTS},

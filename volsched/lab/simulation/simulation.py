@@ -14,12 +14,12 @@ from functools import partial
 
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
 from volsched.lab.simulation.objects import made
-from volsched.lab.simulation.observer import Watching
-from volsched.lab.simulation.places import Place, place_of
+from volsched.lab.simulation.observer import RunObserver
+from volsched.lab.simulation.places import SimulatedPlace, place_of
 from volsched.lab.simulation.process_lives import Lives
-from volsched.lab.simulation.processes import OURS, THEIRS, Surroundings
+from volsched.lab.simulation.processes import OURS, THEIRS, RunSurroundings
 from volsched.lab.simulation.quiesce import calm_down
-from volsched.lab.simulation.schedule import Choice, Schedule
+from volsched.lab.simulation.schedule import Schedule, ScheduleChoice
 from volsched.lab.simulation.scratch_store import Slate
 from volsched.log.reads.tail import read_head
 from volsched.provisioning.driver import CreateVolume
@@ -29,7 +29,7 @@ from volsched.runtime.clock import MILLISECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunVerdict:
     violations: list[Violation]
     counts: Counter[str]
     """What went wrong on purpose, how often; and what came of it."""
@@ -52,17 +52,17 @@ class Simulation:
     at: int = 0
     """How many choices were taken."""
     mishaps: list[str] = field(default_factory=list)
-    place: Place = field(init=False)
-    given: Surroundings = field(init=False)
+    place: SimulatedPlace = field(init=False)
+    given: RunSurroundings = field(init=False)
     lives: Lives = field(init=False)
-    watching: Watching = field(init=False)
+    watching: RunObserver = field(init=False)
     _ids: int = 0
 
     def __post_init__(self) -> None:
         database = self.slate.wiped()
         self.lives = Lives(self.counts, self._sleep)
         self.place = place_of(self.schedule, database, self.lives.clock, self._new_id, self.lives.fate)
-        self.given = Surroundings(
+        self.given = RunSurroundings(
             partial(self.slate.another, lambda: self.lives.now),
             self.lives.clock,
             self._new_id,
@@ -72,9 +72,9 @@ class Simulation:
         for array in (self.given.inside, self.given.outside):
             array.mishap = self._mishap
         self.lives.begin(self.given)
-        self.watching = Watching(database, self.place)
+        self.watching = RunObserver(database, self.place)
 
-    def play(self) -> Verdict:
+    def play(self) -> RunVerdict:
         with _armed(self.lives.reached):
             while not self.found and self._play_next():
                 pass
@@ -84,9 +84,9 @@ class Simulation:
         with self.watching.database.read() as connection:
             head = read_head(connection)
         self.counts["events"] = head.position
-        return Verdict(self.found, self.counts, steps, head.hash.hex(), self.notes)
+        return RunVerdict(self.found, self.counts, steps, head.hash.hex(), self.notes)
 
-    def step(self, choice: Choice) -> str:
+    def step(self, choice: ScheduleChoice) -> str:
         """One step of a process of ours; whoever breaks by itself has not thought of something."""
         note, broken = self.lives.step(choice, self.at)
         if broken is not None:
@@ -109,7 +109,7 @@ class Simulation:
         self.found += self.watching.look(self.lives.commits)
         return True
 
-    def _play(self, choice: Choice) -> str:
+    def _play(self, choice: ScheduleChoice) -> str:
         where = self.schedule.where
         match choice.verb:
             case "create":
@@ -143,7 +143,7 @@ class Simulation:
         with self.lives.aside():
             return self.place.write(write)
 
-    def _interfere(self, choice: Choice) -> str:
+    def _interfere(self, choice: ScheduleChoice) -> str:
         others = self.place.others
         done = False
 
@@ -155,7 +155,7 @@ class Simulation:
         self.counts["writes by others"] += done
         return "done" if done else ""
 
-    def _mishandle(self, choice: Choice) -> str:
+    def _mishandle(self, choice: ScheduleChoice) -> str:
         waiting = self.given.bell.waiting
         if not waiting:
             return ""
@@ -175,7 +175,7 @@ class Simulation:
         return f"id-{self._ids:05}"
 
 
-def play(slate: Slate, schedule: Schedule, *, guards: Guards = ALL_GUARDS) -> Verdict:
+def play(slate: Slate, schedule: Schedule, *, guards: Guards = ALL_GUARDS) -> RunVerdict:
     return Simulation(slate, schedule, guards).play()
 
 

@@ -30,8 +30,8 @@ from volsched.lab.stack.states import (
     SETTLED,
     Condition,
     Published,
-    Seen,
-    Wanted,
+    ServiceState,
+    WantedState,
     read_published,
     read_wanted,
     want,
@@ -149,7 +149,7 @@ class Stack:
 
     # --- by name ----------------------------------------------------------------------------------------
 
-    def instances(self, name: str) -> list[Seen]:
+    def instances(self, name: str) -> list[ServiceState]:
         """The instances that a name means. Raises StackError where there are none."""
         seen = self.seen()
         found = [it for it in seen.instances if name in (it.name, it.service)] if seen else []
@@ -178,7 +178,7 @@ class Stack:
         """So many instances from now on; 0 stops the service."""
         if service not in self.definition.by_name():
             raise StackError(f'there is no service "{service}" in this stack')
-        want(self.directory, Wanted({**read_wanted(self.directory).scale, service: count}))
+        want(self.directory, WantedState({**read_wanted(self.directory).scale, service: count}))
 
     def stop(self, service: str) -> None:
         """In good order, and it stays down; returns when it is."""
@@ -203,7 +203,7 @@ class Stack:
 
     # --- inside -----------------------------------------------------------------------------------------
 
-    def _because(self, late: Seen, others: list[Seen]) -> str:
+    def _because(self, late: ServiceState, others: list[ServiceState]) -> str:
         if late.condition is Condition.WAITING:
             needed = self.definition.service(late.service).after
             return " for " + ", ".join(it.name for it in others if it.service in needed)
@@ -237,7 +237,7 @@ def rolling(stack: Stack, names: Iterable[str]) -> Iterable[Callable[[], bool]]:
             yield partial(_renewed, stack, instance, time.monotonic() + service.grace)
 
 
-def _renewed(stack: Stack, before: Seen, kill_at: float) -> bool:
+def _renewed(stack: Stack, before: ServiceState, kill_at: float) -> bool:
     if time.monotonic() >= kill_at and before.process is not None:
         send(before.process, signal.SIGKILL, group=True)
     seen = stack.seen()

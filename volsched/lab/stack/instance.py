@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from volsched.lab.stack.identity import MARK, Identity, identify
-from volsched.lab.stack.services import Health, Service, environment, instance_name
-from volsched.lab.stack.states import Condition, Seen
+from volsched.lab.stack.services import Health, StackService, environment, instance_name
+from volsched.lab.stack.states import Condition, ServiceState
 from volsched.runtime.clock import SECOND
 
 LONG_LIFE = 10 * SECOND
@@ -27,7 +27,7 @@ def back_off(short_lives: int) -> int:
 @dataclass(slots=True)
 class Instance:
     directory: Path
-    service: Service
+    service: StackService
     number: int
     condition: Condition = Condition.WAITING
     identity: Identity | None = None
@@ -58,8 +58,8 @@ class Instance:
         return self._process is not None
 
     @property
-    def seen(self) -> Seen:
-        return Seen(
+    def seen(self) -> ServiceState:
+        return ServiceState(
             name=self.name,
             service=self.service.name,
             condition=self.condition,
@@ -69,7 +69,7 @@ class Instance:
             health=self.told,
         )
 
-    def start(self, service: Service, now: int, *, count: int, path: tuple[str, ...]) -> None:
+    def start(self, service: StackService, now: int, *, count: int, path: tuple[str, ...]) -> None:
         """`service` is what it is by now: an upgrade changes it between two lives."""
         self.service = service
         self._environment = environment(service, number=self.number, count=count, path=path)

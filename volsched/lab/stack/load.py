@@ -45,7 +45,7 @@ class LoadError(Exception):
 
 
 @dataclass(slots=True)
-class Client:
+class LoadClient:
     """A few connections, each made anew when it was lost; what is sent together, the API commits together."""
 
     url: str
@@ -99,7 +99,7 @@ class Client:
 class Load:
     """So many pods a second on average: what an outage has delayed is made up for afterwards."""
 
-    client: Client
+    client: LoadClient
     per_second: float
     most: int
     """Pods in all: no more than there are volumes for."""
@@ -137,7 +137,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PodOutcome:
     pods: int
     seconds: float
     """From the first creation to the last restart; then nothing new was created."""
@@ -156,7 +156,7 @@ class Outcome:
         return self.pods / self.seconds
 
 
-def prepare_cluster(client: Client, *, nodes: int, volumes: int) -> None:
+def prepare_cluster(client: LoadClient, *, nodes: int, volumes: int) -> None:
     """The nodes and local volumes that a load is for."""
     manifests = cluster(nodes, volumes)
     while left := list(itertools.islice(manifests, CONNECTIONS)):
@@ -173,7 +173,7 @@ def restart_under_load(
     clock: Callable[[], int],
     patience: float = 120.0,
     least: int = 0,
-) -> Outcome:
+) -> PodOutcome:
     """Restart services one by one while the load goes on, and count what became of it; at least so many pods."""
     began, took = clock(), dict[str, float]()
     end = began + int(patience * SECOND)
@@ -197,11 +197,11 @@ def restart_under_load(
 
 def outcome(
     database: Database, load: Load, *, seconds: float, restarts: dict[str, float], in_time: Callable[[], bool]
-) -> Outcome:
+) -> PodOutcome:
     """What became of a load that has ended; pods that are under way are waited for as long as there is time."""
     while lost(database, load.sent) and in_time():
         time.sleep(10 * LOOK_SECONDS)
-    return Outcome(
+    return PodOutcome(
         pods=load.sent,
         seconds=seconds,
         restarts=restarts,

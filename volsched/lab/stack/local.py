@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from volsched.lab.stack.postgres_wheel import (
     DATABASE,
     USER,
-    MissingError,
+    WheelMissingError,
     commands_directory,
     make_cluster,
     postgres_programs,
@@ -20,8 +20,8 @@ from volsched.lab.stack.postgres_wheel import (
 )
 from volsched.lab.stack.redis_server import find_redis
 from volsched.lab.stack.secret_files import make_store_secrets
-from volsched.lab.stack.services import Definition, Health, Service, write_definition
-from volsched.lab.stack.states import Wanted, want
+from volsched.lab.stack.services import Definition, Health, StackService, write_definition
+from volsched.lab.stack.states import WantedState, want
 from volsched.runtime.health_check import API_URL
 from volsched.runtime.settings import data_directory
 
@@ -76,11 +76,11 @@ def prepare(
         imitation=redis.imitation,
     )
     write_definition(directory / "stack.json", definition)
-    want(directory, Wanted(scale or {}))
+    want(directory, WantedState(scale or {}))
     return definition
 
 
-def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: bool) -> tuple[Service, ...]:
+def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: bool) -> tuple[StackService, ...]:
     secrets, data = directory / "secrets", directory / "postgres"
     store = {"VOLSCHED_DATABASE_URL_FILE": str(secrets / "database_url")}
     queue = {"VOLSCHED_REDIS_URL_FILE": str(secrets / "redis_url")}
@@ -88,7 +88,7 @@ def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: 
     settings = () if durable else tuple(word for name in UNSYNCED for word in ("-c", f"{name}=off"))
     ours = ("migrate", "redis")
     return (
-        Service(
+        StackService(
             name="postgres",
             command=(
                 "postgres", "-c", "max_connections=100", "-D", str(data), "-h", HOST, "-p", str(ports["postgres"]),
@@ -102,7 +102,7 @@ def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: 
             grace=60,
             user=system_user(),
         ),
-        Service(
+        StackService(
             name="redis",
             command=("redis-server", str(secrets / "redis.conf")),
             # By the environment: everybody can read the words of a command.
@@ -112,31 +112,31 @@ def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: 
                 f"redis-cli -h {HOST} -p {ports['redis']} ping | grep -q PONG",
             )),
         ),
-        Service(
+        StackService(
             name="migrate", command=("volsched", "migrate"), environment=store, after=("postgres",), once=True
         ),
-        Service(
+        StackService(
             name="api",
             command=("volsched", "serve", "api", "--host", HOST, "--port", str(api_port)),
             environment={**store, API_URL: f"http://{HOST}:{api_port}"},
             after=("migrate",),
             health=_health("api"),
         ),
-        Service(
+        StackService(
             name="scheduler",
             command=("volsched", "serve", "scheduler"),
             environment={**store, **queue, **beat, "VOLSCHED_SCHEDULER_SHARE": "{number}/{count}"},
             after=ours,
             health=_health("scheduler"),
         ),
-        Service(
+        StackService(
             name="controller",
             command=("volsched", "serve", "controller"),
             environment={**store, **queue, **beat},
             after=ours,
             health=_health("controller"),
         ),
-        Service(
+        StackService(
             name="worker",
             command=("celery", "-A", "workers.app", "worker", "--concurrency", "2", "--loglevel", "WARNING"),
             environment={**store, **queue, **beat, "VOLSCHED_INSTANCE": f"{directory.name}-{{instance}}"},
@@ -165,7 +165,7 @@ def check_ports(definition: Definition) -> None:
             except OSError as error:
                 why = f"port {port} of {HOST}, which {name} needs, cannot be had ({error.strerror})"
                 remedy = "end what uses it" + (", or name another with --port" if name == "api" else "")
-                raise MissingError(f"{why}; {remedy}") from None
+                raise WheelMissingError(f"{why}; {remedy}") from None
 
 
 def _ports(directory: Path) -> dict[str, int]:

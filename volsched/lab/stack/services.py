@@ -30,7 +30,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class StackService:
     name: str
     command: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Service:
 class Definition:
     """Everything the supervisor must know, as it is kept in `stack.json`."""
 
-    services: tuple[Service, ...]
+    services: tuple[StackService, ...]
     path: tuple[str, ...] = ()
     """Directories in which commands are looked for before those of the environment."""
     urls: dict[str, str] = field(default_factory=dict)
@@ -61,10 +61,10 @@ class Definition:
     imitation: bool = False
     """Whether that is no Redis at all."""
 
-    def service(self, name: str) -> Service:
+    def service(self, name: str) -> StackService:
         return self.by_name()[name]
 
-    def by_name(self) -> Mapping[str, Service]:
+    def by_name(self) -> Mapping[str, StackService]:
         return {it.name: it for it in self.services}
 
 
@@ -72,9 +72,9 @@ class DefinitionError(ValueError):
     """The services cannot be started in any order; the message says why."""
 
 
-def in_order(services: Iterable[Service]) -> list[Service]:
+def in_order(services: Iterable[StackService]) -> list[StackService]:
     """Every service after those it waits for. Raises DefinitionError where there is no such order."""
-    left, ordered, ready = list(services), list[Service](), set[str]()
+    left, ordered, ready = list(services), list[StackService](), set[str]()
     known = {it.name for it in left}
     for service in left:
         for name in service.after:
@@ -91,7 +91,7 @@ def in_order(services: Iterable[Service]) -> list[Service]:
     return ordered
 
 
-def needing(services: Iterable[Service], name: str) -> set[str]:
+def needing(services: Iterable[StackService], name: str) -> set[str]:
     """The services that could not start without this one, be it because of others that need it."""
     them = set[str]()
     for service in in_order(services):
@@ -100,7 +100,7 @@ def needing(services: Iterable[Service], name: str) -> set[str]:
     return them
 
 
-def environment(service: Service, *, number: int, count: int, path: Iterable[str]) -> dict[str, str]:
+def environment(service: StackService, *, number: int, count: int, path: Iterable[str]) -> dict[str, str]:
     """What an instance is started with: ours, without settings that were meant for us, and its own."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("VOLSCHED_")}
     names = {NUMBER: str(number), COUNT: str(count), INSTANCE: instance_name(service, number)}
@@ -111,7 +111,7 @@ def environment(service: Service, *, number: int, count: int, path: Iterable[str
     return {**inherited, "PATH": searched, "PYTHONUNBUFFERED": "1", **own}
 
 
-def instance_name(service: Service, number: int) -> str:
+def instance_name(service: StackService, number: int) -> str:
     """`worker-2`."""
     return f"{service.name}-{number}"
 

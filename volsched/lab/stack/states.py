@@ -33,7 +33,7 @@ SETTLED = (Condition.HEALTHY, Condition.DONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ServiceState:
     """One instance of a service, as the supervisor sees it."""
 
     name: str
@@ -50,9 +50,9 @@ class Seen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     supervisor: Identity
-    instances: tuple[Seen, ...] = ()
+    instances: tuple[ServiceState, ...] = ()
 
-    def of(self, service: str) -> list[Seen]:
+    def of(self, service: str) -> list[ServiceState]:
         return [it for it in self.instances if it.service == service]
 
     @property
@@ -63,13 +63,13 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedState:
     """How many instances of a service there shall be, where that is not what its definition says."""
 
     scale: dict[str, int] = field(default_factory=dict)
 
 
-_PUBLISHED, _WANTED = TypeAdapter(Published), TypeAdapter(Wanted)
+_PUBLISHED, _WANTED = TypeAdapter(Published), TypeAdapter(WantedState)
 
 
 def publish(directory: Path, published: Published) -> None:
@@ -84,12 +84,12 @@ def read_published(directory: Path) -> Published | None:
         return None
 
 
-def want(directory: Path, wanted: Wanted) -> None:
+def want(directory: Path, wanted: WantedState) -> None:
     replace_file(directory / "wanted.json", _WANTED.dump_json(wanted, indent=2))
 
 
-def read_wanted(directory: Path) -> Wanted:
+def read_wanted(directory: Path) -> WantedState:
     try:
         return _WANTED.validate_json((directory / "wanted.json").read_bytes())
     except FileNotFoundError:
-        return Wanted()
+        return WantedState()

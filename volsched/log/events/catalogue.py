@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from volsched.log.events.streams import ATTEMPT, AUDIT, BINDING, CLOCK, LEASE, NOUN_OF_KIND, RETENTION, TOKEN
 
 
-class Change(StrEnum):
+class ChangeKind(StrEnum):
     """What an event does to the state of its stream."""
 
     CREATE = "create"
@@ -82,7 +82,7 @@ class Leg(Payload):
     bytes: int | None = None
 
 
-class Plan(Payload):
+class PlanData(Payload):
     pod: str
     pod_uid: str
     node: str
@@ -119,7 +119,7 @@ class LegMove(Payload):
     reason: str | None = None
 
 
-class Attempt(Payload):
+class AttemptData(Payload):
     pod: str
     pod_uid: str
     outcome: str
@@ -205,20 +205,20 @@ class Redaction(Payload):
 class EventType:
     name: str
     noun: str
-    change: Change
+    change: ChangeKind
     payload: type[Payload]
     schema: int = 1
 
 
 def _object_types(noun: str, title: str, *, assumable: bool) -> list[EventType]:
     types = [
-        EventType(f"{title}Created", noun, Change.CREATE, Patch),
-        EventType(f"{title}Changed", noun, Change.PATCH, Patch),
-        EventType(f"{title}Deleted", noun, Change.DELETE, Deletion),
+        EventType(f"{title}Created", noun, ChangeKind.CREATE, Patch),
+        EventType(f"{title}Changed", noun, ChangeKind.PATCH, Patch),
+        EventType(f"{title}Deleted", noun, ChangeKind.DELETE, Deletion),
     ]
     if assumable:
-        types.append(EventType(f"{title}Assumed", noun, Change.ASSUME, Assumption))
-        types.append(EventType(f"{title}Freed", noun, Change.FREE, Freeing))
+        types.append(EventType(f"{title}Assumed", noun, ChangeKind.ASSUME, Assumption))
+        types.append(EventType(f"{title}Freed", noun, ChangeKind.FREE, Freeing))
     return types
 
 
@@ -234,19 +234,19 @@ CATALOGUE = {
     entry.name: entry
     for entry in (
         *(t for noun, title in TITLES.items() for t in _object_types(noun, title, assumable=noun in ASSUMABLE)),
-        EventType("BindingPlanned", BINDING, Change.PLAN, Plan),
-        EventType("BindingMoved", BINDING, Change.MOVE_BINDING, BindingMove),
-        EventType("LegMoved", BINDING, Change.MOVE_LEG, LegMove),
-        EventType("EffectNoted", BINDING, Change.NOTE, Note),
-        EventType("TokenIssued", TOKEN, Change.ISSUE, TokenIssue),
-        EventType("TokenRevoked", TOKEN, Change.REVOKE, TokenRevocation),
-        EventType("LeaseFreed", LEASE, Change.TAKE_AWAY, LeaseFreeing),
-        EventType(CLOCK_CORRECTED, CLOCK, Change.CORRECT, ClockCorrection),
-        EventType("AuditRead", AUDIT, Change.ASK, AuditQuestion),
-        EventType("AttemptMade", ATTEMPT, Change.ATTEMPT, Attempt),
-        EventType("AttemptRepeated", ATTEMPT, Change.REPEAT, Repeat),
-        EventType("AttemptFailed", ATTEMPT, Change.FAIL, AttemptFailure),
-        EventType("EventsRedacted", RETENTION, Change.NOTE, Redaction),
+        EventType("BindingPlanned", BINDING, ChangeKind.PLAN, PlanData),
+        EventType("BindingMoved", BINDING, ChangeKind.MOVE_BINDING, BindingMove),
+        EventType("LegMoved", BINDING, ChangeKind.MOVE_LEG, LegMove),
+        EventType("EffectNoted", BINDING, ChangeKind.NOTE, Note),
+        EventType("TokenIssued", TOKEN, ChangeKind.ISSUE, TokenIssue),
+        EventType("TokenRevoked", TOKEN, ChangeKind.REVOKE, TokenRevocation),
+        EventType("LeaseFreed", LEASE, ChangeKind.TAKE_AWAY, LeaseFreeing),
+        EventType(CLOCK_CORRECTED, CLOCK, ChangeKind.CORRECT, ClockCorrection),
+        EventType("AuditRead", AUDIT, ChangeKind.ASK, AuditQuestion),
+        EventType("AttemptMade", ATTEMPT, ChangeKind.ATTEMPT, AttemptData),
+        EventType("AttemptRepeated", ATTEMPT, ChangeKind.REPEAT, Repeat),
+        EventType("AttemptFailed", ATTEMPT, ChangeKind.FAIL, AttemptFailure),
+        EventType("EventsRedacted", RETENTION, ChangeKind.NOTE, Redaction),
     )
 }
 

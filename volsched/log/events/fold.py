@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from volsched.kube.merge_patch import merged, without_nulls
-from volsched.log.events.catalogue import CATALOGUE, Change
+from volsched.log.events.catalogue import CATALOGUE, ChangeKind
 
 Data = Mapping[str, Any]
 
@@ -201,23 +201,23 @@ def _binding(state: State | None) -> BindingState:
 
 
 _Step = Callable[[State | None, int, int, int, Data], State]
-_STEP_OF_CHANGE: Mapping[Change, _Step] = {
-    Change.CREATE: _write,
-    Change.PATCH: _write,
-    Change.DELETE: _delete,
-    Change.ASSUME: _assume,
-    Change.FREE: _free,
-    Change.PLAN: _plan,
-    Change.MOVE_BINDING: _move_binding,
-    Change.MOVE_LEG: _move_leg,
-    Change.ATTEMPT: _attempt,
-    Change.FAIL: _fail,
-    Change.REPEAT: _repeat,
-    Change.NOTE: _pass,
-    Change.ISSUE: _pass,
-    Change.REVOKE: _pass,
-    Change.ASK: _pass,
-    Change.TAKE_AWAY: _pass,
-    Change.CORRECT: _pass,
+_STEP_OF_CHANGE: Mapping[ChangeKind, _Step] = {
+    ChangeKind.CREATE: _write,
+    ChangeKind.PATCH: _write,
+    ChangeKind.DELETE: _delete,
+    ChangeKind.ASSUME: _assume,
+    ChangeKind.FREE: _free,
+    ChangeKind.PLAN: _plan,
+    ChangeKind.MOVE_BINDING: _move_binding,
+    ChangeKind.MOVE_LEG: _move_leg,
+    ChangeKind.ATTEMPT: _attempt,
+    ChangeKind.FAIL: _fail,
+    ChangeKind.REPEAT: _repeat,
+    ChangeKind.NOTE: _pass,
+    ChangeKind.ISSUE: _pass,
+    ChangeKind.REVOKE: _pass,
+    ChangeKind.ASK: _pass,
+    ChangeKind.TAKE_AWAY: _pass,
+    ChangeKind.CORRECT: _pass,
 }
 _STEPS: Mapping[str, _Step] = {name: _STEP_OF_CHANGE[entry.change] for name, entry in CATALOGUE.items()}

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Life(NamedTuple):
+class ObjectLife(NamedTuple):
     """An object from its creation to its deletion."""
 
     uid: str

@@ -29,7 +29,7 @@ KEPT = 1_000
 
 
 @dataclass(slots=True)
-class Report:
+class VerifyReport:
     head: Head
     """Where the log ends: what an anchor is made of."""
     after: int = 0
@@ -83,14 +83,14 @@ def verify(
     anchor: Anchor | None = None,
     archives: Sequence[Iterable[str]] = (),
     progress: Progress | None = None,
-) -> Report:
+) -> VerifyReport:
     """Check everything that can be known for certain. What is wrong is reported, never repaired.
 
     `archives` are the lines of archived files, in order: with them the proof begins with the very first event.
     """
     with database.read() as connection, collector_resting():
         head, base = read_head(connection), read_base(connection)
-        report = Report(head, after=0 if archives else base.position, archives=archived_files(connection))
+        report = VerifyReport(head, after=0 if archives else base.position, archives=archived_files(connection))
         try:
             proof = _prove(connection, base, anchor, archives, progress)
             if proof is not None:

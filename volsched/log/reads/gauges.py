@@ -19,7 +19,7 @@ class InFlight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Queued:
+class QueueGauge:
     """Effects of one queue and state, and when the first of them was or will be due."""
 
     queue: str
@@ -32,7 +32,7 @@ class Queued:
 class Gauges:
     position: int
     in_flight: tuple[InFlight, ...]
-    effects: tuple[Queued, ...]
+    effects: tuple[QueueGauge, ...]
     attempts: dict[str, int]
     """Outcome → how often."""
     at: int
@@ -63,7 +63,7 @@ def read_gauges(connection: Connection) -> Gauges:
             InFlight(state=state, count=count, oldest=oldest) for state, count, oldest in connection.execute(open_)
         ),
         effects=tuple(
-            Queued(queue=queue, state=state, count=count, first_due=due)
+            QueueGauge(queue=queue, state=state, count=count, first_due=due)
             for queue, state, count, due in connection.execute(queued)
         ),
         attempts={outcome: int(times) for outcome, times in connection.execute(outcomes)},

@@ -47,7 +47,7 @@ _LAST = select(tables.events.c.position, tables.events.c.hash).order_by(tables.e
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class StoredWorld:
     """All objects and open bindings as of one position."""
 
     position: int
@@ -56,11 +56,11 @@ class World:
     """Bindings that were rolled back a short while ago."""
 
 
-def load_world(connection: Connection) -> World:
+def load_world(connection: Connection) -> StoredWorld:
     """One picture of the views; refuses a head that is not the log's last event."""
     position = check_head(connection)
     with collector_resting():
-        return World(position, _load_states(connection), _load_failed(connection))
+        return StoredWorld(position, _load_states(connection), _load_failed(connection))
 
 
 def _load_failed(connection: Connection) -> list[tuple[str, BindingState]]:

@@ -28,7 +28,7 @@ KILLED = 137
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class PodScene:
     """A pod on its node, with everything that decides what comes next."""
 
     pod: Pod
@@ -83,7 +83,7 @@ class Attach:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartPod:
     """Everything is mounted."""
 
 
@@ -104,10 +104,10 @@ class Remove:
     """Nothing of the pod runs any more, and nobody else holds it: it can go."""
 
 
-Step = Idle | Stuck | Admit | Reject | Attach | Start | Finish | ShutDown | Remove
+Step = Idle | Stuck | Admit | Reject | Attach | StartPod | Finish | ShutDown | Remove
 
 
-def next_step(scene: Scene, *, checks: Sequence[Check] = CHECKS) -> Step:
+def next_step(scene: PodScene, *, checks: Sequence[Check] = CHECKS) -> Step:
     pod, node = scene.pod, scene.node
     if pod.meta.being_deleted:
         return _leave(scene)
@@ -122,7 +122,7 @@ def next_step(scene: Scene, *, checks: Sequence[Check] = CHECKS) -> Step:
     return _bring_up(scene, node)
 
 
-def _leave(scene: Scene) -> Step:
+def _leave(scene: PodScene) -> Step:
     if not scene.shut_down:
         return ShutDown()
     return Idle() if scene.pod.meta.finalizers else Remove()
@@ -140,13 +140,13 @@ def node_not_found(name: str) -> str:
     )
 
 
-def _is_admitted(scene: Scene, node: Node) -> bool:
+def _is_admitted(scene: PodScene, node: Node) -> bool:
     """By this node, not an earlier one of its name; and all it uses is known to be used."""
     clean = any(mount.claim is not None and mount.claim.data_state == CLEAN for mount in scene.mounts)
     return scene.admitted_by == node.meta.uid and not clean
 
 
-def _admission(scene: Scene, node: Node, checks: Sequence[Check]) -> Step:
+def _admission(scene: PodScene, node: Node, checks: Sequence[Check]) -> Step:
     if scene.running_for is not None and scene.admitted_by in (None, node.meta.uid):
         # It runs here: since before there was an agent, or with a claim of which somebody says that it is clean.
         # It is not asked to leave, but what it uses is in use.
@@ -162,7 +162,7 @@ def _admission(scene: Scene, node: Node, checks: Sequence[Check]) -> Step:
     return Reject(verdict.message)
 
 
-def _bring_up(scene: Scene, node: Node) -> Step:
+def _bring_up(scene: PodScene, node: Node) -> Step:
     problem = mount_problem(scene.pod, node, scene.mounts)
     if problem is not None:
         return Stuck(FAILED_MOUNT, problem)
@@ -171,10 +171,10 @@ def _bring_up(scene: Scene, node: Node) -> Step:
         problem = attach_problem(volume, node, _of(volume, scene))
         if problem is not None:
             return Stuck(FAILED_ATTACH, problem)
-    return Attach(tuple(missing)) if missing else Start()
+    return Attach(tuple(missing)) if missing else StartPod()
 
 
-def _of(volume: Volume, scene: Scene) -> list[VolumeAttachment]:
+def _of(volume: Volume, scene: PodScene) -> list[VolumeAttachment]:
     return [held for held in scene.attachments if held.volume_name == volume.name]
 
 

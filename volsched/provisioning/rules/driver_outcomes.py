@@ -9,7 +9,7 @@ from enum import StrEnum
 from volsched.provisioning.rules.topology_requirement import Term
 
 
-class Code(StrEnum):
+class DriverCode(StrEnum):
     """Why a driver's call failed, in gRPC's words; INTERNAL stands for every code that has no row of its own."""
 
     CANCELED = "Canceled"
@@ -22,7 +22,15 @@ class Code(StrEnum):
     NOT_GRPC = ""
 
 
-UNDECIDED = frozenset({Code.CANCELED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.ABORTED, Code.NOT_GRPC})
+UNDECIDED = frozenset(
+    {
+        DriverCode.CANCELED,
+        DriverCode.DEADLINE_EXCEEDED,
+        DriverCode.UNAVAILABLE,
+        DriverCode.ABORTED,
+        DriverCode.NOT_GRPC,
+    }
+)
 """Codes after which the driver may still be at work."""
 NO_SELECTOR = "claim Selector is not supported"
 
@@ -37,8 +45,8 @@ class Created:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    code: Code
+class DriverRefusal:
+    code: DriverCode
     message: str
     again_at: int | None = None
     """When there is use in asking again, where the driver knows."""
@@ -56,7 +64,7 @@ class Next(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DriverVerdict:
     next: Next
     why: str = ""
     infeasible: bool = False
@@ -65,16 +73,16 @@ class Verdict:
     """What was made is to be deleted before the call is made again."""
 
 
-def judge(answer: Created | Refused, *, asked: int, topology: bool, node_selected: bool) -> Verdict:
+def judge(answer: Created | DriverRefusal, *, asked: int, topology: bool, node_selected: bool) -> DriverVerdict:
     """`topology`: the driver knows of it; `node_selected`: the claim has a node that can be given back."""
     if isinstance(answer, Created):
         if 0 < answer.bytes < asked:
             why = f"the driver made a volume of {answer.bytes} bytes where {asked} were asked for"
-            return Verdict(next=Next.BACKGROUND, why=why, delete=True)
-        return Verdict(next=Next.DONE)
+            return DriverVerdict(next=Next.BACKGROUND, why=why, delete=True)
+        return DriverVerdict(next=Next.DONE)
     why = f"{answer.code}: {answer.message}" if answer.code else answer.message
     if answer.code in UNDECIDED:
-        return Verdict(next=Next.BACKGROUND, why=why)
-    if answer.code is Code.RESOURCE_EXHAUSTED and topology and node_selected:
-        return Verdict(next=Next.RESCHEDULE, why=why)
-    return Verdict(next=Next.FINISHED, why=why, infeasible=answer.code is Code.INVALID_ARGUMENT)
+        return DriverVerdict(next=Next.BACKGROUND, why=why)
+    if answer.code is DriverCode.RESOURCE_EXHAUSTED and topology and node_selected:
+        return DriverVerdict(next=Next.RESCHEDULE, why=why)
+    return DriverVerdict(next=Next.FINISHED, why=why, infeasible=answer.code is DriverCode.INVALID_ARGUMENT)

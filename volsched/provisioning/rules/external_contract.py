@@ -10,7 +10,7 @@ from volsched.kube.meta import (
     ROLLBACK,
     SELECTED_NODE_KEYS,
 )
-from volsched.kube.quantity import NANO, Family, Quantity
+from volsched.kube.quantity import NANO, Quantity, SuffixFamily
 from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
 from volsched.provisioning.rules.driver_outcomes import Created
 from volsched.provisioning.rules.topology_requirement import Term
@@ -45,7 +45,7 @@ def made_volume(
     claim: Claim, storage_class: StorageClass, created: Created, *, driver: str, mount_options: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The volume's object. No phase and no claim's volumeName: the PV controller completes the binding."""
-    size = Quantity(created.bytes * NANO, Family.BINARY) if created.bytes else claim.size
+    size = Quantity(created.bytes * NANO, SuffixFamily.BINARY) if created.bytes else claim.size
     spec: dict[str, Any] = {
         "capacity": {"storage": str(size)},
         "accessModes": list(claim.access_modes),

@@ -26,7 +26,7 @@ class TopologyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class TopologyRequirement:
     requisite: tuple[Term, ...] = ()
     preferred: tuple[Term, ...] = ()
 
@@ -44,20 +44,20 @@ class SelectedNode:
 
 def delayed_requirement(
     selected: SelectedNode, *, strict: bool, allowed: Sequence[TopologyTerm], nodes: Iterable[Labels]
-) -> Requirement:
+) -> TopologyRequirement:
     """For a claim whose pod has a node. Strict: there and nowhere else."""
     own = _own_term(selected)
     if strict:
         terms = flattened(allowed)
         if terms and not any(contains(own, term) for term in terms):
             raise TopologyError(f"topology {term_text(own)} of node {selected.name} is not an allowed one")
-        return Requirement((own,), (own,))
+        return TopologyRequirement((own,), (own,))
     terms = flattened(allowed) if allowed else terms_of(nodes, [key for key, _ in own])
     requisite = ordered(terms)
     start = next((place for place, term in enumerate(requisite) if contains(own, term)), None)
     if start is None:
         raise TopologyError(f"selected topology {term_text(own)} is not in requisite {_texts(requisite)}")
-    return Requirement(requisite, rotated(requisite, start))
+    return TopologyRequirement(requisite, rotated(requisite, start))
 
 
 def immediate_requirement(
@@ -67,14 +67,14 @@ def immediate_requirement(
     nodes: Iterable[Labels],
     claim_name: str,
     immediate_topology: bool = True,
-) -> Requirement | None:
+) -> TopologyRequirement | None:
     """For a claim that waits for no pod; None: the driver may choose freely."""
     if not allowed and not immediate_topology:
         return None
     requisite = ordered(flattened(allowed) if allowed else terms_of(nodes, keys))
     if not requisite:
         raise TopologyError(NO_TOPOLOGY)
-    return Requirement(requisite, rotated(requisite, spread_start(claim_name, len(requisite))))
+    return TopologyRequirement(requisite, rotated(requisite, spread_start(claim_name, len(requisite))))
 
 
 def _own_term(selected: SelectedNode) -> Term:

@@ -5,7 +5,7 @@ It imports `core` and `model`; a driver needs nothing but what is named here.
 
 from volsched.pv_controller.rules.caches import KINDS_SEEN, Caches
 from volsched.pv_controller.rules.claim_sync import sync_claim
-from volsched.pv_controller.rules.modes import PARITY, VOLSCHED, ControllerRules, Plugin
+from volsched.pv_controller.rules.modes import PARITY, VOLSCHED, ControllerRules, VolumePlugin
 from volsched.pv_controller.rules.protection import (
     Protection,
     after_claim_deleted,
@@ -30,7 +30,7 @@ from volsched.pv_controller.rules.requests import (
     Provision,
     Recycle,
     Request,
-    Start,
+    StartOperation,
     Steps,
     SyncError,
     UnfinishedError,
@@ -59,19 +59,19 @@ __all__ = [
     "LivePods",
     "Notice",
     "Pause",
-    "Plugin",
     "PluginError",
     "Protection",
     "Provision",
     "Recycle",
     "Request",
-    "Start",
+    "StartOperation",
     "Steps",
     "SyncError",
     "UnfinishedError",
     "Update",
     "View",
     "VolumeInUseError",
+    "VolumePlugin",
     "after_claim_deleted",
     "after_volume_deleted",
     "claim_protection",

@@ -24,7 +24,7 @@ MIGRATED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plugin:
+class VolumePlugin:
     """A volume plugin that the controller itself calls."""
 
     name: str
@@ -43,7 +43,7 @@ class Plugin:
 class ControllerRules:
     provisioning: bool = True
     """Provision volumes for claims that find none."""
-    plugins: Mapping[str, Plugin] = field(default_factory=dict)
+    plugins: Mapping[str, VolumePlugin] = field(default_factory=dict)
     """By name. A name that is not here and not `kubernetes.io/...` is an external provisioner's."""
     migrated: Mapping[str, str] = field(default_factory=lambda: MIGRATED)
     rollback: bool

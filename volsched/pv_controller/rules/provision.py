@@ -18,7 +18,7 @@ from volsched.kube.storage import Claim, StorageClass, Volume
 from volsched.objects.rules.lifecycle import AlreadyExistsError, ObjectError
 from volsched.pv_controller.rules.bind_writes import claim_reference
 from volsched.pv_controller.rules.manifest_edits import with_annotations
-from volsched.pv_controller.rules.modes import ControllerRules, Plugin
+from volsched.pv_controller.rules.modes import ControllerRules, VolumePlugin
 from volsched.pv_controller.rules.normalization import DELETE, with_migration
 from volsched.pv_controller.rules.phases import BOUND
 from volsched.pv_controller.rules.reasons import (
@@ -53,7 +53,7 @@ from volsched.pv_controller.rules.requests import (
     Pause,
     PluginError,
     Provision,
-    Start,
+    StartOperation,
     Steps,
     SyncError,
     UnfinishedError,
@@ -88,13 +88,13 @@ def _start(claim: Held[Claim], held: Held[StorageClass], *, rules: ControllerRul
     plugin = rules.plugins.get(provisioner)
     name = f"provision-{claim.meta.key}[{claim.meta.uid}]"
     if provisioner in rules.migrated:
-        yield Start(name, _ask_outside(claim, rules.migrated[provisioner], rules=rules))
+        yield StartOperation(name, _ask_outside(claim, rules.migrated[provisioner], rules=rules))
     elif plugin is not None and plugin.provisions:
-        yield Start(name, _make(claim, held, plugin, rules=rules))
+        yield StartOperation(name, _make(claim, held, plugin, rules=rules))
     elif rules.is_in_tree(provisioner):
         yield from _fail(claim, no_plugin_named(provisioner))
     else:
-        yield Start(name, _ask_outside(claim, provisioner, rules=rules))
+        yield StartOperation(name, _ask_outside(claim, provisioner, rules=rules))
 
 
 def _ask_outside(claim: Held[Claim], provisioner: str, *, rules: ControllerRules) -> Steps[None]:
@@ -118,7 +118,9 @@ def _order(claim: Held[Claim], provisioner: str, *, rules: ControllerRules) -> S
     return ordered
 
 
-def _make(claim: Held[Claim], held: Held[StorageClass], plugin: Plugin, *, rules: ControllerRules) -> Steps[None]:
+def _make(
+    claim: Held[Claim], held: Held[StorageClass], plugin: VolumePlugin, *, rules: ControllerRules
+) -> Steps[None]:
     if "dataSource" in claim.manifest["spec"]:
         raise (yield from _failure(claim, no_data_source(plugin.name)))
     claim = yield from _order(claim, held.value.provisioner, rules=rules)
@@ -187,7 +189,7 @@ def _reschedule(claim: Held[Claim], rules: ControllerRules) -> Steps[None]:
 
 
 def _finished(
-    made: Manifest, name: str, claim: Claim, storage_class: StorageClass, plugin: Plugin
+    made: Manifest, name: str, claim: Claim, storage_class: StorageClass, plugin: VolumePlugin
 ) -> dict[str, Any]:
     """What the plugin made, as a volume that belongs to the claim; what it does not say is as was asked."""
     spec = {
@@ -220,7 +222,7 @@ def _unfit(volume: Volume, claim: Claim, rules: ControllerRules) -> str | None:
     return None
 
 
-def _save(volume: Manifest, claim: Held[Claim], plugin: Plugin) -> Steps[None]:
+def _save(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Steps[None]:
     for left in reversed(range(SAVE_TRIES)):
         try:
             yield Create(VOLUME, volume)
@@ -240,7 +242,7 @@ def _save(volume: Manifest, claim: Held[Claim], plugin: Plugin) -> Steps[None]:
     yield from tell_claim(claim, NORMAL, PROVISIONING_SUCCEEDED, provisioned(name, plugin.name))
 
 
-def _clean_up(volume: Manifest, claim: Held[Claim], plugin: Plugin) -> Steps[None]:
+def _clean_up(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Steps[None]:
     """Storage without an object is storage that nobody will ever delete.
 
     The reference also looks for the object that it just failed to create, and so always reports a failure.

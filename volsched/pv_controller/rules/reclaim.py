@@ -12,7 +12,7 @@ from volsched.objects.rules.lifecycle import NotFoundError, ObjectError
 from volsched.pv_controller.rules.bind_writes import unbind
 from volsched.pv_controller.rules.claim_users import active_pods, placed_pods
 from volsched.pv_controller.rules.manifest_edits import with_finalizers
-from volsched.pv_controller.rules.modes import ControllerRules, Plugin
+from volsched.pv_controller.rules.modes import ControllerRules, VolumePlugin
 from volsched.pv_controller.rules.normalization import DELETE, RECYCLE, RETAIN
 from volsched.pv_controller.rules.reasons import (
     NO_RECYCLER,
@@ -35,7 +35,7 @@ from volsched.pv_controller.rules.requests import (
     LiveGet,
     PluginError,
     Recycle,
-    Start,
+    StartOperation,
     Steps,
     VolumeInUseError,
 )
@@ -53,9 +53,9 @@ def reclaim(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Step
         # The data is the administrator's to look at; the claimRef says whose it was.
         pass
     elif policy == DELETE:
-        yield Start(f"delete-{name}", delete_volume(view, volume, rules=rules))
+        yield StartOperation(f"delete-{name}", delete_volume(view, volume, rules=rules))
     elif policy == RECYCLE:
-        yield Start(f"recycle-{name}", recycle_volume(view, volume, rules=rules))
+        yield StartOperation(f"recycle-{name}", recycle_volume(view, volume, rules=rules))
     else:
         yield from fail_volume(volume, VOLUME_UNKNOWN_RECLAIM_POLICY, UNKNOWN_POLICY)
 
@@ -170,7 +170,7 @@ def _delete_object(volume: Held[Volume]) -> Steps[None]:
         yield Delete(VOLUME, volume.value.name, volume.meta.uid)
 
 
-def _scrub(volume: Held[Volume], plugin: Plugin) -> Steps[None]:
+def _scrub(volume: Held[Volume], plugin: VolumePlugin) -> Steps[None]:
     try:
         yield Recycle(plugin.name, volume.manifest)
     except PluginError as error:
@@ -180,7 +180,7 @@ def _scrub(volume: Held[Volume], plugin: Plugin) -> Steps[None]:
         yield from unbind(volume)
 
 
-def _deleter(volume: Volume, rules: ControllerRules) -> Plugin | None:
+def _deleter(volume: Volume, rules: ControllerRules) -> VolumePlugin | None:
     """Who deletes the storage; None: somebody outside. That nobody can is an error."""
     provisioner = volume.meta.annotations.get(PROVISIONED_BY, "")
     plugin = rules.plugins.get(provisioner)
@@ -203,7 +203,7 @@ def _deleter(volume: Volume, rules: ControllerRules) -> Plugin | None:
 
 def _serving(
     volume: Volume, rules: ControllerRules, *, deletes: bool = False, recycles: bool = False
-) -> Plugin | None:
+) -> VolumePlugin | None:
     """A plugin for the volume's source that can do all that is asked."""
     for plugin in rules.plugins.values():
         able = (plugin.deletes or not deletes) and (plugin.recycles or not recycles)

@@ -98,7 +98,7 @@ class Enqueue:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartOperation:
     """Run a long operation after the sync, unless one of that name runs or is backing off after an error."""
 
     name: str
@@ -148,7 +148,7 @@ Request = (
     | LivePods
     | Notice
     | Enqueue
-    | Start
+    | StartOperation
     | Pause
     | Provision
     | DeleteAsset

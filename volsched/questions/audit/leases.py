@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-from volsched.log.leases import Standing
+from volsched.log.leases import LeaseStanding
 from volsched.runtime.clock import SECOND, rfc3339
 
 
-def lease_rows(standings: Iterable[Standing], *, now: int) -> list[dict[str, Any]]:
+def lease_rows(standings: Iterable[LeaseStanding], *, now: int) -> list[dict[str, Any]]:
     return [
         {
             "name": it.lease.name,

@@ -23,7 +23,7 @@ PROVISIONED = "pvc-"
 LOOKED_AT = ("node", "volume", "claim")
 
 
-class Kind(StrEnum):
+class OrphanKind(StrEnum):
     RELEASED = "released"
     CLAIM_GONE = "claim-gone"
     NODE_GONE = "node-gone"
@@ -32,17 +32,17 @@ class Kind(StrEnum):
 
 
 REMEDIES = {
-    Kind.RELEASED: "look at the data, then: volsched release PV --reason TEXT, or delete the volume",
-    Kind.CLAIM_GONE: "look at the data, then delete the volume, or release it",
-    Kind.NODE_GONE: "goes away after a minute while volsched runs; or make the node again",
-    Kind.UNREACHABLE: "add a node with these labels, or delete the volume if its machine is gone for good",
-    Kind.LOST: "bring the volume back with the claim's uid in its claimRef, or delete the claim",
+    OrphanKind.RELEASED: "look at the data, then: volsched release PV --reason TEXT, or delete the volume",
+    OrphanKind.CLAIM_GONE: "look at the data, then delete the volume, or release it",
+    OrphanKind.NODE_GONE: "goes away after a minute while volsched runs; or make the node again",
+    OrphanKind.UNREACHABLE: "add a node with these labels, or delete the volume if its machine is gone for good",
+    OrphanKind.LOST: "bring the volume back with the claim's uid in its claimRef, or delete the claim",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    kind: Kind
+    kind: OrphanKind
     object: str
     """`volume/NAME` or `claim/NAMESPACE/NAME`."""
     detail: str
@@ -88,7 +88,7 @@ def find_orphans(
             found += _volume(stream, manifest, objects, domains, since=since, young=young)
         elif stream.startswith("claim/"):
             found += _claim(stream, manifest, objects)
-    return sorted(found, key=lambda it: (list(Kind).index(it.kind), it.object))
+    return sorted(found, key=lambda it: (list(OrphanKind).index(it.kind), it.object))
 
 
 def released_volumes(states: Mapping[str, State]) -> list[str]:
@@ -115,11 +115,15 @@ def _volume(
     whose = f"{ref.get('namespace')}/{ref.get('name')}" if ref else "nobody"
     if status(volume).get("phase") == RELEASED and not young:
         policy = spec(volume).get("persistentVolumeReclaimPolicy")
-        yield Orphan(kind=Kind.RELEASED, object=stream, detail=f"held {whose}, policy {policy}", since=since)
+        yield Orphan(kind=OrphanKind.RELEASED, object=stream, detail=f"held {whose}, policy {policy}", since=since)
     if str(metadata(volume).get("name", "")).startswith(PROVISIONED) and _claim_is_gone(volume, objects):
-        yield Orphan(kind=Kind.CLAIM_GONE, object=stream, detail=f"made for {whose}, which is gone", since=since)
+        yield Orphan(
+            kind=OrphanKind.CLAIM_GONE, object=stream, detail=f"made for {whose}, which is gone", since=since
+        )
     if not _reached(stream, volume, domains):
-        yield Orphan(kind=Kind.UNREACHABLE, object=stream, detail="its node affinity matches none of the nodes")
+        yield Orphan(
+            kind=OrphanKind.UNREACHABLE, object=stream, detail="its node affinity matches none of the nodes"
+        )
 
 
 def _reached(stream: str, volume: Manifest, domains: Domains) -> bool:
@@ -137,8 +141,8 @@ def _claim_is_gone(volume: Manifest, objects: Mapping[str, Manifest]) -> bool:
 def _claim(stream: str, claim: Manifest, objects: Mapping[str, Manifest]) -> Iterator[Orphan]:
     node = promised_node(claim)
     if node is not None and f"node/{node}" not in objects:
-        yield Orphan(kind=Kind.NODE_GONE, object=stream, detail=f'selected node "{node}" does not exist')
+        yield Orphan(kind=OrphanKind.NODE_GONE, object=stream, detail=f'selected node "{node}" does not exist')
     if status(claim).get("phase") == LOST:
         yield Orphan(
-            kind=Kind.LOST, object=stream, detail=f'lost its volume "{spec(claim).get("volumeName", "")}"'
+            kind=OrphanKind.LOST, object=stream, detail=f'lost its volume "{spec(claim).get("volumeName", "")}"'
         )

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from volsched.log.integrity.verify import Report
+from volsched.log.integrity.verify import VerifyReport
 
 
-def verified(report: Report) -> dict[str, Any]:
+def verified(report: VerifyReport) -> dict[str, Any]:
     return {
         "ok": report.ok,
         "after": report.after,

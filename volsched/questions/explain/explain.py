@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from volsched.kube.workloads import Pod
-from volsched.questions.explain.near_misses import Surroundings
+from volsched.questions.explain.near_misses import NodeSurroundings
 from volsched.questions.explain.remedies import Remedy, find_remedies
 from volsched.questions.explain.survey import PER_REASON, Refusing, survey
 from volsched.questions.simulate.changes import Changes, objects_of
@@ -43,7 +43,7 @@ def explain_pod(
     failed, `binding` is the one that is under way for it.
     """
     wanting = replace(pod, node_name="")
-    around = Surroundings(index.snapshot, wanting, index.profile, avoid, demerits)
+    around = NodeSurroundings(index.snapshot, wanting, index.profile, avoid, demerits)
     found = survey(index, wanting, around, only=only)
     remedies = [] if found.fits else find_remedies(index, around, found, only=only)
     told = {

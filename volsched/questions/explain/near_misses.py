@@ -11,7 +11,7 @@ from volsched.kube.claim_reference import is_bound_to, reaches
 from volsched.kube.selectors import label_selector_matches, label_selector_problem
 from volsched.kube.storage import Claim, StorageCapacity, Volume, VolumeNodeAffinity
 from volsched.kube.workloads import Node, Pod
-from volsched.questions.simulate.changes import Change, applied, changed_pod, narrowed
+from volsched.questions.simulate.changes import ClusterChange, applied, changed_pod, narrowed
 from volsched.scheduling.rules.cycle import Attempt, attempt
 from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
 from volsched.scheduling.rules.matching import Search, failed_rules
@@ -59,7 +59,7 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class NodeSurroundings:
     """A snapshot of effective objects, asked about one node after the other."""
 
     snapshot: Snapshot
@@ -98,7 +98,7 @@ class Surroundings:
         nodes = (node for _, node in sorted(self.snapshot.nodes.items()) if self._reaches(volume, node))
         return next(nodes, None)
 
-    def judged(self, node: str, changes: Iterable[Change] = ()) -> Attempt:
+    def judged(self, node: str, changes: Iterable[ClusterChange] = ()) -> Attempt:
         """The attempt on this node alone after the changes, with the reasons in full."""
         changes = tuple(changes)
         pod = changed_pod(self.pod, changes)
@@ -107,7 +107,7 @@ class Surroundings:
         profile = replace(self.profile, explains=True)
         return attempt(self.around(node, changes), pod, profile=profile, avoid=avoid, only={node})
 
-    def around(self, node: str, changes: Iterable[Change] = ()) -> Snapshot:
+    def around(self, node: str, changes: Iterable[ClusterChange] = ()) -> Snapshot:
         """The snapshot after the changes, as far as it matters on the node."""
         changes = tuple(changes)
         after = [it for change in changes for it in (*change.touched, *change.follows)]

@@ -14,13 +14,13 @@ from itertools import count
 
 from volsched.kube.kinds import Object
 from volsched.kube.workloads import Pod
-from volsched.questions.explain.near_misses import Surroundings
+from volsched.questions.explain.near_misses import NodeSurroundings
 from volsched.questions.explain.remedies_nodes import node_changes
 from volsched.questions.explain.remedies_pods import pod_changes
-from volsched.questions.explain.remedies_scene import Scene
+from volsched.questions.explain.remedies_scene import RemedyScene
 from volsched.questions.explain.remedies_volumes import volume_changes
 from volsched.questions.explain.survey import PER_REASON, Survey, near_nodes
-from volsched.questions.simulate.changes import Change, ChangeKind, Changes, changed_pod, objects_of, weight
+from volsched.questions.simulate.changes import ChangeKind, Changes, ClusterChange, changed_pod, objects_of, weight
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import VOLUME_BINDING, Attempt, attempt
 from volsched.scheduling.rules.snapshot import FIELD_OF
@@ -49,7 +49,9 @@ class Remedy:
     """The same in other places: each would do as well."""
 
 
-def find_remedies(index: Index, around: Surroundings, found: Survey, *, only: str | None = None) -> list[Remedy]:
+def find_remedies(
+    index: Index, around: NodeSurroundings, found: Survey, *, only: str | None = None
+) -> list[Remedy]:
     """The index is changed and put back for every trial. With `only`, that node must take the pod."""
     pod, avoid = around.pod, around.avoid
     proposed: dict[frozenset[str], Changes] = {}
@@ -82,7 +84,7 @@ def find_remedies(index: Index, around: Surroundings, found: Survey, *, only: st
 def tried(
     index: Index,
     pod: Pod,
-    changes: Iterable[Change],
+    changes: Iterable[ClusterChange],
     *,
     avoid: frozenset[str] = frozenset(),
     only: str | None = None,
@@ -136,7 +138,7 @@ def _is(value: Object, pod: Pod) -> bool:
     return isinstance(value, Pod) and value.key == pod.key
 
 
-def _worth_trying(index: Index, around: Surroundings, found: Survey) -> Iterable[str]:
+def _worth_trying(index: Index, around: NodeSurroundings, found: Survey) -> Iterable[str]:
     """All nodes of a few; of many, those where something comes near and some of every group."""
     nodes = sorted(index.snapshot.nodes)
     if len(nodes) <= MOST_NODES:
@@ -148,7 +150,7 @@ def _worth_trying(index: Index, around: Surroundings, found: Survey) -> Iterable
     return list(dict.fromkeys([*list(near)[: MOST_NODES // 2], *some, *near, *nodes]))[:MOST_NODES]
 
 
-def _on_node(around: Surroundings, node: str) -> Iterator[Changes]:
+def _on_node(around: NodeSurroundings, node: str) -> Iterator[Changes]:
     """Sets of changes after which the node would take the pod, the smallest first and one of each shape."""
     tickets = count()
     frontier: list[tuple[tuple[int, int, int, str], int, Changes]] = [(weight(()), next(tickets), ())]
@@ -175,15 +177,15 @@ def _on_node(around: Surroundings, node: str) -> Iterator[Changes]:
                 heapq.heappush(frontier, (weight((*changes, change)), next(tickets), (*changes, change)))
 
 
-def _is_repeated(change: Change, before: Changes) -> bool:
+def _is_repeated(change: ClusterChange, before: Changes) -> bool:
     return change.kind in ONCE and any((it.kind, it.objects) == (change.kind, change.objects) for it in before)
 
 
-def _candidates(around: Surroundings, node: str, changes: Changes, made: Attempt) -> Iterator[Change]:
+def _candidates(around: NodeSurroundings, node: str, changes: Changes, made: Attempt) -> Iterator[ClusterChange]:
     snapshot = around.around(node, changes)
     if node not in snapshot.nodes:
         return
-    scene = Scene(
+    scene = RemedyScene(
         snapshot=snapshot,
         pod=changed_pod(around.pod, changes),
         node=snapshot.nodes[node],

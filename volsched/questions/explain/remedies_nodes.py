@@ -9,8 +9,8 @@ from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement, node_te
 from volsched.kube.short_text import requirement_text
 from volsched.kube.storage import CSINode, CSINodeDriver
 from volsched.kube.workloads import Node, Pod, PodAffinity, Taint, Toleration
-from volsched.questions.explain.remedies_scene import Scene, with_labels
-from volsched.questions.simulate.changes import Change, ChangeKind
+from volsched.questions.explain.remedies_scene import RemedyScene, with_labels
+from volsched.questions.simulate.changes import ChangeKind, ClusterChange
 from volsched.scheduling.plugins.node_resources import room_of
 from volsched.scheduling.plugins.node_unschedulable import CORDONED
 from volsched.scheduling.plugins.resource_requests import CPU, pod_requests
@@ -23,47 +23,47 @@ from volsched.scheduling.rules.pod_claims import claim_uses
 PODS_TRIED = 5
 
 
-def node_changes(scene: Scene) -> Iterator[Change]:
+def node_changes(scene: RemedyScene) -> Iterator[ClusterChange]:
     assert scene.verdict is not None
     make = _BY_PLUGIN.get(scene.verdict.plugin)
     if make is not None:
         yield from make(scene)
 
 
-def _rejected(scene: Scene) -> Iterator[Change]:
+def _rejected(scene: RemedyScene) -> Iterator[ClusterChange]:
     annotations = {key: text for key, text in scene.pod.meta.annotations.items() if key != REJECTED_NODES}
     pod = replace(scene.pod, meta=replace(scene.pod.meta, annotations=annotations))
     text = f"let {scene.pod.key} try the nodes that turned it away again: remove its annotation {REJECTED_NODES}"
-    yield Change(kind=ChangeKind.REJECTED_NODE, text=text, touched=(pod,))
+    yield ClusterChange(kind=ChangeKind.REJECTED_NODE, text=text, touched=(pod,))
 
 
-def _cordoned(scene: Scene) -> Iterator[Change]:
+def _cordoned(scene: RemedyScene) -> Iterator[ClusterChange]:
     """A real cluster has tainted the node as well, and lifts that when it is uncordoned; here somebody has to."""
     others = tuple(it for it in scene.node.taints if it.key != CORDONED.key)
     node = replace(scene.node, unschedulable=False, taints=others)
     also = "" if others == scene.node.taints else f", and lift its taint {CORDONED.key}"
     text = f"uncordon node {node.name}{also}"
-    yield Change(kind=ChangeKind.UNCORDON, text=text, touched=(node,), shape="uncordon")
+    yield ClusterChange(kind=ChangeKind.UNCORDON, text=text, touched=(node,), shape="uncordon")
 
 
-def _tainted(scene: Scene) -> Iterator[Change]:
+def _tainted(scene: RemedyScene) -> Iterator[ClusterChange]:
     """All taints at once: to lift one of two changes nothing."""
     hard = [it for it in scene.node.taints if it.effect in (NO_SCHEDULE, NO_EXECUTE)]
     against = [it for it in hard if not tolerates(scene.pod.tolerations, it)]
     named = ", ".join(_taint_text(it) for it in against)
     more = (Toleration(key=it.key, operator="Equal", value=it.value, effect=it.effect) for it in against)
     pod = replace(scene.pod, tolerations=(*scene.pod.tolerations, *more))
-    yield Change(kind=ChangeKind.TOLERATE, text=f"let {pod.key} tolerate {named}", touched=(pod,))
+    yield ClusterChange(kind=ChangeKind.TOLERATE, text=f"let {pod.key} tolerate {named}", touched=(pod,))
     node = replace(scene.node, taints=tuple(it for it in scene.node.taints if it not in against))
     text = f"remove the taint {named} from node {node.name}"
-    yield Change(kind=ChangeKind.UNTAINT, text=text, touched=(node,), shape=f"remove {named}")
+    yield ClusterChange(kind=ChangeKind.UNTAINT, text=text, touched=(node,), shape=f"remove {named}")
 
 
 def _taint_text(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def _not_selected(scene: Scene) -> Iterator[Change]:
+def _not_selected(scene: RemedyScene) -> Iterator[ClusterChange]:
     pod, node = scene.pod, scene.node
     wrong = {key: value for key, value in pod.node_selector.items() if node.labels.get(key) != value}
     required = pod.node_affinity.required
@@ -81,7 +81,7 @@ def _relaxed_selection(
     required: NodeSelector | None,
     term: NodeTerm | None,
     failing: tuple[Requirement, ...],
-) -> Iterator[Change]:
+) -> Iterator[ClusterChange]:
     relaxed, words = pod, []
     if wrong:
         kept = {key: value for key, value in pod.node_selector.items() if key not in wrong}
@@ -97,7 +97,7 @@ def _relaxed_selection(
         words += [f"node affinity {requirement_text(it)}" for it in failing] or ["its required node affinity"]
     if words:
         text = f"do without {' and '.join(words)} in pod {pod.key}"
-        yield Change(kind=ChangeKind.RELAX, text=text, touched=(relaxed,))
+        yield ClusterChange(kind=ChangeKind.RELAX, text=text, touched=(relaxed,))
 
 
 def _nearest_term(required: NodeSelector, node: Node) -> NodeTerm | None:
@@ -132,14 +132,14 @@ def may_label(node: Node, labels: Iterable[str]) -> bool:
     return not any(key == HOSTNAME or (key in TOPOLOGY_LABELS and key in node.labels) for key in labels)
 
 
-def label_node(node: Node, labels: Mapping[str, str]) -> Change:
+def label_node(node: Node, labels: Mapping[str, str]) -> ClusterChange:
     words = " ".join(f"{key}={labels[key]}" for key in sorted(labels))
     touched = (with_labels(node, labels),)
     text = f"label node {node.name} {words}"
-    return Change(kind=ChangeKind.LABEL, text=text, touched=touched, shape=f"label {words}")
+    return ClusterChange(kind=ChangeKind.LABEL, text=text, touched=touched, shape=f"label {words}")
 
 
-def _short(scene: Scene) -> Iterator[Change]:
+def _short(scene: RemedyScene) -> Iterator[ClusterChange]:
     """Resources: ask for less, or make room."""
     pod, others = scene.pod, _others_here(scene)
     room, wanted = room_of(scene.node, others), pod_requests(pod)
@@ -150,23 +150,25 @@ def _short(scene: Scene) -> Iterator[Change]:
         container = replace(pod.containers[0], requests={**pod.containers[0].requests, **least})
         words = ", ".join(f"{name} to {amount}" for name, amount in sorted(least.items()))
         text = f"lower what {pod.key} requests: {words}"
-        yield Change(kind=ChangeKind.LOWER_REQUEST, text=text, touched=(replace(pod, containers=(container,)),))
+        yield ClusterChange(
+            kind=ChangeKind.LOWER_REQUEST, text=text, touched=(replace(pod, containers=(container,)),)
+        )
     yield from _without_one(others)
 
 
-def _others_here(scene: Scene) -> list[Pod]:
+def _others_here(scene: RemedyScene) -> list[Pod]:
     mine = (it for it in scene.snapshot.pods.values() if it.node_name == scene.node.name)
     return sorted((it for it in mine if it.key != scene.pod.key), key=lambda it: (it.priority, it.key))
 
 
-def _without_one(pods: Iterable[Pod]) -> Iterator[Change]:
+def _without_one(pods: Iterable[Pod]) -> Iterator[ClusterChange]:
     """The least important first."""
     for pod in list(pods)[:PODS_TRIED]:
         text = f"delete pod {pod.key}, or move it off node {pod.node_name}"
-        yield Change(kind=ChangeKind.REMOVE_POD, text=text, removed=(pod,), shape="delete a pod")
+        yield ClusterChange(kind=ChangeKind.REMOVE_POD, text=text, removed=(pod,), shape="delete a pod")
 
 
-def _contended(scene: Scene) -> Iterator[Change]:
+def _contended(scene: RemedyScene) -> Iterator[ClusterChange]:
     """Whoever uses one of the pod's claims, and whoever is on the node."""
     mine = {use.key for use in claim_uses(scene.pod)}
     using = [
@@ -177,7 +179,7 @@ def _contended(scene: Scene) -> Iterator[Change]:
     yield from _without_one({it.key: it for it in (*using, *_others_here(scene))}.values())
 
 
-def limit_changes(scene: Scene) -> Iterator[Change]:
+def limit_changes(scene: RemedyScene) -> Iterator[ClusterChange]:
     """Attach slots, and drivers that must be there."""
     assert scene.verdict is not None
     csi_node = scene.snapshot.csi_nodes.get(scene.node.name)
@@ -187,11 +189,11 @@ def limit_changes(scene: Scene) -> Iterator[Change]:
             drivers = (*known, CSINodeDriver(name=driver, node_id=scene.node.name))
             made = CSINode(meta=Metadata(name=scene.node.name), drivers=drivers)
             text = f"install CSI driver {driver} on node {scene.node.name}"
-            yield Change(kind=ChangeKind.CREATE, text=text, touched=(made,), shape=f"install {driver}")
+            yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(made,), shape=f"install {driver}")
     yield from _without_one(_others_here(scene))
 
 
-def _uneven(scene: Scene) -> Iterator[Change]:
+def _uneven(scene: RemedyScene) -> Iterator[ClusterChange]:
     pod, labels = scene.pod, scene.node.labels
     hard = [it for it in pod.spread if it.when_unsatisfiable == DO_NOT_SCHEDULE]
     for given in hard:
@@ -199,13 +201,13 @@ def _uneven(scene: Scene) -> Iterator[Change]:
             replace(it, when_unsatisfiable=SCHEDULE_ANYWAY) if it is given else it for it in pod.spread
         )
         text = f"let {pod.key} spread over {given.topology_key} if it can: whenUnsatisfiable {SCHEDULE_ANYWAY}"
-        yield Change(kind=ChangeKind.RELAX, text=text, touched=(replace(pod, spread=changed),))
+        yield ClusterChange(kind=ChangeKind.RELAX, text=text, touched=(replace(pod, spread=changed),))
     missing = [it.topology_key for it in hard if it.topology_key not in labels]
     if not missing:
         yield from _without_one(_others_here(scene))
 
 
-def _neighbours(scene: Scene) -> Iterator[Change]:
+def _neighbours(scene: RemedyScene) -> Iterator[ClusterChange]:
     pod = scene.pod
     near, far = pod.pod_affinity, pod.pod_anti_affinity
     for name, given in (("podAffinity", near), ("podAntiAffinity", far)):
@@ -215,11 +217,11 @@ def _neighbours(scene: Scene) -> Iterator[Change]:
             )
             relaxed = replace(pod, pod_affinity=less) if given is near else replace(pod, pod_anti_affinity=less)
             text = f"do without the required {name} over {term.topology_key} in pod {pod.key}"
-            yield Change(kind=ChangeKind.RELAX, text=text, touched=(relaxed,))
+            yield ClusterChange(kind=ChangeKind.RELAX, text=text, touched=(relaxed,))
     yield from _without_one(it for it in _others_here(scene))
 
 
-_BY_PLUGIN: Mapping[str, Callable[[Scene], Iterator[Change]]] = {
+_BY_PLUGIN: Mapping[str, Callable[[RemedyScene], Iterator[ClusterChange]]] = {
     NODE_REJECTED: _rejected,
     "NodeUnschedulable": _cordoned,
     "TaintToleration": _tainted,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from volsched.kube.claim_reference import reference_to
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, Metadata
-from volsched.kube.quantity import NANO, Family, Quantity
+from volsched.kube.quantity import NANO, Quantity, SuffixFamily
 from volsched.kube.selectors import LabelSelector, NodeSelector, NodeTerm, Requirement
 from volsched.kube.storage import AVAILABLE, NO_PROVISIONER, Claim, Volume, VolumeNodeAffinity, VolumeSource
 from volsched.kube.workloads import Node, Pod
@@ -18,7 +18,7 @@ NEW = "new-volume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class RemedyScene:
     snapshot: Snapshot
     """As far as it matters on the node, after the changes so far."""
     pod: Pod
@@ -29,7 +29,7 @@ class Scene:
 
 
 def size_text(size: int) -> str:
-    return str(Quantity(size * NANO, Family.BINARY))
+    return str(Quantity(size * NANO, SuffixFamily.BINARY))
 
 
 def modes_text(claim: Claim) -> str:
@@ -44,7 +44,7 @@ def pairs_text(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={labels[key]}" for key in sorted(labels))
 
 
-def new_volume(scene: Scene, claim: Claim, *, name: str = "") -> tuple[Volume, str]:
+def new_volume(scene: RemedyScene, claim: Claim, *, name: str = "") -> tuple[Volume, str]:
     """The least that would serve the claim on the node, and where it would have to be, in words."""
     siblings = scene.snapshot.volumes_of_class(claim.class_name)
     keys = next((keys for it in siblings if (keys := _keys(it)) and keys <= scene.node.labels.keys()), None)
@@ -73,7 +73,7 @@ def completed(claim: Claim, volume: Volume) -> tuple[Claim, Volume]:
     return bound, replace(volume, claim_ref=reference_to(claim), phase=BOUND)
 
 
-def provisions(scene: Scene, claim: Claim) -> bool:
+def provisions(scene: RemedyScene, claim: Claim) -> bool:
     held = scene.snapshot.classes.get(claim.class_name)
     return held is not None and held.provisioner not in ("", NO_PROVISIONER)
 

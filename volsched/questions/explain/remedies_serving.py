@@ -6,8 +6,8 @@ from volsched.binding.rules.rollback_request import free, may_go_back
 from volsched.kube.selectors import LabelSelector, label_selector_matches
 from volsched.kube.storage import AVAILABLE, WAIT_FOR_FIRST_CONSUMER, Claim, Volume
 from volsched.questions.explain.near_misses import Near
-from volsched.questions.explain.remedies_scene import Scene, class_text, modes_text, pairs_text
-from volsched.questions.simulate.changes import Change, ChangeKind
+from volsched.questions.explain.remedies_scene import RemedyScene, class_text, modes_text, pairs_text
+from volsched.questions.simulate.changes import ChangeKind, ClusterChange
 from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.rejection import Rule
 
@@ -17,7 +17,7 @@ _BY_CLAIM = frozenset({Rule.CAPACITY, Rule.SELECTOR, Rule.ACCESS_MODES, Rule.CLA
 _BY_VOLUME = frozenset({Rule.UNCLAIMED, Rule.PHASE, Rule.SELECTOR})
 
 
-def made_to_serve(scene: Scene, claim: Claim, near: Near) -> list[Change] | None:
+def made_to_serve(scene: RemedyScene, claim: Claim, near: Near) -> list[ClusterChange] | None:
     """Ways to make the volume serve the claim; None where there are none."""
     rules = set(near.rules)
     if not rules or not rules <= _BY_CLAIM | _BY_VOLUME:
@@ -26,7 +26,7 @@ def made_to_serve(scene: Scene, claim: Claim, near: Near) -> list[Change] | None
     if rules & {Rule.UNCLAIMED, Rule.PHASE} and freed is None:
         return None
     volume = near.volume if freed is None else _volume_of(freed, near.volume.name)
-    ways: list[Change] = []
+    ways: list[ClusterChange] = []
     asked = rules & _BY_CLAIM
     if asked:
         relaxed = _relaxed(scene, claim, volume, asked)
@@ -43,15 +43,15 @@ def made_to_serve(scene: Scene, claim: Claim, near: Near) -> list[Change] | None
     return [_both(freed, way) for way in ways] or None
 
 
-def _volume_of(change: Change, name: str) -> Volume:
+def _volume_of(change: ClusterChange, name: str) -> Volume:
     found = (it for it in (*change.touched, *change.follows) if isinstance(it, Volume) and it.name == name)
     return next(found)
 
 
-def _both(first: Change, second: Change) -> Change:
+def _both(first: ClusterChange, second: ClusterChange) -> ClusterChange:
     """One change of both: the second was made on what the first left."""
     touched = {(type(it), it.meta.key): it for it in (*first.touched, *second.touched)}
-    return Change(
+    return ClusterChange(
         kind=second.kind,
         text=f"{first.text}, and {second.text}",
         touched=tuple(touched.values()),
@@ -61,7 +61,7 @@ def _both(first: Change, second: Change) -> Change:
     )
 
 
-def _freed(scene: Scene, volume: Volume) -> Change | None:
+def _freed(scene: RemedyScene, volume: Volume) -> ClusterChange | None:
     """Give the volume to whoever asks, where nobody's data is lost by it without a person having looked."""
     available = free(volume)
     ref = volume.claim_ref
@@ -74,26 +74,26 @@ def _freed(scene: Scene, volume: Volume) -> Change | None:
             f"look at the data on {volume.name} ({volume.size}, {volume.phase}), then: "
             f"volsched release {volume.name} --reason TEXT"
         )
-        return Change(kind=ChangeKind.RELEASE, text=text, touched=(available,))
+        return ClusterChange(kind=ChangeKind.RELEASE, text=text, touched=(available,))
     if held and holder is not None and holder.volume_name == volume.name and _is_unused(scene, holder):
         text = f"delete claim {holder.key}: it holds {volume.name} ({volume.size}), empty and used by no pod"
-        return Change(kind=ChangeKind.FREE, text=text, removed=(holder,), follows=(available,))
+        return ClusterChange(kind=ChangeKind.FREE, text=text, removed=(holder,), follows=(available,))
     if ref is not None and not ref.uid and holder is None and volume.phase in ("", AVAILABLE):
         text = f"remove the claimRef of {volume.name}: it is kept for {ref.namespace}/{ref.name}, which is gone"
-        return Change(kind=ChangeKind.FREE, text=text, touched=(available,))
+        return ClusterChange(kind=ChangeKind.FREE, text=text, touched=(available,))
     if ref is None and volume.phase in ("", "Pending"):
         text = f"let the PV controller take up {volume.name}: it is not Available yet (volsched schedule)"
-        return Change(kind=ChangeKind.CONTROLLER, text=text, follows=(available,))
+        return ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=(available,))
     return None
 
 
-def _is_unused(scene: Scene, claim: Claim) -> bool:
+def _is_unused(scene: RemedyScene, claim: Claim) -> bool:
     """Certainly empty, and no pod asks for it, not even one that waits for a node."""
     asked = any(use.key == claim.key for pod in scene.snapshot.pods.values() for use in claim_uses(pod))
     return not asked and may_go_back(scene.snapshot, scene.pod, claim)
 
 
-def _relaxed(scene: Scene, claim: Claim, volume: Volume, rules: set[Rule]) -> Change | None:
+def _relaxed(scene: RemedyScene, claim: Claim, volume: Volume, rules: set[Rule]) -> ClusterChange | None:
     changed, words, size, kind = claim, [], 0, ChangeKind.RELAX
     if Rule.CLASS in rules:
         held = scene.snapshot.classes.get(volume.class_name)
@@ -122,7 +122,7 @@ def _relaxed(scene: Scene, claim: Claim, volume: Volume, rules: set[Rule]) -> Ch
         return None
     text = f"make claim {claim.key} anew for {volume.name}: {', '.join(words)}"
     asked = "less" if words == words[-1:] and size else ", ".join(words)
-    return Change(kind=kind, text=text, touched=(changed,), size=size, shape=f"{asked} for {claim.key}")
+    return ClusterChange(kind=kind, text=text, touched=(changed,), size=size, shape=f"{asked} for {claim.key}")
 
 
 def _loosened(selector: LabelSelector, volume: Volume) -> LabelSelector:
@@ -140,7 +140,7 @@ def _dropped(before: LabelSelector, after: LabelSelector) -> str:
     return ", ".join(dict.fromkeys(keys))
 
 
-def _labelled(claim: Claim, volume: Volume) -> Change | None:
+def _labelled(claim: Claim, volume: Volume) -> ClusterChange | None:
     """The volume given the labels that the claim's selector asks for."""
     selector = claim.selector
     if selector is None:
@@ -151,4 +151,4 @@ def _labelled(claim: Claim, volume: Volume) -> Change | None:
         return None
     touched = (replace(volume, meta=replace(volume.meta, labels=labels)),)
     text = f"label volume {volume.name} {pairs_text(wanted)}, if it is what claim {claim.key} asks for"
-    return Change(kind=ChangeKind.LABEL, text=text, touched=touched)
+    return ClusterChange(kind=ChangeKind.LABEL, text=text, touched=touched)

@@ -12,7 +12,7 @@ from volsched.questions.explain.near_misses import nearest
 from volsched.questions.explain.remedies_nodes import label_node, limit_changes, may_label
 from volsched.questions.explain.remedies_pods import pod_changes
 from volsched.questions.explain.remedies_scene import (
-    Scene,
+    RemedyScene,
     class_text,
     modes_text,
     new_volume,
@@ -22,7 +22,7 @@ from volsched.questions.explain.remedies_scene import (
 )
 from volsched.questions.explain.remedies_serving import made_to_serve
 from volsched.questions.explain.remedies_storage import storage_changes
-from volsched.questions.simulate.changes import Change, ChangeKind
+from volsched.questions.simulate.changes import ChangeKind, ClusterChange
 from volsched.scheduling.rules.matching import Search
 from volsched.scheduling.rules.pod_claims import selected_node
 from volsched.scheduling.rules.rejection import Rejection, Rule
@@ -31,7 +31,7 @@ from volsched.scheduling.rules.status import BOUND_TO_MISSING_VOLUME, NODE_AFFIN
 VOLUMES_TRIED = 4
 
 
-def volume_changes(scene: Scene) -> Iterator[Change]:
+def volume_changes(scene: RemedyScene) -> Iterator[ClusterChange]:
     """For the claim that decided; those after it come when it is served."""
     assert scene.verdict is not None
     rejections = scene.verdict.status.rejections
@@ -55,20 +55,20 @@ def volume_changes(scene: Scene) -> Iterator[Change]:
         yield from _unserved(scene, claim, first)
 
 
-def _unreadable(scene: Scene) -> Iterator[Change]:
+def _unreadable(scene: RemedyScene) -> Iterator[ClusterChange]:
     for claim in _claims(scene):
         if claim.selector is not None and label_selector_problem(claim.selector) is not None:
             text = f"remove the selector of claim {claim.key}, which cannot be read (make the claim anew)"
-            yield Change(kind=ChangeKind.RELAX, text=text, touched=(replace(claim, selector=None),))
+            yield ClusterChange(kind=ChangeKind.RELAX, text=text, touched=(replace(claim, selector=None),))
 
 
-def _claims(scene: Scene) -> list[Claim]:
+def _claims(scene: RemedyScene) -> list[Claim]:
     names = (it.claim_name or f"{scene.pod.name}-{it.name}" for it in scene.pod.volumes)
     found = (scene.snapshot.claim(f"{scene.pod.namespace}/{name}") for name in names)
     return [claim for claim in found if claim is not None]
 
 
-def _misplaced(scene: Scene, claim: Claim) -> Iterator[Change]:
+def _misplaced(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
     """Bound to a volume that the node does not reach."""
     volume = scene.snapshot.volume(claim.volume_name)
     if may_go_back(scene.snapshot, scene.pod, claim):
@@ -77,13 +77,13 @@ def _misplaced(scene: Scene, claim: Claim) -> Iterator[Change]:
             f"kubectl annotate pvc -n {claim.meta.namespace} {claim.name} pv.kubernetes.io/rollback=yes"
         )
         follows = () if volume is None else (free(volume),)
-        yield Change(kind=ChangeKind.FREE, text=text, touched=(unbound(claim),), follows=follows)
+        yield ClusterChange(kind=ChangeKind.FREE, text=text, touched=(unbound(claim),), follows=follows)
     labels = None if volume is None else _labels_reaching(scene, volume)
     if labels:
         yield label_node(scene.node, labels)
 
 
-def _labels_reaching(scene: Scene, volume: Volume) -> dict[str, str] | None:
+def _labels_reaching(scene: RemedyScene, volume: Volume) -> dict[str, str] | None:
     """Labels with which the node would be where the volume is, if it may be given them."""
     affinity = volume.node_affinity
     terms = () if affinity is None or affinity.required is None else affinity.required.node_selector_terms
@@ -95,17 +95,17 @@ def _labels_reaching(scene: Scene, volume: Volume) -> dict[str, str] | None:
     return None
 
 
-def _promise_dropped(scene: Scene, claim: Claim) -> Change:
+def _promise_dropped(scene: RemedyScene, claim: Claim) -> ClusterChange:
     promised = selected_node(claim, alpha=scene.profile.reads_alpha_annotations) or ""
     annotations = {key: text for key, text in claim.meta.annotations.items() if key not in SELECTED_NODE_KEYS}
     named = " and ".join(key for key in SELECTED_NODE_KEYS if key in claim.meta.annotations)
     why = "" if promised in scene.snapshot.nodes else ", which does not exist"
     text = f'remove the annotation {named} of claim {claim.key}: it says node "{promised}"{why}'
     touched = (replace(claim, meta=replace(claim.meta, annotations=annotations)),)
-    return Change(kind=ChangeKind.SELECTED_NODE, text=text, touched=touched)
+    return ClusterChange(kind=ChangeKind.SELECTED_NODE, text=text, touched=touched)
 
 
-def _unserved(scene: Scene, claim: Claim, rejection: Rejection) -> Iterator[Change]:
+def _unserved(scene: RemedyScene, claim: Claim, rejection: Rejection) -> Iterator[ClusterChange]:
     if not provisions(scene, claim):
         yield _added(scene, claim)
     yield from storage_changes(scene, claim, rejection)
@@ -124,11 +124,11 @@ def _unserved(scene: Scene, claim: Claim, rejection: Rejection) -> Iterator[Chan
             break
 
 
-def _added(scene: Scene, claim: Claim) -> Change:
+def _added(scene: RemedyScene, claim: Claim) -> ClusterChange:
     volume, place = new_volume(scene, claim)
     shape = f"add a PersistentVolume of at least {claim.size} ({class_text(claim)}, {modes_text(claim)}"
     shape += f", labels {pairs_text(volume.meta.labels)})" if volume.meta.labels else ")"
-    return Change(
+    return ClusterChange(
         kind=ChangeKind.ADD_VOLUME,
         text=f"{shape} {place}, for {claim.key}",
         touched=(volume,),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Node, Pod
-from volsched.questions.explain.near_misses import Surroundings, speaks_for
+from volsched.questions.explain.near_misses import NodeSurroundings, speaks_for
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Attempt, Verdict, attempt, prepare
 from volsched.scheduling.rules.status import Status
@@ -62,7 +62,7 @@ class Survey:
         return sorted(found, key=lambda it: (-it.count, it.status.reasons))
 
 
-def survey(index: Index, pod: Pod, around: Surroundings, *, only: str | None = None) -> Survey:
+def survey(index: Index, pod: Pod, around: NodeSurroundings, *, only: str | None = None) -> Survey:
     """`only` looks at one node."""
     whole, avoid = index.snapshot, around.avoid
     if only is not None:
@@ -80,7 +80,7 @@ def survey(index: Index, pod: Pod, around: Surroundings, *, only: str | None = N
     return Survey(made=made, verdicts=tuple(verdict for verdicts in judged for verdict in verdicts))
 
 
-def near_nodes(around: Surroundings) -> Iterator[str]:
+def near_nodes(around: NodeSurroundings) -> Iterator[str]:
     """Nodes at which one of the pod's claims comes nearest to a volume, or to room for one."""
     for claim in around.waiting():
         for near in around.nearest_anywhere(claim):
@@ -92,7 +92,7 @@ def near_nodes(around: Surroundings) -> Iterator[str]:
             yield roomy.name
 
 
-def _roomiest(around: Surroundings, claim: Claim) -> Node | None:
+def _roomiest(around: NodeSurroundings, claim: Claim) -> Node | None:
     """A node for which the capacity object with the most room speaks."""
     snapshot = around.snapshot
     mine = [
@@ -106,7 +106,7 @@ def _roomiest(around: Surroundings, claim: Claim) -> Node | None:
     return next((it for _, it in sorted(snapshot.nodes.items()) if speaks_for(roomiest, it)), None)
 
 
-def _sample(index: Index, pod: Pod, around: Surroundings) -> Iterable[str]:
+def _sample(index: Index, pod: Pod, around: NodeSurroundings) -> Iterable[str]:
     """Some nodes of each kind: refused by the same plugin before volumes, or left for the volumes to decide."""
     ready, _ = prepare(index.profile.before_volumes, index.snapshot, pod)
     kinds: dict[Status | None, list[str]] = {}

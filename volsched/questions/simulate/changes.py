@@ -35,7 +35,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ClusterChange:
     kind: ChangeKind
     text: str
     """What to do, in words. Two changes with one text are one change."""
@@ -55,7 +55,7 @@ class Change:
         return frozenset((KIND_OF_VALUE[type(it)], it.meta.key) for it in (*self.touched, *self.removed))
 
 
-Changes = tuple[Change, ...]
+Changes = tuple[ClusterChange, ...]
 
 
 class Laid(Mapping[str, V]):
@@ -95,7 +95,7 @@ def narrowed(below: Mapping[str, V], choice: Iterable[str]) -> Laid[V]:
     return Laid(below, choice=dict.fromkeys(key for key in choice if key in below))
 
 
-def applied(snapshot: Snapshot, changes: Iterable[Change]) -> Snapshot:
+def applied(snapshot: Snapshot, changes: Iterable[ClusterChange]) -> Snapshot:
     """The snapshot after the changes. Its objects are effective ones: assumptions are laid over them already."""
     over: dict[str, dict[str, Any]] = {}
     without: dict[str, set[str]] = {}
@@ -111,7 +111,7 @@ def applied(snapshot: Snapshot, changes: Iterable[Change]) -> Snapshot:
     return replace(snapshot, **fields)
 
 
-def changed_pod(pod: Pod, changes: Iterable[Change]) -> Pod:
+def changed_pod(pod: Pod, changes: Iterable[ClusterChange]) -> Pod:
     """The pod itself after the changes."""
     for change in changes:
         for value in change.touched:
@@ -120,7 +120,7 @@ def changed_pod(pod: Pod, changes: Iterable[Change]) -> Pod:
     return pod
 
 
-def objects_of(changes: Iterable[Change]) -> frozenset[tuple[str, str]]:
+def objects_of(changes: Iterable[ClusterChange]) -> frozenset[tuple[str, str]]:
     return frozenset().union(*(change.objects for change in changes))
 
 

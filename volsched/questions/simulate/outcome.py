@@ -4,11 +4,11 @@ from typing import Any
 
 from volsched.questions.explain.explain import placement
 from volsched.questions.explain.remedies_scene import size_text
-from volsched.questions.simulate.simulate import Outcome, Placed
+from volsched.questions.simulate.simulate import Placement, SimulationOutcome
 from volsched.questions.simulate.stuck_pods import Holding, Stranded, short_of
 
 
-def told(outcome: Outcome) -> dict[str, Any]:
+def told(outcome: SimulationOutcome) -> dict[str, Any]:
     """Pods that waited before stand apart: what became of them is not the scenario's doing alone."""
     lacking = [it for it in outcome.stranded if it.pod not in outcome.waiting]
     return {
@@ -36,7 +36,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _placed(it: Placed) -> dict[str, Any]:
+def _placed(it: Placement) -> dict[str, Any]:
     where = placement(it.verdict)
     return {
         "pod": it.pod,

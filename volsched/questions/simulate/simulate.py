@@ -49,7 +49,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placement:
     pod: str
     before: str
     """The node it was on; empty where it had none."""
@@ -57,7 +57,7 @@ class Placed:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SimulationOutcome:
     done: list[str] = field(default_factory=list)
     """What was changed, in words."""
     evicted: dict[str, str] = field(default_factory=dict)
@@ -66,15 +66,15 @@ class Outcome:
     """Pods of a drained node that are made for that node."""
     gone: list[str] = field(default_factory=list)
     """Pods that went with their node, or were deleted."""
-    placed: list[Placed] = field(default_factory=list)
+    placed: list[Placement] = field(default_factory=list)
     stranded: list[Stranded] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
     """Pods that had no node before either."""
 
 
-def simulate(index: Index, scenario: Scenario) -> Outcome:
+def simulate(index: Index, scenario: Scenario) -> SimulationOutcome:
     """The index becomes what the cluster would be."""
-    outcome = Outcome()
+    outcome = SimulationOutcome()
     outcome.waiting = {pod.key for pod in _wanting(index.snapshot.pods.values())}
     if scenario.add:
         lay_over(index, scenario.add)
@@ -110,7 +110,7 @@ def _found(index: Index, kind: type[Object], key: str) -> Object:
     return held[key]
 
 
-def _drain(index: Index, name: str, outcome: Outcome) -> None:
+def _drain(index: Index, name: str, outcome: SimulationOutcome) -> None:
     node = _found(index, Node, name)
     assert isinstance(node, Node)
     index.put(replace(node, unschedulable=True))
@@ -122,7 +122,7 @@ def _drain(index: Index, name: str, outcome: Outcome) -> None:
             _evict(index, pod, outcome)
 
 
-def _lose_zone(index: Index, zone: str, outcome: Outcome) -> None:
+def _lose_zone(index: Index, zone: str, outcome: SimulationOutcome) -> None:
     nodes = [
         it for it in index.snapshot.nodes.values() if zone in (it.labels.get(ZONE), it.labels.get(LEGACY_ZONE))
     ]
@@ -133,13 +133,13 @@ def _lose_zone(index: Index, zone: str, outcome: Outcome) -> None:
         _without(index, node.name, outcome)
 
 
-def _lose_node(index: Index, name: str, outcome: Outcome) -> None:
+def _lose_node(index: Index, name: str, outcome: SimulationOutcome) -> None:
     _found(index, Node, name)
     outcome.done.append(f"lose node {name}")
     _without(index, name, outcome)
 
 
-def _without(index: Index, name: str, outcome: Outcome) -> None:
+def _without(index: Index, name: str, outcome: SimulationOutcome) -> None:
     index.drop(Node, name)
     for pod in _on(index, name):
         if _is_of_daemon_set(pod):
@@ -149,7 +149,7 @@ def _without(index: Index, name: str, outcome: Outcome) -> None:
             _evict(index, pod, outcome)
 
 
-def _delete(index: Index, kind: type[Object], key: str, outcome: Outcome) -> None:
+def _delete(index: Index, kind: type[Object], key: str, outcome: SimulationOutcome) -> None:
     value = _found(index, kind, key)
     if isinstance(value, Node):
         _lose_node(index, key, outcome)
@@ -176,7 +176,7 @@ def _let_go(index: Index, claim: Claim) -> None:
         index.drop(Volume, volume.name)
 
 
-def _evict_users(index: Index, claim: str, outcome: Outcome) -> None:
+def _evict_users(index: Index, claim: str, outcome: SimulationOutcome) -> None:
     pods = [it for it in index.snapshot.pods.values() if any(use.key == claim for use in claim_uses(it))]
     for pod in sorted(pods, key=lambda it: it.key):
         if pod.node_name and pod.phase not in TERMINATED:
@@ -192,7 +192,7 @@ def _is_of_daemon_set(pod: Pod) -> bool:
     return any(it.controller and it.kind == DAEMON_SET for it in pod.meta.owner_references)
 
 
-def _evict(index: Index, pod: Pod, outcome: Outcome) -> None:
+def _evict(index: Index, pod: Pod, outcome: SimulationOutcome) -> None:
     outcome.evicted[pod.key] = pod.node_name
     index.put(replace(pod, node_name="", phase="Pending"))
 
@@ -200,7 +200,7 @@ def _evict(index: Index, pod: Pod, outcome: Outcome) -> None:
 # --- what comes of it -----------------------------------------------------------------------------------
 
 
-def _settle(index: Index, outcome: Outcome) -> None:
+def _settle(index: Index, outcome: SimulationOutcome) -> None:
     """Everybody without a place looks for one, in the order in which a scheduler would take them."""
     wanting = list(_wanting(index.snapshot.pods.values()))
     provisioned: set[str] = set()
@@ -210,7 +210,7 @@ def _settle(index: Index, outcome: Outcome) -> None:
         try:
             if made.chosen is not None:
                 _take(index, pod, made.chosen, provisioned)
-                outcome.placed.append(Placed(pod=pod.key, before=before, verdict=made.chosen))
+                outcome.placed.append(Placement(pod=pod.key, before=before, verdict=made.chosen))
                 continue
             message = "; ".join(made.status.reasons)
         except AttemptError as error:

@@ -9,10 +9,10 @@ from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, ZONE
 from volsched.kube.short_text import affinity_text
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Node, Pod
-from volsched.questions.explain.near_misses import Surroundings
+from volsched.questions.explain.near_misses import NodeSurroundings
 from volsched.questions.explain.remedies import tried
 from volsched.questions.explain.survey import near_nodes
-from volsched.questions.simulate.changes import Change, ChangeKind
+from volsched.questions.simulate.changes import ChangeKind, ClusterChange
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import VOLUME_BINDING
 from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
@@ -102,7 +102,7 @@ def _out_of_reach(index: Index, pod: Pod, bound: list[Claim]) -> Iterator[Holdin
     snapshot = index.snapshot
     volumes = {claim.key: snapshot.stored_volumes[claim.volume_name] for claim in bound}
     everywhere = tuple(_everywhere(volume) for volume in volumes.values())
-    change = Change(kind=ChangeKind.RELAX, text="volumes that every node reaches", touched=everywhere)
+    change = ClusterChange(kind=ChangeKind.RELAX, text="volumes that every node reaches", touched=everywhere)
     chosen = tried(index, pod, [change]).chosen if everywhere else None
     for claim in bound:
         volume = volumes[claim.key]
@@ -146,7 +146,7 @@ def _domain_of(volume: Volume) -> str:
 
 def _missing(index: Index, pod: Pod) -> Iterator[Holding]:
     """The claims without a volume, at the node that lacks the least."""
-    around = Surroundings(index.snapshot, pod, index.profile)
+    around = NodeSurroundings(index.snapshot, pod, index.profile)
     if not around.waiting():
         return
     names = dict.fromkeys([*near_nodes(around), *sorted(index.snapshot.nodes)[:NODES_TRIED]])

@@ -6,18 +6,18 @@ from operator import or_
 
 from volsched.kube.workloads import Pod
 from volsched.scheduling.index.contents import Contents
-from volsched.scheduling.index.plugin_masks import NOTHING, Found, Masks, Refusals, added, renamed
-from volsched.scheduling.index.pod_affinity_index import Placed, Wish
+from volsched.scheduling.index.plugin_masks import NOTHING, Masks, PluginMasks, Refusals, added, renamed
+from volsched.scheduling.index.pod_affinity_index import PlacedPod, Wish
 from volsched.scheduling.plugins.affinity_terms import Terms, has_terms, terms_of
 from volsched.scheduling.plugins.inter_pod_affinity import NOT_NEAR, NOT_WANTED, TOO_NEAR, means_all, unreadable
 from volsched.scheduling.plugins.plugin import normalised_between
 
 
-def find_neighbourly(held: Contents, pod: Pod) -> Found:
+def find_neighbourly(held: Contents, pod: Pod) -> PluginMasks:
     if has_terms(pod):
         refusal = unreadable(pod)
         if refusal is not None:
-            return Found(status=refusal)
+            return PluginMasks(status=refusal)
     terms, wishes = terms_of(pod), list(held.crowd.wishes_about(pod))
     liked = bool(terms.preferred) or any(not wish.forbids for wish in wishes)
     if not liked and not wishes and not terms.affinity and not terms.anti_affinity:
@@ -32,7 +32,9 @@ def find_neighbourly(held: Contents, pod: Pod) -> Found:
                 found.append((NOT_WANTED, held.nodes.neighbours(wish.term.topology_key, wish.mask)))
         return found
 
-    return Found(refusals=refusals, scores=(lambda mask: _liking(held, terms, wishes, mask)) if liked else None)
+    return PluginMasks(
+        refusals=refusals, scores=(lambda mask: _liking(held, terms, wishes, mask)) if liked else None
+    )
 
 
 def _near(held: Contents, pod: Pod, terms: Terms) -> int:
@@ -74,7 +76,7 @@ def _liking(held: Contents, terms: Terms, wishes: Iterable[Wish], mask: int) -> 
     return renamed(raw, normalised_between)
 
 
-def _like(held: Contents, liked: dict[str, dict[str, int]], key: str, placed: Placed, weight: int) -> None:
+def _like(held: Contents, liked: dict[str, dict[str, int]], key: str, placed: PlacedPod, weight: int) -> None:
     values = liked.setdefault(key, {})
     for position, count in placed.counts.items():
         value = held.nodes.at(position).labels.get(key)

@@ -15,7 +15,7 @@ from volsched.scheduling.index.node_sets import Nodes
 from volsched.scheduling.index.pod_affinity_index import Crowd, weight_of
 from volsched.scheduling.index.relations import Keys, Relations
 from volsched.scheduling.index.selector_cache import Selections
-from volsched.scheduling.index.storage_by_node import Storage
+from volsched.scheduling.index.storage_by_node import StorageByNode
 from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.disks import attach_id
 from volsched.scheduling.rules.profile import Profile
@@ -37,7 +37,7 @@ class Contents:
     selections: Selections = field(init=False)
     crowd: Crowd = field(init=False)
     loads: Loads = field(default_factory=Loads)
-    storage: Storage = field(init=False)
+    storage: StorageByNode = field(init=False)
     _reserved: dict[str, int] = field(default_factory=dict)
     _promised: dict[str, str] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ class Contents:
         self.quiet = replace(self.whole, stored_volumes=volumes, pods={}, attachments={}, capacities={})
         self.nodes = Nodes()
         self.domains = Domains(self.nodes)
-        self.storage = Storage(self.whole, self.domains, self.profile)
+        self.storage = StorageByNode(self.whole, self.domains, self.profile)
         self.relations = Relations(self.whole, naming, asking)
         self.selections = Selections(self.domains)
         self.crowd = Crowd(self.whole)

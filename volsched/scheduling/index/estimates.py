@@ -11,7 +11,7 @@ from functools import lru_cache
 from volsched.kube.quantity import NANO, Quantity
 from volsched.scheduling.index.capacity_index import Facts, Rooms
 from volsched.scheduling.index.node_groups import Region, greedy
-from volsched.scheduling.index.pod_query import Errand, Question
+from volsched.scheduling.index.pod_query import Errand, PodQuery
 from volsched.scheduling.index.shared_volumes import Shape, Sizes
 from volsched.scheduling.index.stock_ranks import Census, Estimate, Ranking, Stock, Worth
 from volsched.scheduling.rules.profile import SPREAD, Profile, ScoringPolicy
@@ -41,7 +41,7 @@ class Ranked:
         return (stock,), (None,) * self.rooms
 
 
-def ranked_in(question: Question, region: Region, profile: Profile) -> Ranked | None:
+def ranked_in(question: PodQuery, region: Region, profile: Profile) -> Ranked | None:
     """The ranking of the nodes' own stocks or rooms, where they alone tell the nodes of the region apart.
 
     That takes claims of one class which all look for a volume, and nothing that nodes share or attach limits add.
@@ -120,7 +120,7 @@ def best_scores(profile: Profile, errand: Errand, sizes: Sequence[tuple[int, int
     return found
 
 
-def bound_of(profile: Profile, question: Question, sizes: Sequence[Sequence[tuple[int, int]]]) -> int:
+def bound_of(profile: Profile, question: PodQuery, sizes: Sequence[Sequence[tuple[int, int]]]) -> int:
     """No node with these volumes, per errand, scores higher."""
     if profile.scoring is not ScoringPolicy.SEED:
         return MAX_SCORE

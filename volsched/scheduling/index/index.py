@@ -14,17 +14,17 @@ from volsched.scheduling.index.contents import Contents
 from volsched.scheduling.index.node_count import fitting_nodes
 from volsched.scheduling.index.node_verdict import Judge, terse
 from volsched.scheduling.index.per_node import PodRefused, RollCall, call
-from volsched.scheduling.index.pod_query import Question, ask
-from volsched.scheduling.index.prefilter import Standing, look, stand
+from volsched.scheduling.index.pod_query import PodQuery, ask
+from volsched.scheduling.index.prefilter import Prefilter, look, stand
 from volsched.scheduling.index.refusals import nearest_refusals
-from volsched.scheduling.index.search import Search
+from volsched.scheduling.index.search import NodeSearch
 from volsched.scheduling.queue.shares import ALL, Share
 from volsched.scheduling.rules.csi_migration import CSI_ZONE_KEYS
 from volsched.scheduling.rules.cycle import (
     VOLUME_BINDING,
     VOLUME_ZONE,
     Attempt,
-    Refusal,
+    NodeRefusal,
     Verdict,
     attempt,
     refused_pod,
@@ -144,7 +144,7 @@ class Index:
         question, standing = asked
         nodes = self._held.nodes
         turns = nodes.turns(self._share.first_of(len(nodes), ties_of(pod, self.profile)))
-        search = Search(Judge(self._held, self._terse, question), standing, turns)
+        search = NodeSearch(Judge(self._held, self._terse, question), standing, turns)
         search.run()
         if search.failed is not None:
             return Attempt(status=search.failed[1], claims=question.claims)
@@ -160,7 +160,7 @@ class Index:
         profile = replace(self.profile, explains=True)
         return nearest_refusals(Judge(self._held, profile, question), standing, refusal)
 
-    def _ask(self, pod: Pod, avoid: Collection[str], demerits: Demerits) -> Attempt | tuple[Question, Standing]:
+    def _ask(self, pod: Pod, avoid: Collection[str], demerits: Demerits) -> Attempt | tuple[PodQuery, Prefilter]:
         """What is to be found out about the nodes, or the attempt where there is nothing to find out."""
         whole = self._held.whole
         if not whole.nodes:
@@ -174,7 +174,7 @@ class Index:
 
     def _prepare(
         self, pod: Pod, avoid: Collection[str], demerits: Demerits = NO_DEMERITS
-    ) -> PodRefused | tuple[Question, Standing] | None:
+    ) -> PodRefused | tuple[PodQuery, Prefilter] | None:
         """PreFilter; None where the nodes have to be walked one by one."""
         held, whole = self._held, self._held.whole
         before, refusal = look(held, self.profile.before_volumes, pod)
@@ -182,13 +182,13 @@ class Index:
             return PodRefused(refusal)
         status, claims = prefilter(held.quiet, pod, profile=self._terse)
         if not status.passed:
-            return PodRefused(Refusal(VOLUME_BINDING, status), claims)
+            return PodRefused(NodeRefusal(VOLUME_BINDING, status), claims)
         rules: tuple[ZoneRule, ...] = ()
         # Of a delayed claim, which has no volume yet and whose class delays binding, there is nothing to ask.
         if claims.bound:
             status, rules = volume_zone_prefilter(whole, pod)
             if not status.passed:
-                return PodRefused(Refusal(VOLUME_ZONE, status), claims)
+                return PodRefused(NodeRefusal(VOLUME_ZONE, status), claims)
         after, refusal = look(held, self.profile.after_volumes, pod)
         if refusal is not None:
             return PodRefused(refusal, claims)

@@ -2,10 +2,10 @@
 
 from volsched.scheduling.index.node_groups import Region, digest_of, groups, regions
 from volsched.scheduling.index.node_verdict import Judge
-from volsched.scheduling.index.prefilter import Standing
+from volsched.scheduling.index.prefilter import Prefilter
 
 
-def fitting_nodes(judge: Judge, standing: Standing) -> int:
+def fitting_nodes(judge: Judge, standing: Prefilter) -> int:
     """The nodes that would do, as a mask. Unlike a search, this looks at every group of nodes there is."""
     question, found = judge.question, 0
     known: dict[tuple[Region, object], bool] = {}

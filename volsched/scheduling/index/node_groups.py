@@ -7,7 +7,7 @@ from functools import lru_cache, reduce
 from operator import itemgetter, or_
 
 from volsched.scheduling.index.node_sets import positions
-from volsched.scheduling.index.pod_query import Errand, Question
+from volsched.scheduling.index.pod_query import Errand, PodQuery
 from volsched.scheduling.index.shared_volumes import Few, Shape, Sizes
 from volsched.scheduling.index.stock_ranks import Census, Stock
 
@@ -27,7 +27,7 @@ class Region:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class NodeGroup:
     region: Region
     mask: int
     stocks: tuple[Stock | None, ...] = ()
@@ -37,7 +37,7 @@ class Group:
     """What its verdict is known by, where that is not what its nodes have."""
 
 
-def regions(question: Question, everyone: int) -> list[Region]:
+def regions(question: PodQuery, everyone: int) -> list[Region]:
     return [_region(question, part) for part in _parts(everyone, question.masks)]
 
 
@@ -52,7 +52,7 @@ def _parts(everyone: int, masks: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(parts)
 
 
-def _region(question: Question, mask: int) -> Region:
+def _region(question: PodQuery, mask: int) -> Region:
     shared = []
     for errand in question.errands:
         # Of a domain, which is one of the masks, a region has all nodes or none.
@@ -68,35 +68,35 @@ def _merged(reached: list[Few]) -> Sizes:
     return tuple([(size, pool) for size, _, pool in rows])
 
 
-def groups(question: Question, region: Region) -> Iterator[Group]:
+def groups(question: PodQuery, region: Region) -> Iterator[NodeGroup]:
     """The region split by the nodes' own stocks and rooms."""
     if not any(errand.shelf.census.stocks for errand in question.errands) and not question.rooms:
-        yield Group(region, region.mask, (None,) * len(question.errands))
+        yield NodeGroup(region, region.mask, (None,) * len(question.errands))
         return
-    parts = [Group(region, region.mask)]
+    parts = [NodeGroup(region, region.mask)]
     for errand in question.errands:
         useful = any(want.fitting for want in errand.wants)
         census = errand.shelf.census if useful else NOTHING
         parts = [
-            Group(region, mask, (*part.stocks, stock), part.rooms)
+            NodeGroup(region, mask, (*part.stocks, stock), part.rooms)
             for part in parts
             for stock, mask in split(part.mask, census)
         ]
     for held in question.rooms:
         parts = [
-            Group(region, mask, part.stocks, (*part.rooms, room))
+            NodeGroup(region, mask, part.stocks, (*part.rooms, room))
             for part in parts
             for room, mask in split(part.mask, held.census)
         ]
     for part in parts:
         if _is_mixed(part):
             for position in positions(part.mask):
-                yield Group(region, 1 << position, part.stocks, part.rooms, key=position)
+                yield NodeGroup(region, 1 << position, part.stocks, part.rooms, key=position)
         else:
             yield part
 
 
-def alike_to(question: Question, region: Region, position: int) -> int:
+def alike_to(question: PodQuery, region: Region, position: int) -> int:
     """The nodes of the region that have the same of their own as the one at that position."""
     censuses = [it.shelf.census for it in question.errands if any(want.fitting for want in it.wants)]
     mask = region.mask
@@ -127,7 +127,7 @@ def split(mask: int, census: Census) -> Iterator[tuple[Stock | None, int]]:
         yield None, mask
 
 
-def _is_mixed(group: Group) -> bool:
+def _is_mixed(group: NodeGroup) -> bool:
     """What nodes have of their own comes between what they share as names will have it: no two are equal."""
     if group.region.shared_rooms and any(group.rooms):
         return True
@@ -141,7 +141,7 @@ def _is_mixed(group: Group) -> bool:
     return False
 
 
-def sizes_of(group: Group, place: int) -> Sizes:
+def sizes_of(group: NodeGroup, place: int) -> Sizes:
     """What the nodes of the group have for the errand at that place."""
     stock, shared = group.stocks[place], group.region.shared[place]
     if stock is None:
@@ -167,7 +167,7 @@ def greedy(shape: Shape, sizes: Sizes) -> list[int] | None:
     return taken
 
 
-def digest_of(question: Question, group: Group) -> Hashable:
+def digest_of(question: PodQuery, group: NodeGroup) -> Hashable:
     """Groups of one region with the same digest are all refused, for the same reasons, or all of them will do."""
     if group.key is not None:
         return group.key

@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.index.stock_ranks import Census, Content, Estimate, Ranking, Stock
-from volsched.scheduling.plugins.node_resources import Room, Wanted, least_allocated, shortage, wanted_by
+from volsched.scheduling.plugins.node_resources import (
+    FreeResources,
+    RequestedResources,
+    least_allocated,
+    shortage,
+    wanted_by,
+)
 from volsched.scheduling.plugins.resource_requests import SCORED, units_of
 
 
@@ -33,7 +39,7 @@ class Loads:
     def describe(self, position: int, node: Node) -> None:
         load = self._loads.setdefault(position, _Load())
         allocatable = units_of(node.allocatable)
-        known = Room(allocatable).is_known
+        known = FreeResources(allocatable).is_known
         load.allocatable = tuple(sorted(allocatable.items())) if known else None
         self._stale[position] = None
 
@@ -47,7 +53,7 @@ class Loads:
     def leave(self, pod: Pod, position: int) -> None:
         self._add(wanted_by(pod), position, -1)
 
-    def _add(self, wanted: Wanted, position: int, sign: int) -> None:
+    def _add(self, wanted: RequestedResources, position: int, sign: int) -> None:
         load = self._loads[position]
         for name, units in wanted.requests.items():
             load.used[name] = load.used.get(name, 0) + sign * units
@@ -64,7 +70,7 @@ class Loads:
                 self.census.move(position, content)
         self._stale.clear()
 
-    def ranking(self, wanted: Wanted) -> Ranking:
+    def ranking(self, wanted: RequestedResources) -> Ranking:
         """Status and score of every node that says what it has."""
         self.settle()
         shape = (tuple(sorted(wanted.requests.items())), wanted.scored)
@@ -76,9 +82,9 @@ class Loads:
         return self.census.ranking(shape, estimate)
 
 
-def _room(content: Content) -> Room:
+def _room(content: Content) -> FreeResources:
     allocatable, used, scored, (pods,) = content
-    return Room(dict(_pairs(allocatable)), dict(_pairs(used)), scored, pods)
+    return FreeResources(dict(_pairs(allocatable)), dict(_pairs(used)), scored, pods)
 
 
 def _pairs(items: Iterable[tuple[str, int]]) -> Iterable[tuple[str, int]]:

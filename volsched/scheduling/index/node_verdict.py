@@ -7,7 +7,7 @@ from volsched.kube.storage import Volume
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.index.contents import Contents
 from volsched.scheduling.index.lookup import Chosen
-from volsched.scheduling.index.pod_query import Question
+from volsched.scheduling.index.pod_query import PodQuery
 from volsched.scheduling.rules.cycle import Verdict, volume_verdict
 from volsched.scheduling.rules.pod_claims import PodClaims
 from volsched.scheduling.rules.profile import Profile
@@ -23,7 +23,7 @@ def terse(profile: Profile) -> Profile:
 class Judge:
     held: Contents
     profile: Profile
-    question: Question
+    question: PodQuery
 
     def ask(self, node: Node, *, near: Collection[str] | None = None) -> Verdict:
         """The rules' word on the node's volumes, from a snapshot of what matters there.

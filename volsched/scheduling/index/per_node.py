@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from volsched.scheduling.index.node_groups import groups, regions
 from volsched.scheduling.index.node_sets import positions
 from volsched.scheduling.index.node_verdict import Judge
-from volsched.scheduling.index.prefilter import Standing
-from volsched.scheduling.rules.cycle import Refusal, Verdict
+from volsched.scheduling.index.prefilter import Prefilter
+from volsched.scheduling.rules.cycle import NodeRefusal, Verdict
 from volsched.scheduling.rules.pod_claims import PodClaims
 from volsched.scheduling.rules.status import Status
 
@@ -19,7 +19,7 @@ from volsched.scheduling.rules.status import Status
 class PodRefused:
     """No node need be looked at: the pod is refused, or something is wrong with it."""
 
-    refusal: Refusal
+    refusal: NodeRefusal
     claims: PodClaims = field(default_factory=PodClaims)
 
 
@@ -35,7 +35,7 @@ class RollCall:
     """
 
 
-def call(judge: Judge, standing: Standing, wanted: int) -> Iterator[Verdict]:
+def call(judge: Judge, standing: Prefilter, wanted: int) -> Iterator[Verdict]:
     """The verdicts of the wanted nodes. Scores are those of volumes alone."""
     nodes = judge.held.nodes
     for refused in standing.before:

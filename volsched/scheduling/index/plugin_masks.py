@@ -36,7 +36,7 @@ def _nobody(_: int) -> Refusals:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PluginMasks:
     status: Status = SUCCESS
     """Of the pod as a whole."""
     left_out: Callable[[int], Refusals] = _nobody
@@ -47,24 +47,24 @@ class Found:
     """Of the nodes in the mask, normalised over them; none: all get 0."""
 
 
-NOTHING = Found()
-Finder = Callable[[Contents, Pod], Found]
+NOTHING = PluginMasks()
+Finder = Callable[[Contents, Pod], PluginMasks]
 
 
-def find_unschedulable(held: Contents, pod: Pod) -> Found:
+def find_unschedulable(held: Contents, pod: Pod) -> PluginMasks:
     cordoned = held.nodes.cordoned
     if not cordoned or goes_anywhere(pod.tolerations):
         return NOTHING
-    return Found(refusals=lambda _: [(UNSCHEDULABLE, cordoned)])
+    return PluginMasks(refusals=lambda _: [(UNSCHEDULABLE, cordoned)])
 
 
-def find_named(held: Contents, pod: Pod) -> Found:
+def find_named(held: Contents, pod: Pod) -> PluginMasks:
     if not pod.node_name:
         return NOTHING
-    return Found(refusals=lambda mask: [(OTHER_NODE, mask & ~held.nodes.mask_of(pod.node_name))])
+    return PluginMasks(refusals=lambda mask: [(OTHER_NODE, mask & ~held.nodes.mask_of(pod.node_name))])
 
 
-def find_tolerated(held: Contents, pod: Pod) -> Found:
+def find_tolerated(held: Contents, pod: Pod) -> PluginMasks:
     tainted = held.nodes.tainted
     if not tainted:
         return NOTHING
@@ -78,7 +78,7 @@ def find_tolerated(held: Contents, pod: Pod) -> Found:
         return renamed(completed(counts, mask), taint_scores)
 
     refused = [(status, mask) for status, mask in statuses if not status.passed]
-    return Found(refusals=lambda _: refused, scores=scores if any(counts) else None)
+    return PluginMasks(refusals=lambda _: refused, scores=scores if any(counts) else None)
 
 
 def tolerated(held: Contents, pod: Pod) -> int:
@@ -87,12 +87,12 @@ def tolerated(held: Contents, pod: Pod) -> int:
     return held.nodes.everyone & ~sum(away)
 
 
-def find_selected(held: Contents, pod: Pod) -> Found:
+def find_selected(held: Contents, pod: Pod) -> PluginMasks:
     if not is_choosy(pod):
         return NOTHING
     named = named_nodes(pod)
     if named is not None and not named:
-        return Found(status=CONFLICT)
+        return PluginMasks(status=CONFLICT)
 
     mine = None if named is None else [held.nodes.mask_of(name) for name in named]
 
@@ -110,7 +110,9 @@ def find_selected(held: Contents, pod: Pod) -> Found:
             raw = added(raw, {term.weight: held.selections.preferred(term.preference)})
         return renamed(raw, normalised)
 
-    return Found(left_out=left_out, refusals=refusals, scores=scores if pod.node_affinity.preferred else None)
+    return PluginMasks(
+        left_out=left_out, refusals=refusals, scores=scores if pod.node_affinity.preferred else None
+    )
 
 
 def selected(held: Contents, pod: Pod) -> int:
@@ -124,7 +126,7 @@ def _accepts(held: Contents, pod: Pod, bit: int) -> bool:
     return not bit or selects(pod, held.nodes.any(bit))
 
 
-def find_roomy(held: Contents, pod: Pod) -> Found:
+def find_roomy(held: Contents, pod: Pod) -> PluginMasks:
     held.loads.settle()
     if not held.loads.census.stocks:
         return NOTHING
@@ -140,7 +142,7 @@ def find_roomy(held: Contents, pod: Pod) -> Found:
                 found[score] = found.get(score, 0) | mine
         return completed(found, mask)
 
-    return Found(refusals=refusals, scores=scores)
+    return PluginMasks(refusals=refusals, scores=scores)
 
 
 def _standing(estimates: Iterable[tuple[tuple[object, int], int]]) -> Iterator[tuple[Status, int, int]]:
@@ -149,14 +151,14 @@ def _standing(estimates: Iterable[tuple[tuple[object, int], int]]) -> Iterator[t
         yield status, score, mask
 
 
-def walk(plugin: Plugin, held: Contents, pod: Pod) -> Found:
+def walk(plugin: Plugin, held: Contents, pod: Pod) -> PluginMasks:
     """For a plugin that nobody has written a finder for."""
     status, prepared = plugin.prefilter(held.whole, pod)
     if not status.passed or prepared is None:
-        return Found(status=status)
+        return PluginMasks(status=status)
     # Most leave nobody out, and are not asked for each node whether they do.
     leaves = type(prepared).leaves_out is not Prepared.leaves_out
-    return Found(
+    return PluginMasks(
         left_out=(lambda mask: _asked(prepared.leaves_out, held, mask)) if leaves else _nobody,
         refusals=lambda mask: _asked(prepared.filter, held, mask),
         scores=lambda mask: _walked(prepared, held, mask),

@@ -13,14 +13,14 @@ from volsched.kube.selectors import LabelSelector, label_selector_matches
 from volsched.kube.workloads import Pod
 from volsched.scheduling.index.domains import selector_key
 from volsched.scheduling.index.node_sets import Label
-from volsched.scheduling.plugins.affinity_terms import Term, sound_terms
+from volsched.scheduling.plugins.affinity_terms import AffinityTerm, sound_terms
 from volsched.scheduling.plugins.inter_pod_affinity import HARD_TERM_WEIGHT
 from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.snapshot import Snapshot
 
 
 @dataclass(slots=True, eq=False)
-class Placed:
+class PlacedPod:
     """How many there are on which nodes."""
 
     counts: dict[int, int] = field(default_factory=dict)
@@ -38,24 +38,24 @@ class Placed:
 
 
 @dataclass(slots=True, eq=False)
-class Kind(Placed):
+class PodKind(PlacedPod):
     """Pods that no selector tells apart; one answers for all."""
 
     sample: Pod = field(kw_only=True)
 
 
 @dataclass(slots=True, eq=False)
-class Carriers(Placed):
+class Carriers(PlacedPod):
     """All pods of a namespace that have a label, of whatever kind."""
 
-    kinds: dict[Kind, None] = field(default_factory=dict)
+    kinds: dict[PodKind, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
-class Wish(Placed):
+class Wish(PlacedPod):
     """A term that placed pods have: to be away from the pods it means, or to have them near, more or less."""
 
-    term: Term = field(kw_only=True)
+    term: AffinityTerm = field(kw_only=True)
     forbids: bool = field(kw_only=True)
     weight: int = field(kw_only=True)
 
@@ -66,8 +66,8 @@ NOBODY = Carriers()
 @dataclass(slots=True)
 class Crowd:
     whole: Snapshot
-    _kinds: dict[Hashable, Kind] = field(default_factory=dict)
-    _by_namespace: dict[str, dict[Kind, None]] = field(default_factory=dict)
+    _kinds: dict[Hashable, PodKind] = field(default_factory=dict)
+    _by_namespace: dict[str, dict[PodKind, None]] = field(default_factory=dict)
     _by_label: dict[tuple[str, Label], Carriers] = field(default_factory=dict)
     _wishes: dict[Hashable, Wish] = field(default_factory=dict)
     _anchored: dict[Label, dict[Wish, None]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Crowd:
         key = _kind_key(pod)
         kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = Kind(sample=pod)
+            kind = self._kinds[key] = PodKind(sample=pod)
             self._by_namespace.setdefault(pod.namespace, {})[kind] = None
         kind.add(position)
         for label in pod.meta.labels.items():
@@ -117,19 +117,19 @@ class Crowd:
                 for known in self._wish_registries(term):
                     del known[wish]
 
-    def _forget(self, kind: Kind) -> None:
+    def _forget(self, kind: PodKind) -> None:
         namespace = kind.sample.namespace
         del self._by_namespace[namespace][kind]
         if not self._by_namespace[namespace]:
             del self._by_namespace[namespace]
 
-    def _wish_registries(self, term: Term) -> list[dict[Wish, None]]:
+    def _wish_registries(self, term: AffinityTerm) -> list[dict[Wish, None]]:
         labels = [] if term.selector is None else anchors(term.selector)
         return [self._anchored.setdefault(label, {}) for label in labels] if labels else [self._floating]
 
     # --- who is meant -----------------------------------------------------------------------------------
 
-    def where(self, term: Term) -> int:
+    def where(self, term: AffinityTerm) -> int:
         """The nodes with pods that the term means."""
         if term.selector is None:
             return 0
@@ -139,22 +139,22 @@ class Crowd:
         found = (self._by_label.get((namespace, only), NOBODY) for namespace in self._covered(term))
         return reduce(or_, (carriers.mask for carriers in found), 0)
 
-    def meant_by(self, term: Term) -> Iterator[Kind]:
+    def meant_by(self, term: AffinityTerm) -> Iterator[PodKind]:
         for namespace in self._covered(term):
             yield from self.selected(term.selector, namespace)
 
-    def _covered(self, term: Term) -> list[str]:
+    def _covered(self, term: AffinityTerm) -> list[str]:
         if term.namespace_selector is None:
             return [name for name in sorted(term.namespaces) if name in self._by_namespace]
         labels = self.whole.namespace_labels
         return [name for name in self._by_namespace if term.covers(name, labels(name))]
 
-    def selected(self, selector: LabelSelector | None, namespace: str) -> Iterator[Kind]:
+    def selected(self, selector: LabelSelector | None, namespace: str) -> Iterator[PodKind]:
         """The kinds of a namespace that the selector matches; none where there is no selector."""
         if selector is None:
             return
         labels = anchors(selector)
-        found: dict[Kind, None] = {} if labels else self._by_namespace.get(namespace, {})
+        found: dict[PodKind, None] = {} if labels else self._by_namespace.get(namespace, {})
         for label in labels:
             found = found | self._by_label.get((namespace, label), NOBODY).kinds
         if _only_label(selector) is not None:
@@ -194,7 +194,7 @@ def _kind_key(pod: Pod) -> Hashable:
     return pod.namespace, tuple(sorted(pod.meta.labels.items())), pod.meta.being_deleted
 
 
-def _wishes_of(pod: Pod) -> Iterator[tuple[Hashable, Term, bool, int]]:
+def _wishes_of(pod: Pod) -> Iterator[tuple[Hashable, AffinityTerm, bool, int]]:
     terms = sound_terms(pod)
     for term in terms.anti_affinity:
         yield _wish_key(term, True, 0), term, True, 0
@@ -204,7 +204,7 @@ def _wishes_of(pod: Pod) -> Iterator[tuple[Hashable, Term, bool, int]]:
         yield _wish_key(term, False, term.weight), term, False, term.weight
 
 
-def _wish_key(term: Term, forbids: bool, weight: int) -> Hashable:
+def _wish_key(term: AffinityTerm, forbids: bool, weight: int) -> Hashable:
     selectors = (None if it is None else selector_key(it) for it in (term.selector, term.namespace_selector))
     return term.topology_key, term.namespaces, *selectors, forbids, weight
 

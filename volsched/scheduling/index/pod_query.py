@@ -61,7 +61,7 @@ class Errand:
 
 
 @dataclass(slots=True, kw_only=True)
-class Question:
+class PodQuery:
     pod: Pod
     claims: PodClaims
     rules: tuple[ZoneRule, ...]
@@ -87,7 +87,7 @@ class Question:
     """Where all the classes allow provisioning."""
 
 
-def ask(held: Contents, pod: Pod, claims: PodClaims, rules: tuple[ZoneRule, ...]) -> Question:
+def ask(held: Contents, pod: Pod, claims: PodClaims, rules: tuple[ZoneRule, ...]) -> PodQuery:
     errands = _errands(held, claims)
     waiting = sum([len(errand.wants) for errand in errands])
     named = [want for errand in errands for want in errand.wants if want.named_by]
@@ -120,7 +120,7 @@ def ask(held: Contents, pod: Pod, claims: PodClaims, rules: tuple[ZoneRule, ...]
     if sources or pod.node_name or pod.key in held.whole.pods:
         masks += _own_place(held, pod, sources)
     everyone = held.nodes.everyone
-    return Question(
+    return PodQuery(
         pod=pod,
         claims=claims,
         rules=rules,

@@ -12,8 +12,8 @@ from volsched.scheduling.index.node_sets import Nodes, positions
 from volsched.scheduling.index.plugin_masks import (
     NOTHING,
     Finder,
-    Found,
     Masks,
+    PluginMasks,
     Refusals,
     find_named,
     find_roomy,
@@ -24,14 +24,14 @@ from volsched.scheduling.index.plugin_masks import (
 )
 from volsched.scheduling.index.spread_masks import find_even
 from volsched.scheduling.plugins.inter_pod_affinity import InterPodAffinity
-from volsched.scheduling.plugins.node_affinity import NodeAffinity
+from volsched.scheduling.plugins.node_affinity import NodeAffinityPlugin
 from volsched.scheduling.plugins.node_name import NodeName
 from volsched.scheduling.plugins.node_resources import NodeResourcesFit
 from volsched.scheduling.plugins.node_unschedulable import NodeUnschedulable
 from volsched.scheduling.plugins.registry import Enabled
 from volsched.scheduling.plugins.taint_toleration import TaintToleration
 from volsched.scheduling.plugins.topology_spread import PodTopologySpread
-from volsched.scheduling.rules.cycle import NODE_REJECTED, TURNED_AWAY, Refusal
+from volsched.scheduling.rules.cycle import NODE_REJECTED, TURNED_AWAY, NodeRefusal
 from volsched.scheduling.rules.failure_memory import Demerits, Domain
 from volsched.scheduling.rules.status import Code, Status
 
@@ -39,7 +39,7 @@ FINDERS: Mapping[type[object], Finder] = {
     NodeUnschedulable: find_unschedulable,
     NodeName: find_named,
     TaintToleration: find_tolerated,
-    NodeAffinity: find_selected,
+    NodeAffinityPlugin: find_selected,
     NodeResourcesFit: find_roomy,
     PodTopologySpread: find_even,
     InterPodAffinity: find_neighbourly,
@@ -49,17 +49,17 @@ DEMERIT = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PrefilterRefusal:
     plugin: str
     status: Status
     mask: int
 
 
 @dataclass(slots=True)
-class Standing:
-    before: list[Refused] = field(default_factory=list)
+class Prefilter:
+    before: list[PrefilterRefusal] = field(default_factory=list)
     """Refused before any volume is looked at; no node twice."""
-    after: list[Refused] = field(default_factory=list)
+    after: list[PrefilterRefusal] = field(default_factory=list)
     """Refused if the volumes do not refuse them first."""
     reached: int = 0
     """The nodes whose volumes count."""
@@ -85,25 +85,25 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PrefilterQuery:
     """A plugin, and what it found about the pod."""
 
     name: str
     weight: int
-    found: Found
+    found: PluginMasks
 
 
-def look(held: Contents, plugins: Iterable[Enabled], pod: Pod) -> tuple[list[Asked], Refusal | None]:
+def look(held: Contents, plugins: Iterable[Enabled], pod: Pod) -> tuple[list[PrefilterQuery], NodeRefusal | None]:
     """Ask every plugin about the pod, up to the first that refuses it. Those with nothing to say are left out."""
-    asked: list[Asked] = []
+    asked: list[PrefilterQuery] = []
     for enabled in plugins:
         finder = FINDERS.get(type(enabled.plugin))
         found = walk(enabled.plugin, held, pod) if finder is None else finder(held, pod)
         if found is NOTHING:
             continue
         if not found.status.passed:
-            return asked, Refusal(enabled.plugin.name, found.status)
-        asked.append(Asked(enabled.plugin.name, enabled.weight, found))
+            return asked, NodeRefusal(enabled.plugin.name, found.status)
+        asked.append(PrefilterQuery(enabled.plugin.name, enabled.weight, found))
     return asked, None
 
 
@@ -113,10 +113,14 @@ def score_of(total: int) -> int:
 
 
 def stand(
-    held: Contents, before: Iterable[Asked], after: Iterable[Asked], avoid: Collection[str], demerits: Demerits
-) -> Standing:
+    held: Contents,
+    before: Iterable[PrefilterQuery],
+    after: Iterable[PrefilterQuery],
+    avoid: Collection[str],
+    demerits: Demerits,
+) -> Prefilter:
     before, after = list(before), list(after)
-    standing = Standing()
+    standing = Prefilter()
     left = held.nodes.everyone
     for asked in (*before, *after):
         left = _refuse(standing.before, asked.name, asked.found.left_out(left), left)
@@ -164,12 +168,12 @@ def _nodes_of(nodes: Nodes, domain: Domain) -> int:
     return mask
 
 
-def _refuse(kept: list[Refused], plugin: str, refusals: Refusals, left: int) -> int:
+def _refuse(kept: list[PrefilterRefusal], plugin: str, refusals: Refusals, left: int) -> int:
     """Keep who of those that are left is refused; who is left then."""
     for status, mask in refusals:
         mine = mask & left
         if mine:
-            kept.append(Refused(plugin, status, mine))
+            kept.append(PrefilterRefusal(plugin, status, mine))
             left ^= mine
     return left
 

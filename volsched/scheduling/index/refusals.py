@@ -11,7 +11,7 @@ from itertools import islice
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Node
 from volsched.scheduling.index.node_verdict import Judge
-from volsched.scheduling.index.prefilter import Standing
+from volsched.scheduling.index.prefilter import Prefilter
 from volsched.scheduling.rules.cycle import Attempt, Verdict
 from volsched.scheduling.rules.rejection import distance
 from volsched.scheduling.rules.status import Status
@@ -25,7 +25,7 @@ NEAR_IN_SIZE = 4
 ELSEWHERE = 16
 
 
-def nearest_refusals(judge: Judge, standing: Standing, refusal: Attempt) -> dict[Status, Verdict]:
+def nearest_refusals(judge: Judge, standing: Prefilter, refusal: Attempt) -> dict[Status, Verdict]:
     """`judge` explains. A node that others refuse before or after its volumes has nothing to say about them."""
     others = {it.status for it in (*standing.before, *standing.after)}
     found: dict[Status, Verdict] = {}

@@ -14,11 +14,11 @@ from itertools import islice
 from operator import or_
 
 from volsched.scheduling.index.estimates import bound_of
-from volsched.scheduling.index.node_groups import Group, Region, alike_to, digest_of, groups, regions, sizes_of
+from volsched.scheduling.index.node_groups import NodeGroup, Region, alike_to, digest_of, groups, regions, sizes_of
 from volsched.scheduling.index.node_sets import Turns, is_single, positions
 from volsched.scheduling.index.node_verdict import Judge
-from volsched.scheduling.index.prefilter import Standing, score_of
-from volsched.scheduling.index.search_plan import Plan, plan_of
+from volsched.scheduling.index.prefilter import Prefilter, score_of
+from volsched.scheduling.index.search_plan import SearchPlan, plan_of
 from volsched.scheduling.rules.cycle import EXAMPLES, VOLUME_BINDING, Attempt, RunnerUp, Verdict, no_node
 from volsched.scheduling.rules.status import Code, Status
 
@@ -26,9 +26,9 @@ RUNNERS_UP = 3
 
 
 @dataclass(slots=True)
-class Search:
+class NodeSearch:
     judge: Judge
-    standing: Standing
+    standing: Prefilter
     turns: Turns
     best: tuple[int, Verdict] | None = None
     """What it is worth in all, and its verdict as far as volumes go."""
@@ -39,12 +39,12 @@ class Search:
     """The first node, by name, on which the rules met an error."""
     _fitting: list[tuple[int, int]] = field(default_factory=list)
     """(score of the volumes, nodes) of the groups that were judged and do."""
-    _plans: list[Plan] = field(default_factory=list)
+    _plans: list[SearchPlan] = field(default_factory=list)
     _steps: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Total → the scores of volumes that give it, each with the level in which it does."""
     _unions: dict[int, int] = field(default_factory=dict)
     """Total → the nodes that should have it, of the plans that are trusted."""
-    _beaten: list[tuple[int, int, Group]] = field(default_factory=list)
+    _beaten: list[tuple[int, int, NodeGroup]] = field(default_factory=list)
     """Groups that need not be judged to find the best, each with the most that its nodes in the mask can be worth;
     the most promising first."""
     _verdicts: dict[tuple[Region, object], Verdict] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class Search:
 
     # --- proposals --------------------------------------------------------------------------------------
 
-    def _confirm(self, plans: list[Plan]) -> None:
+    def _confirm(self, plans: list[SearchPlan]) -> None:
         """Have the best proposed node judged; where the estimate does not hold, go through the region instead."""
         nodes, weight = self.judge.held.nodes, self.judge.profile.volume_weight
         for score in {score for plan in plans for score in plan.scores()}:
@@ -199,7 +199,7 @@ class Search:
             self._unions[total] = found
         return found
 
-    def _distrust(self, plan: Plan, verdict: Verdict) -> None:
+    def _distrust(self, plan: SearchPlan, verdict: Verdict) -> None:
         plan.trusted = False
         self._unions.clear()
         # Where its volumes are as estimated, what is against the node is against all that serve in its region.
@@ -208,7 +208,7 @@ class Search:
 
     # --- everything else --------------------------------------------------------------------------------
 
-    def _settle(self, unclear: list[Group]) -> None:
+    def _settle(self, unclear: list[NodeGroup]) -> None:
         """The most promising first, so that the others need not be looked at.
 
         Of a group, whose volumes are alike, only the nodes of its highest level can win.
@@ -222,7 +222,7 @@ class Search:
             else:
                 self._look_at(group, mask)
 
-    def _highest(self, unclear: list[Group]) -> list[tuple[int, int]]:
+    def _highest(self, unclear: list[NodeGroup]) -> list[tuple[int, int]]:
         """The highest level in which each group has nodes."""
         levels = self.standing.levels
         if len(levels) == 1:
@@ -238,14 +238,14 @@ class Search:
                 found.append(next(entry for entry in levels if entry[1] & group.mask))
         return found
 
-    def _count(self, plan: Plan) -> None:
+    def _count(self, plan: SearchPlan) -> None:
         """A region out of the question: all that is wanted is why."""
         if plan.ranked is None:
             plan.unclear = list(groups(self.judge.question, plan.region))
         for group in [*plan.unclear, *plan.remainder()]:
             self._look_at(group)
 
-    def _look_at(self, group: Group, mask: int = 0) -> None:
+    def _look_at(self, group: NodeGroup, mask: int = 0) -> None:
         """`mask`: those of its nodes that may win; none where the group is only counted."""
         key = (group.region, digest_of(self.judge.question, group))
         known = self._verdicts.get(key)
@@ -271,7 +271,7 @@ class Search:
         self.refused[status] = self.refused.get(status, 0) | mask
         self.rejectors.add(plugin)
 
-    def _bound(self, group: Group) -> int:
+    def _bound(self, group: NodeGroup) -> int:
         question = self.judge.question
         sizes = [sizes_of(group, place) for place in range(len(question.errands))]
         return bound_of(self.judge.profile, question, sizes)
@@ -302,7 +302,7 @@ class Search:
             return None
         return verdict.score + self.standing.total(self.judge.held.nodes.mask_of(verdict.node))
 
-    def _fail(self, group: Group, status: Status) -> None:
+    def _fail(self, group: NodeGroup, status: Status) -> None:
         name = next(self.judge.held.nodes.by_name(group.mask)).name
         if self.failed is None or name < self.failed[0]:
             self.failed = name, status

@@ -6,22 +6,22 @@ from functools import reduce
 from operator import or_
 
 from volsched.scheduling.index.estimates import Ranked, ranked_in, served_scores
-from volsched.scheduling.index.node_groups import Group, Region, groups, sizes_of, split
-from volsched.scheduling.index.pod_query import Question
+from volsched.scheduling.index.node_groups import NodeGroup, Region, groups, sizes_of, split
+from volsched.scheduling.index.pod_query import PodQuery
 from volsched.scheduling.index.stock_ranks import Ranking, Worth
 from volsched.scheduling.rules.profile import Profile, ScoringPolicy
 from volsched.scheduling.rules.scoring import rounded_mean
 
 
 @dataclass(slots=True)
-class Plan:
+class SearchPlan:
     """How a region will be gone through: by its ranking, where it has one, or group by group."""
 
     region: Region
     ranked: Ranked | None
     proposed: dict[int, int] = field(default_factory=dict)
     """Score → the nodes that should have it, where there is no ranking."""
-    unclear: list[Group] = field(default_factory=list)
+    unclear: list[NodeGroup] = field(default_factory=list)
     trusted: bool = True
 
     def scores(self) -> Iterable[int]:
@@ -38,7 +38,7 @@ class Plan:
             return self.proposed.get(score, 0)
         return self.ranked.ranking.mask(Worth.SERVES, score) & self.region.mask
 
-    def remainder(self) -> list[Group]:
+    def remainder(self) -> list[NodeGroup]:
         """What was left out as long as some node might do: the nodes that serve, as one, and the hopeless."""
         if self.ranked is None:
             return []
@@ -47,7 +47,9 @@ class Plan:
         if self.ranked.others_are_hopeless:
             hopeless = self.region.mask & ~serving & ~self._all(Worth.UNCLEAR)
         kinds = ((Worth.SERVES, serving), (Worth.HOPELESS, hopeless))
-        return [Group(self.region, mask, *self.ranked.place_of(None), key=kind) for kind, mask in kinds if mask]
+        return [
+            NodeGroup(self.region, mask, *self.ranked.place_of(None), key=kind) for kind, mask in kinds if mask
+        ]
 
     def others(self) -> int:
         """The nodes of which the ranking says nothing."""
@@ -58,8 +60,8 @@ class Plan:
         return reduce(or_, (mask for _, mask in ranking.masks(worth)), 0) & self.region.mask
 
 
-def plan_of(question: Question, region: Region, profile: Profile) -> Plan:
-    plan = Plan(region, ranked_in(question, region, profile))
+def plan_of(question: PodQuery, region: Region, profile: Profile) -> SearchPlan:
+    plan = SearchPlan(region, ranked_in(question, region, profile))
     ranked = plan.ranked
     if ranked is None:
         for group in groups(question, region):
@@ -71,13 +73,13 @@ def plan_of(question: Question, region: Region, profile: Profile) -> Plan:
         return plan
     for _, mask in ranked.ranking.masks(Worth.UNCLEAR):
         for stock, mine in split(mask & region.mask, ranked.census):
-            plan.unclear.append(Group(region, mine, *ranked.place_of(stock)))
+            plan.unclear.append(NodeGroup(region, mine, *ranked.place_of(stock)))
     if not ranked.others_are_hopeless and (others := plan.others()):
-        plan.unclear.append(Group(region, others, *ranked.place_of(None)))
+        plan.unclear.append(NodeGroup(region, others, *ranked.place_of(None)))
     return plan
 
 
-def _estimate(question: Question, group: Group, profile: Profile) -> int | None:
+def _estimate(question: PodQuery, group: NodeGroup, profile: Profile) -> int | None:
     """The score if greedy serves every claim with a volume, and nothing else is against the nodes."""
     if profile.scoring is not ScoringPolicy.SEED or group.key is not None or not question.errands:
         return None

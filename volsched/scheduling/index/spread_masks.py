@@ -7,7 +7,15 @@ from operator import and_
 from volsched.kube.meta import HOSTNAME
 from volsched.kube.workloads import Pod
 from volsched.scheduling.index.contents import Contents
-from volsched.scheduling.index.plugin_masks import NOTHING, Found, Masks, Refusals, completed, selected, tolerated
+from volsched.scheduling.index.plugin_masks import (
+    NOTHING,
+    Masks,
+    PluginMasks,
+    Refusals,
+    completed,
+    selected,
+    tolerated,
+)
 from volsched.scheduling.plugins.topology_spread import (
     DO_NOT_SCHEDULE,
     SCHEDULE_ANYWAY,
@@ -23,12 +31,12 @@ from volsched.scheduling.plugins.topology_spread import (
 from volsched.scheduling.rules.status import Status
 
 
-def find_even(held: Contents, pod: Pod) -> Found:
+def find_even(held: Contents, pod: Pod) -> PluginMasks:
     if not pod.spread:
         return NOTHING
     refusal = unreadable(pod)
     if refusal is not None:
-        return Found(status=refusal)
+        return PluginMasks(status=refusal)
     hard, soft = constraints_of(pod, DO_NOT_SCHEDULE), constraints_of(pod, SCHEDULE_ANYWAY)
 
     def refusals(mask: int) -> Refusals:
@@ -39,7 +47,7 @@ def find_even(held: Contents, pod: Pod) -> Found:
             found.append((UNEVEN, _full(held, pod, constraint, looked_at)))
         return found
 
-    return Found(refusals=refusals, scores=(lambda mask: _scores(held, pod, soft, mask)) if soft else None)
+    return PluginMasks(refusals=refusals, scores=(lambda mask: _scores(held, pod, soft, mask)) if soft else None)
 
 
 def _labelled(held: Contents, constraints: Sequence[Constraint]) -> int:

@@ -20,7 +20,7 @@ from volsched.scheduling.rules.snapshot import Snapshot
 
 
 @dataclass(slots=True)
-class Storage:
+class StorageByNode:
     """Follows the volumes, classes and capacity objects of `whole`; told of every change."""
 
     whole: Snapshot

@@ -35,7 +35,7 @@ def is_free(volume: Volume, *, unseen: bool) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Placed:
+class PlacedVolume:
     """A volume on the shelf. `at`: the only node that reaches it, as a position, or its domain."""
 
     row: Row
@@ -53,7 +53,7 @@ class Shelf:
     census: Census = field(default_factory=Census)
     shared: dict[Domain, Shared] = field(default_factory=dict)
     _pools: dict[Hashable, int] = field(default_factory=dict)
-    _placed: dict[str, Placed] = field(default_factory=dict)
+    _placed: dict[str, PlacedVolume] = field(default_factory=dict)
     _fitting: dict[Hashable, tuple[int, frozenset[int]]] = field(default_factory=dict)
 
     def put(self, volume: Volume, domain: Domain) -> None:
@@ -63,11 +63,11 @@ class Shelf:
         row = (volume.size.nano, volume.name, self._pool(volume))
         if is_single(domain.mask):
             position = domain.mask.bit_length() - 1
-            self._placed[volume.name] = Placed(row, position)
+            self._placed[volume.name] = PlacedVolume(row, position)
             insort(self.own.setdefault(position, []), row)
             self._restock(position)
         else:
-            self._placed[volume.name] = Placed(row, domain)
+            self._placed[volume.name] = PlacedVolume(row, domain)
             if domain not in self.shared:
                 self.shared[domain] = Shared()
             self.shared[domain].put(row)

@@ -15,7 +15,7 @@ from volsched.scheduling.rules.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class AffinityTerm:
     topology_key: str
     selector: LabelSelector | None
     """None means no pod."""
@@ -36,10 +36,10 @@ class Term:
         return self.namespace_selector is not None and label_selector_matches(self.namespace_selector, labels)
 
 
-def term_of(given: PodAffinityTerm, owner: Pod, *, weight: int = 0) -> Term:
+def term_of(given: PodAffinityTerm, owner: Pod, *, weight: int = 0) -> AffinityTerm:
     """Without any word about namespaces, the owner's own is meant."""
     own = not given.namespaces and given.namespace_selector is None
-    return Term(
+    return AffinityTerm(
         topology_key=given.topology_key,
         selector=with_label_keys(given.label_selector, owner, given.match_label_keys, given.mismatch_label_keys),
         namespaces=frozenset([owner.namespace] if own else given.namespaces),
@@ -64,9 +64,9 @@ def with_label_keys(
 class Terms:
     """All of a pod's terms. A preferred one counts for its weight, an anti-affinity's against the node."""
 
-    affinity: tuple[Term, ...] = ()
-    anti_affinity: tuple[Term, ...] = ()
-    preferred: tuple[Term, ...] = ()
+    affinity: tuple[AffinityTerm, ...] = ()
+    anti_affinity: tuple[AffinityTerm, ...] = ()
+    preferred: tuple[AffinityTerm, ...] = ()
 
 
 NO_TERMS = Terms()
@@ -109,5 +109,5 @@ def sound_terms(pod: Pod) -> Terms:
     return NO_TERMS if not has_terms(pod) or terms_problem(pod) is not None else terms_of(pod)
 
 
-def means(term: Term, pod: Pod, snapshot: Snapshot) -> bool:
+def means(term: AffinityTerm, pod: Pod, snapshot: Snapshot) -> bool:
     return term.means(pod, snapshot.namespace_labels(pod.namespace))

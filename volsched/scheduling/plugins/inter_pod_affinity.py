@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 
 from volsched.kube.selectors import Labels
 from volsched.kube.workloads import Node, Pod
-from volsched.scheduling.plugins.affinity_terms import Term, Terms, means, sound_terms, terms_of, terms_problem
+from volsched.scheduling.plugins.affinity_terms import (
+    AffinityTerm,
+    Terms,
+    means,
+    sound_terms,
+    terms_of,
+    terms_problem,
+)
 from volsched.scheduling.plugins.plugin import Prepared, normalised_between
 from volsched.scheduling.rules.attach_limits import placed_pods
 from volsched.scheduling.rules.snapshot import Snapshot
@@ -85,7 +92,7 @@ def begins(terms: Terms, near: Mapping[Pair, int], pod: Pod, snapshot: Snapshot)
     return not near and means_all(terms.affinity, pod, snapshot)
 
 
-def means_all(terms: Iterable[Term], pod: Pod, snapshot: Snapshot) -> bool:
+def means_all(terms: Iterable[AffinityTerm], pod: Pod, snapshot: Snapshot) -> bool:
     return all(means(term, pod, snapshot) for term in terms)
 
 
@@ -110,7 +117,7 @@ def _count(found: Neighbours, snapshot: Snapshot, pod: Pod, other: Pod, labels: 
     _add(found.liked, (it for it in theirs.affinity if means(it, pod, snapshot)), labels, HARD_TERM_WEIGHT)
 
 
-def _add(counts: Counter[Pair], terms: Iterable[Term], labels: Labels, weight: int | None) -> None:
+def _add(counts: Counter[Pair], terms: Iterable[AffinityTerm], labels: Labels, weight: int | None) -> None:
     """For each term, in the topology where the labels are; None: the term's own weight."""
     for term in terms:
         if term.topology_key in labels:

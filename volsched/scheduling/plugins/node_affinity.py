@@ -32,7 +32,7 @@ class _Judging(Prepared):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAffinity:
+class NodeAffinityPlugin:
     name: str = NAME
 
     def prefilter(self, snapshot: Snapshot, pod: Pod) -> tuple[Status, Prepared | None]:

@@ -30,13 +30,13 @@ _NOT_SAYING = "attachable-volumes-"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedResources:
     requests: Units
     scored: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeResources:
     """What a node has and what its pods take of it."""
 
     allocatable: Units
@@ -51,9 +51,9 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class _Judging(Prepared):
-    wanted: Wanted
+    wanted: RequestedResources
     pods_on: dict[str, list[Pod]]
-    rooms: dict[str, Room] = field(default_factory=dict)
+    rooms: dict[str, FreeResources] = field(default_factory=dict)
     """Of the nodes that were asked about before."""
 
     def filter(self, node: Node) -> Status:
@@ -62,7 +62,7 @@ class _Judging(Prepared):
     def scores(self, nodes: Sequence[Node]) -> Sequence[int]:
         return [least_allocated(self.wanted, self._room(node)) for node in nodes]
 
-    def _room(self, node: Node) -> Room:
+    def _room(self, node: Node) -> FreeResources:
         room = self.rooms.get(node.name)
         if room is None:
             room = self.rooms[node.name] = room_of(node, self.pods_on.get(node.name, ()))
@@ -80,19 +80,19 @@ class NodeResourcesFit:
         return SUCCESS, _Judging(wanted_by(pod), pods_on)
 
 
-def wanted_by(pod: Pod) -> Wanted:
-    return Wanted(pod_requests(pod), scored_requests(pod))
+def wanted_by(pod: Pod) -> RequestedResources:
+    return RequestedResources(pod_requests(pod), scored_requests(pod))
 
 
-def room_of(node: Node, pods: Iterable[Pod]) -> Room:
+def room_of(node: Node, pods: Iterable[Pod]) -> FreeResources:
     wanted = [wanted_by(pod) for pod in pods]
     used: dict[str, int] = {}
     add_units(used, (it.requests for it in wanted))
     scored = tuple(map(sum, zip(*(it.scored for it in wanted), strict=True))) or (0,) * len(SCORED)
-    return Room(units_of(node.allocatable), used, scored, len(wanted))
+    return FreeResources(units_of(node.allocatable), used, scored, len(wanted))
 
 
-def shortage(wanted: Wanted, room: Room) -> Status:
+def shortage(wanted: RequestedResources, room: FreeResources) -> Status:
     """All that is missing. An eviction cannot help where the whole node would be too small."""
     if not room.is_known:
         return SUCCESS
@@ -108,7 +108,7 @@ def shortage(wanted: Wanted, room: Room) -> Status:
     return Status(code, tuple(reasons)) if reasons else SUCCESS
 
 
-def least_allocated(wanted: Wanted, room: Room) -> int:
+def least_allocated(wanted: RequestedResources, room: FreeResources) -> int:
     """The mean of what would be left of each scored resource, in percent."""
     shares = []
     for name, mine, others in zip(SCORED, wanted.scored, room.scored, strict=True):

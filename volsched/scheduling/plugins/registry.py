@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from volsched.scheduling.plugins.inter_pod_affinity import InterPodAffinity
-from volsched.scheduling.plugins.node_affinity import NodeAffinity
+from volsched.scheduling.plugins.node_affinity import NodeAffinityPlugin
 from volsched.scheduling.plugins.node_name import NodeName
 from volsched.scheduling.plugins.node_resources import NodeResourcesFit
 from volsched.scheduling.plugins.node_unschedulable import NodeUnschedulable
@@ -22,7 +22,7 @@ BEFORE_VOLUMES: tuple[Enabled, ...] = (
     Enabled(NodeUnschedulable(), 0),
     Enabled(NodeName(), 0),
     Enabled(TaintToleration(), 3),
-    Enabled(NodeAffinity(), 2),
+    Enabled(NodeAffinityPlugin(), 2),
     Enabled(NodeResourcesFit(), 1),
 )
 AFTER_VOLUMES: tuple[Enabled, ...] = (

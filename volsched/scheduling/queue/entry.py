@@ -12,7 +12,7 @@ MOST_DOUBLINGS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class QueueWaits:
     """How long pods wait, in microseconds."""
 
     first_backoff: int = 1 * SECOND
@@ -25,7 +25,7 @@ class Waits:
         return min(self.first_backoff << min(times - 1, MOST_DOUBLINGS), self.longest_backoff) if times else 0
 
 
-USUAL = Waits()
+USUAL = QueueWaits()
 
 
 class Pool(Enum):
@@ -62,7 +62,7 @@ class Entry:
     changed: bool = False
     """The pod itself was changed while in flight."""
 
-    def not_before(self, waits: Waits) -> int:
+    def not_before(self, waits: QueueWaits) -> int:
         """When its back-off is over."""
         return self.since + waits.backoff(self.errors or self.rejections)
 

@@ -11,7 +11,7 @@ from volsched.kube.workloads import Pod
 from volsched.scheduling.queue import node_hints as nodes
 from volsched.scheduling.queue import pod_hints as pods
 from volsched.scheduling.queue import volume_hints as volumes
-from volsched.scheduling.queue.object_changes import Aspect, Aspects, Change
+from volsched.scheduling.queue.object_changes import Aspect, Aspects, ObjectChange
 from volsched.scheduling.rules.cycle import (
     NODE_REJECTED,
     NODE_VOLUME_LIMITS,
@@ -21,10 +21,10 @@ from volsched.scheduling.rules.cycle import (
 )
 from volsched.scheduling.rules.snapshot import Snapshot
 
-Hint = Callable[[Change, Pod, Snapshot], bool]
+Hint = Callable[[ObjectChange, Pod, Snapshot], bool]
 
 
-def always(_: Change, __: Pod, ___: Snapshot) -> bool:
+def always(_: ObjectChange, __: Pod, ___: Snapshot) -> bool:
     return True
 
 
@@ -131,7 +131,7 @@ def hints_for(rejectors: frozenset[str], aspects: Aspects) -> tuple[Hint, ...]:
     return tuple(dict.fromkeys(hint for hint in asked if hint is not None))
 
 
-def helps(hints: tuple[Hint, ...], change: Change, pod: Pod, snapshot: Snapshot) -> bool:
+def helps(hints: tuple[Hint, ...], change: ObjectChange, pod: Pod, snapshot: Snapshot) -> bool:
     """A hint that fails counts as yes: to look once too often costs a decision, not to look costs five minutes."""
     for hint in hints:
         try:

@@ -58,7 +58,7 @@ class Aspect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """An object as it was and as it is, both with what is assumed laid over; None where it was not, or is not."""
 
     old: Object | None
@@ -71,7 +71,7 @@ Aspects = frozenset[Aspect]
 NONE: Aspects = frozenset()
 
 
-def aspects_of(change: Change) -> Aspects:
+def aspects_of(change: ObjectChange) -> Aspects:
     """What there is in the change that somebody might wait for."""
     if change.let_go:
         return frozenset({Aspect.CAPACITY_LET_GO})
@@ -80,7 +80,7 @@ def aspects_of(change: Change) -> Aspects:
     return NONE if look is None else frozenset(look(change.old, change.new))
 
 
-def claim_concerned(change: Change) -> str | None:
+def claim_concerned(change: ObjectChange) -> str | None:
     """The claim whose users alone the change can matter to; None where it may matter to anybody."""
     match change.old, change.new:
         case _, Claim(meta=meta):

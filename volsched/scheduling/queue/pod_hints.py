@@ -1,19 +1,19 @@
 """Hints of the plugins that look at where other pods are: inter-pod affinity and topology spread."""
 
 from volsched.kube.workloads import Node, Pod
-from volsched.scheduling.plugins.affinity_terms import Term, means, sound_terms, terms_of
+from volsched.scheduling.plugins.affinity_terms import AffinityTerm, means, sound_terms, terms_of
 from volsched.scheduling.plugins.inter_pod_affinity import means_all
 from volsched.scheduling.plugins.topology_spread import DO_NOT_SCHEDULE, Constraint, constraints_of
-from volsched.scheduling.queue.object_changes import Change, is_placed
+from volsched.scheduling.queue.object_changes import ObjectChange, is_placed
 from volsched.scheduling.rules.snapshot import Snapshot
 
 
-def is_neighbour(change: Change, pod: Pod, snapshot: Snapshot) -> bool:
+def is_neighbour(change: ObjectChange, pod: Pod, snapshot: Snapshot) -> bool:
     """A pod came, left or changed its labels: one more to be near to, or one fewer to keep away from."""
     old = change.old if isinstance(change.old, Pod) and is_placed(change.old) else None
     new = change.new if isinstance(change.new, Pod) and is_placed(change.new) else None
     if _moved(old, new):
-        return any(is_neighbour(it, pod, snapshot) for it in (Change(old, None), Change(None, new)))
+        return any(is_neighbour(it, pod, snapshot) for it in (ObjectChange(old, None), ObjectChange(None, new)))
     mine = terms_of(pod)
     was_near = old is not None and means_all(mine.affinity, old, snapshot)
     is_near = new is not None and means_all(mine.affinity, new, snapshot)
@@ -28,7 +28,7 @@ def is_neighbour(change: Change, pod: Pod, snapshot: Snapshot) -> bool:
     return any(means(term, pod, snapshot) for term in theirs)
 
 
-def shifts_balance(change: Change, pod: Pod, _: Snapshot) -> bool:
+def shifts_balance(change: ObjectChange, pod: Pod, _: Snapshot) -> bool:
     """A pod that one of the constraints counts came, left, or is counted otherwise now."""
     counted = [
         (_counted(constraint, pod, change.old), _counted(constraint, pod, change.new))
@@ -38,18 +38,18 @@ def shifts_balance(change: Change, pod: Pod, _: Snapshot) -> bool:
     return any(before != after or (before and moved) for before, after in counted)
 
 
-def shifts_domains(change: Change, pod: Pod, _: Snapshot) -> bool:
+def shifts_domains(change: ObjectChange, pod: Pod, _: Snapshot) -> bool:
     """A node with the labels of all constraints came, left or was changed: there are other domains now."""
     keys = {constraint.key for constraint in constraints_of(pod, DO_NOT_SCHEDULE)}
     sides = (side for side in (change.old, change.new) if isinstance(side, Node))
     return any(keys <= side.labels.keys() for side in sides)
 
 
-def counts_taints(_: Change, pod: Pod, __: Snapshot) -> bool:
+def counts_taints(_: ObjectChange, pod: Pod, __: Snapshot) -> bool:
     return any(constraint.honors_taints for constraint in constraints_of(pod, DO_NOT_SCHEDULE))
 
 
-def _means(term: Term, pod: Pod | None, snapshot: Snapshot) -> bool:
+def _means(term: AffinityTerm, pod: Pod | None, snapshot: Snapshot) -> bool:
     return pod is not None and means(term, pod, snapshot)
 
 

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from volsched.kube.workloads import Pod
-from volsched.scheduling.queue.entry import SECOND, USUAL, Entry, Pool, Waits, asks_otherwise
+from volsched.scheduling.queue.entry import SECOND, USUAL, Entry, Pool, QueueWaits, asks_otherwise
 from volsched.scheduling.queue.hints import helps, hints_for
-from volsched.scheduling.queue.object_changes import Aspects, Change, aspects_of
+from volsched.scheduling.queue.object_changes import Aspects, ObjectChange, aspects_of
 from volsched.scheduling.queue.shares import ALL, Share
 from volsched.scheduling.queue.unschedulable_pool import Unschedulable
 from volsched.scheduling.rules.node_avoidance import REJECTED_NODES
@@ -32,13 +32,13 @@ MOST_LATE = 3
 @dataclass(slots=True)
 class Queue:
     share: Share = ALL
-    waits: Waits = USUAL
+    waits: QueueWaits = USUAL
     _entries: dict[str, Entry] = field(default_factory=dict)
     _active: list[tuple[int, int, str, int]] = field(default_factory=list)
     _backing_off: list[tuple[int, str, int]] = field(default_factory=list)
     _unschedulable: Unschedulable = field(default_factory=Unschedulable)
     _in_flight: int = 0
-    _recorded: list[Change] = field(default_factory=list)
+    _recorded: list[ObjectChange] = field(default_factory=list)
     _tickets: int = 0
     _scan_at: int = 0
 
@@ -140,7 +140,7 @@ class Queue:
             self._activate(entry)
         self._clear_recorded()
 
-    def happened(self, changes: Sequence[Change], snapshot: Snapshot, now: int) -> None:
+    def happened(self, changes: Sequence[ObjectChange], snapshot: Snapshot, now: int) -> None:
         """Wake whom the changes may help, and note them for those in flight."""
         if self._in_flight:
             self._recorded += changes
@@ -203,7 +203,7 @@ class Queue:
             entry.pool = Pool.UNSCHEDULABLE
             self._unschedulable.add(entry)
 
-    def _is_helped(self, entry: Entry, change: Change, aspects: Aspects, snapshot: Snapshot) -> bool:
+    def _is_helped(self, entry: Entry, change: ObjectChange, aspects: Aspects, snapshot: Snapshot) -> bool:
         return bool(aspects) and helps(hints_for(entry.rejectors, aspects), change, entry.pod, snapshot)
 
     def _fail(self, entry: Entry, now: int, *, awaited: bool = True) -> None:

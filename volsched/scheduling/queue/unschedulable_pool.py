@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from volsched.scheduling.queue.entry import Entry
 from volsched.scheduling.queue.hints import are_known, hints_for
-from volsched.scheduling.queue.object_changes import Aspects, Change, claim_concerned
+from volsched.scheduling.queue.object_changes import Aspects, ObjectChange, claim_concerned
 from volsched.scheduling.rules.pod_claims import claim_uses
 
 _Group = TypeVar("_Group", bound=Hashable)
@@ -36,7 +36,7 @@ class Unschedulable:
         for claim in {use.key for use in claim_uses(entry.pod)}:
             _take(self._by_claim, claim, entry.pod.key)
 
-    def concerned(self, change: Change, aspects: Aspects) -> list[Entry]:
+    def concerned(self, change: ObjectChange, aspects: Aspects) -> list[Entry]:
         """The pods of whom it is worth asking whether the change helps them."""
         claim = claim_concerned(change)
         users = None if claim is None else self._by_claim.get(claim, {})

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Node
 from volsched.scheduling.rules.claim_rejections import committed_elsewhere, overdrawn, unserved
-from volsched.scheduling.rules.dynamic_volumes import Provision, check_provisions
+from volsched.scheduling.rules.dynamic_volumes import PlannedVolume, check_provisions
 from volsched.scheduling.rules.joint_assignment import Option, best_assignment, volume_options
 from volsched.scheduling.rules.matching import best_of, matching_volumes, supply_of
-from volsched.scheduling.rules.node_storage import Place, Plan, slots_after
+from volsched.scheduling.rules.node_storage import NodeStorage, Plan, slots_after
 from volsched.scheduling.rules.pod_claims import PodClaims, selected_node
 from volsched.scheduling.rules.profile import Profile
 from volsched.scheduling.rules.rejection import Rejection
@@ -30,24 +30,24 @@ class StaticBinding(NamedTuple):
 
 # Not frozen, though nobody changes it: made for every node, in a third of the time that a frozen one takes.
 @dataclass(slots=True, kw_only=True)
-class Served:
+class ServedClaims:
     bindings: tuple[StaticBinding, ...] = ()
-    provisions: tuple[Provision, ...] = ()
+    provisions: tuple[PlannedVolume, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     """Why not all claims can be served, the one that decides first; bindings found are kept, provisions not."""
 
 
 def serve_claims(
     snapshot: Snapshot, claims: PodClaims, node: Node, *, profile: Profile, slots: Mapping[str, int]
-) -> Served:
+) -> ServedClaims:
     """Serve the delayed claims. One that carries a selected node is committed: to provisioning, on that node."""
-    place = Place(snapshot=snapshot, node=node, profile=profile, candidates=claims.candidates, slots=slots)
+    place = NodeStorage(snapshot=snapshot, node=node, profile=profile, candidates=claims.candidates, slots=slots)
     alpha = profile.reads_alpha_annotations
     committed = [claim for claim in claims.delayed if selected_node(claim, alpha=alpha) is not None]
     for claim in committed:
         selected = selected_node(claim, alpha=alpha)
         if selected != node.name:
-            return Served(rejections=(committed_elsewhere(claim, selected, node),))
+            return ServedClaims(rejections=(committed_elsewhere(claim, selected, node),))
     to_match = in_serving_order(claims.delayed, profile)
     plan = _greedy(place, to_match)
     served = _completed(place, claims.bound, committed, plan)
@@ -66,7 +66,7 @@ def in_serving_order(claims: Sequence[Claim], profile: Profile) -> list[Claim]:
     return waiting
 
 
-def _completed(place: Place, bound: Sequence[Claim], committed: Sequence[Claim], plan: Plan) -> Served:
+def _completed(place: NodeStorage, bound: Sequence[Claim], committed: Sequence[Claim], plan: Plan) -> ServedClaims:
     """The plan with provisions for what it leaves without a volume, or why there is none."""
     bindings = _bindings(plan)
     unmatched = [claim for claim, volume in plan if volume is None]
@@ -76,19 +76,19 @@ def _completed(place: Place, bound: Sequence[Claim], committed: Sequence[Claim],
     )
     if provisions.rejection is not None:
         rejections = unserved(place, provisions.rejection, plan, left) if place.profile.explains else ()
-        return Served(bindings=bindings, rejections=rejections or (provisions.rejection,))
+        return ServedClaims(bindings=bindings, rejections=rejections or (provisions.rejection,))
     driver = next((driver for driver, free in left.items() if free < 0), None) if left else None
     if driver is not None:
         using = [*bound, *(binding.claim for binding in bindings)]
-        return Served(bindings=bindings, rejections=(overdrawn(place, driver, using),))
-    return Served(bindings=bindings, provisions=provisions.decided)
+        return ServedClaims(bindings=bindings, rejections=(overdrawn(place, driver, using),))
+    return ServedClaims(bindings=bindings, provisions=provisions.decided)
 
 
 def _bindings(plan: Plan) -> tuple[StaticBinding, ...]:
     return tuple([StaticBinding(claim, volume) for claim, volume in plan if volume is not None])
 
 
-def _greedy(place: Place, claims: Sequence[Claim]) -> Plan:
+def _greedy(place: NodeStorage, claims: Sequence[Claim]) -> Plan:
     plan: Plan = []
     given: list[Volume] = []
     supplies = {name: supply_of(place.candidates[name]) for name in {claim.class_name for claim in claims}}
@@ -101,7 +101,7 @@ def _greedy(place: Place, claims: Sequence[Claim]) -> Plan:
     return plan
 
 
-def _exact(place: Place, claims: Sequence[Claim], committed: Sequence[Claim]) -> Plan | None:
+def _exact(place: NodeStorage, claims: Sequence[Claim], committed: Sequence[Claim]) -> Plan | None:
     """The best plan that serves every claim, or None if there is none."""
     slots = dict(place.slots)
     for claim in committed:

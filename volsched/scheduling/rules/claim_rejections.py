@@ -8,7 +8,7 @@ from volsched.kube.workloads import Node
 from volsched.scheduling.rules.disks import attach_id
 from volsched.scheduling.rules.dynamic_volumes import check_provisions
 from volsched.scheduling.rules.matching import matching_volumes, nearest_misses
-from volsched.scheduling.rules.node_storage import Place, Plan
+from volsched.scheduling.rules.node_storage import NodeStorage, Plan
 from volsched.scheduling.rules.rejection import Failure, Rejection, Rule
 from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, TOO_MANY_VOLUMES
 
@@ -18,7 +18,7 @@ def committed_elsewhere(claim: Claim, selected: str | None, node: Node) -> Rejec
     return Rejection(reason=NO_VOLUME_TO_BIND, claim=claim.key, failures=(failure,))
 
 
-def unserved(place: Place, first: Rejection, plan: Plan, slots: Mapping[str, int]) -> tuple[Rejection, ...]:
+def unserved(place: NodeStorage, first: Rejection, plan: Plan, slots: Mapping[str, int]) -> tuple[Rejection, ...]:
     """Every claim that has neither a volume nor a way to get one made, the one that decided first.
 
     `slots`: what is left of the attach slots after the volumes of the plan.
@@ -31,7 +31,7 @@ def unserved(place: Place, first: Rejection, plan: Plan, slots: Mapping[str, int
     return tuple(rejections)
 
 
-def _with_misses(place: Place, rejection: Rejection, plan: Plan, slots: Mapping[str, int]) -> Rejection:
+def _with_misses(place: NodeStorage, rejection: Rejection, plan: Plan, slots: Mapping[str, int]) -> Rejection:
     """Name the volumes, of whatever class, that came nearest; a claim that one of them names can use no other."""
     claim = next((claim for claim, volume in plan if claim.key == rejection.claim and volume is None), None)
     if claim is None:
@@ -46,7 +46,7 @@ def _with_misses(place: Place, rejection: Rejection, plan: Plan, slots: Mapping[
     return replace(rejection, failures=failures, misses=nearest_misses(search, volumes))
 
 
-def overdrawn(place: Place, driver: str, using: Sequence[Claim]) -> Rejection:
+def overdrawn(place: NodeStorage, driver: str, using: Sequence[Claim]) -> Rejection:
     """More volumes of the driver than the node can attach; `using`: claims with a volume, bound ones first."""
     volumes = ((claim.key, place.snapshot.volume(claim.volume_name)) for claim in using)
     mine = [key for key, volume in volumes if volume and (at := attach_id(volume)) and at.driver == driver]

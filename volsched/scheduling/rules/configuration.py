@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from volsched.kube.problems import ConfigurationError as ConfigurationError
 from volsched.scheduling.plugins.plugin import Plugin
 from volsched.scheduling.plugins.registry import AFTER_VOLUMES, BEFORE_VOLUMES, Enabled
-from volsched.scheduling.queue.entry import SECOND, USUAL, Waits
+from volsched.scheduling.queue.entry import SECOND, USUAL, QueueWaits
 from volsched.scheduling.rules.cycle import NODE_VOLUME_LIMITS, VOLUME_BINDING, VOLUME_RESTRICTIONS, VOLUME_ZONE
 from volsched.scheduling.rules.profile import PROFILES, VOLSCHED, Profile, ScoringPolicy, ShapePoint, shape_problem
 
@@ -71,7 +71,7 @@ class TimeoutSettings(BaseModel):
     capacity_hold_seconds: Seconds = CAPACITY_HOLD_SECONDS
 
 
-class Settings(BaseModel):
+class SchedulerSettings(BaseModel):
     """The document as written."""
 
     model_config = _STRICT
@@ -85,7 +85,7 @@ class Configuration:
     profile: Profile = VOLSCHED
     """The one to schedule with."""
     bind_timeout_seconds: int = BIND_TIMEOUT_SECONDS
-    waits: Waits = USUAL
+    waits: QueueWaits = USUAL
     """Of pods in the queue."""
     capacity_hold_seconds: int = CAPACITY_HOLD_SECONDS
     """How long room is held that a driver should have published as taken."""
@@ -118,7 +118,7 @@ def configure(document: Any, *, find: Callable[[str], Plugin | None]) -> Configu
     return Configuration(
         profiles[settings.profile],
         given.bind_seconds,
-        Waits(
+        QueueWaits(
             first_backoff=given.backoff_initial_seconds * SECOND,
             longest_backoff=given.backoff_max_seconds * SECOND,
             unschedulable=given.unschedulable_seconds * SECOND,
@@ -233,11 +233,11 @@ def _scored(base: Profile, given: ScoringSettings | None, where: str, problems: 
 # --- reading --------------------------------------------------------------------------------------------
 
 
-def _read(document: Any) -> Settings:
+def _read(document: Any) -> SchedulerSettings:
     if document is None:
-        return Settings()
+        return SchedulerSettings()
     try:
-        return Settings.model_validate(document)
+        return SchedulerSettings.model_validate(document)
     except ValidationError as error:
         raise ConfigurationError([_told(it) for it in error.errors(include_url=False)]) from None
 
@@ -281,7 +281,7 @@ def _field(location: tuple[str | int, ...]) -> str:
 def _known_fields(location: tuple[str | int, ...]) -> list[str]:
     """Of the mapping in which a field stands that nobody knows."""
     holders: Mapping[tuple[str, ...], type[BaseModel]] = {
-        (): Settings,
+        (): SchedulerSettings,
         ("timeouts",): TimeoutSettings,
         ("profiles",): ProfileSettings,
         ("profiles", "scoring"): ScoringSettings,

@@ -177,18 +177,18 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NodeRefusal:
     plugin: str
     status: Status
 
 
-def prepare(plugins: Iterable[Enabled], snapshot: Snapshot, pod: Pod) -> tuple[list[Ready], Refusal | None]:
+def prepare(plugins: Iterable[Enabled], snapshot: Snapshot, pod: Pod) -> tuple[list[Ready], NodeRefusal | None]:
     """PreFilter: those that do not skip the pod, up to the first that refuses it."""
     ready: list[Ready] = []
     for enabled in plugins:
         status, prepared = enabled.plugin.prefilter(snapshot, pod)
         if not status.passed:
-            return ready, Refusal(enabled.plugin.name, status)
+            return ready, NodeRefusal(enabled.plugin.name, status)
         if prepared is not None:
             ready.append(Ready(enabled.plugin.name, enabled.weight, prepared))
     return ready, None
@@ -196,12 +196,12 @@ def prepare(plugins: Iterable[Enabled], snapshot: Snapshot, pod: Pod) -> tuple[l
 
 def _prepare_volumes(
     snapshot: Snapshot, pod: Pod, profile: Profile
-) -> tuple[PodClaims, tuple[ZoneRule, ...], Refusal | None]:
+) -> tuple[PodClaims, tuple[ZoneRule, ...], NodeRefusal | None]:
     status, claims = prefilter(snapshot, pod, profile=profile)
     if not status.passed:
-        return claims, (), Refusal(VOLUME_BINDING, status)
+        return claims, (), NodeRefusal(VOLUME_BINDING, status)
     status, rules = volume_zone_prefilter(snapshot, pod)
-    return claims, rules, None if status.passed else Refusal(VOLUME_ZONE, status)
+    return claims, rules, None if status.passed else NodeRefusal(VOLUME_ZONE, status)
 
 
 def without_nodes() -> Attempt:
@@ -209,7 +209,7 @@ def without_nodes() -> Attempt:
     return Attempt(status=NO_NODES, claims=PodClaims())
 
 
-def refused_pod(refusal: Refusal, claims: PodClaims, nodes: int) -> Attempt:
+def refused_pod(refusal: NodeRefusal, claims: PodClaims, nodes: int) -> Attempt:
     """No node was looked at. An error is nobody's refusal: the pod is tried again soon."""
     if refusal.status.code is Code.ERROR:
         return Attempt(status=refusal.status, claims=claims)

@@ -7,7 +7,7 @@ the claims of a pod are placed on capacity objects together, next to what in-fli
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from volsched.kube.quantity import NANO, Family, Quantity
+from volsched.kube.quantity import NANO, Quantity, SuffixFamily
 from volsched.kube.selectors import label_selector_matches, label_selector_problem, topology_allows
 from volsched.kube.short_text import labels_text, topologies_text
 from volsched.kube.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass
@@ -23,7 +23,7 @@ SEARCH_LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Provision:
+class PlannedVolume:
     """A volume to be made for the claim; `capacity` is the object that says there is room, if one was asked."""
 
     claim: Claim
@@ -32,7 +32,7 @@ class Provision:
 
 @dataclass(frozen=True, slots=True)
 class Provisions:
-    decided: tuple[Provision, ...] = ()
+    decided: tuple[PlannedVolume, ...] = ()
     rejection: Rejection | None = None
 
 
@@ -67,7 +67,7 @@ def check_provisions(
             taken = _taken(claims, placed)
             return Provisions(rejection=_no_space(snapshot, node, claim, storage_class, profile, taken))
         placed = together
-    return Provisions(decided=tuple(map(Provision, claims, placed)))
+    return Provisions(decided=tuple(map(PlannedVolume, claims, placed)))
 
 
 def _class_of(snapshot: Snapshot, claim: Claim) -> StorageClass:
@@ -250,4 +250,4 @@ def _room_text(capacity: StorageCapacity, reserved: int, taken: int) -> str:
 
 
 def _size_text(size: int) -> str:
-    return str(Quantity(size * NANO, Family.BINARY))
+    return str(Quantity(size * NANO, SuffixFamily.BINARY))

@@ -43,7 +43,7 @@ Domain = tuple[tuple[str, str | None], ...]
 """Labels, each with the value that all nodes of the domain have; None: they do not have the label."""
 
 
-class Failure(NamedTuple):
+class RememberedFailure(NamedTuple):
     at: int
     binding: str
     node: str
@@ -76,9 +76,9 @@ NO_DEMERITS = Demerits()
 class Failures:
     """The failures that may still count, as of some position of the log."""
 
-    _by_pod: dict[str, list[Failure]] = field(default_factory=dict)
+    _by_pod: dict[str, list[RememberedFailure]] = field(default_factory=dict)
     """By the pod's uid, in the order of time."""
-    _refusals: list[Failure] = field(default_factory=list)
+    _refusals: list[RememberedFailure] = field(default_factory=list)
 
     def note(self, binding: str, state: State) -> None:
         """Take a binding's end in; only those that were rolled back are kept."""
@@ -86,7 +86,7 @@ class Failures:
             return
         at = state.ended_at or 0
         refused = tuple((leg.claim, leg.claim_uid) for leg in state.legs if _is_refused(leg, state))
-        failure = Failure(at, binding, state.plan["node"], refused)
+        failure = RememberedFailure(at, binding, state.plan["node"], refused)
         # Taken out and put back: whose last failure is the oldest comes first.
         mine = self._by_pod.pop(state.plan["pod_uid"], [])
         self._by_pod[state.plan["pod_uid"]] = mine
@@ -103,7 +103,7 @@ class Failures:
             return {}
         return Counter(it.node for it in recent)
 
-    def refusals(self, now: int) -> Iterator[Failure]:
+    def refusals(self, now: int) -> Iterator[RememberedFailure]:
         """Those in which a provisioner made no volume, a short while ago."""
         return (it for it in reversed(self._refusals) if it.at > now - DOMAIN_PAUSE)
 

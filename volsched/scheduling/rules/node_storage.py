@@ -16,7 +16,7 @@ Plan = list[tuple[Claim, Volume | None]]
 
 # Not frozen, though nobody changes it: made for every node, in a third of the time that a frozen one takes.
 @dataclass(slots=True, kw_only=True)
-class Place:
+class NodeStorage:
     snapshot: Snapshot
     node: Node
     profile: Profile

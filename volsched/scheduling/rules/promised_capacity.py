@@ -14,18 +14,18 @@ from volsched.kube.meta import SELECTED_NODE
 PROMISED_ROOM = "volsched.io/promised-room"
 
 
-class Room(NamedTuple):
+class PromisedCapacity(NamedTuple):
     capacity: str
     """The key of a capacity object."""
     bytes: int
 
 
-def written_room(node: str, room: Room) -> dict[str, str]:
+def written_room(node: str, room: PromisedCapacity) -> dict[str, str]:
     """As annotations of the claim, beside the selected node."""
     return {PROMISED_ROOM: orjson.dumps({"node": node, "capacity": room.capacity, "bytes": room.bytes}).decode()}
 
 
-def promised_room(annotations: Mapping[str, str]) -> Room | None:
+def promised_room(annotations: Mapping[str, str]) -> PromisedCapacity | None:
     """What is written there; people may write anything there, and what is no promise is none."""
     text = annotations.get(PROMISED_ROOM)
     if text is None:
@@ -36,5 +36,5 @@ def promised_room(annotations: Mapping[str, str]) -> Room | None:
         return None
     match read:
         case {"node": str(node), "capacity": str(capacity), "bytes": int(size)} if size > 0:
-            return Room(capacity, size) if annotations.get(SELECTED_NODE) == node else None
+            return PromisedCapacity(capacity, size) if annotations.get(SELECTED_NODE) == node else None
     return None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from volsched.kube.quantity import ZERO, Quantity
 from volsched.kube.storage import StorageCapacity
-from volsched.scheduling.rules.dynamic_volumes import Provision
+from volsched.scheduling.rules.dynamic_volumes import PlannedVolume
 from volsched.scheduling.rules.profile import SPREAD, Profile, ScoringPolicy, ShapePoint
 from volsched.scheduling.rules.volume_filter import NodeAnswer
 
@@ -74,7 +74,7 @@ def _seed_score(decision: NodeAnswer, profile: Profile) -> int:
     return rounded_mean(static + [_seed_provision_score(provision, profile) for provision in decision.provisions])
 
 
-def _seed_provision_score(provision: Provision, profile: Profile) -> int:
+def _seed_provision_score(provision: PlannedVolume, profile: Profile) -> int:
     if provision.capacity is None:
         return 0
     total = profile.bytes_of(_published_total(provision.capacity))

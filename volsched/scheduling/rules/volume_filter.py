@@ -13,8 +13,8 @@ from volsched.kube.short_text import affinity_text, labels_text
 from volsched.kube.storage import LOST, Claim
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.rules.attach_limits import attach_budget
-from volsched.scheduling.rules.claim_plan import Served, StaticBinding, serve_claims
-from volsched.scheduling.rules.dynamic_volumes import Provision
+from volsched.scheduling.rules.claim_plan import ServedClaims, StaticBinding, serve_claims
+from volsched.scheduling.rules.dynamic_volumes import PlannedVolume
 from volsched.scheduling.rules.matching import is_unseen
 from volsched.scheduling.rules.pod_claims import (
     ClaimUse,
@@ -57,7 +57,7 @@ class NodeAnswer:
     """What was found for one node. Without reasons and error it is the decision for that node."""
 
     bindings: tuple[StaticBinding, ...] = ()
-    provisions: tuple[Provision, ...] = ()
+    provisions: tuple[PlannedVolume, ...] = ()
     reasons: tuple[str, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     error: str = ""
@@ -151,7 +151,7 @@ def find_pod_volumes(
     )
 
 
-def _blame_limits(limited: Served, unlimited: Served) -> Served:
+def _blame_limits(limited: ServedClaims, unlimited: ServedClaims) -> ServedClaims:
     """Attach limits are the reason only where the claims could be served without them: an eviction could help."""
     if unlimited.rejections:
         return unlimited

@@ -11,7 +11,7 @@ from typing import Any
 from volsched.kube.manifest import Manifest, annotations, claim_of, is_being_deleted, metadata, spec, uid
 from volsched.kube.meta import ROLLBACK, SELECTED_NODE_KEYS
 from volsched.log.events.fold import ObjectState, State
-from volsched.log.events.object_lives import Life
+from volsched.log.events.object_lives import ObjectLife
 from volsched.pv_controller.rules.manifest_edits import with_annotations
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.pv_controller.rules.view import held_claim
@@ -36,7 +36,7 @@ def promised_node(claim: Manifest) -> str | None:
     return str(node)
 
 
-def gone_since(nodes: Iterable[Life], *, promised: int, promised_at: int) -> int | None:
+def gone_since(nodes: Iterable[ObjectLife], *, promised: int, promised_at: int) -> int | None:
     """Since when the node that was promised the volume is gone, in microseconds; None: it lives.
 
     `nodes` are all that bore the name, the oldest first; `promised` and `promised_at` are position and time of the

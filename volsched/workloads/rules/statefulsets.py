@@ -50,7 +50,7 @@ def is_running(pod: Manifest) -> bool:
     return ready and status(pod).get("phase") == RUNNING
 
 
-class Found(Protocol):
+class SetPods(Protocol):
     """What there is of a set; names are within its namespace."""
 
     def pod(self, name: str, /) -> Manifest | None: ...
@@ -71,7 +71,7 @@ class Replica:
 
 
 @dataclass(slots=True)
-class Step:
+class SetStep:
     make: list[Replica] = field(default_factory=list)
     remove: list[str] = field(default_factory=list)
     """Names of pods."""
@@ -84,9 +84,9 @@ class Step:
         return len(self.make) + len(self.remove)
 
 
-def next_step(set_: StatefulSet, manifest: Manifest, found: Found, *, ready: Ready, most: int) -> Step:
+def next_step(set_: StatefulSet, manifest: Manifest, found: SetPods, *, ready: Ready, most: int) -> SetStep:
     """At most `most` pods are made or removed in one step; one at a time unless the policy is Parallel."""
-    step = Step(status=_status(found, ready))
+    step = SetStep(status=_status(found, ready))
     if set_.meta.being_deleted:
         # Its pods go with it.
         return step
@@ -103,7 +103,9 @@ def claim_name(template: Manifest, pod: str) -> str:
     return f"{metadata(template).get('name', '')}-{pod}"
 
 
-def _fill(set_: StatefulSet, manifest: Manifest, found: Found, step: Step, *, ready: Ready, most: int) -> bool:
+def _fill(
+    set_: StatefulSet, manifest: Manifest, found: SetPods, step: SetStep, *, ready: Ready, most: int
+) -> bool:
     """Make what is missing, lowest ordinal first; False where something has to be waited for."""
     in_order = set_.pod_management_policy != PARALLEL
     for ordinal in _ordinals(set_):
@@ -116,7 +118,7 @@ def _fill(set_: StatefulSet, manifest: Manifest, found: Found, step: Step, *, re
 
 
 def _fill_one(
-    set_: StatefulSet, manifest: Manifest, ordinal: int, found: Found, step: Step, *, ready: Ready
+    set_: StatefulSet, manifest: Manifest, ordinal: int, found: SetPods, step: SetStep, *, ready: Ready
 ) -> bool:
     name = pod_name(set_, ordinal)
     pod = found.pod(name)
@@ -145,7 +147,7 @@ def _fill_one(
     return complete
 
 
-def _make(set_: StatefulSet, manifest: Manifest, ordinal: int, found: Found, step: Step) -> None:
+def _make(set_: StatefulSet, manifest: Manifest, ordinal: int, found: SetPods, step: SetStep) -> None:
     name = pod_name(set_, ordinal)
     names = [claim_name(template, name) for template in set_.claim_templates]
     going = [it for it in names if (claim := found.claim(it)) is not None and is_being_deleted(claim)]
@@ -157,7 +159,7 @@ def _make(set_: StatefulSet, manifest: Manifest, ordinal: int, found: Found, ste
         step.make.append(Replica(name, pod, _claims_to_make(set_, name, found)))
 
 
-def _shrink(set_: StatefulSet, found: Found, step: Step, *, most: int) -> None:
+def _shrink(set_: StatefulSet, found: SetPods, step: SetStep, *, most: int) -> None:
     """Remove pods beyond the ordinals of the set, the highest first. Their claims stay."""
     wanted = _ordinals(set_)
     numbered = [(ordinal, pod) for pod in found.owned() if (ordinal := _ordinal(set_, pod)) is not None]
@@ -213,7 +215,7 @@ def _pod(set_: StatefulSet, manifest: Manifest, ordinal: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": wanted}
 
 
-def _claims_to_make(set_: StatefulSet, pod: str, found: Found) -> tuple[dict[str, Any], ...]:
+def _claims_to_make(set_: StatefulSet, pod: str, found: SetPods) -> tuple[dict[str, Any], ...]:
     return tuple(
         _claim(set_, template, name)
         for template in set_.claim_templates
@@ -234,7 +236,7 @@ def _claim(set_: StatefulSet, template: Manifest, name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": made, "spec": spec(template)}
 
 
-def _status(found: Found, ready: Ready) -> dict[str, int]:
+def _status(found: SetPods, ready: Ready) -> dict[str, int]:
     pods = [pod for pod in found.owned() if not is_being_deleted(pod)]
     return {
         "replicas": len(pods),

@@ -22,7 +22,7 @@ from volsched.workloads.rules.zone_affinity import (
     CONFLICT_REASON,
     INVALID_LABEL_REASON,
     SKIPPED_REASON,
-    EventType,
+    NoticeType,
     ZonalEvent,
     ZonalOutcome,
     ZonalUpgrade,
@@ -147,7 +147,7 @@ def _converted(upgrade: ZonalUpgrade) -> ZonalEvent:
     message = "its zone and region labels were made its node affinity; the labels stay"
     if upgrade.unlabelled_nodes:
         message += f"; {upgrade.unlabelled_nodes} nodes without such labels can no longer use it"
-    return ZonalEvent(EventType.NORMAL, UPGRADED_REASON, message)
+    return ZonalEvent(NoticeType.NORMAL, UPGRADED_REASON, message)
 
 
 def _affinity(selector: NodeSelector) -> dict[str, Any]:

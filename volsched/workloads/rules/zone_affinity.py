@@ -27,14 +27,14 @@ class ZonalOutcome(StrEnum):
     CONVERTED = "converted"
 
 
-class EventType(StrEnum):
+class NoticeType(StrEnum):
     NORMAL = "Normal"
     WARNING = "Warning"
 
 
 @dataclass(frozen=True, slots=True)
 class ZonalEvent:
-    type: EventType
+    type: NoticeType
     reason: str
     message: str
 
@@ -131,7 +131,7 @@ def _spelling(wanted: _Expressions, labels: Mapping[str, str]) -> tuple[str, ...
 
 def _skipped(volume: Volume) -> ZonalEvent:
     return ZonalEvent(
-        EventType.NORMAL,
+        NoticeType.NORMAL,
         SKIPPED_REASON,
         f'volume "{volume.name}" already has a node affinity, which cannot be changed; '
         "its zone and region labels stay in force beside it",
@@ -140,7 +140,7 @@ def _skipped(volume: Volume) -> ZonalEvent:
 
 def _invalid_label(volume: Volume, key: str, value: str) -> ZonalEvent:
     return ZonalEvent(
-        EventType.WARNING,
+        NoticeType.WARNING,
         INVALID_LABEL_REASON,
         f'volume "{volume.name}" was not given a node affinity: its label {key}="{value}" holds an empty or '
         "illegal value; correct the label and the upgrade is tried again",
@@ -149,7 +149,7 @@ def _invalid_label(volume: Volume, key: str, value: str) -> ZonalEvent:
 
 def _conflicting(volume: Volume, legacy: str) -> ZonalEvent:
     return ZonalEvent(
-        EventType.WARNING,
+        NoticeType.WARNING,
         CONFLICT_REASON,
         f'volume "{volume.name}" has different values in the labels {legacy} and {GA_TWIN[legacy]}; '
         "only nodes that satisfy both can use it",
