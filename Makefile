@@ -46,12 +46,12 @@ bench: $(READY)  ## what our work costs, as ratios to baselines measured in the 
 	$(BIN)/volsched bench audit
 
 soak: $(READY)  ## pods come and go for MINUTES=60, half of it embedded, half on the stack; no process may grow
-	$(BIN)/python -m tests.soak --on sqlite --minutes $$(( $(or $(MINUTES),60) / 2 ))
-	$(BIN)/python -m tests.soak --on stack --minutes $$(( $(or $(MINUTES),60) / 2 ))
+	$(BIN)/python -m tests.lab.soak --on sqlite --minutes $$(( $(or $(MINUTES),60) / 2 ))
+	$(BIN)/python -m tests.lab.soak --on stack --minutes $$(( $(or $(MINUTES),60) / 2 ))
 
 drills: $(READY)  ## the long drills: SIM=1..10000 simulated runs, SEEDS=1..250 of stepped crashes, KILLS=5 minutes of kill -9
 	$(BIN)/volsched drill run sim --seeds $(or $(SIM),1..10000) --keep drill-failures
-	VOLSCHED_DRILL_SEEDS=$(or $(SEEDS),1..250) $(BIN)/python -m pytest -n auto tests/drills
+	VOLSCHED_DRILL_SEEDS=$(or $(SEEDS),1..250) $(BIN)/python -m pytest -n auto tests/lab
 	$(BIN)/python -m tests.stack.random_kills --minutes $(or $(KILLS),5)
 	VOLSCHED_LIVE_ALL=1 $(BIN)/python -m pytest tests/live/test_scenarios_on_the_stack.py
 

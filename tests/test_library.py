@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.engine.clusters import LOCAL, claim, node, pod, volume
+from tests.support.clusters import LOCAL, claim, node, pod, volume
 from volsched import Engine
 from volsched.library import Change, RefusedError
 from volsched.log.errors import NotMigratedError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.store.samples import NOW, create_volume, delete_volume, must
+from tests.support.store_samples import NOW, create_volume, delete_volume, must
 from volsched.log.store import migrate_store, open_store
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from tests.cli.conftest import Run
 from tests.conftest import unsynced
-from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.log import tables
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database, open_database

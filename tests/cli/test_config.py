@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.engine.clusters import LOCAL, claim, node, pod, volume
+from tests.support.clusters import LOCAL, claim, node, pod, volume
 
 TAINTED = {**node("node-0"), "spec": {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}}
 CLUSTER = (LOCAL, TAINTED, volume("disk", "5Gi", "node-0"), claim("data", "4Gi"), pod("db", "data"))

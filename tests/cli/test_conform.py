@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Run
 
-VECTORS = Path(__file__).parents[1] / "conformance" / "binder.jsonl.gz"
+VECTORS = Path(__file__).parents[1] / "lab" / "binder.jsonl.gz"
 
 
 def first_vectors(count: int) -> list[dict[str, object]]:

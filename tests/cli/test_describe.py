@@ -10,7 +10,7 @@ import yaml
 from tests.cli.conftest import Run
 from tests.cli.stories import tell
 from tests.conftest import unsynced
-from tests.engine.clusters import Stepped
+from tests.support.clusters import Stepped
 from volsched.log.database import open_database
 
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.cli.conftest import Run
-from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.binding.recovery import Recovered
 from volsched.kube.meta import ZONE
 from volsched.lab.drills.redecision import redecide

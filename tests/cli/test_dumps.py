@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.engine.clusters import LOCAL, claim, node, pod, volume
-from tests.server.serving import Served, served
+from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.serving import Served, served
 from volsched.log.database import Database
 
 DUMP = Path(__file__).parent / "dumps" / "cluster.yaml"

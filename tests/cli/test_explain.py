@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from volsched.lab.bench.clusters import CLUSTERS
 from volsched.log.database import Database, open_database
 

@@ -10,7 +10,7 @@ import yaml
 
 from tests.cli.conftest import Run
 from tests.cli.stories import tell
-from tests.manifest_samples import sample
+from tests.support.manifest_samples import sample
 from volsched import Engine
 from volsched.kube.kinds import KINDS
 from volsched.kube.selector_text import SelectorTextError, parse_label_selector

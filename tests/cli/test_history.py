@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.audit_story import tell
 from tests.cli.conftest import Run
 from tests.conftest import unsynced
-from tests.engine.clusters import node
+from tests.support.audit_story import tell
+from tests.support.clusters import node
 from volsched.log.database import open_database
 
 

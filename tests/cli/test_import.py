@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.engine.clusters import LOCAL, claim, node, pod, volume
+from tests.support.clusters import LOCAL, claim, node, pod, volume
 from volsched.log.database import open_database
 from volsched.log.reads.tail import read_head
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.store.histories import fill, sql
-from tests.store.samples import NOW, create_volume, must
+from tests.support.histories import fill, sql
+from tests.support.store_samples import NOW, create_volume, must
 from volsched.log.database import open_database
 
 
@@ -243,7 +243,7 @@ def test_a_newer_store_is_refused(run: Run, db: Path, words: list[str]) -> None:
     tamper(db, "UPDATE log_head SET min_reader = 9")
     ran = run(*words, "--db", str(db))
     assert (ran.code, "readers of format 9 or newer" in ran.err) == (1, True)
-    # Newer tables alone are no reason: two versions share a store during an upgrade (tests/store/test_upgrade.py).
+    # Newer tables alone are no reason: two versions share a store during an upgrade (tests/log/test_upgrade.py).
     tamper(db, "UPDATE alembic_version SET version_num = '9999'")
     ran = run("migrate", "--db", str(db))
     assert (ran.code, "readers of format 9 or newer" in ran.err) == (1, True)

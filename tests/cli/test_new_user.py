@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 
 from tests.cli.conftest import Run
-from tests.engine.clusters import LOCAL, claim, node, pod, volume
+from tests.support.clusters import LOCAL, claim, node, pod, volume
 from volsched import Engine
 from volsched.cli.console import table_of
 from volsched.runtime.clock import SECOND, rfc3339, system_clock

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.engine.clusters import node
-from tests.engine.storage import ZONE, asked, made_by, using
+from tests.support.clusters import node
+from tests.support.storage import ZONE, asked, made_by, using
 
 
 @pytest.mark.parametrize(("root", "both"), [("volumes", True), (None, False)])

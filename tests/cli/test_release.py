@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.engine.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from volsched.kube.meta import LEGACY_ZONE, SELECTED_NODE, ZONE
 from volsched.log.database import Database, open_database
 from volsched.log.reads.tail import read_stream

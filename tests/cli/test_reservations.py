@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.engine.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.cli.app import app
 from volsched.log.database import Database
 

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Ran, Run
 from tests.cli.stories import tell
 from tests.conftest import unsynced
-from tests.server.serving import Served, served
+from tests.support.serving import Served, served
 from volsched.log.database import open_database
 from volsched.log.reads.tail import read_head
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.api.access.secured import LONG, issue_token, secured, write_issued
+from tests.api.questions.conftest import furnished
 from tests.cli.conftest import Ran, Run
 from tests.cli.test_interrupts import line, started
 from tests.cli.test_run import half_done
 from tests.cli.test_server import settled
 from tests.conftest import unsynced
-from tests.engine.clusters import LOCAL, claim, node, pod, volume
-from tests.server.own.conftest import furnished
-from tests.server.security.serving import LONG, issue_token, secured, write_issued
-from tests.server.serving import Served, served
+from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.serving import Served, served
 from volsched.api.access.authority import make_authority
 from volsched.api.access.callers import Role
 from volsched.api.access.certificates import organizations

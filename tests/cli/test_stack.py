@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.engine.clusters import LOCAL, claim, node, pod, volume
-from tests.server.serving import collection
 from tests.stack.local_stacks import passable
 from tests.stack.processes import wait_until
+from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.serving import collection
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.identity import process_of
 from volsched.lab.stack.local import free_port, prepare

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.store.samples import NOW
+from tests.support.store_samples import NOW
 from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import Cluster

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.manifests import claim, node, pod, volume
+from tests.support.port_manifests import claim, node, pod, volume
 from volsched.cluster.answers import REJECTED_NODES
 from volsched.cluster.port import CallRefusedError, Cluster, Manifest, Refusal, Watched
 from volsched.kube.merge_patch import merged

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.conftest import TIME
-from tests.cluster.manifests import claim, node, pod
+from tests.support.port_manifests import claim, node, pod
 from volsched.cluster.foreign_server import KUBERNETES, ForeignApi
 from volsched.cluster.port import CallRefusedError, ClusterError, ExpiredError, Manifest, Refusal, UnansweredError
 from volsched.cluster.simulated import Call, ClusterFaults, Fate, SimulatedCluster

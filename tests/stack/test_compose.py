@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.engine.clusters import LOCAL, claim, node, pod, volume
-from tests.server.serving import collection
 from tests.stack.composed import FILE, ROOT, Local, compose, seconds, started_by_default
 from tests.stack.local_stacks import passable
 from tests.stack.processes import wait_until
 from tests.stack.work import bound_pods, leg_moves
+from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.serving import collection
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.local import services
 from volsched.lab.stack.states import Condition

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.server.serving import served
 from tests.stack.composed import compose
 from tests.stack.processes import ROOT
-from tests.store.histories import fill
+from tests.support.histories import fill
+from tests.support.serving import served
 from volsched.cli.app import Verbs
 from volsched.log.database import Database
 from volsched.log.leases import acquire

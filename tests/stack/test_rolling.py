@@ -5,11 +5,11 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from tests.engine.clusters import node, pod
+from tests.log.next_version import NEXT, write_next_revision
 from tests.stack.composed import ROOT
 from tests.stack.local_stacks import local_stack
 from tests.stack.work import create
-from tests.store.next_version import NEXT, write_next_revision
+from tests.support.clusters import node, pod
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.load import Load, LoadClient, lost, prepare_cluster, restart_under_load
 from volsched.lab.stack.services import environment, write_definition

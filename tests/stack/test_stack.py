@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from tests.engine.clusters import LOCAL, claim, node, pod, volume
 from tests.stack.processes import Redis, wait_until, worker
 from tests.stack.work import bound_pods, create, leg_moves, phases, queued
+from tests.support.clusters import LOCAL, claim, node, pod, volume
 from volsched.binding.wakeup import RedisBell
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic_core import from_json
 from sqlalchemy import func, select
 
-from tests.engine.clusters import LOCAL, Manifest, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Manifest, claim, node, pod, volume
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.kube.kinds import KINDS
 from volsched.log import tables

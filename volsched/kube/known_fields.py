@@ -1,6 +1,6 @@
 """Which fields a kind has, and of which types: what is refused or warned of, and what lists are merged by.
 
-`fields.json` holds Kubernetes' own types, taken from its official client (`tests/server/field_types.py`). The
+`fields.json` holds Kubernetes' own types, taken from its official client (`tests/api/field_types.py`). The
 rules read far fewer fields; an object keeps them all.
 """
 

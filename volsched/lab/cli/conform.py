@@ -19,9 +19,9 @@ from volsched.lab.conformance.vectors import VectorError, VectorOutcome, read_ve
 EXAMPLES = """
 Examples:
 
-volsched conform tests/conformance/binder.jsonl.gz
+volsched conform tests/lab/binder.jsonl.gz
 
-volsched conform tests/conformance/controller.jsonl.gz
+volsched conform tests/lab/controller.jsonl.gz
 
 volsched conform vectors.jsonl --show 20
 

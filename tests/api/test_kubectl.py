@@ -1,0 +1,155 @@
+"""kubectl as people use it, against the whole system. Skipped, visibly, where it is not installed."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.serving import Served
+
+KUBECTL = shutil.which("kubectl")
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture
+def kubectl(up: Served, tmp_path: Path) -> Kubectl:
+    """Runs kubectl and answers what it prints; its errors too, where the test expects it to fail."""
+
+    def run(*args: str, stdin: str | None = None, fails: bool = False, editor: str = "false") -> str:
+        done = subprocess.run(
+            [str(KUBECTL), "-s", up.url, *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={"HOME": str(tmp_path), "PATH": os.environ["PATH"], "EDITOR": editor},
+            check=False,
+        )
+        assert (done.returncode != 0) == fails, done.stdout + done.stderr
+        return done.stderr if fails else done.stdout
+
+    return run
+
+
+def cluster() -> str:
+    objects = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}},
+        node("n1"),
+        LOCAL,
+        volume("v1", "1Gi", "n1"),
+        volume("v2", "2Gi", "n1"),
+        claim("a", "1Gi"),
+        claim("b", "2Gi"),
+        pod("p", "a", "b"),
+        claim("huge", "9Ti"),
+        pod("q", "huge"),
+    ]
+    return "\n---\n".join(json.dumps(it) for it in objects)
+
+
+def test_a_session(up: Served, kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(cluster())
+    file = str(tmp_path / "cluster.yaml")
+    assert kubectl("apply", "-f", file).count("created") == 10
+    kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Running", "--timeout=30s")
+    assert kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=30s") == "pod/p condition met\n"
+    assert set(kubectl("apply", "-f", file).split()[1::2]) == {"unchanged"}
+
+    (header, first, second) = kubectl("get", "pv", "-o", "wide").splitlines()
+    assert header.split()[:2] == ["NAME", "CAPACITY"]
+    assert header.split()[-4:] == ["BINDING", "ASSUMED", "CLAIM", "NODE"]
+    assert [first.split()[4], first.split()[5]] == ["Bound", "default/a"]
+    assert "default/b" in second
+    assert kubectl("get", "pvc", "a", "-o", "jsonpath={.spec.volumeName}") == "v1"
+
+    assert "Used By:       p" in kubectl("describe", "pvc", "a")
+    assert re.search(r"Node: +n1/", kubectl("describe", "pod", "p"))
+    assert re.search(r"default +p ", kubectl("describe", "node", "n1"))
+    with up.http.stream("GET", "/api/v1/events?watch=true&fieldSelector=involvedObject.name%3Dq") as answer:
+        assert "FailedScheduling" in next(answer.iter_lines())
+    assert "didn't find available persistent volumes to bind" in kubectl("describe", "pod", "q")
+    assert "FailedScheduling" in kubectl("events", "--for", "pod/q")
+
+    kubectl("annotate", "pv", "v1", "note=kept")
+    kubectl("label", "pv", "v1", "tier=ssd")
+    kubectl("label", "pv", "v1", "tier=hdd", "--overwrite")
+    assert kubectl("get", "pv", "-l", "tier=hdd", "-o", "name") == "persistentvolume/v1\n"
+    kubectl("label", "pv", "v1", "tier-")
+    assert kubectl("get", "pv", "-l", "tier", "-o", "name") == ""
+    kubectl("patch", "pv", "v1", "--type=json", "-p", '[{"op":"remove","path":"/metadata/annotations/note"}]')
+    assert "note" not in kubectl("get", "pv", "v1", "-o", "yaml")
+    kubectl("cordon", "n1")
+    assert "SchedulingDisabled" in kubectl("get", "nodes")
+
+    assert kubectl("delete", "pod", "p") == 'pod "p" deleted\n'
+    assert kubectl("delete", "pvc", "a", "b").count("deleted") == 2
+    assert 'pods "p" not found' in kubectl("get", "pod", "p", fails=True)
+
+
+def test_refusals_are_readable(kubectl: Kubectl) -> None:
+    wrong = {**claim("c", "1Gi"), "spec": {"accessModes": ["ReadWriteOnce"], "colour": "blue"}}
+    assert 'unknown field "spec.colour"' in kubectl("create", "-f", "-", stdin=json.dumps(wrong), fails=True)
+    del wrong["spec"]["colour"]
+    told = kubectl("create", "-f", "-", stdin=json.dumps(wrong), fails=True)
+    assert 'The PersistentVolumeClaim "c" is invalid' in told
+    assert "spec.resources" in told
+    applied = kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(node("n")), fails=True)
+    assert "server-side apply is not supported" in applied
+    assert kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(node("n"))).endswith(
+        "(server dry run)\n"
+    )
+    assert kubectl("get", "nodes") == ""
+
+
+def test_kubectl_follows_along(up: Served, kubectl: Kubectl, tmp_path: Path) -> None:
+    up.create(node("n0"))
+    following = subprocess.Popen(
+        [str(KUBECTL), "-s", up.url, "get", "nodes", "-w", "-o", "name"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+    )
+    try:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "node/n0\n"
+        up.create(node("n1"))
+        assert following.stdout.readline() == "node/n1\n"
+    finally:
+        following.terminate()
+        following.communicate(timeout=10)
+    assert "spec" in kubectl("explain", "pvc")
+
+
+def test_commands_that_send_protobuf(up: Served, kubectl: Kubectl) -> None:
+    up.create(node("n1"), pod("p"))
+    assert kubectl("create", "namespace", "shop") == "namespace/shop created\n"
+    assert "already exists" in kubectl("create", "namespace", "shop", fails=True)
+    kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Running", "--timeout=30s")
+    assert "drained" in kubectl("drain", "n1", "--force")
+    assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
+
+
+def test_what_people_try(up: Served, kubectl: Kubectl, tmp_path: Path) -> None:
+    up.create(node("n1"), node("n2"))
+    assert kubectl("run", "web", "--image=web") == "pod/web created\n"
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/hostname: n1/hostname: other/' \"$1\"\n")
+    editor.chmod(0o755)
+    assert kubectl("edit", "node", "n1", editor=str(editor)) == "node/n1 edited\n"
+    assert (
+        kubectl("get", "node", "n1", "-o", "jsonpath={.metadata.labels}") == '{"kubernetes.io/hostname":"other"}'
+    )
+    assert "nodeAffinity" in kubectl("explain", "pv", "--recursive")
+    assert "nodeName" in kubectl("explain", "pods", "--recursive")
+    assert kubectl("get", "nodes", "--field-selector", "metadata.name=n2", "-o", "name") == "node/n2\n"
+    assert "Metrics API not available" in kubectl("top", "nodes", fails=True)
+    assert "could not find the requested resource" in kubectl("logs", "web", fails=True)
+    kubectl("taint", "nodes", "n2", "dedicated=x:NoSchedule")
+    assert kubectl("delete", "pods", "--all").count("deleted") == 1

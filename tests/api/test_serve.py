@@ -1,0 +1,113 @@
+"""`volsched up` and `volsched serve api`: real processes, started and stopped as people do it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from tests.stack.processes import wait_until
+from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.serving import collection
+from volsched import Engine
+from volsched.api.listener import listen
+from volsched.cli.app import app
+
+
+@contextmanager
+def command(*args: str, home: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and the URL that it says it serves on."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "volsched", *args, "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "HOME": str(home)},
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line.startswith("serving on http://127.0.0.1:"), line + process.stderr.read()
+        yield process, line.split()[2]
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=20)
+
+
+def test_up_is_the_whole_system_and_ends_on_ctrl_c(tmp_path: Path, migrated_file: Path) -> None:
+    store = tmp_path / "store.db"
+    store.write_bytes(migrated_file.read_bytes())
+    with command("up", "--db", str(store), home=tmp_path) as (process, url), httpx.Client(base_url=url) as http:
+        for manifest in (node("n1"), LOCAL, volume("v", "1Gi", "n1"), claim("c", "1Gi"), pod("p", "c")):
+            assert http.post(collection(manifest), json=manifest, timeout=30).status_code == 201
+        with http.stream("GET", "/api/v1/pods?watch=true", timeout=30) as answer:
+            lines = answer.iter_lines()
+            next(line for line in lines if '"phase":"Running"' in line)
+            process.send_signal(signal.SIGINT)
+            # The watch ends as it should, in the middle of nothing.
+            assert all(line.endswith("}") for line in lines)
+        assert process.wait(20) == 0
+
+
+def test_what_is_left_out_does_not_act(tmp_path: Path, migrated_file: Path) -> None:
+    store = tmp_path / "store.db"
+    store.write_bytes(migrated_file.read_bytes())
+    with command("up", "--db", str(store), "--without", "node-agent", home=tmp_path) as (_, url):
+        for manifest in (node("n1"), pod("p")):
+            assert httpx.post(f"{url}{collection(manifest)}", json=manifest, timeout=30).status_code == 201
+        with httpx.stream("GET", f"{url}/api/v1/pods?watch=true", timeout=30) as answer:
+            placed = next(line for line in answer.iter_lines() if '"nodeName":"n1"' in line)
+        assert '"phase":"Pending"' in placed
+
+
+def test_a_scheduler_and_a_controller_share_the_work_and_end_on_sigterm(
+    tmp_path: Path, migrated_file: Path
+) -> None:
+    store = tmp_path / "store.db"
+    store.write_bytes(migrated_file.read_bytes())
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "volsched", "serve", role, "--db", str(store)],
+                    stderr=subprocess.PIPE, text=True, env=environment,
+                )
+            )
+            for role in ("scheduler", "controller")
+        ]  # fmt: skip
+        for process in processes:
+            stack.callback(process.kill)
+            assert process.stderr is not None
+            assert process.stderr.readline() == "at work until Ctrl-C\n"
+        with Engine.open(str(store)) as engine:
+            engine.apply([node("n1"), LOCAL, volume("v", "1Gi", "n1"), claim("c", "1Gi"), pod("p", "c")])
+            wait_until(lambda: (engine.get("pod", "p") or {})["status"]["phase"] == "Running")
+        for process in processes:
+            process.terminate()
+        assert [process.wait(20) for process in processes] == [0, 0]
+
+
+@pytest.mark.parametrize("verb", [("up",), ("serve", "api")])
+def test_nobody_listens_beyond_loopback(verb: tuple[str, ...], migrated_file: Path) -> None:
+    args = [*verb, "--db", str(migrated_file), "--host", "0.0.0.0", "--port", "0"]
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 2
+    assert "without TLS" in done.stderr
+    assert "volsched certs init" in done.stderr
+    assert "--host 127.0.0.1" in done.stderr
+
+
+def test_a_port_that_is_taken_is_told(migrated_file: Path) -> None:
+    with closing(listen("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = CliRunner().invoke(app, ["serve", "api", "--db", str(migrated_file), "--port", port])
+    assert done.exit_code == 2
+    assert f"port {port}" in done.stderr
+    assert "--port" in done.stderr

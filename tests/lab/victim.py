@@ -1,0 +1,97 @@
+"""A process that is killed at a fault point, and the work it is killed at.
+
+Usage: python -m tests.lab.victim URL RUN [calls]
+Runs the whole system on the store until a fault that is armed through the environment ends it. Time is stepped: it
+starts where the log ends, and where nothing can be done now it moves on to what is due next.
+"""
+
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tests.stack.work import create
+from tests.support.clusters import LOCAL, Manifest, claim, node, pod, volume
+from volsched.cluster.port import Cluster
+from volsched.log.database import Database, open_database
+from volsched.log.reads.tail import read_head
+from volsched.runtime.clock import MILLISECOND, SECOND
+from volsched.runtime.fault_points import arm_from
+from volsched.runtime.system import System, embedded
+from volsched.scheduling.planner import TIMEOUT_SECONDS
+
+START = 1_800_000_000_000_000
+MOST_STEPS = 4_000
+PODS = 3
+CLAIMS = 3
+MADE: Manifest = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "made"},
+    "provisioner": "nobody.example.com",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+"""Of a provisioner that never answers."""
+
+
+class Calls:
+    """The store's own objects, behind a port that hides it from the executor: it calls, and then records."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+
+class Run:
+    """One life of the system on a store."""
+
+    def __init__(self, database: Database, name: str, *, calls: bool = False) -> None:
+        self.database = database
+        with database.read() as connection:
+            self.now = max(START, read_head(connection).at)
+        ids = itertools.count(1)
+        self.system: System = embedded(
+            database, owner=name, clock=lambda: self.now, new_id=lambda: f"{name}-{next(ids):04}"
+        )
+        # Small batches: many commits, and so many places to be killed at.
+        self.system.scheduler.batch, self.system.executor.batch = 1, 2
+        if calls:
+            self.system.executor.cluster = Calls(self.system.executor.cluster)
+
+    def until(self, finished: Callable[[], bool]) -> bool:
+        """False if it has not come to it after very many steps."""
+        for _ in range(MOST_STEPS):
+            if self.system.step(self.now):
+                self.now += MILLISECOND
+                continue
+            if finished():
+                return True
+            due = self.system.next_due()
+            self.now = max(self.now + SECOND // 10, min(due or self.now, self.now + SECOND))
+        return False
+
+
+def create_classes(database: Database) -> None:
+    create(database, [LOCAL, MADE])
+
+
+def create_pods(database: Database, name: str) -> None:
+    """Pods that fit, and one of which a claim is never provisioned, so that its binding is undone."""
+    objects = [node(f"{name}-node-{number}") for number in range(2)]
+    for number in range(PODS):
+        claims = [f"{name}-{number}-{leg}" for leg in range(CLAIMS)]
+        objects += [volume(f"pv-{it}", "5Gi", f"{name}-node-{number % 2}") for it in claims]
+        objects += [*(claim(it, "4Gi") for it in claims), pod(f"{name}-{number}", *claims)]
+    doomed = [f"{name}-doomed-{leg}" for leg in range(CLAIMS)]
+    objects += [volume(f"pv-{it}", "9Gi", f"{name}-node-0") for it in doomed[1:]]
+    objects += [claim(doomed[0], "8Gi", "made"), *(claim(it, "8Gi") for it in doomed[1:])]
+    objects.append(pod(f"{name}-doomed", *doomed, annotations={TIMEOUT_SECONDS: "1"}))
+    create(database, objects)
+
+
+if __name__ == "__main__":
+    arm_from(os.environ)
+    Run(open_database(sys.argv[1]), sys.argv[2], calls="calls" in sys.argv[3:]).until(lambda: False)

@@ -1,0 +1,47 @@
+"""A process hears of what others commit, on both engines, and is woken by it."""
+
+import threading
+
+from tests.log.test_transaction import log
+from tests.support.store_samples import create_volume
+from volsched.log.commit_signal import commits
+from volsched.log.database import Database, open_database
+from volsched.log.transaction import execute
+from volsched.runtime.clock import system_clock
+from volsched.runtime.runner import looping, waking
+
+LONG = 20.0
+
+
+def test_a_commit_of_another_connection_is_heard_once(database: Database, url: str) -> None:
+    other = open_database(url)
+    ear = commits(database)
+    try:
+        assert not ear.heard(0)
+        execute(other, [create_volume("a")], now=1)
+        assert ear.heard(LONG)
+        assert not ear.heard(0)
+    finally:
+        ear.close()
+        other.close()
+
+
+def test_a_loop_is_woken_by_a_commit_elsewhere_and_not_only_by_its_own_clock(database: Database, url: str) -> None:
+    """The loop counts what it finds; a commit is found although the loop waits much longer than the test."""
+    other = open_database(url)
+    found = threading.Event()
+
+    def look(_: int) -> int:
+        if log(database):
+            found.set()
+        return 0
+
+    try:
+        with (
+            looping(look, clock=system_clock, name="looking", failed=lambda _: None, idle=LONG) as loop,
+            waking(database, loop),
+        ):
+            execute(other, [create_volume("a")], now=1)
+            assert found.wait(LONG / 2)
+    finally:
+        other.close()

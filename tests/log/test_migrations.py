@@ -1,0 +1,89 @@
+"""Migrations produce exactly the tables of the program, can be taken back, and travel with the wheel."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, select
+
+from tests.support.histories import fill
+from tests.support.store_samples import create_volume, must
+from volsched.log import tables
+from volsched.log.database import Database
+from volsched.log.migrations import downgrade, migrate
+from volsched.log.revisions import known, newest, revision_of, scripts
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_migrations_make_the_tables_of_the_program(database: Database) -> None:
+    with database.migrating() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True}
+        )
+        assert compare_metadata(context, tables.metadata) == []
+
+
+def test_migrations_make_the_partial_indexes_of_the_program(database: Database) -> None:
+    """Alembic does not compare the conditions of indexes, so they are read back from the database itself."""
+    option = f"{database.engine.dialect.name}_where"
+    wanted = {
+        index.name: _bare(index.dialect_options[database.engine.dialect.name]["where"])
+        for table in tables.metadata.tables.values()
+        for index in table.indexes
+        if index.dialect_options[database.engine.dialect.name]["where"] is not None
+    }
+    inspector = inspect(database.engine)
+    found = {
+        index["name"]: _bare(index["dialect_options"][option])
+        for name in tables.metadata.tables
+        for index in inspector.get_indexes(name)
+        if index.get("dialect_options", {}).get(option) is not None
+    }
+    assert found == wanted
+    assert "uq_binding_legs_open_volume" in found
+
+
+def _bare(condition: object) -> str:
+    """Without brackets, which an engine adds as it likes."""
+    return str(condition).replace("(", "").replace(")", "")
+
+
+def test_an_empty_store_goes_down_to_nothing_and_up_again(database: Database) -> None:
+    downgrade(database, to="base")
+    assert set(inspect(database.engine).get_table_names()) == {"alembic_version"}
+    with database.read() as connection:
+        assert revision_of(connection) is None
+    migrate(database)
+    with database.read() as connection:
+        assert revision_of(connection) == newest()
+    must(database, create_volume("a"))
+
+
+def test_revisions_read_from_names_are_those_that_alembic_runs() -> None:
+    ours = ScriptDirectory(str(scripts()))
+    assert list(known()) == [it.revision for it in reversed(list(ours.walk_revisions()))]
+    assert newest() == ours.get_current_head()
+
+
+def test_migrating_again_changes_nothing(database: Database) -> None:
+    fill(database)
+    migrate(database)
+    with database.read() as connection:
+        assert connection.execute(select(tables.log_head.c.position)).scalar() == 15
+
+
+def test_the_wheel_carries_the_migrations(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run(pip, check=True, capture_output=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    scripts = {
+        f"volsched/migrations/versions/{script.name}" for script in (ROOT / "alembic/versions").glob("*.py")
+    }
+    assert scripts
+    assert scripts | {"volsched/migrations/env.py"} <= names

@@ -1,0 +1,164 @@
+"""Rebuilding: wrong views become right, right ones stay, and writers go on meanwhile."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.histories import fill, log, sql, views
+from tests.support.store_samples import NOW, change_volume, create_volume, must
+from volsched.log import tables
+from volsched.log.database import Database, open_database
+from volsched.log.integrity import rebuild as rebuilding
+from volsched.log.integrity.findings import BrokenLogError
+from volsched.log.integrity.rebuild import rebuild
+from volsched.log.integrity.verify import verify
+from volsched.log.snapshots import EVERY
+from volsched.log.transaction import execute
+
+DAMAGE = (
+    "UPDATE volumes SET phase = 'Lost', rv = 1 WHERE key = 'a'",
+    "DELETE FROM volumes WHERE key = 'b'",
+    "INSERT INTO volumes (key, uid, rv, version, manifest, deleting) VALUES ('x', '', 1, 1, '{}', FALSE)",
+    "DELETE FROM bindings WHERE id = 'b2'",
+    "UPDATE attempts SET count = 9",
+)
+
+
+def test_views_become_what_the_log_says_and_the_log_stays(database: Database) -> None:
+    fill(database)
+    right, events = views(database), log(database)
+    sql(database, *DAMAGE)
+    repair = rebuild(database)
+    assert views(database) == right
+    assert log(database) == events
+    assert {(it.table, it.key) for it in repair.findings} == {
+        ("volumes", "a"), ("volumes", "b"), ("volumes", "x"), ("bindings", "b2"), ("attempts", "1"),
+    }  # fmt: skip
+    assert repair.position == 15
+    assert verify(database).ok
+    assert rebuild(database).findings == []
+
+
+def test_a_wrong_leg_that_holds_another_ones_place_is_put_right(database: Database) -> None:
+    """The index grants an open volume once: the wrong row must go before the right one can come."""
+    fill(database)
+    right = views(database)
+    sql(
+        database,
+        "UPDATE binding_legs SET volume = 'z' WHERE binding = 'b2'",
+        "UPDATE binding_legs SET volume = 'b', open = TRUE WHERE binding = 'b1'",
+    )
+    rebuild(database)
+    assert views(database) == right
+
+
+def test_empty_views_are_filled_from_the_log(database: Database) -> None:
+    fill(database)
+    right = views(database)
+    sql(database, *(f"DELETE FROM {name}" for name in right))
+    assert len(rebuild(database).findings) == sum(map(len, right.values()))
+    assert views(database) == right
+
+
+def test_a_wrong_snapshot_is_dropped(database: Database) -> None:
+    must(database, create_volume("a"), *(change_volume("a", {"metadata": {"n": str(n)}}) for n in range(EVERY)))
+    sql(database, "UPDATE snapshots SET state = '{}'")
+    assert [it.table for it in rebuild(database).findings] == ["snapshots"]
+    assert views(database, tables.snapshots) == {"snapshots": []}
+    assert verify(database).ok
+
+
+def test_nothing_is_derived_from_a_log_that_does_not_verify(database: Database) -> None:
+    fill(database)
+    sql(database, *DAMAGE, "UPDATE events SET actor = 'me' WHERE position = 6")
+    wrong = views(database)
+    with pytest.raises(BrokenLogError, match="position 6"):
+        rebuild(database)
+    assert views(database) == wrong
+
+
+def test_nothing_is_derived_from_a_log_whose_head_is_wrong(database: Database) -> None:
+    fill(database)
+    sql(database, *DAMAGE, "UPDATE log_head SET position = 20")
+    wrong = views(database)
+    with pytest.raises(BrokenLogError, match="the head, which says 20"):
+        rebuild(database)
+    assert views(database) == wrong
+
+
+def test_what_is_written_between_comparison_and_lock_is_caught_up(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that builds on a wrong row, and one that makes a new row, while we are not looking."""
+    fill(database)
+    sql(database, *DAMAGE)
+    catch_up = rebuilding._catch_up
+
+    def meanwhile(database: Database, folded: rebuilding.Folded) -> None:
+        must(database, change_volume("a", {"metadata": {"labels": {"late": "yes"}}}), create_volume("late"))
+        catch_up(database, folded)
+
+    monkeypatch.setattr(rebuilding, "_catch_up", meanwhile)
+    assert rebuild(database).position == 17
+    assert verify(database).ok
+    (row,) = (row for row in views(database)["volumes"] if row[0] == "a")
+    assert '"late":"yes"' in row[5]
+    assert '"phase":"Bound"' in row[5]
+
+
+def test_a_long_tail_is_caught_up_before_the_lock_is_taken(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(database)
+    monkeypatch.setattr(rebuilding, "BRIEF", 5)
+    with database.read() as connection:
+        behind = rebuilding.fold_log(connection, until=4)
+    rebuilding._catch_up(database, behind)
+    assert behind.head.position == 15
+
+
+@contextmanager
+def writing(url: str) -> Iterator[list[int]]:
+    """A writer on a connection of its own that goes on until the end; gives the positions it was told."""
+    told: list[int] = []
+    stop = threading.Event()
+    failures: list[Exception] = []
+
+    def write() -> None:
+        database = open_database(url)
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            made = create_volume(f"w{turn}"), change_volume("b", {"metadata": {"labels": {"turn": str(turn)}}})
+            for outcome in execute(database, made, now=NOW):
+                if isinstance(outcome, Exception):
+                    failures.append(outcome)
+                else:
+                    told.append(outcome.position)
+        database.close()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    yield told
+    stop.set()
+    writer.join()
+    assert failures == []
+
+
+def test_writers_go_on_while_views_are_repaired(url: str, database: Database) -> None:
+    fill(database)
+    damage = "UPDATE volumes SET phase = 'Lost' WHERE key = 'a'"
+    with writing(url) as told:
+        rounds = 0
+        while rounds < 5 or len(told) < 20:
+            rounds += 1
+            assert rounds < 1_000, "the writer does not get on"
+            sql(database, damage)
+            repaired = {(it.key, it.column) for it in rebuild(database).findings}
+            assert repaired == {("a", "phase")}
+    assert told == list(dict.fromkeys(told))
+    report = verify(database)
+    assert report.ok
+    assert set(told) <= {it.position for it in log(database)}

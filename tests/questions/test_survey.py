@@ -1,0 +1,72 @@
+"""Explaining on many nodes says the same as on few, and judges only some of them."""
+
+from collections import Counter
+from dataclasses import replace
+
+from tests.support.objects import capacity, claim, driver, dynamic_class, node, pod
+from volsched.kube.quantity import parse_quantity
+from volsched.kube.workloads import Node, Pod
+from volsched.lab.bench.clusters import CLUSTERS, claims_of, pod_of
+from volsched.questions.explain.near_misses import NodeSurroundings
+from volsched.questions.explain.remedies import find_remedies
+from volsched.questions.explain.survey import SMALL, survey
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.profile import VOLSCHED
+
+NODES = 90
+
+
+def surveyed(index: Index, wanting: Pod) -> tuple[NodeSurroundings, dict[tuple[str, ...], int], int]:
+    around = NodeSurroundings(index.snapshot, wanting, VOLSCHED)
+    found = survey(index, wanting, around)
+    return around, {it.status.reasons: it.count for it in found.refusing()}, len(found.verdicts)
+
+
+def test_nodes_are_counted_as_if_each_had_been_judged() -> None:
+    cluster = CLUSTERS["local"](NODES)
+    large = [replace(it, requests={"storage": parse_quantity("11Gi")}) for it in claims_of("app", 1)]
+    wanting = pod_of("app", [it.name for it in large])
+    nodes = [
+        replace(it, unschedulable=True) if isinstance(it, Node) and it.name.endswith("7") else it
+        for it in cluster.objects
+    ]
+    index = Index([*nodes, *large, wanting])
+    assert len(index.snapshot.nodes) * len(index.snapshot.stored_volumes) > SMALL
+    _, counts, judged = surveyed(index, wanting)
+    every = attempt(index.snapshot, wanting, profile=replace(VOLSCHED, explains=False))
+    assert counts == dict(Counter(it.status.reasons for it in every.verdicts))
+    assert judged < NODES // 2
+
+
+def test_the_one_volume_of_many_that_nearly_does_is_found() -> None:
+    """It is on one node of ninety, and all it takes is to uncordon that node."""
+    cluster = CLUSTERS["local"](NODES)
+    wanted = [replace(it, requests={"storage": parse_quantity("11Gi")}) for it in claims_of("app", 1)]
+    wanting = pod_of("app", [it.name for it in wanted])
+    objects = {(type(it), it.meta.key): it for it in cluster.objects}
+    keys = sorted(key for kind, key in objects if kind.__name__ == "Volume")
+    near = next(it for it in cluster.objects if it.meta.key == keys[555])
+    assert hasattr(near, "capacity")
+    objects[type(near), near.meta.key] = replace(near, capacity={"storage": parse_quantity("12Gi")})  # type: ignore[call-arg]
+    host = objects[Node, "node-00055"]
+    assert isinstance(host, Node)
+    objects[Node, host.name] = replace(host, unschedulable=True)
+    index = Index([*objects.values(), *wanted, wanting])
+    around = NodeSurroundings(index.snapshot, wanting, VOLSCHED)
+    first, *_ = find_remedies(index, around, survey(index, wanting, around))
+    assert [change.text for change in first.changes] == ["uncordon node node-00055"]
+
+
+def test_the_place_with_the_most_room_is_found() -> None:
+    places = [{"matchLabels": {"kubernetes.io/hostname": f"n{i:03}"}} for i in range(250)]
+    rooms = [capacity(f"cap-{i:03}", "9Gi" if i == 150 else "5Gi", topology=it) for i, it in enumerate(places)]
+    wanting = pod("x")
+    nodes = [node(f"n{i:03}") for i in range(250)]
+    index = Index([*nodes, *rooms, dynamic_class(), driver(), claim("x", "10Gi", cls="dyn"), wanting])
+    assert len(nodes) * len(rooms) > SMALL
+    around = NodeSurroundings(index.snapshot, wanting, VOLSCHED)
+    first, *_ = find_remedies(index, around, survey(index, wanting, around))
+    assert [change.text for change in first.changes] == [
+        "raise what csi/cap-150 has of class dyn from 9Gi to 10Gi"
+    ]

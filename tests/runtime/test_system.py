@@ -1,0 +1,425 @@
+"""The whole system in one process: from manifests to bound pods, and what happens when something goes wrong."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from volsched.binding.rules.saga import ANNOTATE
+from volsched.cluster.port import CallRefusedError
+from volsched.kube.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
+from volsched.log.database import Database
+from volsched.log.integrity.verify import verify
+from volsched.runtime import fault_points
+from volsched.runtime.clock import SECOND
+from volsched.runtime.runner import run_until_idle
+from volsched.scheduling.rules.configuration import Configuration
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
+
+MADE = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "made"},
+    "provisioner": "disks.example.com",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+
+
+def provision(stepped: Stepped, name: str, host: str) -> None:
+    """What an external provisioner does: make the volume for the claim, and nothing else."""
+    wanted = stepped.cluster.get("PersistentVolumeClaim", f"default/{name}") or {}
+    made = volume(f"pvc-{wanted['metadata']['uid']}", "6Gi", host, "made")
+    made["metadata"]["annotations"] = {"pv.kubernetes.io/provisioned-by": "disks.example.com"}
+    made["spec"] |= {
+        "claimRef": {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": "default", "name": name,
+                     "uid": wanted["metadata"]["uid"]},
+        "persistentVolumeReclaimPolicy": "Delete",
+    }  # fmt: skip
+    stepped.create(made)
+
+
+def annotations(stepped: Stepped, name: str) -> dict[str, Any]:
+    found = stepped.cluster.get("PersistentVolumeClaim", f"default/{name}") or {}
+    return dict(found["metadata"].get("annotations", {}))
+
+
+def volumes(stepped: Stepped) -> list[str]:
+    return [it["metadata"]["name"] for it in stepped.cluster.list("PersistentVolume").objects]
+
+
+def ended_well(stepped: Stepped) -> None:
+    assert all(not row.open for row in stepped.bindings())
+    assert verify(stepped.database).ok
+
+
+def test_three_claims_are_bound_together(database: Database) -> None:
+    disks = [volume(f"disk-{i}", f"{5 + i}Gi", "node-0") for i in range(3)]
+    stepped = Stepped(database, [LOCAL, node("node-0"), node("node-1"), *disks])
+    stepped.create(*(claim(f"data-{i}", "4Gi") for i in range(3)), pod("db", "data-0", "data-1", "data-2"))
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    assert {stepped.volume_of(f"data-{i}") for i in range(3)} == {"disk-0", "disk-1", "disk-2"}
+    ended_well(stepped)
+
+
+@pytest.mark.parametrize("profile", [PARITY, VOLSCHED], ids=lambda it: it.name)
+@pytest.mark.parametrize("disks", [2, 1, 0])
+def test_a_claim_that_two_volumes_of_a_pod_mount_is_bound_once(
+    database: Database, profile: Profile, disks: int
+) -> None:
+    """`parity` decides each of the two: by two disks, a disk and a new volume, or one new volume twice."""
+    free = [volume(f"disk-{i}", "5Gi", "node-0", "made") for i in range(disks)]
+    stepped = Stepped(database, [MADE, node("node-0"), *free], configuration=Configuration(profile))
+    stepped.settle()
+    stepped.create(claim("data", "5Gi", "made"), pod("db", "data", "data"))
+    if not disks:
+        stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+        provision(stepped, "data", "node-0")
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    assert stepped.volume_of("data") == ("disk-0" if disks else next(iter(volumes(stepped))))
+    assert [len(stepped.legs(it.id)) for it in stepped.bindings()] == [1]
+    # What was decided for the second volume is not held: the next claim gets it.
+    stepped.create(claim("more", "5Gi", "made"), pod("web", "more"))
+    if disks > 1:
+        stepped.until(lambda: stepped.volume_of("more") == "disk-1")
+    else:
+        stepped.until(lambda: SELECTED_NODE in annotations(stepped, "more"))
+    assert verify(stepped.database).ok
+
+
+def test_in_parity_a_pod_with_a_bound_claim_in_two_volumes_gets_a_node(database: Database) -> None:
+    stepped = Stepped(
+        database,
+        [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi"), pod("first", "data")],
+        configuration=Configuration(PARITY),
+    )
+    stepped.until(lambda: stepped.node_of("first") == "node-0", steps=1_000)
+    stepped.create(pod("second", "data", "data"))
+    stepped.until(lambda: stepped.node_of("second") == "node-0")
+    ended_well(stepped)
+
+
+def test_a_pod_without_claims_gets_a_node(database: Database) -> None:
+    stepped = Stepped(database, [node("node-0"), pod("web")])
+    stepped.until(lambda: stepped.node_of("web") == "node-0")
+    ended_well(stepped)
+
+
+def test_a_volume_is_provisioned_where_the_pod_will_run(database: Database) -> None:
+    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made"), pod("db", "data")])
+    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+    stepped.settle()
+    assert stepped.node_of("db") is None
+    assert annotations(stepped, "data")["volume.kubernetes.io/storage-provisioner"] == "disks.example.com"
+    provision(stepped, "data", "node-0")
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    (binding,) = stepped.bindings()
+    assert stepped.legs(binding.id)[0].volume == stepped.volume_of("data")
+    ended_well(stepped)
+
+
+@pytest.mark.parametrize("key", ALPHA_SELECTED_NODES)
+def test_a_node_that_was_selected_under_an_alpha_name_is_where_the_volume_is_made(
+    database: Database, key: str
+) -> None:
+    """By a scheduler of old, or one that keeps to the first design. Taken back, all names of it go."""
+    wanted = claim("data", "5Gi", "made")
+    wanted["metadata"]["annotations"] = {key: "node-1"}
+    stepped = Stepped(database, [MADE, node("node-0"), node("node-1"), wanted])
+    stepped.settle()
+    # The controller orders the volume without waiting for a pod, as with the stable name.
+    assert annotations(stepped, "data")["volume.kubernetes.io/storage-provisioner"] == "disks.example.com"
+    stepped.create(pod("db", "data"))
+    stepped.until(lambda: annotations(stepped, "data").get(SELECTED_NODE) == "node-1")
+    provision(stepped, "data", "node-1")
+    stepped.until(lambda: stepped.node_of("db") == "node-1")
+    ended_well(stepped)
+
+
+def test_on_request_the_selected_node_is_written_under_its_alpha_names_too(database: Database) -> None:
+    writes = Configuration(replace(VOLSCHED, writes_alpha_annotations=True))
+    stepped = Stepped(
+        database, [MADE, node("node-0"), claim("data", "5Gi", "made"), pod("db", "data")], configuration=writes
+    )
+    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+    assert {annotations(stepped, "data")[key] for key in SELECTED_NODE_KEYS} == {"node-0"}
+    provision(stepped, "data", "node-0")
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    ended_well(stepped)
+
+
+def test_a_provisioner_that_takes_the_stable_name_off_gives_the_node_back(database: Database) -> None:
+    """Those of today know no other name, and leave the alpha ones that we have written beside it."""
+    writes = Configuration(replace(VOLSCHED, writes_alpha_annotations=True))
+    stepped = Stepped(
+        database,
+        [MADE, node("node-0"), node("node-1"), claim("data", "5Gi", "made"), pod("db", "data")],
+        configuration=writes,
+    )
+    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+    refusing, other = ("node-0", "node-1")
+    if annotations(stepped, "data")[SELECTED_NODE] != refusing:
+        refusing, other = other, refusing
+    held = dict(stepped.cluster.get("Node", refusing) or {})
+    stepped.cluster.update("Node", {**held, "spec": {"unschedulable": True}})
+    held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    marks = {key: value for key, value in annotations(stepped, "data").items() if key != SELECTED_NODE}
+    stepped.cluster.update(
+        "PersistentVolumeClaim", {**held, "metadata": {**held["metadata"], "annotations": marks}}
+    )
+    stepped.until(lambda: annotations(stepped, "data").get(SELECTED_NODE) == other, steps=1_000)
+    assert {annotations(stepped, "data")[key] for key in SELECTED_NODE_KEYS} == {other}
+
+
+def test_a_selection_that_is_taken_back_goes_under_all_its_names(database: Database) -> None:
+    """The deadline passes before a provisioner was asked for anything."""
+    writes = Configuration(replace(VOLSCHED, writes_alpha_annotations=True))
+    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made")], configuration=writes)
+    stepped.create(pod("db", "data"))
+    stepped.plan_and_write()
+    stepped.system.executor.step(ANNOTATE, stepped.now)
+    assert set(SELECTED_NODE_KEYS) <= annotations(stepped, "data").keys()
+    stepped.cluster.delete("Pod", "default/db")
+    stepped.until(lambda: not set(SELECTED_NODE_KEYS) & annotations(stepped, "data").keys())
+    assert verify(stepped.database).ok
+
+
+def bound_out_of_reach(database: Database, **parts: Any) -> Stepped:
+    """An external provisioner made the volume on the other node, and the claim is bound to it."""
+    picky = pod("db", "data")
+    picky["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-0"}
+    stepped = Stepped(
+        database, [MADE, node("node-0"), node("node-1"), claim("data", "5Gi", "made"), picky], **parts
+    )
+    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+    provision(stepped, "data", "node-1")
+    stepped.settle()
+    return stepped
+
+
+def phase_of_volume(stepped: Stepped) -> str:
+    (made,) = stepped.cluster.list("PersistentVolume").objects
+    return str(made["status"]["phase"])
+
+
+def test_a_bound_volume_of_a_foreign_provisioner_is_kept_although_its_pod_cannot_reach_it(
+    database: Database,
+) -> None:
+    stepped = bound_out_of_reach(database)
+    assert (phase_of_volume(stepped), stepped.volume_of("data")) == ("Bound", volumes(stepped)[0])
+    assert stepped.node_of("db") is None
+    assert "RollbackRequested" not in {it["reason"] for it in stepped.cluster.list("Event").objects}
+    # A person may ask for it all the same; the provisioner then finds the volume released, and deletes it.
+    held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    held["metadata"] = {**held["metadata"], "annotations": {**annotations(stepped, "data"), ROLLBACK: "yes"}}
+    stepped.cluster.update("PersistentVolumeClaim", held)
+    stepped.until(lambda: phase_of_volume(stepped) == "Released")
+    assert stepped.volume_of("data") is None
+    assert verify(stepped.database).ok
+
+
+def test_a_bound_volume_of_a_foreign_provisioner_is_released_where_the_configuration_says_so(
+    database: Database,
+) -> None:
+    asks = replace(VOLSCHED, releases_foreign_volumes=True)
+    stepped = bound_out_of_reach(database, configuration=Configuration(asks))
+    stepped.until(lambda: phase_of_volume(stepped) == "Released", steps=1_000)
+    assert stepped.volume_of("data") is None
+    assert "RollbackRequested" in {it["reason"] for it in stepped.cluster.list("Event").objects}
+
+
+def test_a_provisioner_that_answers_after_the_timeout_still_serves_the_pod(database: Database) -> None:
+    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made")])
+    stepped.create(pod("db", "data", annotations={"volsched.io/bind-timeout-seconds": "5"}))
+    stepped.until(lambda: any(row.state == "rolled-back" for row in stepped.bindings()))
+    first = stepped.bindings()[0]
+    assert first.reason == "binding volumes: context deadline exceeded"
+    assert stepped.legs(first.id)[0].state == "retained"
+    assert stepped.legs(first.id)[0].reason.startswith("undecided")
+    assert annotations(stepped, "data")[SELECTED_NODE] == "node-0"
+    provision(stepped, "data", "node-0")
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    ended_well(stepped)
+
+
+def test_a_failed_provisioning_frees_the_pod_for_another_node(database: Database) -> None:
+    stepped = Stepped(database, [MADE, node("node-0"), claim("data", "5Gi", "made"), pod("db", "data")])
+    stepped.until(lambda: SELECTED_NODE in annotations(stepped, "data"))
+    found = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    marks = {key: it for key, it in found["metadata"]["annotations"].items() if key != SELECTED_NODE}
+    stepped.cluster.update(
+        "PersistentVolumeClaim", {**found, "metadata": {**found["metadata"], "annotations": marks}}
+    )
+    stepped.until(lambda: len(stepped.bindings()) == 2)
+    first, second = stepped.bindings()
+    assert first.state == "rolled-back"
+    assert 'provisioning failed for PVC "data"' in first.reason
+    assert second.open
+
+
+def test_two_pods_that_share_a_claim_run_on_the_same_node(database: Database) -> None:
+    stepped = Stepped(database, [LOCAL, node("node-0"), node("node-1"), volume("disk", "5Gi", "node-1")])
+    stepped.settle()
+    stepped.create(claim("data", "4Gi"), pod("a", "data"), pod("b", "data"))
+    stepped.until(lambda: stepped.node_of("a") == stepped.node_of("b") == "node-1")
+    ended_well(stepped)
+
+
+def test_a_pod_that_is_deleted_half_way_leaves_its_volume_free(database: Database) -> None:
+    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.step()
+    assert (stepped.cluster.get("PersistentVolume", "disk") or {})["spec"]["claimRef"]["name"] == "data"
+    stepped.cluster.delete("Pod", "default/db")
+    stepped.settle()
+    (binding,) = stepped.bindings()
+    assert binding.state == "rolled-back"
+    assert "pod does not exist any more" in binding.reason
+    freed = stepped.cluster.get("PersistentVolume", "disk") or {}
+    assert BINDING_STAMP not in freed["metadata"].get("annotations", {})
+    assert stepped.volume_of("data") is None
+    ended_well(stepped)
+
+
+def test_a_node_that_loses_its_label_half_way_is_not_used(database: Database) -> None:
+    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.step()
+    found = dict(stepped.cluster.get("Node", "node-0") or {})
+    stepped.cluster.update("Node", {**found, "metadata": {**found["metadata"], "labels": {"rack": "r1"}}})
+    stepped.settle()
+    assert stepped.node_of("db") is None
+    assert "node affinity doesn't match node" in stepped.bindings()[0].reason
+    ended_well(stepped)
+
+
+def test_with_retain_what_was_written_stays_as_the_reference_leaves_it(database: Database) -> None:
+    stepped = Stepped(
+        database,
+        [LOCAL, node("node-0"), volume("a", "5Gi", "node-0"), volume("b", "9Gi", "node-0"),
+         claim("small", "4Gi"), claim("large", "8Gi")],
+    )  # fmt: skip
+    stepped.settle()
+    stepped.system.executor.batch = 1
+    stepped.create(pod("db", "small", "large", annotations={"volsched.io/on-failure": "retain"}))
+    stepped.plan_and_write()
+    taken = dict(stepped.cluster.get("PersistentVolume", "b") or {})
+    stepped.cluster.update("PersistentVolume", {**taken, "metadata": {**taken["metadata"], "labels": {"x": "y"}}})
+    stepped.until(lambda: any(not row.open for row in stepped.bindings()))
+    first = stepped.bindings()[0]
+    assert [leg.state for leg in stepped.legs(first.id)] == ["retained", "voided"]
+    assert (stepped.cluster.get("PersistentVolume", "a") or {})["spec"]["claimRef"]["name"] == "small"
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    ended_well(stepped)
+
+
+def test_the_runner_stops_when_nothing_moves(database: Database) -> None:
+    stepped = Stepped(database, [LOCAL, node("node-0"), claim("data", "4Gi"), pod("db", "data")])
+
+    def clock() -> int:
+        stepped.now += SECOND // 100
+        return stepped.now
+
+    assert run_until_idle(stepped.system, clock=clock, timeout=60)
+    assert stepped.node_of("db") is None
+    assert "didn't find available persistent volumes" in stepped.system.scheduler.waiting()["default/db"]
+
+
+def test_a_second_process_goes_on_where_the_first_stopped(database: Database) -> None:
+    first = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    first.settle()
+    first.create(pod("db", "data"))
+    first.system.catch_up(first.now)
+    first.system.scheduler.step(first.now)
+    second = Stepped(database, owner="again")
+    second.now = first.now + 60 * SECOND
+    second.until(lambda: second.node_of("db") == "node-0")
+    ended_well(second)
+
+
+def test_a_node_that_rejects_the_pod_is_not_tried_again_for_a_while(database: Database) -> None:
+    disks = [volume("disk-0", "5Gi", "node-0"), volume("disk-1", "6Gi", "node-1")]
+    stepped = Stepped(database, [LOCAL, node("node-0"), node("node-1"), *disks, claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    found = stepped.cluster.get("Pod", "default/db") or {}
+    stepped.cluster.unassign_pod("default/db", uid=found["metadata"]["uid"], reason="out of memory")
+    # The claim is bound on the node that turned the pod away, and clean: it is asked back, and the pod moves.
+    stepped.until(lambda: stepped.node_of("db") == "node-1", steps=900)
+    assert stepped.volume_of("data") == "disk-1"
+    assert (stepped.cluster.get("PersistentVolume", "disk-0") or {})["status"]["phase"] == "Available"
+    ended_well(stepped)
+
+
+def test_a_node_that_rejected_the_pod_is_tried_again_when_it_has_changed(database: Database) -> None:
+    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    found = stepped.cluster.get("Pod", "default/db") or {}
+    stepped.cluster.unassign_pod("default/db", uid=found["metadata"]["uid"], reason="out of memory")
+    stepped.settle()
+    assert "node(s) previously rejected the pod" in stepped.system.scheduler.waiting()["default/db"]
+    held = dict(stepped.cluster.get("Node", "node-0") or {})
+    labels = {**held["metadata"]["labels"], "more": "memory"}
+    stepped.cluster.update("Node", {**held, "metadata": {**held["metadata"], "labels": labels}})
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    ended_well(stepped)
+
+
+def asked_back(database: Database) -> Stepped:
+    """A claim that is bound and clean, without a pod, and marked for rollback."""
+    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    stepped.cluster.delete("Pod", "default/db")
+    stepped.settle()
+    held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    marks = {**held["metadata"]["annotations"], "pv.kubernetes.io/rollback": "uid-of-some-pod"}
+    stepped.cluster.update(
+        "PersistentVolumeClaim", {**held, "metadata": {**held["metadata"], "annotations": marks}}
+    )
+    return stepped
+
+
+def mark_dirty(stepped: Stepped, seen: dict[str, Any]) -> None:
+    """What a node agent does before it mounts: conditional on the claim as it saw it."""
+    stepped.cluster.update(
+        "PersistentVolumeClaim", {**seen, "status": {**seen["status"], "dataState": "Dirty"}}, status=True
+    )
+
+
+def test_a_claim_marked_dirty_in_the_instant_of_its_rollback_keeps_its_volume(database: Database) -> None:
+    stepped = asked_back(database)
+    seen = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    once = iter([True])
+
+    def kubelet(point: str) -> None:
+        if point == "controller.decided" and next(once, False):
+            mark_dirty(stepped, seen)
+
+    fault_points.arm(kubelet, drill=True)
+    try:
+        stepped.step()
+    finally:
+        fault_points.arm(None, drill=False)
+    stepped.settle()
+    assert stepped.volume_of("data") == "disk"
+    assert "pv.kubernetes.io/rollback" not in annotations(stepped, "data")
+    assert "RollbackRejected" in {it["reason"] for it in stepped.cluster.list("Event").objects}
+    ended_well(stepped)
+
+
+def test_a_node_agent_that_is_too_late_to_mark_a_claim_is_refused(database: Database) -> None:
+    stepped = asked_back(database)
+    seen = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
+    stepped.settle()
+    assert stepped.volume_of("data") is None
+    with pytest.raises(CallRefusedError):
+        mark_dirty(stepped, seen)
+    assert (stepped.cluster.get("PersistentVolume", "disk") or {})["status"]["phase"] == "Available"
+    ended_well(stepped)

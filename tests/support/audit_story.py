@@ -1,0 +1,51 @@
+"""A short real history for audit questions: a stolen volume, a rollback, a second try, a pod that fits nowhere.
+
+`db` wants two volumes; one is taken by somebody else after the other was written. The transaction is undone and
+the pod ends on the other node. Later the pod and one of its claims go, and that claim's data was dirty.
+"""
+
+from tests.binding.test_stolen_volume import take
+from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from volsched.log.database import Database
+from volsched.runtime.clock import SECOND
+
+ZONE = "topology.kubernetes.io/zone"
+CLUSTER = (
+    LOCAL,
+    node("node-0", **{ZONE: "zone-a"}),
+    node("node-1", **{ZONE: "zone-b"}),
+    volume("n1-small", "3Gi", "node-1"),
+    volume("n1-large", "7Gi", "node-1"),
+    volume("n0-small", "4Gi", "node-0"),
+    volume("n0-large", "8Gi", "node-0"),
+    claim("small", "2Gi"),
+    claim("large", "6Gi"),
+)
+QUIET = 3_600 * SECOND
+"""Between the chapters of the story."""
+
+
+def tell(database: Database) -> Stepped:
+    stepped = Stepped(database, CLUSTER)
+    stepped.settle()
+    stepped.create(pod("db", "small", "large"))
+    stepped.system.executor.batch = 1
+    stepped.plan_and_write()
+    take(stepped, "n1-large")
+    stepped.until(lambda: stepped.node_of("db") is not None)
+    stepped.settle()
+    stepped.now += QUIET
+    stepped.create(claim("huge", "100Gi"), pod("web", "huge"))
+    stepped.settle()
+    stepped.now += QUIET
+    _end(stepped)
+    return stepped
+
+
+def _end(stepped: Stepped) -> None:
+    held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/small") or {})
+    used = {**held, "status": {**held["status"], "dataState": "Dirty"}}
+    stepped.cluster.update("PersistentVolumeClaim", used, status=True)
+    stepped.cluster.delete("Pod", "default/db")
+    stepped.cluster.delete("PersistentVolumeClaim", "default/small")
+    stepped.settle()
