@@ -1,4 +1,4 @@
-"""kube-scheduler's side of the extender protocol, rule by rule (behaviour 12.1 to 12.3), as a client for tests."""
+"""kube-scheduler's side of the extender protocol, rule by rule, as a client for tests."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

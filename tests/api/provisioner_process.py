@@ -3,7 +3,7 @@
     python tests/api/provisioner_process.py URL DRIVER
 
 It lists and watches claims; for each that is ordered from it and has a node, it makes a volume in that node's zone
-(behaviour 13), and leaves the binding to the controller.
+and leaves the binding to the controller.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The condition table of the wait loop (behaviour 8.3): a case per row, and that their order is the table's."""
+"""The condition table of the wait loop: a case per row, and that their order is the table's."""
 
 import ast
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Every state of a binding, with a leg in every state, under everything that can be said to it.
 
-The tables are the specification (design 7): one per phase of the binding, a line per command, a column per phase
+The tables are the specification: one per phase of the binding, a line per command, a column per phase
 of the leg. A cell is what the one decision writes:
 
     .    nothing                            W V B F K   the leg is written, voided, bound, released, retained
@@ -394,7 +394,7 @@ def test_legs_are_compensated_one_after_the_other_and_the_end_waits_for_all() ->
 
 
 def test_without_any_time_to_wait_the_writes_are_made_before_the_binding_fails() -> None:
-    """Gotcha 41: a timeout of nothing means to write, and then to fail at once."""
+    """A timeout of nothing means to write, and then to fail at once."""
     for phase, at_once in ((Phase.PREBINDING, False), (Phase.WAITING, True)):
         states = scene_of(phase, LegPhase.ASSUMED)
         binding = binding_of(states)

@@ -1,4 +1,4 @@
-"""Quantities: the grammar, exact values and canonical output (behaviour 1.2)."""
+"""Quantities: the grammar, exact values and canonical output."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Node, topology and label selectors, edge by edge (behaviour 2)."""
+"""Node, topology and label selectors, edge by edge."""
 
 import pytest
 

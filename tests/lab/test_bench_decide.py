@@ -1,4 +1,4 @@
-"""`volsched bench decide`: every row of design 11, and an index that decides wrongly fails it.
+"""`volsched bench decide`: every row that has a target, and an index that decides wrongly fails it.
 
 What a decision costs is shown in lines of Python that are executed, which are the same on every machine.
 """
@@ -21,7 +21,7 @@ from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Attempt
 
 NODES = 12
-# Of design 11's table, then what we measure besides.
+# Those with targets, then what we measure besides.
 EXPECTED = {
     *((name, count) for name in ("local", "zonal", "dynamic", "capacity", "bound") for count in (1, 3)),
     *((name, count) for name in ("local, uneven", "local, constrained") for count in (1, 3)),

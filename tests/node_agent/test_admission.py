@@ -1,4 +1,4 @@
-"""In which order a node asks whether it takes a pod (behaviour 10.2), and when a claim becomes Dirty (10.1)."""
+"""In which order a node asks whether it takes a pod, and when a claim becomes Dirty (10.1)."""
 
 from collections.abc import Sequence
 from typing import Any

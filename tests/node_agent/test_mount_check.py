@@ -1,4 +1,4 @@
-"""What must hold before a claim is mounted (behaviour A.4), row by row."""
+"""What must hold before a claim is mounted, row by row."""
 
 from dataclasses import replace
 from typing import Any

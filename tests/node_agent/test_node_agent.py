@@ -183,7 +183,7 @@ def test_a_bad_annotation_is_told_and_the_pod_runs_on(database: Database) -> Non
 
 @ON_SQLITE
 def test_a_claim_in_use_stays_until_its_pod_is_gone(database: Database) -> None:
-    """Gotcha 53: also a pod that has completed keeps it."""
+    """Also a pod that has completed keeps it."""
     stepped = played(database, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi"))
     stepped.create(pod("db", "data", annotations={"volsched.io/run-seconds": "1"}))
     stepped.until(lambda: phase(stepped) == "Succeeded")
@@ -316,7 +316,7 @@ def test_when_the_rollback_is_first_the_pod_is_turned_away(database: Database) -
 
 
 def test_a_pod_that_arrives_in_the_instant_of_the_rollback_is_turned_away(database: Database) -> None:
-    """Gotcha 65: the controller has decided without the pod, and the agent looks before that is written."""
+    """The controller has decided without the pod, and the agent looks before that is written."""
     stepped = bound_and_asked_back(database)
     agent, once = agent_alone(stepped), iter([True])
     mark(stepped)
@@ -356,7 +356,7 @@ def test_a_pod_whose_claim_was_taken_back_meanwhile_waits_and_says_so(database: 
 
 @ON_SQLITE
 def test_a_dirty_claim_is_never_asked_back(database: Database) -> None:
-    """Gotcha 63: the pod waits for ever rather than lose its data."""
+    """The pod waits for ever rather than lose its data."""
     disks = [volume("disk-0", "5Gi", "node-0"), volume("disk-1", "9Gi", "node-1")]
     stepped = played(database, node("node-0"), node("node-1"), *disks, claim("data", "4Gi"), claim("large", "8Gi"))
     stepped.create(pod("db", "data"))

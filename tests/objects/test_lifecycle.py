@@ -1,4 +1,4 @@
-"""The guarantees of an object store (behaviour 0.5), through the events that the decisions answer."""
+"""The guarantees of an object store, through the events that the decisions answer."""
 
 from typing import Any
 

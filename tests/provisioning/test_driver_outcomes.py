@@ -1,4 +1,4 @@
-"""What a driver's answer means: every row of behaviour 13.4."""
+"""What a driver's answer means: every row of the table."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When an external provisioner acts, the volume it makes, and when it deletes: behaviour 13.1, 13.5 and 13.6."""
+"""When an external provisioner acts, the volume it makes, and when it deletes."""
 
 from typing import Any
 

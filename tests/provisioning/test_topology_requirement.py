@@ -1,4 +1,4 @@
-"""Where a volume is asked for: every row of behaviour 13.3."""
+"""Where a volume is asked for: every row of the table."""
 
 import pytest
 

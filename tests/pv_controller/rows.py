@@ -1,4 +1,4 @@
-"""Every row of the controller's tables (behaviour 9.2 to 9.11 and 10.1), and how a test says which it covers."""
+"""Every row of the controller's tables, and how a test says which it covers."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""The four writes of a binding, what a crash between them leaves, and undoing one (behaviour 9.5, 9.7 and 9.8)."""
+"""The four writes of a binding, what a crash between them leaves, and undoing one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The private caches (behaviour 9.1): older versions are ignored, and every index follows every change."""
+"""The private caches: older versions are ignored, and every index follows every change."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What keeps claims and volumes in use from going away, and what their going sets off (behaviour 9.11)."""
+"""What keeps claims and volumes in use from going away, and what their going sets off."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Having volumes made (behaviour 9.9), and the note of migration (9.2)."""
+"""Having volumes made, and the note of migration (9.2)."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any

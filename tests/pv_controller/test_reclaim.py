@@ -1,4 +1,4 @@
-"""What becomes of volumes whose claim is gone (behaviour 9.10), and who guards their deletion."""
+"""What becomes of volumes whose claim is gone, and who guards their deletion."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Undoing bindings that no pod has used (behaviour 10.1), and knowing which those are."""
+"""Undoing bindings that no pod has used, and knowing which those are."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -411,7 +411,7 @@ def test_a_crash_after_any_step_is_finished_by_the_next_syncs(bound_to: Object, 
 @row("10.1 step 1")
 @pytest.mark.parametrize("first", ["agent", "controller"])
 def test_of_a_dirty_mark_and_a_rollback_in_the_same_moment_one_wins(first: str) -> None:
-    """Gotcha 65: both write the claim at the version they have read."""
+    """Both write the claim at the version they have read."""
     given = world(asked(), sc(), static())
     before = given.server.objects[CLAIM, KEY]
     mark = Update(CLAIM, {**before, "status": {**before["status"], "dataState": "Dirty"}}, status=True)

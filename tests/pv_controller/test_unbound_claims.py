@@ -1,4 +1,4 @@
-"""Claims that are not bound yet (behaviour 9.3 and 9.4)."""
+"""Claims that are not bound yet."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One look at a volume (behaviour 9.6): every row, and never a release on a cache alone."""
+"""One look at a volume: every row, and never a release on a cache alone."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Assumptions: when they count, what they write, and that taking them off leaves nothing behind (behaviour 7)."""
+"""Assumptions: when they count, what they write, and that taking them off leaves nothing behind."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Attach identity, limits and budget (behaviour 10.4), and the stand-alone filter NodeVolumeLimits (A.2)."""
+"""Attach identity, limits and budget, and the stand-alone filter NodeVolumeLimits (A.2)."""
 
 from typing import Any
 

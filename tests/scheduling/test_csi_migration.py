@@ -1,4 +1,4 @@
-"""CSI migration (behaviour 5.3, gotcha 37c)."""
+"""CSI migration."""
 
 from dataclasses import asdict
 from typing import Any

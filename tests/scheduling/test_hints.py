@@ -1,4 +1,4 @@
-"""Whom a change wakes: a row for every entry of behaviour 11.2, and the like for the plugins besides volumes."""
+"""Whom a change wakes: a row for every registered hint, and the like for the plugins besides volumes."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pools of the queue, and every way from one to another (behaviour 11.1)."""
+"""The pools of the queue, and every way from one to another."""
 
 from dataclasses import replace
 

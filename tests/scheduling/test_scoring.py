@@ -1,4 +1,4 @@
-"""Scores of both policies, from the tables of behaviour 6."""
+"""Scores of both policies."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""VolumeRestrictions (behaviour A.3)."""
+"""VolumeRestrictions."""
 
 from typing import Any
 

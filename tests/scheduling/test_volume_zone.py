@@ -1,4 +1,4 @@
-"""VolumeZone (behaviour A.1)."""
+"""VolumeZone."""
 
 from typing import Any
 

@@ -370,7 +370,7 @@ class World:
 
 
 def violations(world: World) -> Iterator[str]:
-    """Whatever of design 14 does not hold: 1, 2 and 4, of the objects as they really are."""
+    """Which of invariants 1, 2 and 4 do not hold, of the objects as they really are."""
     legs = world.rows(tables.binding_legs)
     bindings = {row["id"]: row for row in world.rows(tables.bindings)}
     owned = [leg for leg in legs if leg["open"] and leg["owner"]]

@@ -1,4 +1,4 @@
-"""Generic ephemeral volumes (behaviour 1.7): which claims are made, and which are refused."""
+"""Generic ephemeral volumes: which claims are made, and which are refused."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Repairs: promises to nodes that are gone (gotcha 29), and names that are used again for another node."""
+"""Repairs: promises to nodes that are gone, and names that are used again for another node."""
 
 import pytest
 

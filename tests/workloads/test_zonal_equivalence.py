@@ -1,4 +1,4 @@
-"""The affinity made by the zonal upgrade against the labels it stands for (behaviour 10.3, A.1).
+"""The affinity made by the zonal upgrade against the labels it stands for.
 
 Three inputs are kept out, because there the conversion rules and exact equivalence exclude each other: region
 labels with a separator (the rules do not split them, VolumeZone does), volumes with two equal labels in a cluster

@@ -1,4 +1,4 @@
-"""Zonal upgrade (behaviour 10.3): when a volume is made, and over those that are there already."""
+"""Zonal upgrade: when a volume is made, and over those that are there already."""
 
 from typing import Any
 
@@ -98,7 +98,6 @@ def test_an_invalid_label_is_told_and_tried_again_when_corrected(stepped_with: S
 
 
 def test_an_affinity_of_its_own_is_left_alone_and_said_once(stepped_with: Stepped) -> None:
-    """Gotcha 66."""
     own = volume("pv", "5Gi", "node-0")
     own["metadata"]["labels"] = {ZONE: "a__b"}
     stepped_with.create(own)

@@ -1,4 +1,4 @@
-"""Zonal upgrade (behaviour 10.3, gotcha 66)."""
+"""Zonal upgrade."""
 
 from typing import Any
 

@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from volsched.core.offered import *  # noqa: F403 (what is offered is listed once, there)
+    from volsched.core.exports import *  # noqa: F403 (what is offered is listed once, there)
 
 
 def __getattr__(name: str) -> Any:
     """Loaded when it is asked for: importing the package does not load the rules."""
-    offered = import_module("volsched.core.offered")
+    offered = import_module("volsched.core.exports")
     if name in offered.__all__:
         return getattr(offered, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What the API refuses in storage objects at their creation (behaviour 1.4 to 1.6 and 1.9)."""
+"""What the API refuses in storage objects at their creation."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -18,7 +18,7 @@ AVAILABLE = "Available"
 LOST = "Lost"
 FILESYSTEM = "Filesystem"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
-# In the order in which mode sets are written down (behaviour 3.3).
+# In the order in which mode sets are written down.
 ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", READ_WRITE_ONCE_POD)
 
 # Every volume source of the core API, inline in a pod or in a PersistentVolume.

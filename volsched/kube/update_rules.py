@@ -1,4 +1,4 @@
-"""Which changes of an object the API refuses (behaviour 0.5, 1.4 to 1.6 and 1.9).
+"""Which changes of an object the API refuses.
 
 Both manifests are defaulted and valid. Fields are compared as the values they are read as, so that `1Gi` and
 `1024Mi`, or an absent and an empty list, are no change. Status is not looked at: an update ignores it.

@@ -12,7 +12,7 @@ from volsched.log.commands import ConflictError, EffectDone
 from volsched.log.database import Database
 from volsched.log.dialects import Dialect
 from volsched.log.effects import EffectState
-from volsched.log.events.catalogue import CATALOGUE, ChangeKind
+from volsched.log.events.catalogue import CATALOGUE, StateChange
 from volsched.log.events.decision import NewEffect
 from volsched.log.events.envelope import canonical
 from volsched.log.events.fold import ObjectState, State, UnknownState
@@ -21,7 +21,7 @@ from volsched.log.rows import ASSUMED, VIEWS, assumed_values, rows_of, values_of
 from volsched.log.snapshots import write_snapshots
 
 _ASSUMPTIONS = frozenset(
-    entry.name for entry in CATALOGUE.values() if entry.change in (ChangeKind.ASSUME, ChangeKind.FREE)
+    entry.name for entry in CATALOGUE.values() if entry.change in (StateChange.ASSUME, StateChange.FREE)
 )
 
 

@@ -12,7 +12,7 @@ from volsched.log import tables
 from volsched.log.batch import Batch, load, stage
 from volsched.log.database import Database
 from volsched.log.dialects import Dialect
-from volsched.log.events.catalogue import CATALOGUE, ChangeKind
+from volsched.log.events.catalogue import CATALOGUE, StateChange
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import BindingState
@@ -27,7 +27,7 @@ _FACTS = frozenset(
     entry.name
     for entry in CATALOGUE.values()
     if entry.change
-    in (ChangeKind.CREATE, ChangeKind.PATCH, ChangeKind.DELETE, ChangeKind.MOVE_BINDING, ChangeKind.MOVE_LEG)
+    in (StateChange.CREATE, StateChange.PATCH, StateChange.DELETE, StateChange.MOVE_BINDING, StateChange.MOVE_LEG)
 )
 """Events that something may follow from. That a thing is planned or assumed changes nothing beside its plan."""
 

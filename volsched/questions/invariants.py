@@ -42,7 +42,7 @@ PLANNED = "BindingPlanned"
 @dataclass(frozen=True, slots=True)
 class Violation:
     invariant: int
-    """Its number in the design's list."""
+    """Its number, as drills report it."""
     what: str
 
 

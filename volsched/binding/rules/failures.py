@@ -1,7 +1,7 @@
 """A decision that came to nothing, told as the reference tells it: what the pod is told, and what is kept of it.
 
-The reference writes its objects, waits, and where that fails says so in the pod's condition and in an event
-(behaviour 8.2 to 8.4). Here the binding says why in its own words; these are made the reference's, and stored with
+The reference writes its objects, waits, and where that fails says so in the pod's condition and in an event.
+Here the binding says why in its own words; these are made the reference's, and stored with
 the attempt that chose the node, next to the leg that failed and what its provisioner said.
 """
 

@@ -1,4 +1,4 @@
-"""Has the cluster completed the legs? The condition table of the wait loop (behaviour 8.3), row by row.
+"""Has the cluster completed the legs? The condition table of the wait loop, row by row.
 
 It is asked whenever one of the objects changes, and once a second as a backstop. The first row that matches
 decides; a row that waits hides the rows below it until the next time.

@@ -1,7 +1,7 @@
 """When a pod is stuck because its own claims are bound where it cannot run: which of them to ask back.
 
 Asked only after a cycle that found no node. Claims are asked back only if they are certainly empty, and only if a
-dry run with them free finds a node (behaviour 10.1); otherwise nothing would be gained by moving them. A volume
+dry run with them free finds a node; otherwise nothing would be gained by moving them. A volume
 that somebody else's provisioner made would be destroyed by it, so its claim keeps it, as in the reference, unless
 the configuration or a person asks for it.
 """

@@ -1,4 +1,4 @@
-"""The clusters that decisions are measured on: design 11's table, and some beside it.
+"""The clusters that decisions are measured on: those that have targets, and some beside.
 
 Those beside it: local volumes of which hardly two nodes have the same, pods that ask for more than volumes, and
 pods that ask for none.

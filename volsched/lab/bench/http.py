@@ -28,7 +28,7 @@ END_SECONDS = 20
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 
-class ToolMissingError(Exception):
+class BenchMissingError(Exception):
     """What has to be installed before this can be measured; the message says how."""
 
 
@@ -149,7 +149,7 @@ def _check_installed() -> None:
     wanted = {"fastapi": "pip install 'volsched[server]' fastapi", "uvicorn": "pip install 'volsched[server]'"}
     for name, remedy in wanted.items():
         if find_spec(name) is None:
-            raise ToolMissingError(f"{name} is not installed; run: {remedy}")
+            raise BenchMissingError(f"{name} is not installed; run: {remedy}")
 
 
 @contextmanager

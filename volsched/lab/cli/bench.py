@@ -18,7 +18,7 @@ from volsched.lab.bench.bind import BindRow, bench_bind, workers
 from volsched.lab.bench.clusters import CLAIM_COUNTS
 from volsched.lab.bench.decide import ROWS, bench_decide
 from volsched.lab.bench.history import bench_replay, bench_restart, fill
-from volsched.lab.bench.http import ToolMissingError, bench_http
+from volsched.lab.bench.http import BenchMissingError, bench_http
 from volsched.lab.bench.http_load import HttpLoadError
 from volsched.lab.bench.log import bench_append, bench_plan
 from volsched.lab.bench.processes import bench_bind_of_processes
@@ -289,7 +289,7 @@ def http(
     )
     try:
         rows = list(track(measured, "Measuring", total=4, console=stderr, disable=not stderr.is_terminal))
-    except ToolMissingError as error:
+    except BenchMissingError as error:
         fail(Exit.USAGE, str(error))
     except HttpLoadError as error:
         fail(Exit.FAILURE, str(error))

@@ -28,7 +28,7 @@ INVARIANTS: Mapping[int, str] = {
     9: "the index decides as walking all nodes does",
     14: "no capacity is promised twice",
 }
-"""The design's numbers; a drill says which of them it asked for."""
+"""Numbers of invariants (docs/log.md); a drill says which of them it asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,7 +137,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class PodOutcome:
+class LoadOutcome:
     pods: int
     seconds: float
     """From the first creation to the last restart; then nothing new was created."""
@@ -173,7 +173,7 @@ def restart_under_load(
     clock: Callable[[], int],
     patience: float = 120.0,
     least: int = 0,
-) -> PodOutcome:
+) -> LoadOutcome:
     """Restart services one by one while the load goes on, and count what became of it; at least so many pods."""
     began, took = clock(), dict[str, float]()
     end = began + int(patience * SECOND)
@@ -197,11 +197,11 @@ def restart_under_load(
 
 def outcome(
     database: Database, load: Load, *, seconds: float, restarts: dict[str, float], in_time: Callable[[], bool]
-) -> PodOutcome:
+) -> LoadOutcome:
     """What became of a load that has ended; pods that are under way are waited for as long as there is time."""
     while lost(database, load.sent) and in_time():
         time.sleep(10 * LOOK_SECONDS)
-    return PodOutcome(
+    return LoadOutcome(
         pods=load.sent,
         seconds=seconds,
         restarts=restarts,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from volsched.log.events.streams import ATTEMPT, AUDIT, BINDING, CLOCK, LEASE, NOUN_OF_KIND, RETENTION, TOKEN
 
 
-class ChangeKind(StrEnum):
+class StateChange(StrEnum):
     """What an event does to the state of its stream."""
 
     CREATE = "create"
@@ -205,20 +205,20 @@ class Redaction(Payload):
 class EventType:
     name: str
     noun: str
-    change: ChangeKind
+    change: StateChange
     payload: type[Payload]
     schema: int = 1
 
 
 def _object_types(noun: str, title: str, *, assumable: bool) -> list[EventType]:
     types = [
-        EventType(f"{title}Created", noun, ChangeKind.CREATE, Patch),
-        EventType(f"{title}Changed", noun, ChangeKind.PATCH, Patch),
-        EventType(f"{title}Deleted", noun, ChangeKind.DELETE, Deletion),
+        EventType(f"{title}Created", noun, StateChange.CREATE, Patch),
+        EventType(f"{title}Changed", noun, StateChange.PATCH, Patch),
+        EventType(f"{title}Deleted", noun, StateChange.DELETE, Deletion),
     ]
     if assumable:
-        types.append(EventType(f"{title}Assumed", noun, ChangeKind.ASSUME, Assumption))
-        types.append(EventType(f"{title}Freed", noun, ChangeKind.FREE, Freeing))
+        types.append(EventType(f"{title}Assumed", noun, StateChange.ASSUME, Assumption))
+        types.append(EventType(f"{title}Freed", noun, StateChange.FREE, Freeing))
     return types
 
 
@@ -234,19 +234,19 @@ CATALOGUE = {
     entry.name: entry
     for entry in (
         *(t for noun, title in TITLES.items() for t in _object_types(noun, title, assumable=noun in ASSUMABLE)),
-        EventType("BindingPlanned", BINDING, ChangeKind.PLAN, PlanData),
-        EventType("BindingMoved", BINDING, ChangeKind.MOVE_BINDING, BindingMove),
-        EventType("LegMoved", BINDING, ChangeKind.MOVE_LEG, LegMove),
-        EventType("EffectNoted", BINDING, ChangeKind.NOTE, Note),
-        EventType("TokenIssued", TOKEN, ChangeKind.ISSUE, TokenIssue),
-        EventType("TokenRevoked", TOKEN, ChangeKind.REVOKE, TokenRevocation),
-        EventType("LeaseFreed", LEASE, ChangeKind.TAKE_AWAY, LeaseFreeing),
-        EventType(CLOCK_CORRECTED, CLOCK, ChangeKind.CORRECT, ClockCorrection),
-        EventType("AuditRead", AUDIT, ChangeKind.ASK, AuditQuestion),
-        EventType("AttemptMade", ATTEMPT, ChangeKind.ATTEMPT, AttemptData),
-        EventType("AttemptRepeated", ATTEMPT, ChangeKind.REPEAT, Repeat),
-        EventType("AttemptFailed", ATTEMPT, ChangeKind.FAIL, AttemptFailure),
-        EventType("EventsRedacted", RETENTION, ChangeKind.NOTE, Redaction),
+        EventType("BindingPlanned", BINDING, StateChange.PLAN, PlanData),
+        EventType("BindingMoved", BINDING, StateChange.MOVE_BINDING, BindingMove),
+        EventType("LegMoved", BINDING, StateChange.MOVE_LEG, LegMove),
+        EventType("EffectNoted", BINDING, StateChange.NOTE, Note),
+        EventType("TokenIssued", TOKEN, StateChange.ISSUE, TokenIssue),
+        EventType("TokenRevoked", TOKEN, StateChange.REVOKE, TokenRevocation),
+        EventType("LeaseFreed", LEASE, StateChange.TAKE_AWAY, LeaseFreeing),
+        EventType(CLOCK_CORRECTED, CLOCK, StateChange.CORRECT, ClockCorrection),
+        EventType("AuditRead", AUDIT, StateChange.ASK, AuditQuestion),
+        EventType("AttemptMade", ATTEMPT, StateChange.ATTEMPT, AttemptData),
+        EventType("AttemptRepeated", ATTEMPT, StateChange.REPEAT, Repeat),
+        EventType("AttemptFailed", ATTEMPT, StateChange.FAIL, AttemptFailure),
+        EventType("EventsRedacted", RETENTION, StateChange.NOTE, Redaction),
     )
 }
 

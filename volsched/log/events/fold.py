@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from volsched.kube.merge_patch import merged, without_nulls
-from volsched.log.events.catalogue import CATALOGUE, ChangeKind
+from volsched.log.events.catalogue import CATALOGUE, StateChange
 
 Data = Mapping[str, Any]
 
@@ -201,23 +201,23 @@ def _binding(state: State | None) -> BindingState:
 
 
 _Step = Callable[[State | None, int, int, int, Data], State]
-_STEP_OF_CHANGE: Mapping[ChangeKind, _Step] = {
-    ChangeKind.CREATE: _write,
-    ChangeKind.PATCH: _write,
-    ChangeKind.DELETE: _delete,
-    ChangeKind.ASSUME: _assume,
-    ChangeKind.FREE: _free,
-    ChangeKind.PLAN: _plan,
-    ChangeKind.MOVE_BINDING: _move_binding,
-    ChangeKind.MOVE_LEG: _move_leg,
-    ChangeKind.ATTEMPT: _attempt,
-    ChangeKind.FAIL: _fail,
-    ChangeKind.REPEAT: _repeat,
-    ChangeKind.NOTE: _pass,
-    ChangeKind.ISSUE: _pass,
-    ChangeKind.REVOKE: _pass,
-    ChangeKind.ASK: _pass,
-    ChangeKind.TAKE_AWAY: _pass,
-    ChangeKind.CORRECT: _pass,
+_STEP_OF_CHANGE: Mapping[StateChange, _Step] = {
+    StateChange.CREATE: _write,
+    StateChange.PATCH: _write,
+    StateChange.DELETE: _delete,
+    StateChange.ASSUME: _assume,
+    StateChange.FREE: _free,
+    StateChange.PLAN: _plan,
+    StateChange.MOVE_BINDING: _move_binding,
+    StateChange.MOVE_LEG: _move_leg,
+    StateChange.ATTEMPT: _attempt,
+    StateChange.FAIL: _fail,
+    StateChange.REPEAT: _repeat,
+    StateChange.NOTE: _pass,
+    StateChange.ISSUE: _pass,
+    StateChange.REVOKE: _pass,
+    StateChange.ASK: _pass,
+    StateChange.TAKE_AWAY: _pass,
+    StateChange.CORRECT: _pass,
 }
 _STEPS: Mapping[str, _Step] = {name: _STEP_OF_CHANGE[entry.change] for name, entry in CATALOGUE.items()}

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from volsched.log.events.catalogue import CATALOGUE, ChangeKind
+from volsched.log.events.catalogue import CATALOGUE, StateChange
 from volsched.log.events.envelope import Event, canonical, link
 
 REDACTION = "EventsRedacted"
@@ -41,7 +41,7 @@ class Redact(StrEnum):
 _OF_OBJECTS = frozenset(
     name
     for name, entry in CATALOGUE.items()
-    if entry.change in (ChangeKind.CREATE, ChangeKind.PATCH, ChangeKind.DELETE)
+    if entry.change in (StateChange.CREATE, StateChange.PATCH, StateChange.DELETE)
 )
 _WITH_WORDS = _OF_OBJECTS | {"EffectNoted"}
 """Events whose reason is somebody's own words, and part of no state; why a binding moved is part of its state."""

@@ -20,7 +20,7 @@ from volsched.log.batch_writes import write
 from volsched.log.database import Database
 from volsched.log.dialects import dialect_of
 from volsched.log.errors import StoreError
-from volsched.log.events.catalogue import CATALOGUE, ChangeKind
+from volsched.log.events.catalogue import CATALOGUE, StateChange
 from volsched.log.events.envelope import Event, NewEvent
 from volsched.log.events.redaction import REDACTION, REDACTIONS, Redact, redacted, seal_of
 from volsched.log.integrity.replay import Progress
@@ -28,7 +28,7 @@ from volsched.log.retention.closed_range import check_closed
 
 STEP = 500
 """Events that are redacted in one transaction; the event that seals them holds some 80 bytes for each."""
-_DELETIONS = [name for name, entry in CATALOGUE.items() if entry.change is ChangeKind.DELETE]
+_DELETIONS = [name for name, entry in CATALOGUE.items() if entry.change is StateChange.DELETE]
 _events = tables.events
 
 

@@ -1,4 +1,4 @@
-"""Whether a node takes a pod, in the one order that keeps empty claims empty for as long as possible (10.2).
+"""Whether a node takes a pod, in the one order that keeps empty claims empty for as long as possible.
 
 Everything that may turn the pod away is asked before its claims are marked: a pod that is rejected leaves them
 Clean, so that they can be asked back and the pod moved. Once they are marked they are Dirty for good.

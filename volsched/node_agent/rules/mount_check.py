@@ -1,4 +1,4 @@
-"""Whether a node may mount a claim: the last look at claim and volume before a pod gets at the data (A.4).
+"""Whether a node may mount a claim: the last look at claim and volume before a pod gets at the data.
 
 A problem is a mount error: nothing is done, the pod stays as it is, and it is looked at again when something about
 its claims, their volumes or the node has changed.

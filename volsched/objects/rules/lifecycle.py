@@ -1,4 +1,4 @@
-"""What an object store guarantees (behaviour 0.5), as decisions over the state of one object's stream.
+"""What an object store guarantees, as decisions over the state of one object's stream.
 
 Create, update and delete answer the event to be written, or None where nothing would change. resourceVersions are
 log positions and are compared for equality only; a name that is used again gets a new uid.

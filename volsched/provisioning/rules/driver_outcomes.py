@@ -1,4 +1,4 @@
-"""What a driver's answer means for the claim (behaviour 13.4).
+"""What a driver's answer means for the claim.
 
 The one thing that must never happen is to send the pod elsewhere while storage may still come to be here.
 """

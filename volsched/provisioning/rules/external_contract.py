@@ -1,4 +1,4 @@
-"""When an external provisioner acts on a claim or a volume, and what it writes (behaviour 13.1, 13.5, 13.6)."""
+"""When an external provisioner acts on a claim or a volume, and what it writes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

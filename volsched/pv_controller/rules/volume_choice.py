@@ -26,7 +26,7 @@ def default_for(view: View, claim: Claim) -> StorageClass | None:
 
 
 def best_match(view: View, claim: Claim, *, delayed: bool) -> Held[Volume] | None:
-    """The first group of access modes with a match decides, fewest modes first (behaviour 3.3).
+    """The first group of access modes with a match decides, fewest modes first.
 
     Only volumes reserved for the claim and free ones of its class can match, in a delayed class only the former:
     no search walks over all volumes.

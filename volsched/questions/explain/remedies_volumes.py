@@ -20,7 +20,7 @@ from volsched.questions.explain.remedies_scene import (
     provisions,
     with_labels,
 )
-from volsched.questions.explain.remedies_serving import made_to_serve
+from volsched.questions.explain.remedies_reuse import made_to_serve
 from volsched.questions.explain.remedies_storage import storage_changes
 from volsched.questions.simulate.changes import ChangeKind, ClusterChange
 from volsched.scheduling.rules.matching import Search

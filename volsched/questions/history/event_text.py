@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from volsched.log.events.catalogue import CATALOGUE, ChangeKind
+from volsched.log.events.catalogue import CATALOGUE, StateChange
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import noun_and_key
@@ -103,24 +103,24 @@ def _issued(data: Data) -> str:
     return f"token issued: {', '.join(data['roles'])}{where}"
 
 
-_WORDS: Mapping[ChangeKind, Callable[[Data], str]] = {
-    ChangeKind.CREATE: lambda _: "created",
-    ChangeKind.PATCH: lambda data: patch_words(data["patch"]) or "nothing changed",
-    ChangeKind.DELETE: lambda _: "deleted",
-    ChangeKind.ASSUME: lambda data: f"assumed: {patch_words(data['patch'])}",
-    ChangeKind.FREE: lambda _: "assumption taken off",
-    ChangeKind.PLAN: _planned,
-    ChangeKind.MOVE_BINDING: _moved,
-    ChangeKind.MOVE_LEG: _leg,
-    ChangeKind.ATTEMPT: _attempt,
-    ChangeKind.FAIL: lambda data: f"attempt failed in {data['stage']}: {data.get('claim') or 'the pod'}",
-    ChangeKind.REPEAT: lambda _: "attempt repeated with the same outcome",
-    ChangeKind.NOTE: lambda data: f"effect {data['effect']} {data['done']}",
-    ChangeKind.ISSUE: _issued,
-    ChangeKind.REVOKE: lambda _: "token revoked",
-    ChangeKind.ASK: lambda data: f"asked: {data['question']}",
-    ChangeKind.TAKE_AWAY: lambda data: f"lease taken from {data['holder']}",
-    ChangeKind.CORRECT: lambda data: (
+_WORDS: Mapping[StateChange, Callable[[Data], str]] = {
+    StateChange.CREATE: lambda _: "created",
+    StateChange.PATCH: lambda data: patch_words(data["patch"]) or "nothing changed",
+    StateChange.DELETE: lambda _: "deleted",
+    StateChange.ASSUME: lambda data: f"assumed: {patch_words(data['patch'])}",
+    StateChange.FREE: lambda _: "assumption taken off",
+    StateChange.PLAN: _planned,
+    StateChange.MOVE_BINDING: _moved,
+    StateChange.MOVE_LEG: _leg,
+    StateChange.ATTEMPT: _attempt,
+    StateChange.FAIL: lambda data: f"attempt failed in {data['stage']}: {data.get('claim') or 'the pod'}",
+    StateChange.REPEAT: lambda _: "attempt repeated with the same outcome",
+    StateChange.NOTE: lambda data: f"effect {data['effect']} {data['done']}",
+    StateChange.ISSUE: _issued,
+    StateChange.REVOKE: lambda _: "token revoked",
+    StateChange.ASK: lambda data: f"asked: {data['question']}",
+    StateChange.TAKE_AWAY: lambda data: f"lease taken from {data['holder']}",
+    StateChange.CORRECT: lambda data: (
         f"the log's time goes back by {(data['before'] - data['after']) // 1_000_000} s"
     ),
 }

@@ -1,7 +1,7 @@
 """What every node's own stock (or room) is worth to one shape of pod, remembered from decision to decision.
 
 What a stock is worth depends on what is in it and on the shape, on nothing else. So nothing has to be invalidated,
-and the events of behaviour 10.5 appear nowhere here: an event moves nodes from one stock to another, and a ranking
+and events appear nowhere here: an event moves nodes from one stock to another, and a ranking
 that is asked again looks at these nodes only. Rejected: verdicts kept per node and pod class, which are
 simple until one event must find all that it has made untrue.
 """

@@ -1,4 +1,4 @@
-"""The pools of pods that want a node, and how a pod goes from one to another (behaviour 11.1).
+"""The pools of pods that want a node, and how a pod goes from one to another.
 
 ```
  offer ─► active ── take ──► in flight ── planned ──► (open binding; comes back with back-off if that fails)

@@ -1,4 +1,4 @@
-"""Hints of the volume plugins: may this change let the pod in where one of them refused it (behaviour 11.2).
+"""Hints of the volume plugins: may this change let the pod in where one of them refused it.
 
 Each answers for changes that have the aspect it is registered for. [D] marks where our rules look at more than
 Kubernetes' do, and would otherwise lose a wake-up.

@@ -62,7 +62,7 @@ def claims_kept(found: Attempt) -> str:
 
 def rejectors_of(found: Attempt) -> frozenset[str]:
     """The plugins whose hints may bring the pod back; none where it had no node to be refused by."""
-    # Attach limits are judged inside the volume decision (behaviour 10.4), but it is slots that must come free.
+    # Attach limits are judged inside the volume decision, but it is slots that must come free.
     limited = found.rejectors and TOO_MANY_VOLUMES in message_of(found)
     return found.rejectors | {NODE_VOLUME_LIMITS} if limited else found.rejectors
 

@@ -1,5 +1,4 @@
-"""What a pod says of its own scheduling: the condition PodScheduled, the node it is nominated for, and its events
-(behaviour 0.2)."""
+"""A pod's scheduling status: the condition PodScheduled, the nominated node, and the events."""
 
 from collections.abc import Mapping
 from typing import Any

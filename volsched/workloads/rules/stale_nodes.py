@@ -1,4 +1,4 @@
-"""Promises to nodes that are gone: a claim's selected-node that nobody can keep any more (gotcha 29).
+"""Promises to nodes that are gone: a claim's selected-node that nobody can keep any more.
 
 Such a claim keeps its pod from every node. The annotation is taken off, and the pod decided anew, once the node
 has been gone for a minute, no volume was made for the claim and no open binding stands behind it. A node that was
