@@ -196,7 +196,7 @@ def test_a_clean_binding_that_we_made_may_be_undone(volume: Object) -> None:
         (pvc(notes={BIND_COMPLETED: "yes"}), static(), sc(), texts.NOT_BOUND),
         (bound_pvc(), static(), immediate(), texts.NOT_DELAYED),
         (bound_pvc(), static(), None, texts.NOT_DELAYED),
-        (bound_pvc(clean=False), static(), sc(), texts.DIRTY),
+        (bound_pvc(clean=False), static(), sc(), texts.MAY_HOLD_DATA),
         (bound_pvc(deleted=True), static(), sc(), texts.BEING_DELETED),
         (bound_pvc(), None, sc(), texts.VOLUME_GONE),
         (bound_pvc(), static(notes={}), sc(), texts.RESERVED_BY_USER),
@@ -214,7 +214,7 @@ def test_every_other_binding_stays_and_the_reason_is_given(
 def test_a_dirty_claim_a_users_choice_and_a_running_pod_are_reasons_too() -> None:
     dirty = bound_pvc()
     dirty[1]["status"]["dataState"] = "Dirty"
-    assert refusal(dirty, static(), sc()) == texts.DIRTY
+    assert refusal(dirty, static(), sc()) == texts.MAY_HOLD_DATA
     named = bound_pvc()
     del named[1]["metadata"]["annotations"][BOUND_BY_CONTROLLER]
     assert refusal(named, static(), sc()) == texts.NAMED_BY_USER

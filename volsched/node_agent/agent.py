@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from volsched.binding.rules.effect_writes import DIRTY
 from volsched.cluster.answers import unassign_pod
+from volsched.kube.data_state import DIRTY
 from volsched.kube.kinds import KINDS
 from volsched.kube.storage import VolumeAttachment
 from volsched.kube.workloads import Node, Pod

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
 
-from volsched.binding.rules.effect_writes import CLEAN, DIRTY
 from volsched.binding.rules.phases import LegPhase, Phase
+from volsched.kube.data_state import CLEAN, DIRTY
 from volsched.kube.manifest import (
     Manifest,
     annotations,

@@ -14,6 +14,7 @@ from volsched.binding.rules.leg_conditions import Failed, Wait, judge_leg, judge
 from volsched.binding.rules.phases import ALL_GUARDS, SETTLED, STILL_PROVISIONING, Guards, LegPhase, Phase
 from volsched.binding.rules.plan import claim_patch, volume_patch
 from volsched.binding.rules.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome, PodOutcome, open_binding
+from volsched.kube.data_state import may_hold_data
 from volsched.kube.manifest import (
     Manifest,
     annotations,
@@ -41,8 +42,6 @@ from volsched.scheduling.rules.pod_scheduled import placing_patch
 
 NOT_FOUND = "not found"
 CHANGED = "was changed by somebody else since the plan: Conflict"
-CLEAN = "Clean"
-DIRTY = "Dirty"
 KEPT = "bound and clean: kept for the next plan, which is pinned to it"
 HOLDS_DATA = "the claim may hold data and is never unbound; delete the claim to give it up"
 CLAIM_GONE = "its claim is gone and may have held data; the volume is reclaimed as its policy says"
@@ -202,7 +201,7 @@ def _unmark(binding: str, leg: LegState, claim: ObjectState | None) -> EffectWri
 def _why_kept(claim: Manifest, volume: Manifest, guards: Guards, can_unbind: bool) -> str | None:
     if claim_is_bound(claim):
         return _why_bound_is_kept(claim, guards)
-    if guards.dirty and status(claim).get("dataState") == DIRTY:
+    if guards.dirty and may_hold_data(status(claim).get("dataState"), bound=False):
         return HOLDS_DATA
     # Where the controller does not know our mark, a volume that it calls bound may get its claim at any moment.
     begun = spec(claim).get("volumeName") or status(volume).get("phase") == BOUND
@@ -283,7 +282,7 @@ def _is_written(volume: Manifest, binding: str, leg: LegState, guards: Guards) -
 
 
 def _why_bound_is_kept(claim: Manifest, guards: Guards) -> str:
-    return KEPT if status(claim).get("dataState") == CLEAN or not guards.dirty else HOLDS_DATA
+    return HOLDS_DATA if guards.dirty and may_hold_data(status(claim).get("dataState"), bound=True) else KEPT
 
 
 def _written_object(kind: str, leg: LegState, states: States) -> ObjectState | None:

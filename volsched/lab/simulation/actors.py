@@ -10,10 +10,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from volsched.binding.rules.effect_writes import DIRTY
 from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import ClusterError, Manifest
+from volsched.kube.data_state import DIRTY
 from volsched.kube.manifest import (
     annotations,
     claim_is_bound,

@@ -7,11 +7,11 @@ What is looked for here no lag excuses.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from volsched.binding.rules.effect_writes import DIRTY
 from volsched.binding.rules.late_writes import stamp_of
 from volsched.binding.rules.phases import UNDER_WAY, Phase
 from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.port import Manifest, PortChange
+from volsched.kube.data_state import DIRTY
 from volsched.kube.manifest import claim_is_bound, claim_of, spec, status, uid
 from volsched.lab.simulation.actors import CLAIM, VOLUME
 from volsched.log.events.fold import BindingState, State

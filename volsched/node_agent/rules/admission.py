@@ -7,8 +7,8 @@ Clean, so that they can be asked back and the pod moved. Once they are marked th
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from volsched.binding.rules.effect_writes import DIRTY
 from volsched.kube.claim_reference import reaches
+from volsched.kube.data_state import DIRTY
 from volsched.kube.meta import ROLLBACK
 from volsched.kube.workloads import Node, Pod
 from volsched.node_agent.rules.checks import CHECKS, Check

@@ -8,7 +8,7 @@ written only if everything it was decided on is still so.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from volsched.binding.rules.effect_writes import CLEAN
+from volsched.kube.data_state import CLEAN
 from volsched.kube.storage import Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
 from volsched.node_agent.rules.admission import Admitted, NotYet, admit, to_mark

@@ -7,6 +7,7 @@ stops after any write finds the half-done binding again from what is stored.
 from typing import Any
 
 from volsched.kube.claim_reference import YES, bind_volume, is_bound_to, reference_to
+from volsched.kube.data_state import CLEAN
 from volsched.kube.meta import (
     BIND_COMPLETED,
     BINDING_STAMP,
@@ -22,8 +23,6 @@ from volsched.pv_controller.rules.phases import BOUND, PENDING
 from volsched.pv_controller.rules.requests import Manifest, Steps, SyncError
 from volsched.pv_controller.rules.view import Held
 from volsched.pv_controller.rules.writes import move_volume, save_claim, save_volume
-
-CLEAN = "Clean"
 
 
 def bind(volume: Held[Volume], claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:

@@ -6,6 +6,7 @@ points. The annotation that asked for it goes last: whatever stops in between is
 
 from collections.abc import Collection
 
+from volsched.kube.data_state import may_hold_data
 from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BIND_COMPLETED,
@@ -17,7 +18,7 @@ from volsched.kube.meta import (
     STORAGE_PROVISIONER,
 )
 from volsched.kube.storage import LOST, WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
-from volsched.pv_controller.rules.bind_writes import CLEAN, unbind
+from volsched.pv_controller.rules.bind_writes import unbind
 from volsched.pv_controller.rules.claim_users import placed_pods
 from volsched.pv_controller.rules.manifest_edits import with_annotations, with_spec
 from volsched.pv_controller.rules.modes import ControllerRules
@@ -42,7 +43,7 @@ STALLED_AFTER_SECONDS = 600
 
 NOT_BOUND = "the claim is not completely bound"
 NOT_DELAYED = "its class does not wait for the first consumer, so it would be bound to the same volume again"
-DIRTY = "a pod may have written to the volume"
+MAY_HOLD_DATA = "a pod may have written to the volume"
 NAMED_BY_USER = "a user asked for this volume by name"
 BEING_DELETED = "the claim is being deleted"
 UNDER_WAY = "a rollback is under way already"
@@ -75,8 +76,8 @@ def rollback_refusal(
         return NOT_BOUND
     if storage_class is None or storage_class.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
         return NOT_DELAYED
-    if claim.data_state != CLEAN:
-        return DIRTY
+    if may_hold_data(claim.data_state, bound=True):
+        return MAY_HOLD_DATA
     if BOUND_BY_CONTROLLER not in claim.meta.annotations:
         return NAMED_BY_USER
     if claim.meta.being_deleted:

@@ -11,6 +11,7 @@ from volsched.kube.storage import Claim, Volume
 from volsched.questions.explain.near_misses import nearest
 from volsched.questions.explain.remedies_nodes import label_node, limit_changes, may_label
 from volsched.questions.explain.remedies_pods import pod_changes
+from volsched.questions.explain.remedies_reuse import made_to_serve
 from volsched.questions.explain.remedies_scene import (
     RemedyScene,
     class_text,
@@ -20,7 +21,6 @@ from volsched.questions.explain.remedies_scene import (
     provisions,
     with_labels,
 )
-from volsched.questions.explain.remedies_reuse import made_to_serve
 from volsched.questions.explain.remedies_storage import storage_changes
 from volsched.questions.simulate.changes import ChangeKind, ClusterChange
 from volsched.scheduling.rules.matching import Search
