@@ -65,6 +65,11 @@ def test_scoring_time_outs_and_the_weight_of_volumes() -> None:
     found = profile_of(scoring={"policy": "upstream", "shape": shape}, plugins={"VolumeBinding": {"weight": 5}})
     assert (found.scoring, found.shape, found.volume_weight) == (ScoringPolicy.UPSTREAM, PACK, 5)
     assert configure({"timeouts": {"bindSeconds": 30}}, find=lambda _: None).bind_timeout_seconds == 30
+
+
+@pytest.mark.parametrize("word", ["closest-fit", "seed"])
+def test_the_old_word_for_the_closest_fit_is_still_read(word: str) -> None:
+    assert profile_of(base="parity", scoring={"policy": word}).scoring is ScoringPolicy.CLOSEST_FIT
     waiting = {"backoffInitialSeconds": 2, "backoffMaxSeconds": 60, "unschedulableSeconds": 90}
     made = configure({"timeouts": {**waiting, "capacityHoldSeconds": 7}}, find=lambda _: None)
     assert made.waits == QueueWaits(
@@ -218,7 +223,7 @@ def test_match_fields_of_a_volume_are_enforced_on_request() -> None:
             "and installed ones of the group volsched.plugins",
         ),
         (
-            {"profiles": [{"name": "x", "scoring": {"policy": "seed", "shape": []}}]},
+            {"profiles": [{"name": "x", "scoring": {"policy": "closest-fit", "shape": []}}]},
             "profiles[0].scoring.shape: only policy upstream has a shape; set policy: upstream or leave it out",
         ),
         (

@@ -17,13 +17,13 @@ from volsched.kube.quantity import parse_quantity
 from volsched.kube.storage import Volume
 from volsched.kube.workloads import Node
 from volsched.scheduling.index.contents import Contents
-from volsched.scheduling.index.estimates import PROVISION_SCORES, static_score
+from volsched.scheduling.index.estimates import static_score
 from volsched.scheduling.index.node_sets import Nodes, is_single, positions
 from volsched.scheduling.index.stock_ranks import Census, Estimate, Stock, Worth
 from volsched.scheduling.rules.claim_plan import StaticBinding
 from volsched.scheduling.rules.dynamic_volumes import PlannedVolume
 from volsched.scheduling.rules.profile import VOLSCHED
-from volsched.scheduling.rules.scoring import node_score
+from volsched.scheduling.rules.scoring import NEW_VOLUME_SCORES, node_score
 from volsched.scheduling.rules.volume_filter import NodeAnswer
 
 
@@ -146,4 +146,4 @@ def test_the_estimate_of_a_static_binding_is_the_score_of_the_rules(wanted: str,
 @pytest.mark.parametrize("percent", [0, 1, 33, 99, 100])
 def test_the_estimate_of_a_provision_is_the_score_of_the_rules(percent: int) -> None:
     answer = NodeAnswer(provisions=(PlannedVolume(claim(size=str(percent)), capacity(size="100")),))
-    assert PROVISION_SCORES[percent] == node_score(answer, profile=VOLSCHED)
+    assert NEW_VOLUME_SCORES[percent] == node_score(answer, profile=VOLSCHED)

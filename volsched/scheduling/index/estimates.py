@@ -14,13 +14,15 @@ from volsched.scheduling.index.node_groups import Region, greedy
 from volsched.scheduling.index.pod_query import Errand, PodQuery
 from volsched.scheduling.index.shared_volumes import Shape, Sizes
 from volsched.scheduling.index.stock_ranks import Census, Estimate, Ranking, Stock, Worth
-from volsched.scheduling.rules.profile import SPREAD, Profile, ScoringPolicy
-from volsched.scheduling.rules.scoring import MAX_SCORE, rounded_mean, shape_score, utilization
-
-BEST_PROVISION = 49
-"""No provisioned claim scores higher in the seed policy."""
-PROVISION_SCORES = tuple(BEST_PROVISION * shape_score(SPREAD, used) // MAX_SCORE for used in range(101))
-"""By how much of the published capacity the claim would use, in percent."""
+from volsched.scheduling.rules.profile import Profile, ScoringPolicy
+from volsched.scheduling.rules.scoring import (
+    BEST_NEW_VOLUME,
+    MAX_SCORE,
+    NEW_VOLUME_SCORES,
+    fit_score,
+    rounded_mean,
+    utilization,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def ranked_in(question: PodQuery, region: Region, profile: Profile) -> Ranked | 
 
     That takes claims of one class which all look for a volume, and nothing that nodes share or attach limits add.
     """
-    if profile.scoring is not ScoringPolicy.SEED or question.limited or len(question.errands) != 1:
+    if profile.scoring is not ScoringPolicy.CLOSEST_FIT or question.limited or len(question.errands) != 1:
         return None
     if profile.int64_sizes or not profile.joint_capacity:
         # Other arithmetic than that of the estimates below.
@@ -68,15 +70,15 @@ def ranked_in(question: PodQuery, region: Region, profile: Profile) -> Ranked | 
 
 
 def _stock_ranking(errand: Errand, provisionable: bool, publishes: bool, profile: Profile) -> Ranking:
-    wanted, provision = errand.shape, BEST_PROVISION if publishes else 0
-    scaled = [50 * -(-want.size // NANO) for want in errand.wants]
+    wanted, provision = errand.shape, BEST_NEW_VOLUME if publishes else 0
+    sizes = [-(-want.size // NANO) for want in errand.wants]
 
     def estimate(stock: Stock) -> Estimate:
         taken = greedy(wanted, stock.content)
         if taken is not None:
             if len(taken) == 1:
-                return Worth.SERVES, 50 + scaled[0] // max(1, -(-taken[0] // NANO))
-            scores = [50 + want // max(1, -(-size // NANO)) for want, size in zip(scaled, taken, strict=True)]
+                return Worth.SERVES, fit_score(sizes[0], -(-taken[0] // NANO))
+            scores = [fit_score(want, -(-size // NANO)) for want, size in zip(sizes, taken, strict=True)]
             return Worth.SERVES, rounded_mean(scores)
         best = best_scores(profile, errand, stock.content)
         # Claims that may use the same volumes, but for size, are served one after the other or not at all.
@@ -94,7 +96,7 @@ def _room_ranking(errand: Errand, rooms: Rooms, profile: Profile) -> Ranking:
 
     def estimate(stock: Stock) -> Estimate:
         if len(stock.content) > 1:
-            return Worth.UNCLEAR, BEST_PROVISION
+            return Worth.UNCLEAR, BEST_NEW_VOLUME
         facts: Facts = stock.content[0]
         total, largest, reserved = facts
         limit = total if largest is None else largest
@@ -104,8 +106,8 @@ def _room_ranking(errand: Errand, rooms: Rooms, profile: Profile) -> Ranking:
             return Worth.HOPELESS, 0
         free = limit if total is None else total
         if len(sizes) == 1:
-            return Worth.SERVES, PROVISION_SCORES[utilization(most, free)]
-        return Worth.SERVES, rounded_mean([PROVISION_SCORES[utilization(size, free)] for size in sizes])
+            return Worth.SERVES, NEW_VOLUME_SCORES[utilization(most, free)]
+        return Worth.SERVES, rounded_mean([NEW_VOLUME_SCORES[utilization(size, free)] for size in sizes])
 
     return rooms.census.ranking(exact, estimate, lambda: rooms.ladder.survey(estimate))
 
@@ -122,9 +124,9 @@ def best_scores(profile: Profile, errand: Errand, sizes: Sequence[tuple[int, int
 
 def bound_of(profile: Profile, question: PodQuery, sizes: Sequence[Sequence[tuple[int, int]]]) -> int:
     """No node with these volumes, per errand, scores higher."""
-    if profile.scoring is not ScoringPolicy.SEED:
+    if profile.scoring is not ScoringPolicy.CLOSEST_FIT:
         return MAX_SCORE
-    provision = BEST_PROVISION if question.rooms else 0
+    provision = BEST_NEW_VOLUME if question.rooms else 0
     waiting = sum(len(errand.wants) for errand in question.errands)
     scores = [provision] * (len(question.claims.delayed) - waiting)
     for errand, mine in zip(question.errands, sizes, strict=True):
@@ -146,8 +148,8 @@ def served_scores(shape: Shape, sizes: Sizes, *, int64_sizes: bool) -> tuple[int
 
 
 def static_score(wanted: int, size: int, *, int64_sizes: bool) -> int:
-    """The rules' score of one claim on one volume, said again: to ask them costs ten times as much."""
-    return 50 + 50 * _bytes(wanted, int64_sizes) // max(1, _bytes(size, int64_sizes))
+    """The rules' score of one claim on one volume, of sizes in 10^-9 bytes."""
+    return fit_score(_bytes(wanted, int64_sizes), _bytes(size, int64_sizes))
 
 
 def _bytes(nano: int, int64_sizes: bool) -> int:

@@ -81,7 +81,7 @@ def plan_of(question: PodQuery, region: Region, profile: Profile) -> SearchPlan:
 
 def _estimate(question: PodQuery, group: NodeGroup, profile: Profile) -> int | None:
     """The score if greedy serves every claim with a volume, and nothing else is against the nodes."""
-    if profile.scoring is not ScoringPolicy.SEED or group.key is not None or not question.errands:
+    if profile.scoring is not ScoringPolicy.CLOSEST_FIT or group.key is not None or not question.errands:
         return None
     if not question.plain:
         return None

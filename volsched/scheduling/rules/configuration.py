@@ -46,7 +46,8 @@ class PointSettings(BaseModel):
 
 class ScoringSettings(BaseModel):
     model_config = _STRICT
-    policy: Literal["seed", "upstream"]
+    policy: Literal["closest-fit", "upstream", "seed"]
+    """`seed` is what `closest-fit` was called, and still read."""
     shape: list[PointSettings] | None = None
 
 
@@ -216,7 +217,7 @@ def _unknown(name: str) -> str:
 def _scored(base: Profile, given: ScoringSettings | None, where: str, problems: list[str]) -> Profile:
     if given is None:
         return base
-    policy = ScoringPolicy(given.policy)
+    policy = ScoringPolicy.CLOSEST_FIT if given.policy == "seed" else ScoringPolicy(given.policy)
     if given.shape is None:
         return replace(base, scoring=policy)
     if policy is not ScoringPolicy.UPSTREAM:

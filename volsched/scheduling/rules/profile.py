@@ -18,7 +18,7 @@ from volsched.scheduling.rules.snapshot import Snapshot
 class ScoringPolicy(StrEnum):
     UPSTREAM = "upstream"
     """Utilisation mapped through a shape; static bindings hide dynamic ones."""
-    SEED = "seed"
+    CLOSEST_FIT = "closest-fit"
     """The closer the fit the better, and any existing volume before any new one."""
 
 
@@ -57,7 +57,7 @@ class Profile:
     claims_count_once: bool
     """A claim mounted by two volumes of a pod is one claim."""
     largest_claim_first: bool
-    """Order of the greedy search; the seeds ask for descending, the reference ascends."""
+    """Order of the greedy search; `largest-first` is descending, the reference ascends."""
     exact_matching: bool
     """Look for the best assignment when greedy leaves a claim without a volume."""
     joint_capacity: bool
@@ -156,7 +156,7 @@ VOLSCHED = Profile(
     remembers_failures=True,
     explains=True,
     translate=None,
-    scoring=ScoringPolicy.SEED,
+    scoring=ScoringPolicy.CLOSEST_FIT,
     before_volumes=BEFORE_VOLUMES,
     after_volumes=AFTER_VOLUMES,
 )

@@ -1,7 +1,7 @@
 """How good a node is for a pod's volumes, 0..100.
 
-Two policies: the reference's, which maps utilisation through a shape, and the seeds', which prefers the closest
-fit and any existing volume over any new one.
+Two policies: the reference's, which maps utilisation through a shape, and `closest-fit`, which prefers the closest
+fit and any existing volume over any new one. The index estimates with the same functions.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ _SCALE = 10
 
 
 def node_score(decision: NodeAnswer, *, profile: Profile) -> int:
-    if profile.scoring is ScoringPolicy.SEED:
-        return _seed_score(decision, profile)
+    if profile.scoring is ScoringPolicy.CLOSEST_FIT:
+        return _closest_fit_score(decision, profile)
     return _upstream_score(decision, profile)
 
 
@@ -41,6 +41,17 @@ def shape_score(shape: Sequence[ShapePoint], used: int) -> int:
             step = abs(rise) // run
             return before.score * _SCALE + (step if rise >= 0 else -step)
     return shape[-1].score * _SCALE
+
+
+def fit_score(wanted: int, size: int) -> int:
+    """`closest-fit`: an existing volume of `size` bytes for a claim of `wanted`, 50..100."""
+    return 50 + 50 * wanted // max(1, size)
+
+
+BEST_NEW_VOLUME = 49
+"""`closest-fit`: no new volume scores higher, so any existing one is better."""
+NEW_VOLUME_SCORES = tuple(BEST_NEW_VOLUME * shape_score(SPREAD, used) // MAX_SCORE for used in range(101))
+"""By how much of the published capacity the claim would use, in percent."""
 
 
 def rounded_mean(scores: Sequence[int]) -> int:
@@ -68,17 +79,17 @@ def _upstream_score(decision: NodeAnswer, profile: Profile) -> int:
     )
 
 
-def _seed_score(decision: NodeAnswer, profile: Profile) -> int:
+def _closest_fit_score(decision: NodeAnswer, profile: Profile) -> int:
     bytes_of = profile.bytes_of
-    static = [50 + 50 * bytes_of(it.claim.size) // max(1, bytes_of(it.volume.size)) for it in decision.bindings]
-    return rounded_mean(static + [_seed_provision_score(provision, profile) for provision in decision.provisions])
+    existing = [fit_score(bytes_of(it.claim.size), bytes_of(it.volume.size)) for it in decision.bindings]
+    return rounded_mean(existing + [_new_volume_score(it, profile) for it in decision.provisions])
 
 
-def _seed_provision_score(provision: PlannedVolume, profile: Profile) -> int:
+def _new_volume_score(provision: PlannedVolume, profile: Profile) -> int:
     if provision.capacity is None:
         return 0
     total = profile.bytes_of(_published_total(provision.capacity))
-    return 49 * shape_score(SPREAD, utilization(profile.bytes_of(provision.claim.size), total)) // MAX_SCORE
+    return NEW_VOLUME_SCORES[utilization(profile.bytes_of(provision.claim.size), total)]
 
 
 def _published_total(capacity: StorageCapacity) -> Quantity:
