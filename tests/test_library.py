@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from volsched import Engine
 from volsched.library import Change, RefusedError
@@ -53,7 +54,7 @@ def test_the_package_says_that_it_is_typed() -> None:
 def test_a_pod_is_placed_and_its_story_told(engine: Engine) -> None:
     done = engine.apply(CLUSTER, reason="a first try")
     assert done[0] == Change("StorageClass", "local", "created")
-    assert engine.run_until_idle(timeout=20)
+    assert engine.run_until_idle(timeout=HANG_SECONDS)
     placed = engine.get("pod", "default/db")
     assert placed is not None
     assert (placed["kind"], placed["spec"]["nodeName"]) == ("Pod", "node-0")
@@ -68,18 +69,18 @@ def test_a_pod_is_placed_and_its_story_told(engine: Engine) -> None:
 
 def test_a_pod_that_waits_is_explained_and_placed_when_there_is_room(engine: Engine) -> None:
     engine.apply([LOCAL, node("node-0"), claim("data", "4Gi"), pod("db", "data")])
-    assert engine.run_until_idle(timeout=20)
+    assert engine.run_until_idle(timeout=HANG_SECONDS)
     told = engine.explain("db")
     assert (told["fits"], told["past"]["outcome"]) == (False, "unschedulable")
     assert "didn't find available persistent volumes" in told["message"]
     engine.apply(yaml.safe_dump(volume("disk", "5Gi", "node-0")))
-    assert engine.run_until_idle(timeout=20)
+    assert engine.run_until_idle(timeout=HANG_SECONDS)
     assert engine.explain("default/db")["node"] == "node-0"
 
 
 def test_what_was_decided_for_a_pod_and_not_carried_out_is_dropped(engine: Engine, store: str) -> None:
     engine.apply([LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    assert engine.run_until_idle(timeout=20)
+    assert engine.run_until_idle(timeout=HANG_SECONDS)
     engine.apply([pod("db", "data")])
     assert not engine.delete_pod_bindings("db")
     made = subprocess.run(
@@ -95,7 +96,7 @@ def test_what_was_decided_for_a_pod_and_not_carried_out_is_dropped(engine: Engin
     assert not engine.delete_pod_bindings("default/db")
     assert not engine.delete_pod_bindings("nobody/knows")
     # Free again, for whoever comes next.
-    assert engine.run_until_idle(timeout=20)
+    assert engine.run_until_idle(timeout=HANG_SECONDS)
     assert (engine.get("pod", "db") or {})["spec"]["nodeName"] == "node-0"
     assert not engine.delete_pod_bindings("db")
 
@@ -151,8 +152,8 @@ def test_a_store_is_made_only_when_that_is_said(tmp_path: Path) -> None:
 def test_two_engines_share_a_store(engine: Engine, store: str) -> None:
     engine.apply(CLUSTER)
     with Engine.open(store) as other:
-        assert other.run_until_idle(timeout=20)
-    assert engine.run_until_idle(timeout=20)
+        assert other.run_until_idle(timeout=HANG_SECONDS)
+    assert engine.run_until_idle(timeout=HANG_SECONDS)
     placed = engine.get("pod", "db")
     assert placed is not None
     assert placed["spec"]["nodeName"] == "node-0"
@@ -197,7 +198,7 @@ def test_the_custom_scheduler_gives_no_volume_twice(tmp_path: Path) -> None:
 
 def asked(url: str, data: bytes | None = None) -> tuple[int, Any]:
     try:
-        with urllib.request.urlopen(url, data, timeout=30) as answer:
+        with urllib.request.urlopen(url, data, timeout=HANG_SECONDS) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -221,7 +222,7 @@ def test_the_embedded_service_places_what_it_is_given(tmp_path: Path) -> None:
             assert asked(f"{url}/default/nobody")[0] == 404
             assert asked(url, b"kind: Nothing")[0] == 422
             service.send_signal(signal.SIGINT)
-            assert service.wait(timeout=30) == 0
+            assert service.wait(timeout=HANG_SECONDS) == 0
         finally:
             # Whatever went wrong, nobody waits for it for ever.
             service.kill()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import claim, node, pod
 from tests.support.serving import Served
 
@@ -190,7 +191,7 @@ def test_every_wrong_request_is_told_what_is_wrong(api: Served) -> None:
 def test_paths_that_play_tricks_lead_nowhere(shared: Served, path: str) -> None:
     """Sent as they are: a client library would tidy them up first."""
     host, port = shared.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=HANG_SECONDS) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         answer = b""
         while part := connection.recv(65536):
@@ -200,7 +201,7 @@ def test_paths_that_play_tricks_lead_nowhere(shared: Served, path: str) -> None:
 
 def test_a_body_without_a_length_is_cut_off_too(shared: Served) -> None:
     host, port = shared.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=HANG_SECONDS) as connection:
         start = f"POST {NODES} HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n"
         connection.sendall(start.encode())
         chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"

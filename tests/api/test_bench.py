@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from typer.testing import CliRunner
 
+from tests.patience import HANG_SECONDS
 from volsched.cli.app import app
 from volsched.lab.bench.http_load import HttpLoadError, fan_out, hurry, request
 
@@ -45,7 +46,7 @@ def scripted(*answers: bytes) -> Iterator[int]:
                 connection.recv(65_536)
                 connection.sendall(text)
                 kept.append(connection)
-            ended.wait(20)
+            ended.wait(HANG_SECONDS)
             for connection in kept:
                 connection.close()
 
@@ -56,7 +57,7 @@ def scripted(*answers: bytes) -> Iterator[int]:
             yield int(listening.getsockname()[1])
         finally:
             ended.set()
-            thread.join(20)
+            thread.join(HANG_SECONDS)
 
 
 def watch(*versions: int) -> bytes:

@@ -7,6 +7,7 @@ import httpx
 import pytest
 from kubernetes import client, watch
 
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.serving import Served, served
 from volsched.log.database import Database
@@ -220,7 +221,7 @@ def test_an_informer_misses_nothing(up: Served) -> None:
     for event in following.stream(
         up.core.list_persistent_volume_claim_for_all_namespaces,
         resource_version=listed.metadata.resource_version,
-        timeout_seconds=20,
+        timeout_seconds=HANG_SECONDS,
     ):
         name = event["object"].metadata.name
         assert (event["type"] == "ADDED") == (name not in known)
@@ -231,7 +232,7 @@ def test_an_informer_misses_nothing(up: Served) -> None:
         if [it.status.phase for it in known.values()] == ["Bound", "Bound"]:
             following.stop()
     assert {it.spec.volume_name for it in known.values()} == {"v1", "v2"}
-    for event in watch.Watch().stream(up.core.list_namespaced_pod, "default", timeout_seconds=20):
+    for event in watch.Watch().stream(up.core.list_namespaced_pod, "default", timeout_seconds=HANG_SECONDS):
         if event["object"].spec.node_name == "n1" and event["object"].status.phase == "Running":
             break
     else:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.api.protobuf_encoder import PROTOBUF, encoded, encoded_message, enveloped, field
+from tests.patience import HANG_SECONDS
 from tests.support.serving import Served
 
 ACCEPT = {"accept": f"{PROTOBUF}, */*"}
@@ -248,7 +249,7 @@ def test_events_of_both_groups_are_the_same_events(api: Served) -> None:
     assert (patched["note"], patched["series"]) == (told["note"], series["series"])
     assert got(api, f"{CORE}/events/{name}")["series"] == series["series"]
     assert [it["regarding"] for it in got(api, new)["items"]] == [regarding]
-    with api.http.stream("GET", f"{new}?watch=true&timeoutSeconds=30", headers=ACCEPT) as answer:
+    with api.http.stream("GET", f"{new}?watch=true&timeoutSeconds={HANG_SECONDS}", headers=ACCEPT) as answer:
         first = json.loads(next(answer.iter_lines()))
     assert (first["type"], first["object"]["regarding"]) == ("ADDED", regarding)
     shown = api.http.get(new, headers={"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}).json()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import node
 from tests.support.serving import Served
 from volsched.api.access.access_reviews import ACCESS
@@ -66,12 +67,12 @@ def test_nobody_waits_for_a_patch_that_takes_long(sqlite: Database) -> None:
 
         def slow(manifest: Manifest) -> Manifest:
             begun.set()
-            assert goes_on.wait(60)
+            assert goes_on.wait(HANG_SECONDS)
             return dict(labelled("slow")(manifest))
 
         who = services.who()
         held = asyncio.create_task(services.write(patching(named("a"), slow, who, status=False), heavy=True))
-        await asyncio.to_thread(begun.wait, 60)
+        await asyncio.to_thread(begun.wait, HANG_SECONDS)
         # Another object, and then the very same one: both are written while the patch is still worked out.
         await services.write(patching(named("b"), labelled("quick"), who, status=False))
         await services.write(patching(named("a"), labelled("quick"), who, status=False))
@@ -93,7 +94,7 @@ def test_an_object_that_never_stays_the_same_is_a_conflict(sqlite: Database) -> 
             nonlocal tries
             tries += 1
             other = patching(named("a"), labelled(f"other-{tries}"), services.who(), status=False)
-            asyncio.run_coroutine_threadsafe(services.write(other), loop).result(60)
+            asyncio.run_coroutine_threadsafe(services.write(other), loop).result(HANG_SECONDS)
             return dict(labelled("mine")(manifest))
 
         with pytest.raises(StaleError):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.serving import Served
 
@@ -28,7 +29,7 @@ def kubectl(up: Served, tmp_path: Path) -> Kubectl:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG_SECONDS,
             env={"HOME": str(tmp_path), "PATH": os.environ["PATH"], "EDITOR": editor},
             check=False,
         )
@@ -58,8 +59,10 @@ def test_a_session(up: Served, kubectl: Kubectl, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(cluster())
     file = str(tmp_path / "cluster.yaml")
     assert kubectl("apply", "-f", file).count("created") == 10
-    kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Running", "--timeout=30s")
-    assert kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=30s") == "pod/p condition met\n"
+    kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Running", f"--timeout={HANG_SECONDS}s")
+    assert (
+        kubectl("wait", "pod/p", "--for=condition=Ready", f"--timeout={HANG_SECONDS}s") == "pod/p condition met\n"
+    )
     assert set(kubectl("apply", "-f", file).split()[1::2]) == {"unchanged"}
 
     (header, first, second) = kubectl("get", "pv", "-o", "wide").splitlines()
@@ -123,7 +126,7 @@ def test_kubectl_follows_along(up: Served, kubectl: Kubectl, tmp_path: Path) -> 
         assert following.stdout.readline() == "node/n1\n"
     finally:
         following.terminate()
-        following.communicate(timeout=10)
+        following.communicate(timeout=HANG_SECONDS)
     assert "spec" in kubectl("explain", "pvc")
 
 
@@ -131,7 +134,7 @@ def test_commands_that_send_protobuf(up: Served, kubectl: Kubectl) -> None:
     up.create(node("n1"), pod("p"))
     assert kubectl("create", "namespace", "shop") == "namespace/shop created\n"
     assert "already exists" in kubectl("create", "namespace", "shop", fails=True)
-    kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Running", "--timeout=30s")
+    kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Running", f"--timeout={HANG_SECONDS}s")
     assert "drained" in kubectl("drain", "n1", "--force")
     assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kubernetes import watch
 
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import claim, node, pod
 from tests.support.serving import Served
 
@@ -47,7 +48,7 @@ def provisioner(url: str) -> Iterator[None]:
         assert process.poll() is None, process.stderr and process.stderr.read().decode()
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(HANG_SECONDS)
         if process.stderr:
             process.stderr.close()
 
@@ -57,7 +58,7 @@ def test_an_external_provisioner_works_by_the_api_alone(up: Served) -> None:
     up.create(*nodes, csi_node("n-a"), csi_node("n-b"), zonal_class())
     up.create(claim("one", "1Gi", "zonal"), claim("two", "2Gi", "zonal"), pod("p", "one", "two"))
     with provisioner(up.url):
-        for event in watch.Watch().stream(up.core.list_namespaced_pod, "default", timeout_seconds=30):
+        for event in watch.Watch().stream(up.core.list_namespaced_pod, "default", timeout_seconds=HANG_SECONDS):
             if event["object"].status.phase == "Running":
                 break
         else:

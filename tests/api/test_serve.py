@@ -12,7 +12,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from tests.stack.processes import wait_until
+from tests.patience import HANG_SECONDS, wait_until
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.serving import collection
 from volsched import Engine
@@ -37,22 +37,25 @@ def command(*args: str, home: Path) -> Iterator[tuple[subprocess.Popen[str], str
     finally:
         if process.poll() is None:
             process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=HANG_SECONDS)
 
 
 def test_up_is_the_whole_system_and_ends_on_ctrl_c(tmp_path: Path, migrated_file: Path) -> None:
     store = tmp_path / "store.db"
     store.write_bytes(migrated_file.read_bytes())
-    with command("up", "--db", str(store), home=tmp_path) as (process, url), httpx.Client(base_url=url) as http:
+    with (
+        command("up", "--db", str(store), home=tmp_path) as (process, url),
+        httpx.Client(base_url=url, timeout=HANG_SECONDS) as http,
+    ):
         for manifest in (node("n1"), LOCAL, volume("v", "1Gi", "n1"), claim("c", "1Gi"), pod("p", "c")):
-            assert http.post(collection(manifest), json=manifest, timeout=30).status_code == 201
-        with http.stream("GET", "/api/v1/pods?watch=true", timeout=30) as answer:
+            assert http.post(collection(manifest), json=manifest).status_code == 201
+        with http.stream("GET", "/api/v1/pods?watch=true") as answer:
             lines = answer.iter_lines()
             next(line for line in lines if '"phase":"Running"' in line)
             process.send_signal(signal.SIGINT)
             # The watch ends as it should, in the middle of nothing.
             assert all(line.endswith("}") for line in lines)
-        assert process.wait(20) == 0
+        assert process.wait(HANG_SECONDS) == 0
 
 
 def test_what_is_left_out_does_not_act(tmp_path: Path, migrated_file: Path) -> None:
@@ -60,8 +63,10 @@ def test_what_is_left_out_does_not_act(tmp_path: Path, migrated_file: Path) -> N
     store.write_bytes(migrated_file.read_bytes())
     with command("up", "--db", str(store), "--without", "node-agent", home=tmp_path) as (_, url):
         for manifest in (node("n1"), pod("p")):
-            assert httpx.post(f"{url}{collection(manifest)}", json=manifest, timeout=30).status_code == 201
-        with httpx.stream("GET", f"{url}/api/v1/pods?watch=true", timeout=30) as answer:
+            assert (
+                httpx.post(f"{url}{collection(manifest)}", json=manifest, timeout=HANG_SECONDS).status_code == 201
+            )
+        with httpx.stream("GET", f"{url}/api/v1/pods?watch=true", timeout=HANG_SECONDS) as answer:
             placed = next(line for line in answer.iter_lines() if '"nodeName":"n1"' in line)
         assert '"phase":"Pending"' in placed
 
@@ -91,7 +96,7 @@ def test_a_scheduler_and_a_controller_share_the_work_and_end_on_sigterm(
             wait_until(lambda: (engine.get("pod", "p") or {})["status"]["phase"] == "Running")
         for process in processes:
             process.terminate()
-        assert [process.wait(20) for process in processes] == [0, 0]
+        assert [process.wait(HANG_SECONDS) for process in processes] == [0, 0]
 
 
 @pytest.mark.parametrize("verb", [("up",), ("serve", "api")])

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from kubernetes import client, watch
 
+from tests.patience import HANG_SECONDS, wait_until
 from tests.support.clusters import LOCAL, Stepped, node
 from tests.support.serving import Served, served
 from volsched.api.kubernetes.negotiation import PLAIN
@@ -38,9 +39,9 @@ T = TypeVar("T")
 @contextmanager
 def watching(api: Served, query: str = "", *, accept: str = "application/json") -> Iterator[Iterator[Any]]:
     """The events of a watch on nodes, as they come."""
-    asked = f"{NODES}?watch=true&timeoutSeconds=20{query}"
+    asked = f"{NODES}?watch=true&timeoutSeconds={HANG_SECONDS}{query}"
     with (
-        httpx.Client(base_url=api.url, timeout=20) as http,
+        httpx.Client(base_url=api.url, timeout=HANG_SECONDS) as http,
         http.stream("GET", asked, headers={"accept": accept}) as answer,
     ):
         assert answer.status_code == 200, answer.read()
@@ -133,7 +134,7 @@ def test_decisions_about_an_object_are_no_change_of_it(up: Served) -> None:
     from tests.support.clusters import LOCAL, claim, pod, volume
 
     up.create(node("n1"), LOCAL, volume("v", "1Gi", "n1"), claim("c", "1Gi"), pod("p", "c"))
-    for event in watch.Watch().stream(up.core.list_namespaced_pod, "default", timeout_seconds=20):
+    for event in watch.Watch().stream(up.core.list_namespaced_pod, "default", timeout_seconds=HANG_SECONDS):
         if event["object"].status.phase == "Running":
             break
     asked = "/api/v1/persistentvolumes?watch=true&resourceVersion=1&timeoutSeconds=1"
@@ -149,9 +150,13 @@ def test_a_watch_that_ends_says_up_to_where_it_was(api: Served) -> None:
     """Then a client that watches a quiet kind need not list again because others were busy."""
     story(api)
     asked = "/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=1&timeoutSeconds=1"
-    (line,) = api.http.get(asked).iter_lines()
-    assert json.loads(line)["type"] == "BOOKMARK"
-    assert json.loads(line)["object"]["metadata"]["resourceVersion"] == "5"
+
+    def last_version() -> str:
+        (line,) = api.http.get(asked).iter_lines()
+        assert json.loads(line)["type"] == "BOOKMARK"
+        return str(json.loads(line)["object"]["metadata"]["resourceVersion"])
+
+    wait_until(lambda: last_version() == "5", told=last_version)
 
 
 @pytest.mark.parametrize("version", ["6", "999999"])
@@ -169,7 +174,7 @@ def test_a_watch_from_the_archived_past_is_told_to_list_again(sqlite: Database, 
     archive(sqlite, until=4, out=tmp_path / "past.jsonl", now=system_clock() + 600 * SECOND)
     with served(sqlite) as api:
         with pytest.raises(client.ApiException) as gone:
-            list(watch.Watch().stream(api.core.list_node, resource_version="2", timeout_seconds=5))
+            list(watch.Watch().stream(api.core.list_node, resource_version="2", timeout_seconds=HANG_SECONDS))
         assert gone.value.status == 410
         # The log is all there is: what lies in no archive can be followed.
         with watching(api, "&resourceVersion=4") as events:
@@ -211,7 +216,7 @@ def test_a_slow_watcher_is_cut_off_and_slows_nobody(sqlite: Database) -> None:
         slow = socket.socket()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         host, port = api.url.removeprefix("http://").split(":")
-        slow.settimeout(20)
+        slow.settimeout(HANG_SECONDS)
         slow.connect((host, int(port)))
         slow.sendall(f"GET {NODES}?watch=true HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         head = slow.recv(64)
@@ -242,12 +247,12 @@ def test_many_watchers_see_the_same_in_the_same_order(sqlite: Database) -> None:
         def follow(mine: list[Event]) -> None:
             with watching(api) as events:
                 mine.append(told(next(events)))
-                ready.wait(20)
+                ready.wait(HANG_SECONDS)
                 while len(mine) < 1 + writers * each:
                     mine.append(told(next(events)))
 
         def write(number: int) -> None:
-            with httpx.Client(base_url=api.url) as http:
+            with httpx.Client(base_url=api.url, timeout=HANG_SECONDS) as http:
                 for count in range(each):
                     http.post(NODES, json=node(f"n{number}-{count}")).raise_for_status()
 
@@ -255,12 +260,12 @@ def test_many_watchers_see_the_same_in_the_same_order(sqlite: Database) -> None:
         threads = [threading.Thread(target=follow, args=(mine,), daemon=True) for mine in seen]
         for thread in threads:
             thread.start()
-        ready.wait(20)
+        ready.wait(HANG_SECONDS)
         threads += [threading.Thread(target=write, args=(number,), daemon=True) for number in range(writers)]
         for thread in threads[watchers:]:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(HANG_SECONDS)
     assert [version for _, _, version in seen[0]] == list(range(1, 2 + writers * each))
     assert all(mine == seen[0] for mine in seen)
 
@@ -268,7 +273,7 @@ def test_many_watchers_see_the_same_in_the_same_order(sqlite: Database) -> None:
 def test_watches_end_when_the_server_does(sqlite: Database) -> None:
     with served(sqlite) as api:
         asked = f"{NODES}?watch=true&timeoutSeconds=300"
-        with httpx.Client(base_url=api.url, timeout=20) as http, http.stream("GET", asked) as answer:
+        with httpx.Client(base_url=api.url, timeout=HANG_SECONDS) as http, http.stream("GET", asked) as answer:
             api.server.should_exit = True
             assert list(answer.iter_lines()) == []
 

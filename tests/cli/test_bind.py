@@ -12,6 +12,7 @@ from sqlalchemy import select
 
 from tests.cli.conftest import Run
 from tests.conftest import unsynced
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.log import tables
 from volsched.log.commands import ConflictError
@@ -127,7 +128,7 @@ def test_a_claim_that_was_given_a_volume_is_not_given_another(run: Run, db: str)
 def test_of_two_processes_that_bind_one_claim_at_once_one_wins(db: str, stepped: Stepped) -> None:
     command = [sys.executable, "-m", "volsched", "bind", "claim", "data", "--db", db, "--node"]
     both = [subprocess.Popen([*command, host], stderr=subprocess.PIPE, text=True) for host in ("node-0", "node-1")]
-    said = [process.communicate(timeout=60)[1] for process in both]
+    said = [process.communicate(timeout=HANG_SECONDS)[1] for process in both]
     assert sorted(process.returncode for process in both) == [0, 7], said
     assert any("was given to claim" in it for it in said), said
     stepped.settle()

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 
 TAINTED = {**node("node-0"), "spec": {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}}
@@ -24,7 +25,7 @@ def db(tmp_path: Path, run: Run) -> str:
 
 
 def node_of(run: Run, db: str, *options: str) -> str | None:
-    told = json.loads(run("schedule", "--db", db, "--timeout", "20", "-o", "json", *options).out)
+    told = json.loads(run("schedule", "--db", db, "--timeout", str(HANG_SECONDS), "-o", "json", *options).out)
     (found,) = told["pods"]
     return found["node"] or None
 

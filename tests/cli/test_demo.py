@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.test_interrupts import ROOT, line, started
+from tests.patience import HANG_SECONDS
 from tests.support.documents import ANYTHING, agrees
 from volsched.lab.cli import demo
 from volsched.lab.demo.failure_scenes import stolen
@@ -76,6 +77,6 @@ def test_ctrl_c_leaves_nothing_behind(temporary: Path) -> None:
     with started("demo") as process:
         assert line(process.stdout).startswith("1/")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=HANG_SECONDS)
         assert (process.returncode, err) == (130, "")
     assert list(temporary.glob("volsched-demo-*")) == []

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.serving import Served, served
 from volsched.log.database import Database
@@ -144,7 +145,7 @@ def test_what_kubectl_prints_is_explained_simulated_and_taken_over(
         environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
         call = [str(KUBECTL), "-s", up.url, *words]
         return subprocess.run(
-            call, input=stdin, capture_output=True, check=True, timeout=60, env=environment
+            call, input=stdin, capture_output=True, check=True, timeout=HANG_SECONDS, env=environment
         ).stdout
 
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
@@ -153,7 +154,7 @@ def test_what_kubectl_prints_is_explained_simulated_and_taken_over(
         claim("huge", "9Ti"), pod("late", "huge"),
     ]  # fmt: skip
     kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects).encode())
-    kubectl("wait", "pod/db", "--for=condition=Ready", "--timeout=30s")
+    kubectl("wait", "pod/db", "--for=condition=Ready", f"--timeout={HANG_SECONDS}s")
     dump = kubectl("get", "nodes,pv,pvc,sc,pods", "-A", "-o", "yaml")
     assert b"last-applied-configuration" in dump
     late = run("explain", "pod", "late", "-f", "-", stdin=dump)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.stack.processes import wait_until
+from tests.patience import HANG_SECONDS, wait_until
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from volsched import Engine
 
@@ -57,7 +57,7 @@ def test_a_watch_shows_every_change_and_ends_well_with_ctrl_c(db: str) -> None:
             engine.delete("node", "d")
             assert line(process.stdout) == "node/d"
             process.send_signal(signal.SIGINT)
-            assert (process.wait(timeout=30), process.communicate()[1]) == (0, "")
+            assert (process.wait(timeout=HANG_SECONDS), process.communicate()[1]) == (0, "")
 
 
 def test_a_watch_marks_what_is_deleted(db: str) -> None:
@@ -79,7 +79,7 @@ def test_ctrl_c_ends_a_long_command_with_130_and_nothing_is_lost(run: Run, db: s
         with started("schedule", "--timeout", "300", "--db", db) as process:
             wait_until(lambda: "nodeName" in (engine.get("pod", "placed") or {})["spec"])
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=HANG_SECONDS)
             assert (process.returncode, out, err) == (130, "", "")
         binding = [
             it["status"]["state"] for it in engine.objects("bindings") if it["status"]["pod"] == "default/db"
@@ -139,5 +139,5 @@ def test_ctrl_c_that_comes_while_an_object_is_destroyed_is_not_lost(db: str) -> 
     with Engine.open(db) as engine:
         engine.apply([node("a")])
     command = [sys.executable, "-c", LOSES_CTRL_C, "get", "nodes", "-w", "-o", "name", "--db", db]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=30)
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=HANG_SECONDS)
     assert (ran.returncode, ran.stderr) == (0, "")

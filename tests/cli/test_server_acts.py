@@ -18,6 +18,7 @@ from tests.cli.test_interrupts import line, started
 from tests.cli.test_run import half_done
 from tests.cli.test_server import settled
 from tests.conftest import unsynced
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.serving import Served, served
 from volsched.api.access.authority import make_authority
@@ -188,7 +189,7 @@ def test_a_watch_follows_over_http_and_ends_well_with_ctrl_c(twins: Twins) -> No
         twins.there("delete", "node", "d")
         assert line(process.stdout).endswith("(deleted)")
         process.send_signal(signal.SIGINT)
-        assert (process.wait(timeout=30), process.communicate()[1]) == (0, "")
+        assert (process.wait(timeout=HANG_SECONDS), process.communicate()[1]) == (0, "")
     assert "cannot be watched over HTTP" in twins.there("get", "bindings", "-w").err
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.patience import HANG_SECONDS, wait_until
 from tests.stack.local_stacks import passable
-from tests.stack.processes import wait_until
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.serving import collection
 from volsched.lab.stack.handle import Stack
@@ -22,7 +22,7 @@ COMMAND = [str(Path(sys.executable).parent / "volsched"), "stack"]
 
 
 def run(*words: str, code: int = 0) -> str:
-    ran = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=180)
+    ran = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=HANG_SECONDS)
     assert ran.returncode == code, ran.stdout + ran.stderr
     return ran.stdout + ran.stderr
 
@@ -45,7 +45,7 @@ def test_up_status_logs_a_crash_and_down(tmp_path: Path) -> None:
         assert all(it["residentMiB"] > 0 for it in shown["items"] if it["pid"])
         assert "healthy" in run("status", *where)
 
-        with httpx.Client(base_url=shown["urls"]["api"]) as http:
+        with httpx.Client(base_url=shown["urls"]["api"], timeout=HANG_SECONDS) as http:
             for manifest in (LOCAL, node("n"), volume("pv", "1Gi", "n"), claim("c", "1Gi"), pod("p", "c")):
                 assert http.post(collection(manifest), json=manifest).status_code == 201
             path = "/api/v1/namespaces/default/pods/p"

@@ -23,7 +23,8 @@ import httpx
 import psutil
 
 from tests.conftest import started_postgres
-from tests.stack.processes import ROOT, Redis, wait_until, worker
+from tests.patience import wait_until
+from tests.stack.processes import ROOT, Redis, worker
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.serving import collection
 from volsched.log.store import migrate_store
@@ -38,6 +39,8 @@ changes to 8,192, volumes and claims come to that after some 700 and 1,000 pods,
 Kubernetes events, which are few, last."""
 BRIEF = {"EVENT_TTL_SECONDS": "20", "COMMAND_TTL_SECONDS": "20", "DONE_TTL_SECONDS": "20"}
 """What else would be kept for days expires within the run, as it does within days elsewhere."""
+LOOK_SECONDS = 0.2
+"""How often it is asked whether a batch is done; every answer is a list of everything."""
 MEGABYTE = 1 << 20
 
 
@@ -74,7 +77,7 @@ class Soak:
         self.create(*(pod(f"p-{number}", *(f"c-{it}" for it in names[number])) for number in numbers))
         # One that fits nowhere: what it is told is kept for a while, too.
         self.create(pod(f"never-{first}", "missing"))
-        wait_until(lambda: self._bound() == BATCH, seconds=120, told=self._bound)
+        wait_until(lambda: self._bound() == BATCH, progress=self._bound, look=LOOK_SECONDS)
         every = [it for number in numbers for it in names[number]]
         gone = "?gracePeriodSeconds=0"
         pods = [f"p-{number}" for number in numbers] + [f"never-{first}"]
@@ -83,7 +86,9 @@ class Soak:
         self.delete(*(f"/api/v1/persistentvolumes/pv-{it}" for it in every))
         self.pods += BATCH
         wait_until(
-            lambda: not self._left("persistentvolumes"), seconds=120, told=lambda: self._left("persistentvolumes")
+            lambda: not self._left("persistentvolumes"),
+            progress=lambda: self._left("persistentvolumes"),
+            look=LOOK_SECONDS,
         )
 
     def delete(self, *paths: str) -> None:
@@ -196,6 +201,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--on", choices=("sqlite", "stack"), default="sqlite")
     parser.add_argument("--every", type=float, default=15.0, help="seconds between two looks")
+    parser.add_argument(
+        "--rate", type=float, help="pods per second at most; as many as there is time for if not given"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="volsched-soak-") as directory:
         # The server of a stack runs as another user where we are root.
@@ -206,6 +214,8 @@ def main() -> int:
             began = looked = time.monotonic()
             while (now := time.monotonic()) - began < given.minutes * 60:
                 soak.round()
+                if given.rate:
+                    time.sleep(max(began + soak.pods / given.rate - time.monotonic(), 0))
                 if now - looked >= given.every:
                     looked = now
                     soak.look(now - began)

@@ -13,6 +13,7 @@ from pydantic_core import from_json
 from sqlalchemy import func, select
 
 from tests.lab.victim import CLAIMS, PODS, Run, create_classes, create_pods
+from tests.patience import HANG_SECONDS
 from volsched.kube.meta import BINDING_STAMP
 from volsched.log import tables
 from volsched.log.database import Database
@@ -36,7 +37,7 @@ def victim(url: str, name: str, *options: str, **environment: str) -> "subproces
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
     )
 
 

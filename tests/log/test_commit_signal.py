@@ -3,14 +3,13 @@
 import threading
 
 from tests.log.test_transaction import log
+from tests.patience import HANG_SECONDS
 from tests.support.store_samples import create_volume
 from volsched.log.commit_signal import commits
 from volsched.log.database import Database, open_database
 from volsched.log.transaction import execute
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import looping, waking
-
-LONG = 20.0
 
 
 def test_a_commit_of_another_connection_is_heard_once(database: Database, url: str) -> None:
@@ -19,7 +18,7 @@ def test_a_commit_of_another_connection_is_heard_once(database: Database, url: s
     try:
         assert not ear.heard(0)
         execute(other, [create_volume("a")], now=1)
-        assert ear.heard(LONG)
+        assert ear.heard(HANG_SECONDS)
         assert not ear.heard(0)
     finally:
         ear.close()
@@ -38,10 +37,12 @@ def test_a_loop_is_woken_by_a_commit_elsewhere_and_not_only_by_its_own_clock(dat
 
     try:
         with (
-            looping(look, clock=system_clock, name="looking", failed=lambda _: None, idle=LONG) as loop,
+            looping(
+                look, clock=system_clock, name="looking", failed=lambda _: None, idle=2 * HANG_SECONDS
+            ) as loop,
             waking(database, loop),
         ):
             execute(other, [create_volume("a")], now=1)
-            assert found.wait(LONG / 2)
+            assert found.wait(HANG_SECONDS)
     finally:
         other.close()

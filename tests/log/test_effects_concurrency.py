@@ -7,19 +7,19 @@ lane has two leases at once is watched by the database: an index that exists in 
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Barrier, Event
-from time import monotonic
 
 import pytest
 from sqlalchemy import select, text
 
 from tests.log.test_transaction import log
+from tests.patience import HANG_SECONDS, wait_until
 from tests.support.store_samples import NOW, create_volume, must, run
 from volsched.log import tables
 from volsched.log.commands import Command, DeposedError, Done, EffectDone
@@ -35,7 +35,6 @@ processes.set_forkserver_preload([__name__])
 LANES = 250
 STEPS = 8
 LEASE = 60_000_000
-PATIENCE_S = 60
 LOOK_AGAIN_S = 0.01
 LOOK_AGAIN = threading.Event()
 QUEUES = ("prebind", "annotate")
@@ -87,7 +86,7 @@ def drain(url: str, name: str, clock: "Synchronized[int]", start: Barrier, finis
     database = open_database(url)
     # All hold a batch before any goes on: SQLite's lock is unfair, and one could do everything before the others.
     first = take(database, name, QUEUES[0], clock.value)
-    start.wait(PATIENCE_S)
+    start.wait(HANG_SECONDS)
     carry_out(database, name, first, clock)
     while True:
         told_to_finish, worked = finish.is_set(), False
@@ -108,7 +107,7 @@ def claim_and_hang(url: str, pipe: Connection) -> None:
 
 
 @contextmanager
-def workers(url: str, count: int) -> Iterator[tuple[list[BaseProcess], "Synchronized[int]"]]:
+def workers(database: Database, url: str, count: int) -> Iterator[tuple[list[BaseProcess], "Synchronized[int]"]]:
     """Processes that drain; all of them must have ended well unless they were killed by the test."""
     clock, start, finish = processes.Value("q", NOW), processes.Barrier(count), processes.Event()
     started: list[BaseProcess] = [
@@ -120,18 +119,13 @@ def workers(url: str, count: int) -> Iterator[tuple[list[BaseProcess], "Synchron
         yield started, clock
         finish.set()
         # One that failed keeps its leases, so the others would never come to an end.
-        wait_until(lambda: ended(started) == {0} or not ended(started) <= {None, 0})
+        wait_until(
+            lambda: ended(started) == {0} or not ended(started) <= {None, 0}, progress=lambda: position(database)
+        )
         assert ended(started) == {0}
     finally:
         for process in started:
             process.kill()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = monotonic() + PATIENCE_S
-    while not condition():
-        assert monotonic() < end, "what the test waits for does not happen"
-        LOOK_AGAIN.wait(LOOK_AGAIN_S)
 
 
 def ended(started: list[BaseProcess]) -> set[int | None]:
@@ -166,7 +160,7 @@ def queue(database: Database) -> Database:
 def test_workers_do_everything_once_and_each_lane_in_order(queue: Database, url: str) -> None:
     """Half of the 2,000 effects are there at the start, the other half is added while they work."""
     must(queue, *steps(0, STEPS // 2))
-    with workers(url, 4):
+    with workers(queue, url, 4):
         wait_until(lambda: position(queue) > LANES + 50)
         for command in steps(STEPS // 2, STEPS):
             must(queue, command)
@@ -177,14 +171,17 @@ def test_workers_do_everything_once_and_each_lane_in_order(queue: Database, url:
 def test_a_killed_worker_is_replaced_when_its_leases_run_out(queue: Database, url: str) -> None:
     """Killed somewhere in the middle; then time jumps under the others too, who lose leases they still use."""
     must(queue, *steps(0, STEPS))
-    with workers(url, 3) as (started, clock):
+    with workers(queue, url, 3) as (started, clock):
         wait_until(lambda: position(queue) > LANES + 300)
         victim = started[0].pid
         assert victim is not None
         os.kill(victim, signal.SIGKILL)
-        started[0].join(PATIENCE_S)
+        started[0].join(HANG_SECONDS)
         for done in range(400, LANES * STEPS, 200):
-            wait_until(lambda done=done: position(queue) > LANES + done)  # type: ignore[misc]
+            wait_until(
+                lambda done=done: position(queue) > LANES + done,  # type: ignore[misc]
+                progress=lambda: position(queue),
+            )
             clock.value += LEASE + 1
     assert_all_done_once_and_in_order(queue)
 
@@ -194,13 +191,13 @@ def test_a_zombie_records_nothing(queue: Database, url: str) -> None:
     here, there = processes.Pipe()
     zombie = processes.Process(target=claim_and_hang, args=(url, there))
     zombie.start()
-    assert here.poll(PATIENCE_S)
+    assert here.poll(HANG_SECONDS)
     stale: list[Claimed] = here.recv()
     os.kill(zombie.pid or 0, signal.SIGKILL)
-    zombie.join(PATIENCE_S)
+    zombie.join(HANG_SECONDS)
     assert len(stale) == 25
     # Its leases are over with it, whatever the clock says.
-    with workers(url, 2):
+    with workers(queue, url, 2):
         wait_until(lambda: set(counts(queue)) <= {("prebind", "done"), ("annotate", "done")})
     assert_all_done_once_and_in_order(queue, steps=2)
     before = log(queue)

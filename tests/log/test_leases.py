@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.log.test_transaction import log
+from tests.patience import HANG_SECONDS
 from tests.support.store_samples import NOW, create_volume, must, run
 from volsched.log.batch import lock_head
 from volsched.log.commands import DeposedError
@@ -132,7 +133,7 @@ def test_a_lease_cannot_change_hands_between_check_and_commit(database: Database
             asked = pool.submit(get, own, "b", now=AFTER)
             with pytest.raises(TimeoutError):
                 asked.result(timeout=0.3)
-        taken = asked.result(timeout=30)
+        taken = asked.result(timeout=HANG_SECONDS)
     own.close()
     assert taken is not None
     assert taken.epoch == 2

@@ -10,6 +10,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, select
 
+from tests.patience import HANG_SECONDS
 from tests.support.histories import fill
 from tests.support.store_samples import create_volume, must
 from volsched.log import tables
@@ -79,7 +80,7 @@ def test_migrating_again_changes_nothing(database: Database) -> None:
 
 def test_the_wheel_carries_the_migrations(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
-    subprocess.run(pip, check=True, capture_output=True, timeout=120)
+    subprocess.run(pip, check=True, capture_output=True, timeout=HANG_SECONDS)
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     scripts = {

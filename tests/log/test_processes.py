@@ -4,9 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.log.test_transaction import log
+from tests.patience import HANG_SECONDS, wait_until
 from tests.support.store_samples import create_volume
 from volsched.log import tables
 from volsched.log.database import Database, open_database
@@ -104,29 +103,20 @@ def test_two_processes_share_one_sqlite_file(database: Database, url: str) -> No
     check_chain(database)
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
-    """Wait for a condition of another process, which nothing here can be woken by."""
-    gone = threading.Event()
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true in time"
-        gone.wait(0.01)
-
-
 def test_postgres_restarted_in_the_middle_of_appends(own_postgres: Any) -> None:
     """The server is shut down at once and started again while a writer goes on."""
     database = open_database(own_postgres.get_uri())
     migrate(database)
     with running(Writer(database), clock=system_clock) as writer:
         futures = [writer.submit(create_volume(f"a{i}", expected={f"volume/a{i}": 0})) for i in range(300)]
-        futures[10].result(timeout=30)
+        futures[10].result(timeout=HANG_SECONDS)
         pid = own_postgres.get_pid()
         assert pid is not None
         os.kill(pid, signal.SIGQUIT)
         wait_until(lambda: not (Path(own_postgres.pgdata) / "postmaster.pid").exists())
         futures += [writer.submit(create_volume(f"b{i}", expected={f"volume/b{i}": 0})) for i in range(300)]
         own_postgres.ensure_postgres_running()
-        positions = [future.result(timeout=60).position for future in futures]
+        positions = [future.result(timeout=HANG_SECONDS).position for future in futures]
     assert sorted(positions) == list(range(1, 601))
     check_chain(database)
     database.close()

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import pairwise
@@ -14,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.log.test_effects import effect, queue_up
+from tests.patience import wait_until
 from tests.support.store_samples import NOW, must
 from volsched.log.database import Database, open_database
 from volsched.log.effects import Claimed, claim, due_queues, retry_later
@@ -75,9 +75,7 @@ def holder_process(url: str, now: int) -> Iterator["subprocess.Popen[str]"]:
 
 def wait_until_known_as_gone(database: Database) -> None:
     """A server learns of it when its connection ends, the kernel at once."""
-    end = time.monotonic() + 60
-    while [it.over for it in standings(database, now=NOW)] != [Over.HOLDER_GONE]:
-        assert time.monotonic() < end
+    wait_until(lambda: [it.over for it in standings(database, now=NOW)] == [Over.HOLDER_GONE])
 
 
 def test_what_a_killed_process_held_is_free_at_once(database: Database, url: str) -> None:

@@ -8,6 +8,7 @@ from alembic.config import Config
 
 from alembic import command
 from tests.log.next_version import NEXT, write_next_revision
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.histories import sql
 from volsched.library import Engine
@@ -52,11 +53,11 @@ def test_this_program_does_all_its_work_on_tables_that_the_next_one_expands_bene
         engine.apply([LOCAL, node("node-0")])
         for number in range(MANY):
             engine.apply(objects(f"before-{number}"))
-        assert engine.run_until_idle(timeout=30)
+        assert engine.run_until_idle(timeout=HANG_SECONDS)
         expand(database, tmp_path)
         for number in range(MANY):
             engine.apply(objects(f"after-{number}"))
-        assert engine.run_until_idle(timeout=30)
+        assert engine.run_until_idle(timeout=HANG_SECONDS)
         assert [it["spec"]["nodeName"] for it in engine.objects("pod")] == ["node-0"] * 2 * MANY
         engine.delete("pod", "default/p-after-0")
     database = open_store(url)

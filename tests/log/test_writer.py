@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import func, select, text
 
+from tests.patience import HANG_SECONDS
 from tests.support.store_samples import NOW, change_volume, create_volume
 from volsched.log import tables
 from volsched.log.commands import Command, ConflictError
@@ -115,7 +116,7 @@ def test_a_connection_killed_by_the_server_loses_and_doubles_nothing(database: D
             futures.append(writer.submit(create_volume(f"v{index}", expected={f"volume/v{index}": 0})))
             if index % 50 == 25:
                 terminate_others(assassin)
-        positions = [future.result(timeout=30).position for future in futures]
+        positions = [future.result(timeout=HANG_SECONDS).position for future in futures]
     assassin.close()
     assert sorted(positions) == list(range(1, 301))
     assert count_events(database) == 300

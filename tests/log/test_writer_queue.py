@@ -18,8 +18,9 @@ import pytest
 from sqlalchemy import event
 
 from tests.conftest import unsynced
-from tests.log.test_processes import ROOT, wait_until
+from tests.log.test_processes import ROOT
 from tests.log.test_transaction import log
+from tests.patience import HANG_SECONDS, wait_until
 from tests.support.store_samples import create_volume
 from volsched.log.batch import lock_head
 from volsched.log.commands import Done
@@ -29,7 +30,6 @@ from volsched.log.transaction import execute
 PROCESSES = 4
 TURNS = 60
 BUSY_LOOPS = 4
-PATIENCE_SECONDS = 300
 
 Process = subprocess.Popen[str]
 
@@ -117,7 +117,7 @@ def waiting_writer(database: Database, file: Path, done: list[str], name: str) -
     thread.start()
     wait_until(lambda: drawn(file) > before)
     yield
-    thread.join(timeout=PATIENCE_SECONDS)
+    thread.join(timeout=HANG_SECONDS)
     assert not thread.is_alive()
 
 
@@ -129,7 +129,7 @@ def test_all_get_their_turn_while_others_keep_the_machine_busy(url: str) -> None
         assert [heard(it) for it in writers] == ["ready"] * PROCESSES
         for it in writers:
             tell(it)
-        told = [it.communicate(timeout=PATIENCE_SECONDS) for it in writers]
+        told = [it.communicate(timeout=HANG_SECONDS) for it in writers]
         assert [it.returncode for it in writers] == [0] * PROCESSES, told
     # However long it took: nobody was passed by anybody twice.
     passed = [int(out.split()[1]) for out, _ in told]
@@ -151,7 +151,7 @@ def test_threads_of_a_process_queue_as_well(opened: Callable[[], Database]) -> N
     for it in writers:
         it.start()
     for it in writers:
-        it.join(timeout=PATIENCE_SECONDS)
+        it.join(timeout=HANG_SECONDS)
     with database.read() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM events").scalar() == threads * 20
     assert database.waits.most_passed <= threads - 1
@@ -202,7 +202,7 @@ def test_a_command_that_waits_says_so_and_goes_on_waiting(url: str, opened: Call
             assert waits.poll() is None
         assert "waiting for" in said
         assert f"process {os.getpid()} had the last" in said
-        waits.communicate(timeout=PATIENCE_SECONDS)
+        waits.communicate(timeout=HANG_SECONDS)
         assert waits.returncode == 0
 
 
@@ -225,7 +225,7 @@ def test_a_program_that_does_not_queue_is_waited_for(
     assert not done
     other.execute("COMMIT")
     other.close()
-    thread.join(timeout=PATIENCE_SECONDS)
+    thread.join(timeout=HANG_SECONDS)
     assert done == [True]
 
 
@@ -297,5 +297,5 @@ def test_a_store_is_made_once_by_many_who_make_it_at_once(tmp_path: Path) -> Non
     url = f"sqlite:///{tmp_path / 'new.db'}"
     with ExitStack() as stack:
         makers = [stack.enter_context(process("-m", "volsched", "migrate", "--db", url)) for _ in range(PROCESSES)]
-        told = [it.communicate(timeout=PATIENCE_SECONDS) for it in makers]
+        told = [it.communicate(timeout=HANG_SECONDS) for it in makers]
         assert [it.returncode for it in makers] == [0] * PROCESSES, told

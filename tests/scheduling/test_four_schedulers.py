@@ -5,7 +5,6 @@ Every volume serves every claim equally well, so that all of them want the same 
 
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
+from tests.patience import HANG_SECONDS, wait_until
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.binding.executor import QUEUES
 from volsched.log import tables
@@ -25,8 +25,6 @@ from volsched.runtime.clock import system_clock
 
 SCHEDULERS = 4
 NODES = 20
-GIVE_UP_SECONDS = 240
-"""Without any progress: how long it all takes depends on what else the machine does."""
 TOGETHER = 500
 # PostgreSQL runs beside the five processes on the same two cores: there with fewer, to be done in the same time.
 PODS_AND_VOLUMES = {"sqlite": (2_000, 1_600), "postgresql": (600, 480)}
@@ -90,14 +88,15 @@ def carry_out(stepped: Stepped, now: int) -> None:
 
 
 def finish(stepped: Stepped, processes: "list[subprocess.Popen[str]]", *, volumes: int, waiting: int) -> None:
-    done, give_up_at = (0, 0), time.monotonic() + GIVE_UP_SECONDS
-    while done[0] < volumes or done[1] < waiting:
+    def done() -> tuple[int, int]:
+        return committed(stepped.database), told_unschedulable(stepped.database)
+
+    def all_done() -> bool:
         carry_out(stepped, system_clock())
         assert [process.poll() for process in processes] == [None] * SCHEDULERS, "a scheduler has ended"
-        before, done = done, (committed(stepped.database), told_unschedulable(stepped.database))
-        if done != before:
-            give_up_at = time.monotonic() + GIVE_UP_SECONDS
-        assert time.monotonic() < give_up_at, f"{done} of {volumes, waiting}, and no more for {GIVE_UP_SECONDS} s"
+        return all(there >= wanted for there, wanted in zip(done(), (volumes, waiting), strict=True))
+
+    wait_until(all_done, look=0, progress=done, told=lambda: f"{done()} of {volumes, waiting}")
 
 
 def test_four_processes_give_every_volume_to_exactly_one_claim(url: str, database: Database) -> None:
@@ -113,7 +112,7 @@ def test_four_processes_give_every_volume_to_exactly_one_claim(url: str, databas
             process.stdin.write("go\n")
             process.stdin.flush()
         finish(stepped, processes, volumes=volumes, waiting=pods - volumes)
-        told = [process.communicate("stop\n", timeout=60)[0].split() for process in processes]
+        told = [process.communicate("stop\n", timeout=HANG_SECONDS)[0].split() for process in processes]
     check(stepped, pods=pods, volumes=volumes)
     planned = [int(it[0]) for it in told]
     assert sum(planned) >= volumes

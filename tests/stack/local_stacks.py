@@ -23,7 +23,7 @@ def local_stack(directory: Path, *, controller: Sequence[str] = (), **scale: int
     stack = Stack(directory)
     stack.launch()
     try:
-        stack.wait_ready(seconds=120)
+        stack.wait_ready()
         yield stack
     finally:
         stack.down()

@@ -6,9 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,19 +14,11 @@ from pathlib import Path
 import psutil
 import redis
 
+from tests.patience import HANG_SECONDS, wait_until
 from volsched.binding.wakeup import wake_up_name
 from volsched.lab.stack.redis_server import find_redis
 
 ROOT = Path(__file__).parents[2]
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float = 60, told: Callable[[], object] = str) -> None:
-    """Wait for a condition of other processes, which nothing here can be woken by; `told` says how far it came."""
-    gone = threading.Event()
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"the condition did not come true in time: {told()}"
-        gone.wait(0.02)
 
 
 @dataclass
@@ -53,7 +43,7 @@ class Redis:
         arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory), "--save", ""]
         with (self.directory / "redis.log").open("ab") as log:
             self._process = subprocess.Popen([program, *arguments], stdout=log, stderr=log)
-        wait_until(self._answers, seconds=10)
+        wait_until(self._answers)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -93,7 +83,7 @@ class Worker:
     def end(self) -> int:
         """As a supervisor does it: ask, and wait for what is under way."""
         self.process.terminate()
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=HANG_SECONDS)
 
     def kill(self) -> None:
         """The whole worker at once. It leads a session of its own, so this reaches nobody else."""

@@ -22,9 +22,7 @@ def main(rounds: int) -> int:
             database, client = open_database(stack.database_url), LoadClient(stack.urls["api"])
             prepare_cluster(client, nodes=10, volumes=VOLUMES)
             load = Load(client, PODS_PER_SECOND, most=VOLUMES)
-            outcome = restart_under_load(
-                stack, database, load, ROUND * rounds, clock=system_clock, patience=600, least=500
-            )
+            outcome = restart_under_load(stack, database, load, ROUND * rounds, clock=system_clock, least=500)
             whole = verify(database).ok
             client.close()
             database.close()

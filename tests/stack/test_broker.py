@@ -6,6 +6,7 @@ import pytest
 from kombu import Queue
 from kombu.exceptions import OperationalError
 
+from tests.patience import HANG_SECONDS
 from tests.stack.processes import Redis
 from tests.stack.proxy import Line, to_port
 from workers.broker import SteadyConnection
@@ -24,7 +25,7 @@ def test_messages_that_cannot_be_acknowledged_are_under_way_no_more(broker: Redi
     with connection.Consumer([Queue("work")], channel=channel, callbacks=[lambda _, it: taken.append(it)]) as it:
         it.qos(prefetch_count=PREFETCH)
         while len(taken) < PREFETCH:
-            connection.drain_events(timeout=5)
+            connection.drain_events(timeout=HANG_SECONDS)
         assert not channel.qos.can_consume()
         broker.stop()
         for message in taken:

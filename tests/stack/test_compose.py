@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.patience import HANG_SECONDS, wait_until
 from tests.stack.composed import FILE, ROOT, Local, compose, seconds, started_by_default
 from tests.stack.local_stacks import passable
-from tests.stack.processes import wait_until
 from tests.stack.work import bound_pods, leg_moves
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.serving import collection
@@ -126,16 +126,18 @@ def manifests(pods: int) -> list[dict[str, Any]]:
 def test_its_services_bind_pods_together_and_end_in_good_order(composed: tuple[Stack, Local]) -> None:
     """API with TLS and a client certificate → scheduler → Redis → worker → controller, each as the file says."""
     stack, local = composed
-    stack.wait_ready(seconds=120)
+    stack.wait_ready()
     trusting = ssl.create_default_context(cafile=str(stack.directory / "secrets" / "ca.crt"))
     config = yaml.safe_load((stack.directory / "secrets" / "admin.kubeconfig").read_text())
     trusting.load_cert_chain(*_client_files(stack.directory, config["users"][0]["user"]))
-    with httpx.Client(base_url=f"https://localhost:{local.ports['8700']}", verify=trusting) as http:
+    with httpx.Client(
+        base_url=f"https://localhost:{local.ports['8700']}", verify=trusting, timeout=HANG_SECONDS
+    ) as http:
         for manifest in manifests(20):
             answer = http.post(collection(manifest), json=manifest)
             assert answer.status_code == 201, answer.text
         database = open_database(stack.database_url)
-        wait_until(lambda: bound_pods(database) == 20, told=lambda: (bound_pods(database), stack.complaint()))
+        wait_until(lambda: bound_pods(database) == 20, progress=lambda: bound_pods(database), told=stack.complaint)
         assert set(leg_moves(database, "bound").values()) == {1}
         assert verify(database).ok
         database.close()

@@ -16,7 +16,8 @@ import psutil
 import pytest
 from sqlalchemy import make_url, text
 
-from tests.stack.processes import ROOT, Redis, wait_until, worker
+from tests.patience import wait_until
+from tests.stack.processes import ROOT, Redis, worker
 from tests.stack.proxy import Line, to_file, to_port
 from tests.stack.work import bound_pods, leg_moves, phases, queued
 from tests.support.clusters import LOCAL, claim, node, pod, volume
@@ -68,7 +69,7 @@ class Stack:
     def settled(self) -> None:
         wait_until(
             lambda: bound_pods(self.database) == self.pods and queued(self.database) == 0,
-            seconds=120,
+            progress=lambda: (bound_pods(self.database), phases(self.database)),
             told=lambda: (
                 bound_pods(self.database),
                 self.pods,

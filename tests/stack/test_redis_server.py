@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.stack.processes import wait_until
+from tests.patience import HANG_SECONDS, wait_until
 from volsched.lab.stack.debian_package import COMPLETE
 from volsched.lab.stack.local import free_port, prepare
 from volsched.lab.stack.postgres_wheel import WheelMissingError
@@ -198,4 +198,4 @@ def test_the_imitation_does_what_a_stack_asks_of_it_and_ends_when_asked(tmp_path
         assert client.eval("return redis.call('llen', KEYS[1])", 1, "queue") == 1
     finally:
         process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=HANG_SECONDS) == 0

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from tests.stack.processes import Redis, wait_until, worker
+from tests.patience import wait_until
+from tests.stack.processes import Redis, worker
 from tests.stack.work import bound_pods, create, leg_moves, phases, queued
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from volsched.binding.wakeup import RedisBell
@@ -44,7 +45,7 @@ def test_200_pods_with_one_and_three_claims_end_bound(database: Database, url: s
 
     with worker(url, broker) as one:
         wait_until(one.ready)
-        wait_until(all_bound, seconds=150, told=lambda: (bound_pods(database), phases(database)))
+        wait_until(all_bound, progress=lambda: bound_pods(database), told=lambda: phases(database))
         wait_until(lambda: queued(database) == 0)
     assert phases(database)["committed"] == 200
     assert set(leg_moves(database, "bound").values()) == {1}

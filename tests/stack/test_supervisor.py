@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.stack.processes import wait_until
+from tests.patience import HANG_SECONDS, wait_until
 from volsched.lab.stack.handle import NotReadyError, Stack, StackError
 from volsched.lab.stack.identity import Identity, identify, marked, process_of, send
 from volsched.lab.stack.instance import MOST_DELAY, back_off
@@ -118,7 +118,7 @@ def test_a_service_starts_when_those_it_waits_for_are_healthy_and_ends_before_th
     wait_until(lambda: one(stack, "store").condition is Condition.STARTING and "store-1: store" in said(stack))
     assert (one(stack, "web").condition, one(stack, "once").condition) == (Condition.WAITING, Condition.WAITING)
     flag.touch()
-    stack.wait_ready(seconds=20)
+    stack.wait_ready()
     wait_until(lambda: "web-1: web" in said(stack))
     stack.down()
     assert said(stack) == [
@@ -136,7 +136,7 @@ def test_a_process_that_dies_is_started_again_and_one_that_does_not_listen_is_ki
     launched(
         stack, StackService(name="deaf", command=shell("trap '' TERM; echo deaf; sleep 1000 & wait"), grace=0.2)
     )
-    stack.wait_ready(seconds=20)
+    stack.wait_ready()
     first = one(stack, "deaf").process
     assert first is not None
     wait_until(lambda: said(stack) == ["deaf-1: deaf"])
@@ -179,7 +179,7 @@ def test_a_healthy_service_becomes_unhealthy_after_its_retries_and_healthy_again
     flag.touch()
     health = Health(command=("test", "-e", str(flag)), interval=0.05, start_interval=0.05, retries=2)
     launched(stack, StackService(name="moody", command=SLEEPS, health=health))
-    stack.wait_ready(seconds=20)
+    stack.wait_ready()
     flag.unlink()
     wait_until(lambda: one(stack, "moody").condition is Condition.UNHEALTHY)
     assert one(stack, "moody").restarts == 0
@@ -189,7 +189,7 @@ def test_a_healthy_service_becomes_unhealthy_after_its_retries_and_healthy_again
 
 def test_scaling_stopping_starting_and_restarting_by_name(stack: Stack) -> None:
     launched(stack, StackService(name="many", command=SLEEPS, scale=2), StackService(name="other", command=SLEEPS))
-    stack.wait_ready(seconds=20)
+    stack.wait_ready()
     before = {it.name: it.process for it in stack.instances("many")}
     assert set(before) == {"many-1", "many-2"}
     stack.restart("many-2")
@@ -207,7 +207,7 @@ def test_scaling_stopping_starting_and_restarting_by_name(stack: Stack) -> None:
 
 def test_pausing_freezes_all_processes_of_a_service(stack: Stack) -> None:
     launched(stack, StackService(name="pair", command=shell("sleep 1000 & wait")))
-    stack.wait_ready(seconds=20)
+    stack.wait_ready()
     (pid,) = stack.pause("pair")
     family = [psutil.Process(pid), *psutil.Process(pid).children()]
     wait_until(lambda: {it.status() for it in family} == {psutil.STATUS_STOPPED})
@@ -218,7 +218,7 @@ def test_pausing_freezes_all_processes_of_a_service(stack: Stack) -> None:
 def test_a_command_that_does_not_exist_is_told_in_its_log(stack: Stack) -> None:
     launched(stack, StackService(name="gone", command=("no-such-command",)))
     wait_until(lambda: "gone-1: no-such-command: cannot be started: No such file or directory" in said(stack))
-    assert one(stack, "gone").condition is Condition.BACKING_OFF
+    wait_until(lambda: one(stack, "gone").condition is Condition.BACKING_OFF)
 
 
 # --- after a crash --------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_a_command_that_does_not_exist_is_told_in_its_log(stack: Stack) -> None:
 
 def test_leftovers_of_a_supervisor_that_was_killed_are_ended_by_the_next(stack: Stack) -> None:
     launched(stack, StackService(name="a", command=SLEEPS), StackService(name="b", command=SLEEPS))
-    stack.wait_ready(seconds=20)
+    stack.wait_ready()
     left = {it.process for name in ("a", "b") for it in stack.instances(name)}
     published = stack.seen()
     assert published is not None
@@ -236,14 +236,14 @@ def test_leftovers_of_a_supervisor_that_was_killed_are_ended_by_the_next(stack: 
     wait_until(lambda: not stack.running)
     assert set(leftovers(stack.directory)) == left
     stack.launch()
-    stack.wait_ready(seconds=20)
+    stack.wait_ready()
     assert not any(process_of(it) for it in left if it)
     assert not left & {it.process for name in ("a", "b") for it in stack.instances(name)}
 
 
 def test_down_ends_leftovers_also_those_that_were_never_written_down(stack: Stack) -> None:
     launched(stack, StackService(name="a", command=SLEEPS))
-    stack.wait_ready(seconds=20)
+    stack.wait_ready()
     published, process = stack.seen(), one(stack, "a").process
     assert published is not None
     assert process is not None
@@ -269,7 +269,7 @@ def test_a_stranger_that_has_got_the_pid_of_a_service_is_left_alone(stack: Stack
         assert leftovers(stack.directory) == {}
         assert stack.kill("a") == []
         assert stack.down() == []
-        launched(stack, StackService(name="a", command=SLEEPS)).wait_ready(seconds=20)
+        launched(stack, StackService(name="a", command=SLEEPS)).wait_ready()
         stack.down()
         assert stranger.poll() is None
     finally:
@@ -296,7 +296,7 @@ def watched(stack: Stack, told: str) -> tuple["subprocess.Popen[bytes]", Identit
 def test_what_a_terminal_sends_ends_everything(stack: Stack, number: signal.Signals) -> None:
     supervisor, process = watched(stack, told="None")
     supervisor.send_signal(number)
-    assert supervisor.wait(timeout=20) == 0
+    assert supervisor.wait(timeout=HANG_SECONDS) == 0
     assert process_of(process) is None
 
 
@@ -304,12 +304,12 @@ def test_a_reader_of_its_lines_who_goes_away_ends_everything(stack: Stack) -> No
     """`volsched stack up | head`."""
     supervisor, process = watched(stack, told="line.text == 'spoken' and sys.exit(9)")
     (stack.directory / "speak").touch()
-    assert supervisor.wait(timeout=20) == 9
+    assert supervisor.wait(timeout=HANG_SECONDS) == 9
     assert process_of(process) is None
 
 
 def test_a_directory_that_is_removed_ends_everything(stack: Stack) -> None:
-    launched(stack, StackService(name="a", command=SLEEPS)).wait_ready(seconds=20)
+    launched(stack, StackService(name="a", command=SLEEPS)).wait_ready()
     seen, process = stack.seen(), one(stack, "a").process
     assert seen is not None
     assert process is not None
@@ -319,7 +319,7 @@ def test_a_directory_that_is_removed_ends_everything(stack: Stack) -> None:
 
 def test_a_supervisor_that_cannot_write_goes_on_and_leaves_no_rubbish(stack: Stack) -> None:
     """As on a full disk."""
-    launched(stack, StackService(name="a", command=SLEEPS)).wait_ready(seconds=20)
+    launched(stack, StackService(name="a", command=SLEEPS)).wait_ready()
     process, state = one(stack, "a").process, stack.directory / "state.json"
     assert process is not None
     wait_until(lambda: _is_in_the_way(state))

@@ -8,7 +8,8 @@ import psutil
 import pytest
 from sqlalchemy import delete, func, select
 
-from tests.stack.processes import Redis, Worker, wait_until, worker
+from tests.patience import HANG_SECONDS, wait_until
+from tests.stack.processes import Redis, Worker, worker
 from tests.stack.test_redis_may_forget import every_leg_was_written_once
 from tests.stack.work import delete_pods, done, head, leg_moves, manifests, phases, plan_legs, queued
 from volsched.kube.meta import BINDING_STAMP
@@ -30,7 +31,7 @@ def test_another_worker_finishes_what_a_killed_one_had_claimed(
         assert done(database) == 0
         victim.kill()
     with worker(url, broker, name="heir"):
-        wait_until(lambda: done(database) >= 250, told=lambda: (done(database), queued(database)))
+        wait_until(lambda: done(database) >= 250, progress=lambda: (done(database), queued(database)))
     every_leg_was_written_once(database, 250)
 
 
@@ -39,13 +40,13 @@ def test_a_worker_that_wakes_after_its_lease_changes_nothing(database: Database,
     with worker(url, broker, **SLEEPING) as zombie:
         wait_until(lambda: len(zombie.stopped) == 2 and queued(database, state="leased") > 0)
         with worker(url, broker, name="heir") as heir:
-            wait_until(lambda: done(database) >= 250, told=lambda: (done(database), queued(database)))
+            wait_until(lambda: done(database) >= 250, progress=lambda: (done(database), queued(database)))
             assert heir.end() == 0
         wake_and_let_it_end(database, zombie)
         every_leg_was_written_once(database, 250)
         # Awake again, it is a worker like any other.
         plan_legs(database, pods=10, each=5, start=50)
-        wait_until(lambda: done(database) >= 300, told=lambda: (done(database), queued(database)))
+        wait_until(lambda: done(database) >= 300, progress=lambda: (done(database), queued(database)))
     every_leg_was_written_once(database, 300)
 
 
@@ -59,7 +60,7 @@ def test_a_worker_that_wakes_after_its_bindings_were_undone_writes_nothing(
         delete_pods(database, range(20))
         assert set(phases(database)) == {"compensating"}
         with worker(url, broker, name="heir") as heir:
-            wait_until(lambda: set(phases(database)) == {"rolled-back"}, told=lambda: phases(database))
+            wait_until(lambda: set(phases(database)) == {"rolled-back"}, progress=lambda: phases(database))
             assert heir.end() == 0
         wake_and_let_it_end(database, zombie, processes=1)
     assert len(leg_moves(database, "voided")) == 100
@@ -97,7 +98,7 @@ def test_two_workers_never_overlap_on_a_lane(database: Database, url: str, broke
         plan_legs(database, pods=80, each=5)
         wait_until(lambda: done(database) > 0)
         delete_pods(database, range(80))
-        wait_until(settled, told=lambda: (phases(database), queued(database)))
+        wait_until(settled, progress=lambda: (phases(database), queued(database)))
     assert overlaps == []
     ended = leg_moves(database, "voided") + leg_moves(database, "released")
     assert len(ended) == 400
@@ -113,7 +114,7 @@ def test_a_worker_that_starts_queues_work_again_that_was_lost(database: Database
     with database.write() as connection:
         connection.execute(delete(tables.effects))
     with worker(url, broker) as one:
-        wait_until(lambda: done(database) >= 50, told=lambda: (done(database), queued(database)))
+        wait_until(lambda: done(database) >= 50, progress=lambda: (done(database), queued(database)))
         every_leg_was_written_once(database, 50)
         _a_worker_without_its_beat_ends(one)
 
@@ -123,13 +124,13 @@ def _a_worker_without_its_beat_ends(one: Worker) -> None:
     # All look alike. Those of its pool would be replaced.
     for child in psutil.Process(one.process.pid).children():
         child.kill()
-    assert one.process.wait(timeout=30) != 0
+    assert one.process.wait(timeout=HANG_SECONDS) != 0
     assert one.said("the beat of this worker has died") == 1
 
 
 def test_arming_a_worker_without_the_drill_flag_is_refused(url: str, broker: Redis) -> None:
     with worker(url, broker, FAULT="executor.claimed:kill") as one:
-        assert one.process.wait(timeout=30) != 0
+        assert one.process.wait(timeout=HANG_SECONDS) != 0
     assert one.said("VOLSCHED_DRILL=1") == 1
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 from kubernetes import client
 
+from tests.patience import HANG_SECONDS
 from volsched.api.limits import DEFAULT_LIMITS, Limits
 from volsched.api.listener import Server, address, listen, serve
 from volsched.api.watch_cache import RING
@@ -19,7 +20,6 @@ from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import looping
 from volsched.runtime.system import embedded
 
-WAIT_SECONDS = 20
 MANIFESTS = Path(__file__).parents[2] / "docs" / "examples"
 
 
@@ -117,7 +117,7 @@ def served(
 
         thread = threading.Thread(target=run, name="server", daemon=True)
         thread.start()
-        http = stack.enter_context(httpx.Client(base_url=url, timeout=WAIT_SECONDS))
+        http = stack.enter_context(httpx.Client(base_url=url, timeout=HANG_SECONDS))
         configuration = client.Configuration(host=url)
         kubernetes = stack.enter_context(client.ApiClient(configuration))
         try:
@@ -130,7 +130,7 @@ def served(
             yield Served(url, database, http, kubernetes, started[0], ended)
         finally:
             started[0].should_exit = True
-            thread.join(WAIT_SECONDS)
+            thread.join(HANG_SECONDS)
             listening.close()
             assert not thread.is_alive(), "the server does not end"
     assert ended == [None]

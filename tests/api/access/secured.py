@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 from starlette.applications import Starlette
 
-from tests.support.serving import WAIT_SECONDS
+from tests.patience import HANG_SECONDS
 from volsched.api.access.authority import Authority, Issued
 from volsched.api.access.callers import Role
 from volsched.api.access.certificates import organizations
@@ -83,7 +83,7 @@ class Secured:
 
     def client(self, verify: ssl.SSLContext | None = None, **headers: str) -> httpx.Client:
         made = httpx.Client(
-            base_url=self.url, verify=verify or self.trusting(), headers=headers, timeout=WAIT_SECONDS
+            base_url=self.url, verify=verify or self.trusting(), headers=headers, timeout=HANG_SECONDS
         )
         return self.clients.enter_context(made)
 
@@ -140,12 +140,12 @@ def secured(
     try:
         url = address(listening, tls)
         trusting = ssl.create_default_context(cadata=authority.pem.decode())
-        assert httpx.get(f"{url}/readyz", verify=trusting, timeout=WAIT_SECONDS).text == "ok"
+        assert httpx.get(f"{url}/readyz", verify=trusting, timeout=HANG_SECONDS).text == "ok"
         with ExitStack() as clients:
             yield Secured(url, database, started[0], authority, directory, clients)
     finally:
         started[0].should_exit = True
-        thread.join(WAIT_SECONDS)
+        thread.join(HANG_SECONDS)
         listening.close()
         assert not thread.is_alive(), "the server does not end"
     assert ended == [None]

@@ -9,6 +9,7 @@ import pytest
 from kubernetes import client
 
 from tests.api.access.secured import LONG, Secured, write_issued
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import node
 from tests.support.serving import collection
 from volsched.api.access.authority import Authority, make_authority
@@ -120,7 +121,7 @@ def test_only_the_names_in_the_certificate_are_answered(shared: Secured) -> None
 
 def test_plain_http_is_not_spoken(shared: Secured) -> None:
     with pytest.raises(httpx.TransportError):
-        httpx.get(shared.url.replace("https", "http"), timeout=10)
+        httpx.get(shared.url.replace("https", "http"), timeout=HANG_SECONDS)
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")

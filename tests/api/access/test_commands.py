@@ -19,6 +19,7 @@ from cryptography import x509
 from typer.testing import CliRunner
 
 from tests.api.access.secured import issue_token
+from tests.patience import HANG_SECONDS
 from tests.support.clusters import node, pod
 from volsched.api.access.callers import Role
 from volsched.cli.app import app
@@ -182,7 +183,7 @@ def serving(tmp_path: Path, **settings: str) -> Iterator[str]:
         yield line.split()[2].replace("0.0.0.0", "127.0.0.1")
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 0
 
 
@@ -204,7 +205,7 @@ def test_kubectl_comes_in_with_a_token_and_with_a_certificate(run: Run, certs: P
         def kubectl(config: str, *args: str, stdin: str | None = None, fails: bool = False) -> str:
             done = subprocess.run(
                 [str(KUBECTL), "--kubeconfig", config, *args],
-                input=stdin, capture_output=True, text=True, timeout=60, check=False,
+                input=stdin, capture_output=True, text=True, timeout=HANG_SECONDS, check=False,
                 env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
             )  # fmt: skip
             assert (done.returncode != 0) == fails, done.stdout + done.stderr
@@ -214,7 +215,7 @@ def test_kubectl_comes_in_with_a_token_and_with_a_certificate(run: Run, certs: P
         kubectl(ada, "create", "namespace", "shop")
         placed = json.dumps({**pod("db"), "metadata": {"name": "db", "namespace": "shop"}})
         assert kubectl(ci, "apply", "-f", "-", stdin=placed) == "pod/db created\n"
-        kubectl(ci, "wait", "--for=condition=Ready", "pod/db", "--timeout=30s")
+        kubectl(ci, "wait", "--for=condition=Ready", "pod/db", f"--timeout={HANG_SECONDS}s")
         assert "at the cluster scope" in kubectl(ci, "get", "pods", "-A", fails=True)
         assert 'User "eve" cannot delete resource "pods"' in kubectl(
             eve, "delete", "pod", "db", "-n", "shop", fails=True
@@ -228,7 +229,9 @@ def test_kubectl_comes_in_with_a_token_and_with_a_certificate(run: Run, certs: P
         )
         assert not re.search("^nodes ", listed, re.M)
         assert re.search(r"Username +ci\n", kubectl(ci, "auth", "whoami"))
-        told = httpx.get(f"{url}/api/v1/pods", verify=ssl.create_default_context(cafile=certs / "ca.crt"))
+        told = httpx.get(
+            f"{url}/api/v1/pods", verify=ssl.create_default_context(cafile=certs / "ca.crt"), timeout=HANG_SECONDS
+        )
         assert told.status_code == 401
         following = subprocess.Popen(
             [str(KUBECTL), "--kubeconfig", ci, "get", "pods", "-w", "-o", "name"],
@@ -237,7 +240,7 @@ def test_kubectl_comes_in_with_a_token_and_with_a_certificate(run: Run, certs: P
         assert following.stdout is not None
         assert following.stdout.readline() == "pod/db\n"
         run("token", "revoke", "ci")
-        assert following.communicate(timeout=30) == ("", None)
+        assert following.communicate(timeout=HANG_SECONDS) == ("", None)
         assert "was revoked" in kubectl(ci, "get", "pods", fails=True)
     with_names = run("history", "pod", "shop/db")
     assert "token/ci" in with_names

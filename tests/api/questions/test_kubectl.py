@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANG_SECONDS
 from tests.support.serving import Served
 
 KUBECTL = shutil.which("kubectl")
@@ -27,7 +28,7 @@ def test_kubectl_gets_creates_patches_and_deletes_what_is_ours(own: Served, tmp_
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG_SECONDS,
             env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
             check=False,
         )

@@ -79,7 +79,9 @@ def up(
         list[str] | None, typer.Option(metavar="SERVICE=N", help="So many of them; may be given often.")
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is ready, and leave it.")] = False,
-    timeout: Annotated[float, typer.Option(min=0, help="With -d: seconds to get ready in.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="With -d: seconds without one more getting ready.")
+    ] = 120.0,
 ) -> None:
     """Start PostgreSQL, Redis, API, scheduler, controller and workers, and keep them running."""
     stack = _stack(directory)

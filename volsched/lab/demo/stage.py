@@ -27,7 +27,7 @@ from volsched.runtime.runner import run_until_idle
 from volsched.runtime.system import System, embedded
 
 SHORT_ID = 12
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
 """For one scene: far more than it takes, and then the demo says that it failed."""
 
 

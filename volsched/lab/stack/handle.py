@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from volsched.engine.patience import Patience
 from volsched.lab.stack.identity import Identity, process_of, send
 from volsched.lab.stack.leftovers import clean
 from volsched.lab.stack.run import AlreadyRunningError, alone, is_locked
@@ -105,14 +106,17 @@ class Stack:
                 raise NotReadyError(told())
             return self.seen() != before
 
-        self._wait(started, 30, told)
+        self._wait(started, READY_SECONDS, told)
 
     def seen(self) -> Published | None:
         """What the supervisor published last; None where it has not published anything."""
         return read_published(self.directory)
 
     def wait_ready(self, *, seconds: float = READY_SECONDS) -> None:
-        """Until everything that should run is healthy. Raises NotReadyError with what is not, and why."""
+        """Until everything that should run is healthy. Raises NotReadyError with what is not, and why.
+
+        `seconds`: without one more of them getting healthy.
+        """
 
         def settled() -> bool:
             seen = self.seen()
@@ -214,11 +218,18 @@ class Stack:
         return seen is not None and any(it.name == name and it.condition in SETTLED for it in seen.instances)
 
     def _wait(self, condition: Callable[[], bool], seconds: float, told: Callable[[], str]) -> None:
-        end = time.monotonic() + seconds
+        patience, most = Patience(seconds), (0, 0)
         while not condition():
-            if time.monotonic() > end:
+            # The most there ever were: a process that dies and is started again and again is no progress.
+            most = max(most, self._ended_and_healthy())
+            if patience.is_over(most):
                 raise NotReadyError(told())
             time.sleep(LOOK_SECONDS)
+
+    def _ended_and_healthy(self) -> tuple[int, int]:
+        seen = self.seen()
+        conditions = [it.condition for it in seen.instances] if seen else []
+        return conditions.count(Condition.STOPPED), sum(it in SETTLED for it in conditions)
 
 
 def rolling(stack: Stack, names: Iterable[str]) -> Iterable[Callable[[], bool]]:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import func, select
 
+from volsched.engine.patience import Patience
 from volsched.lab.bench.world import cluster, pods_with_claims
 from volsched.lab.stack.handle import Stack, rolling
 from volsched.log import tables
@@ -36,6 +37,8 @@ REFUSED = range(400, 500)
 TOO_MANY = 429
 TIMEOUT_SECONDS = 10.0
 LOOK_SECONDS = 0.002
+PATIENCE_SECONDS = 120.0
+"""Without a further service that is well again, or a further pod that has a node."""
 CONNECTIONS = 16
 Manifest = dict[str, Any]
 
@@ -171,17 +174,17 @@ def restart_under_load(
     names: Iterable[str],
     *,
     clock: Callable[[], int],
-    patience: float = 120.0,
+    patience: float = PATIENCE_SECONDS,
     least: int = 0,
 ) -> LoadOutcome:
     """Restart services one by one while the load goes on, and count what became of it; at least so many pods."""
     began, took = clock(), dict[str, float]()
-    end = began + int(patience * SECOND)
 
     def until(condition: Callable[[], bool]) -> None:
+        waiting = Patience(patience)
         while not condition():
-            if clock() > end:
-                raise TimeoutError(f"not within {patience:g} s: {stack.complaint()}")
+            if waiting.is_over(load.sent if load.sent < least else None):
+                raise TimeoutError(f"nothing moved for {patience:g} s: {stack.complaint()}")
             if not load.step(clock()):
                 time.sleep(LOOK_SECONDS)
 
@@ -192,14 +195,20 @@ def restart_under_load(
         took[name] = (clock() - started) / SECOND
     until(lambda: load.sent >= least)
     seconds = (clock() - began) / SECOND
-    return outcome(database, load, seconds=seconds, restarts=took, in_time=lambda: clock() < end)
+    return outcome(database, load, seconds=seconds, restarts=took, patience=patience)
 
 
 def outcome(
-    database: Database, load: Load, *, seconds: float, restarts: dict[str, float], in_time: Callable[[], bool]
+    database: Database,
+    load: Load,
+    *,
+    seconds: float,
+    restarts: dict[str, float],
+    patience: float = PATIENCE_SECONDS,
 ) -> LoadOutcome:
-    """What became of a load that has ended; pods that are under way are waited for as long as there is time."""
-    while lost(database, load.sent) and in_time():
+    """What became of a load that has ended; pods that are under way are waited for while they become fewer."""
+    waiting = Patience(patience)
+    while (left := lost(database, load.sent)) and not waiting.is_over(left):
         time.sleep(10 * LOOK_SECONDS)
     return LoadOutcome(
         pods=load.sent,
