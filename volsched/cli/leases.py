@@ -58,7 +58,8 @@ def free_lease(name: Name, reason: Reason = None, db: Db = None) -> None:
         try:
             told = server.tell("POST", paths.own("leases", name, "free"), body={"reason": why or ""})
         except ServerRefusedError as error:
-            if error.code != 409:
+            # 404: a name that is no part of an address, so nobody can hold it.
+            if error.code not in (404, 409):
                 server.refuse(error)
             fail(Exit.NOT_FOUND, NOT_HELD.format(name))
         stdout.print(escape(str(told.body["message"])))
