@@ -1,4 +1,4 @@
-"""From a pod's creation to its node, durable, with everything in one process: in bulk, and one pod at a time.
+"""From a pod's creation to its node, durable: in bulk, and one pod at a time; here with everything in one process.
 
 The baseline is how fast this store commits events of a like size through the log alone, in the same run; a pod
 with one claim takes some twenty events, so the ratio says what deciding, binding and reconciling add to writing
@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -68,28 +68,61 @@ def bench_bind(
 
     With a bell, workers that run already carry the effects out, and this process only decides and reconciles.
     """
-    base = bench_append(database, batches=APPEND_BATCHES, size=APPEND_SIZE, clock=clock).per_second
-    ids = (f"id-{number}" for number in itertools.count(1))
+    base = append_rate(database, clock)
+    ids = new_ids()
     system = embedded(database, owner="bench", clock=lambda: micros(clock()), new_id=lambda: next(ids), bell=bell)
+    row = measure_binding(
+        database,
+        workers="embedded" if bell is None else "celery",
+        nodes=nodes,
+        volumes=volumes,
+        claims=claims,
+        pods=pods,
+        singles=singles,
+        base=base,
+        clock=clock,
+        ids=ids,
+        bind=lambda wanted: _bind(system, wanted, clock),
+        position=lambda: system.world.position,
+    )
+    if database.engine.dialect.name == "sqlite":
+        row.longest_wait_ms = database.waits.longest * 1_000
+    return row
+
+
+def measure_binding(
+    database: Database,
+    *,
+    workers: str,
+    nodes: int,
+    volumes: int,
+    claims: int,
+    pods: int,
+    singles: int,
+    base: float,
+    clock: Clock,
+    ids: Iterator[str],
+    bind: Callable[[int], None],
+    position: Callable[[], int],
+) -> BindRow:
+    """The same story for whoever does the work: `bind` returns when so many pods have their node for good."""
     create(database, cluster(nodes, volumes), ids, clock)
-    _bind(system, 0, clock)
+    bind(0)
     collect_seldom()
-    first = system.world.position
-    started = clock()
+    first, started = position(), clock()
     create(database, pods_with_claims("bulk", pods, claims), ids, clock)
-    _bind(system, pods, clock)
-    seconds = clock() - started
-    per_pod = (system.world.position - first) / pods
+    bind(pods)
+    seconds, per_pod = clock() - started, (position() - first) / pods
     times = []
     for number in range(singles):
         started = clock()
         create(database, pods_with_claims(f"single-{number}", 1, claims), ids, clock)
-        _bind(system, pods + number + 1, clock)
+        bind(pods + number + 1)
         times.append((clock() - started) * 1_000)
     times.sort()
     return BindRow(
         engine=database.engine.dialect.name,
-        workers="embedded" if bell is None else "celery",
+        workers=workers,
         nodes=nodes,
         volumes=volumes,
         claims=claims,
@@ -99,8 +132,20 @@ def bench_bind(
         single_ms_p99=times[-1 - len(times) // 100],
         events_per_pod=per_pod,
         baseline_events_per_second=base,
-        longest_wait_ms=database.waits.longest * 1_000 if database.engine.dialect.name == "sqlite" else None,
     )
+
+
+def append_rate(database: Database, clock: Clock) -> float:
+    """Events a second through the log alone."""
+    return bench_append(database, batches=APPEND_BATCHES, size=APPEND_SIZE, clock=clock).per_second
+
+
+def new_ids() -> Iterator[str]:
+    return (f"id-{number}" for number in itertools.count(1))
+
+
+def too_few(bound: int, pods: int) -> RuntimeError:
+    return RuntimeError(f"{bound} of {pods} pods were bound; a measurement of anything else is worth nothing")
 
 
 def _bind(system: System, pods: int, clock: Clock) -> None:
@@ -111,9 +156,7 @@ def _bind(system: System, pods: int, clock: Clock) -> None:
         if bound == pods and (progress == 0 or pods > 0):
             return
         if progress == 0 and system.bell is None:
-            raise RuntimeError(
-                f"{bound} of {pods} pods were bound; a measurement of anything else is worth nothing"
-            )
+            raise too_few(bound, pods)
         if progress == 0:
             # The workers are at it, in processes that cannot wake this one yet.
             time.sleep(POLL_SECONDS)

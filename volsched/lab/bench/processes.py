@@ -6,7 +6,6 @@ binding take. A pod counts as bound when its binding is committed.
 As a program it is one such process: the whole system, of whose pods it schedules its share.
 """
 
-import itertools
 import os
 import subprocess
 import sys
@@ -17,9 +16,9 @@ from uuid import uuid4
 
 from sqlalchemy import func, select
 
-from volsched.lab.bench.bind import APPEND_BATCHES, APPEND_SIZE, POLL_SECONDS, BindRow
-from volsched.lab.bench.log import bench_append
-from volsched.lab.bench.world import Clock, cluster, create, pods_with_claims
+from volsched.engine.patience import Patience
+from volsched.lab.bench.bind import POLL_SECONDS, BindRow, append_rate, measure_binding, new_ids, too_few
+from volsched.lab.bench.world import Clock
 from volsched.log import tables
 from volsched.log.database import Database, open_database
 from volsched.log.garbage_pause import collect_seldom
@@ -85,49 +84,27 @@ def bench_bind_beside(
     check: Check = lambda: None,
 ) -> BindRow:
     """What processes that run already make of pods that are created here; `base` is what the log alone takes."""
-    ids = (f"id-{number}" for number in itertools.count(1))
-    create(database, cluster(nodes, volumes), ids, clock)
-    first, started = _position(database), clock()
-    create(database, pods_with_claims("bulk", pods, claims), ids, clock)
-    _until_bound(database, pods, check)
-    seconds, per_pod = clock() - started, (_position(database) - first) / pods
-    times = []
-    for number in range(singles):
-        started = clock()
-        create(database, pods_with_claims(f"single-{number}", 1, claims), ids, clock)
-        _until_bound(database, pods + number + 1, check)
-        times.append((clock() - started) * 1_000)
-    times.sort()
-    return BindRow(
-        engine=database.engine.dialect.name,
+    return measure_binding(
+        database,
         workers=workers,
         nodes=nodes,
         volumes=volumes,
         claims=claims,
         pods=pods,
-        pods_per_second=pods / seconds,
-        single_ms_p50=times[len(times) // 2],
-        single_ms_p99=times[-1 - len(times) // 100],
-        events_per_pod=per_pod,
-        baseline_events_per_second=base,
+        singles=singles,
+        base=base,
+        clock=clock,
+        ids=new_ids(),
+        bind=lambda wanted: _until_bound(database, wanted, check),
+        position=lambda: _position(database),
     )
 
 
-def append_rate(database: Database, clock: Clock) -> float:
-    """Events a second through the log alone."""
-    return bench_append(database, batches=APPEND_BATCHES, size=APPEND_SIZE, clock=clock).per_second
-
-
 def _until_bound(database: Database, pods: int, check: Check) -> None:
-    done, give_up_at = 0, time.monotonic() + PATIENCE_SECONDS
-    while done < pods:
-        before, done = done, _committed(database)
-        if done > before:
-            give_up_at = time.monotonic() + PATIENCE_SECONDS
-        elif time.monotonic() > give_up_at:
-            raise RuntimeError(
-                f"{done} of {pods} pods were bound; a measurement of anything else is worth nothing"
-            )
+    patience = Patience(PATIENCE_SECONDS)
+    while (bound := _committed(database)) < pods:
+        if patience.is_over(bound):
+            raise too_few(bound, pods)
         check()
         time.sleep(POLL_SECONDS)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from volsched.lab.bench.bind import BindRow
-from volsched.lab.bench.processes import append_rate, bench_bind_beside
+from volsched.lab.bench.bind import BindRow, append_rate
+from volsched.lab.bench.processes import bench_bind_beside
 from volsched.lab.bench.world import Clock
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.local import free_port, prepare
