@@ -369,9 +369,12 @@ def _is_left(dialect: Dialect) -> ColumnElement[bool]:
     return (effects.c.state == EffectState.LEASED) & over
 
 
-_HELD = select(
-    effects.c.key, effects.c.fence, effects.c.lease_until, effects.c.lease_length, effects.c.lease_session
-)
+@cache
+def _held_in(queues: tuple[str, ...]) -> Select[Any]:
+    held = select(
+        effects.c.key, effects.c.fence, effects.c.lease_until, effects.c.lease_length, effects.c.lease_session
+    )
+    return held.where(effects.c.queue.in_(queues), effects.c.state == EffectState.LEASED)
 
 
 def _abandoned(
@@ -381,8 +384,7 @@ def _abandoned(
     observer, place = database.observer, f"{why}/{'/'.join(queues)}"
     if not observer.may_look(place):
         return {}
-    claimed = _HELD.where(effects.c.queue.in_(queues), effects.c.state == EffectState.LEASED)
-    rows = {_seen_as(place, row.key): row for row in connection.execute(claimed)}
+    rows = {_seen_as(place, row.key): row for row in connection.execute(_held_in(queues))}
     observer.forget(_seen_as(place, ""), rows.keys())
     terms = {
         name: LeaseTerm(
