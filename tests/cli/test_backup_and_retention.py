@@ -1,20 +1,20 @@
 """Backups and retention as an operator has them: words in, exit codes and files out."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
 from tests.support.store_samples import NOW, create_volume, delete_volume, must
-from volsched.log.store import migrate_store, open_store
+from volsched.log.store import open_store
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Path:
+def old(tmp_path: Path, migrated_file: Path) -> Path:
     """A store of 2023, whose history is alice's."""
-    file = tmp_path / "old.db"
-    migrate_store(f"sqlite:///{file}")
+    file = Path(shutil.copyfile(migrated_file, tmp_path / "old.db"))
     database = open_store(f"sqlite:///{file}")
     who = "cli/apply/alice"
     must(database, create_volume("a", actor=who), create_volume("b", actor=who), delete_volume("b"), now=NOW)

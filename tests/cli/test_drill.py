@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from volsched.kube.meta import ZONE
 from volsched.lab.drills.redecision import redecide
 from volsched.lab.drills.rehearsal import copied, read_only, rehearse
 from volsched.log.database import Database, open_database
-from volsched.log.migrations import migrate
 from volsched.log.reads.tail import read_head
 from volsched.runtime.clock import SECOND
 from volsched.scheduling.rules.profile import PROFILES
@@ -24,9 +24,9 @@ CLASS = {**LOCAL, "metadata": {"name": "made"}, "provisioner": "nobody.example.c
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path: Path, migrated_file: Path) -> Path:
     """A store with two pods placed, one that fits nowhere, and one whose binding waits for a provisioner."""
-    path = tmp_path / "store.db"
+    path = Path(shutil.copyfile(migrated_file, tmp_path / "store.db"))
     database = open_database(f"sqlite:///{path}")
     fill(database)
     database.close()
@@ -34,7 +34,6 @@ def file(tmp_path: Path) -> Path:
 
 
 def fill(database: Database) -> None:
-    migrate(database)
     nodes = [node(f"n{number}", **{ZONE: f"z{number}"}) for number in (1, 2)]
     stepped = Stepped(database, [LOCAL, CLASS, *nodes, volume("small", "2Gi", "n1"), volume("large", "9Gi", "n2")])
     stepped.settle()
@@ -193,7 +192,6 @@ def test_a_rehearsal_takes_a_backup(run: Run, file: Path, tmp_path: Path) -> Non
 
 
 def test_a_store_that_is_opened_for_a_drill_refuses_writes(database: Database) -> None:
-    migrate(database)
     read_only(database)
     with pytest.raises(Exception, match="read-only"):
         _delete_head(database)

@@ -1,6 +1,7 @@
 """`volsched migrate`, `verify`, `rebuild`, `replay`, `export`, `import-log`: what people see, and every fault."""
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -13,10 +14,9 @@ from volsched.log.database import open_database
 
 
 @pytest.fixture
-def db(tmp_path: Path, run: Run) -> Path:
+def db(tmp_path: Path, migrated_file: Path) -> Path:
     """A store with the fifteen events of `fill`."""
-    path = tmp_path / "store.db"
-    assert run("migrate", "--db", str(path)).code == 0
+    path = Path(shutil.copyfile(migrated_file, tmp_path / "store.db"))
     database = open_database(f"sqlite:///{path}")
     fill(database)
     database.close()

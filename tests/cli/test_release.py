@@ -1,6 +1,7 @@
 """`volsched release` and `volsched orphans`; and what `apply` and `schedule` say of the zonal upgrade."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,8 @@ from volsched.runtime.clock import SECOND, system_clock
 
 
 @pytest.fixture
-def db(tmp_path: Path, run: Run) -> str:
-    path = str(tmp_path / "store.db")
-    assert run("migrate", "--db", path).code == 0
-    return path
+def db(tmp_path: Path, migrated_file: Path) -> str:
+    return str(shutil.copyfile(migrated_file, tmp_path / "store.db"))
 
 
 @pytest.fixture

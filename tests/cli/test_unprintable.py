@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,8 @@ EVENT = {
 
 
 @pytest.fixture
-def store(run: Run, tmp_path: Path) -> str:
-    db = str(tmp_path / "store.db")
-    assert run("migrate", "--db", db).code == 0
+def store(run: Run, tmp_path: Path, migrated_file: Path) -> str:
+    db = str(shutil.copyfile(migrated_file, tmp_path / "store.db"))
     manifest = tmp_path / "n.json"
     manifest.write_text(json.dumps(NODE) + "\n" + json.dumps(EVENT))
     ran = run("apply", "-f", str(manifest), "--db", db, "--reason", f"because {TITLE}")

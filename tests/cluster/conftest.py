@@ -1,5 +1,6 @@
 """Every cluster that we can play, behind the one port."""
 
+import shutil
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -7,6 +8,7 @@ from random import Random
 
 import pytest
 
+from tests.conftest import unsynced
 from tests.support.store_samples import NOW
 from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.local import LocalCluster
@@ -14,19 +16,18 @@ from volsched.cluster.port import Cluster
 from volsched.cluster.simulated import SimulatedCluster
 from volsched.log.commands import Command, Done
 from volsched.log.database import open_database
-from volsched.log.migrations import migrate
 from volsched.log.transaction import execute
 
 TIME = "2026-11-16T12:00:00Z"
 
 
 @pytest.fixture(params=["local", "simulated"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path) -> Iterator[Cluster]:
     if request.param == "simulated":
         yield SimulatedCluster(ForeignApi(now_text=lambda: TIME), Random(1))
         return
-    database = open_database(f"sqlite:///{tmp_path / 'store.db'}")
-    migrate(database)
+    database = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'store.db')}")
+    unsynced(database)
 
     def append(command: Command) -> Done:
         (outcome,) = execute(database, [command], now=NOW)

@@ -4,6 +4,7 @@
 """
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,6 @@ import pytest
 from tests.conftest import unsynced
 from tests.lab.crashes import Run
 from volsched.log.database import Database, open_database
-from volsched.log.migrations import migrate
 
 SEEDS = os.environ.get("VOLSCHED_DRILL_SEEDS", "1..25")
 FIRST, LAST = (int(number) for number in SEEDS.split(".."))
@@ -20,18 +20,19 @@ PER_TEST = 5
 Counted = Callable[[str, object], None]
 
 
-def fresh(path: Path) -> Database:
-    database = open_database(f"sqlite:///{path}")
+def fresh(template: Path, path: Path) -> Database:
+    database = open_database(f"sqlite:///{shutil.copyfile(template, path)}")
     unsynced(database)
-    migrate(database)
     return database
 
 
 @pytest.mark.parametrize("first", range(FIRST, LAST + 1, PER_TEST))
-def test_every_run_ends_in_order_on_sqlite(first: int, tmp_path: Path, record_property: Counted) -> None:
+def test_every_run_ends_in_order_on_sqlite(
+    first: int, tmp_path: Path, migrated_file: Path, record_property: Counted
+) -> None:
     crashes = 0
     for seed in range(first, min(first + PER_TEST, LAST + 1)):
-        run = Run(seed, fresh(tmp_path / f"{seed}.db"))
+        run = Run(seed, fresh(migrated_file, tmp_path / f"{seed}.db"))
         found = run.play()
         run.database.close()
         assert found == [], f"seed {seed}"

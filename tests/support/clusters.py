@@ -112,10 +112,14 @@ class Stepped:
         raise AssertionError(f"it did not come to it within {steps} steps")
 
     def settle(self, *, quiet: int = 25, steps: int = 600) -> None:
-        """Step until nothing has moved for a while (two and a half seconds, beyond the first back-off)."""
+        """Step until nothing has moved for a while (two and a half seconds, beyond the first back-off).
+
+        A tenth of a second at a time; where nothing has moved for half a second, half a second.
+        """
         still = 0
         for _ in range(steps):
-            still = 0 if self.step(after=SECOND // 10) else still + 1
+            pause = 1 if still < 5 else 5
+            still = 0 if self.step(after=pause * SECOND // 10) else still + pause
             if still >= quiet:
                 return
         raise AssertionError(f"something still moves after {steps} steps")
