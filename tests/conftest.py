@@ -7,6 +7,7 @@ import gc
 import os
 import shutil
 import signal
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -47,6 +48,14 @@ def pytest_collection_finish() -> None:
 
 
 @contextmanager
+def passable_directory() -> Iterator[Path]:
+    """Where we are root PostgreSQL runs as somebody else, to whom the next run of pytest closes its directory."""
+    with tempfile.TemporaryDirectory(prefix="volsched-postgres-", ignore_cleanup_errors=True) as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+@contextmanager
 def started_postgres(data: Path) -> Iterator[Any]:
     """A server from the wheel, with its data in a new directory that goes with it."""
     with warnings.catch_warnings():
@@ -61,13 +70,13 @@ def started_postgres(data: Path) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_server() -> Iterator[str]:
     """The URL of a server on which databases may be made."""
     given = os.environ.get("VOLSCHED_TEST_POSTGRES_URL")
     if given:
         yield given
         return
-    with started_postgres(tmp_path_factory.mktemp("postgres") / "data") as server:
+    with passable_directory() as directory, started_postgres(directory / "data") as server:
         # No test pulls the plug of this server, so none has to wait for the disk.
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
             administer(server.get_uri(), f"ALTER SYSTEM SET {setting} = off")
@@ -76,9 +85,9 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def own_postgres(tmp_path: Path) -> Iterator[Any]:
+def own_postgres() -> Iterator[Any]:
     """A server for one test alone, which may shut it down or edit its rules."""
-    with started_postgres(tmp_path / "data") as server:
+    with passable_directory() as directory, started_postgres(directory / "data") as server:
         yield server
 
 

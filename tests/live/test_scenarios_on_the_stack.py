@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from tests.patience import PATIENCE_SECONDS
 from tests.stack.local_stacks import local_stack
 from volsched.cli.remote.server import RemoteServer
 from volsched.lab.cli.conform_live import RealPace
@@ -11,7 +12,6 @@ from volsched.lab.conformance.live_scenario import read_scenario, scenario_files
 from volsched.lab.conformance.live_verdict import judged
 
 SAMPLE = ("static-two-claims", "reclaim-retain-immediate", "ext-mixed", "sts-parallel", "limit-wffc-static")
-PATIENCE_SECONDS = 60.0
 
 
 def test_they_end_as_on_a_real_control_plane(tmp_path: Path) -> None:

@@ -282,6 +282,8 @@ def watched(stack: Stack, told: str) -> tuple["subprocess.Popen[bytes]", Identit
     service = StackService(name="a", command=shell("while :; do test -e speak && echo spoken; sleep 0.05; done"))
     write_definition(stack.directory / "stack.json", Definition(services=(service,)))
     program = (
+        # Where the tests run under nohup, it would be deaf to a terminal that is closed.
+        "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
         "import sys, pathlib; from volsched.lab.stack.run import supervise; "
         f"supervise(pathlib.Path(sys.argv[1]), told=lambda line: {told})"
     )

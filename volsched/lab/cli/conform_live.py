@@ -13,6 +13,7 @@ from rich.progress import track
 from volsched.cli.console import Exit, fail, stderr, stdout
 from volsched.cli.remote.server import RemoteServer
 from volsched.cli.remote.server_choice import chosen_server
+from volsched.engine.patience import Patience
 from volsched.lab.conformance.live_player import Player, UnplayableError
 from volsched.lab.conformance.live_scenario import (
     LiveOutcome,
@@ -34,9 +35,9 @@ class RealPace:
         time.sleep(seconds)
 
     def until(self, reached: Callable[[], bool], seconds: float) -> bool:
-        end = time.monotonic() + seconds
+        patience = Patience(seconds)
         while not reached():
-            if time.monotonic() >= end:
+            if patience.is_over():
                 return False
             time.sleep(LOOK_SECONDS)
         return True
