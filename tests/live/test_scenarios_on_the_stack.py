@@ -1,7 +1,10 @@
 """A sample of the scenarios on PostgreSQL, Redis and Celery, each service a process; the rest in `make drills`."""
 
 import os
+import time
 from pathlib import Path
+
+import pytest
 
 from tests.patience import PATIENCE_SECONDS
 from tests.stack.local_stacks import local_stack
@@ -14,14 +17,21 @@ from volsched.lab.conformance.live_verdict import judged
 SAMPLE = ("static-two-claims", "reclaim-retain-immediate", "ext-mixed", "sts-parallel", "limit-wffc-static")
 
 
-def test_they_end_as_on_a_real_control_plane(tmp_path: Path) -> None:
+def test_they_end_as_on_a_real_control_plane(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = "VOLSCHED_LIVE_ALL" in os.environ
     scenarios = [read_scenario(file) for file in scenario_files([Path(__file__).parent / "scenarios"])]
     sample = [it for it in scenarios if whole or it.name.partition("-")[2] in SAMPLE]
     assert whole or len(sample) == len(SAMPLE)
     with local_stack(tmp_path / "stack", controller=("--without", "node-agent")) as stack:
         server = RemoteServer(url=stack.urls["api"])
-        verdicts = [
-            judged(scenario, Player(server, RealPace(), scenario, PATIENCE_SECONDS).play()) for scenario in sample
-        ]
-    assert {it.scenario.name: it.deviations for it in verdicts if it.deviations} == {}
+        began, failed = time.monotonic(), {}
+        for number, scenario in enumerate(sample, 1):
+            verdict = judged(scenario, Player(server, RealPace(), scenario, PATIENCE_SECONDS).play())
+            if verdict.deviations:
+                failed[scenario.name] = verdict.deviations
+            if whole:
+                with capsys.disabled():
+                    minutes = (time.monotonic() - began) / 60
+                    told = f"differs: {verdict.deviations}" if verdict.deviations else "equal"
+                    print(f"{number}/{len(sample)} after {minutes:.1f} min: {scenario.name} {told}", flush=True)
+    assert failed == {}

@@ -48,7 +48,7 @@ def conform(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="With --live on a server: look as soon as all is as expected, after SECONDS at the latest.",
+            help="With --live on a server: look once all stays as expected; give up after SECONDS without news.",
         ),
     ] = None,
 ) -> None:

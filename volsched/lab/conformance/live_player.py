@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from volsched.lab.conformance.live_scenario import NAMESPACE, LiveOutcome, LiveScenario, Step
 from volsched.lab.conformance.live_snapshot import snapshot
-from volsched.lab.conformance.live_verdict import differences
+from volsched.lab.conformance.live_verdict import is_expected
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -43,6 +43,8 @@ KINDS = {
 CLEARED = ("sts", "pod", "pvc", "pv", "cap", "csinode", "csidriver", "sc", "node")
 """What a scenario may leave, in the order in which it is deleted: users before what they use."""
 CLEAR_SECONDS = 60
+STEADY_SECONDS = 1.0
+"""How long what is expected must stay, where it is not waited for as long as the scenario says."""
 REQUEST_SECONDS = 0.02
 """Between two objects: what a request takes, where time does not pass by itself."""
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -75,8 +77,9 @@ class Player:
     pace: Pace
     scenario: LiveScenario
     patience: float | None = None
-    """With it, a look is taken as soon as it shows what is expected, and after so many seconds at the latest: for
-    servers whose time really passes. Without, it is taken when the scenario says."""
+    """With it, a look is taken as soon as what it shows is expected and stays so, and when nothing new has come up
+    for so many seconds: for servers whose time really passes, on machines that may be busy. Without, it is taken
+    when the scenario says."""
     _outcome: LiveOutcome = field(default_factory=LiveOutcome)
 
     def play(self) -> LiveOutcome:
@@ -123,9 +126,23 @@ class Player:
     def _wait_for(self, label: str, seconds: float) -> None:
         if self.patience is None:
             self.pace.rest(seconds)
-        else:
-            expected = (self.scenario.real or {}).get("snaps", {}).get(label)
-            self.pace.until(lambda: not any(differences(expected, self._snapshot())), self.patience)
+            return
+        looks: list[dict[str, Any]] = []
+
+        def is_new() -> bool:
+            """What was seen before is no progress: it may come and go for ever."""
+            look = self._snapshot()
+            if look in looks:
+                return False
+            looks.append(look)
+            return True
+
+        def differs() -> bool:
+            return not is_expected(self.scenario, label, self._snapshot())
+
+        while self.pace.until(is_new, self.patience):
+            if not self.pace.until(differs, STEADY_SECONDS):
+                return
 
     def _apply(self, manifest: Mapping[str, Any]) -> None:
         code, told = self._create(manifest)

@@ -39,6 +39,13 @@ def judged(scenario: LiveScenario, outcome: LiveOutcome) -> LiveVerdict:
     return LiveVerdict(scenario, tuple(it for it in deviations if it not in intended), tuple(intended))
 
 
+def is_expected(scenario: LiveScenario, label: str, look: Mapping[str, Any]) -> bool:
+    """Whether this look shows what the real control plane showed, but for what we mean to differ in."""
+    intended = [it.path for it in scenario.differs if it.snap == label]
+    expected = (scenario.real or {}).get("snaps", {}).get(label)
+    return all(any(_within(path, it) for it in intended) for path, _, _ in differences(expected, look))
+
+
 def _within(path: str, whole: str) -> bool:
     return path == whole or path.startswith(f"{whole}.")
 
