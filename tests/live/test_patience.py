@@ -1,13 +1,14 @@
 """With patience a look waits while news keep coming, and not for what we mean to differ in."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from volsched.cli.remote.server import RemoteServer
 from volsched.lab.conformance.live_player import Player
-from volsched.lab.conformance.live_scenario import LiveScenario, read_scenario
+from volsched.lab.conformance.live_scenario import LiveOutcome, LiveScenario, read_scenario
 from volsched.lab.conformance.live_system import BEGINS, PlayedSystem, played_system
 from volsched.lab.conformance.live_verdict import judged
 from volsched.log.database import Database
@@ -83,3 +84,28 @@ def test_what_we_mean_to_differ_in_is_not_waited_for(sqlite: Database) -> None:
     verdict = judged(scenario, outcome)
     assert (verdict.deviations, bool(verdict.intended)) == ((), True)
     assert took < 3_600
+
+
+def test_where_processes_race_a_pod_may_have_been_told_to_wait_for_a_claim_that_is_bound_by_now() -> None:
+    scenario = read_scenario(SCENARIOS / "107-static-no-class.json")
+    assert scenario.real is not None
+    told = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+    early = ["Pod", "a", "Warning", "FailedScheduling", told]
+    other = [*early[:4], "0/1 nodes are available: 1 node(s) had untolerated taint(s). not found"]
+
+    def deviations(event: list[str], *, node: str | None = "n1", races: bool = True) -> int:
+        real = deepcopy(scenario.real)
+        assert real is not None
+        look = real["snaps"]["end"]
+        look["events"].append(event)
+        expected = scenario.model_copy(update={"real": deepcopy(real)})
+        assert expected.real is not None
+        expected.real["snaps"]["end"]["events"].remove(event)
+        for snaps in (look, expected.real["snaps"]["end"]):
+            snaps["pods"]["a"]["node"] = node
+        return len(judged(expected, LiveOutcome(**real), races=races).deviations)
+
+    assert deviations(early) == 0
+    assert deviations(early, races=False) == 1
+    assert deviations(early, node=None) == 1
+    assert deviations(other) == 1

@@ -26,7 +26,8 @@ def test_they_end_as_on_a_real_control_plane(tmp_path: Path, capsys: pytest.Capt
         server = RemoteServer(url=stack.urls["api"])
         began, failed = time.monotonic(), {}
         for number, scenario in enumerate(sample, 1):
-            verdict = judged(scenario, Player(server, RealPace(), scenario, PATIENCE_SECONDS).play())
+            outcome = Player(server, RealPace(), scenario, PATIENCE_SECONDS).play()
+            verdict = judged(scenario, outcome, races=True)
             if verdict.deviations:
                 failed[scenario.name] = verdict.deviations
             if whole:

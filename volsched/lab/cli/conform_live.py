@@ -69,7 +69,7 @@ def conform_live(paths: list[Path], *, show: int, record: Path | None, patience:
         if record is not None:
             _write(record, scenario.model_copy(update={"real": outcome.as_json()}))
             continue
-        verdict = judged(scenario, outcome)
+        verdict = judged(scenario, outcome, races=server is not None)
         verdicts.append(verdict)
         _show(verdict, show)
     if record is not None:
