@@ -301,6 +301,7 @@ def whole_system(
             done=int(settings.done_ttl_seconds * SECOND),
         ),
         bell=bell,
+        takes_over=True,
         roles=roles,
     )
     system.executor.lease = int(settings.lease_seconds * SECOND)

@@ -6,12 +6,14 @@ which nobody thought of `-B` would never time out a binding.
 
 import logging
 import os
+import sys
 from typing import Any
 
 from celery import Celery, platforms, signals
 from celery.worker import state as worker_state
 from kombu import Queue
 
+from volsched.binding.executor import QUEUES
 from volsched.binding.wakeup import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, own_canary, wake_up_name
 from volsched.runtime.clock import skew_from
 from volsched.runtime.fault_points import ArmingError, arm_from
@@ -99,7 +101,24 @@ def _on_beat_init(**_: Any) -> None:
 
 def _on_ready(sender: Any, **_: Any) -> None:
     """Whenever it begins to take messages: a connection that was lost has taken its timers along."""
+    print("at work until SIGTERM", file=sys.stderr, flush=True)
+    _wake_for_all()
     sender.timer.call_repeatedly(BEAT_LOOK_SECONDS, _end_without_beat, (sender.controller.beat,))
+
+
+def _wake_for_all() -> None:
+    """What the dead have left is looked for at once: the beat, a process that is still starting, rings later."""
+    try:
+        for what in (*QUEUES, WAIT_FOR_BOUND, SWEEP):
+            app.send_task(
+                wake_up_name(what),
+                queue=wake_up_name(what),
+                expires=SWEEP_EXPIRES_SECONDS,
+                ignore_result=True,
+                retry=False,
+            )
+    except app.connection_for_write().recoverable_connection_errors as error:
+        _logger.warning("nobody was woken for what others have left, the beat will do it: %s", error)
 
 
 def _end_without_beat(beat: Any) -> None:

@@ -41,7 +41,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NAMED = {
     "kill-worker", "kill-scheduler", "kill-controller", "kill-api", "kill-all", "flush-redis", "stop-redis",
     "restart-postgres", "pause-worker", "poison-effect", "disk-full", "clock-skew", "clock-ahead-and-crash",
-    "partial-multi-claim", "rolling-restart", "thundering-herd", "hot-lock", "slow-body",
+    "partial-multi-claim", "rolling-restart", "thundering-herd", "hot-lock", "slow-body", "stolen-volumes",
 }  # fmt: skip
 
 
@@ -113,6 +113,8 @@ def test_every_drill_that_was_asked_for_is_there_on_both_engines_where_it_can_be
         ("{faults: [kill worker], hope: 3}", "with.hope is unknown"),
         ("{faults: [kill worker], moment: worker at executor.claimed*x}", "with a number from 1 on"),
         ("{faults: [kill worker], moment: worker at executor.claimed*0}", "with a number from 1 on"),
+        ("{faults: [steal pods]}", "steal is for one of volumes"),
+        ("{faults: [kill worker], lease: 0}", "with.lease: it must be a number from 1"),
         ("{faults: [kill worker-2]}", "there is worker-1 alone; with.scale says how many"),
         ("{faults: [kill worker-3], scale: {worker: 2}}", "there is worker-1 to worker-2"),
         ("{faults: [kill worker-x]}", "kill is for one of"),

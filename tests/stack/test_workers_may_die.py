@@ -12,6 +12,7 @@ from tests.patience import HANG_SECONDS, wait_until
 from tests.stack.processes import Redis, Worker, worker
 from tests.stack.test_redis_may_forget import every_leg_was_written_once
 from tests.stack.work import delete_pods, done, head, leg_moves, manifests, phases, plan_legs, queued
+from volsched.binding.executor import QUEUES
 from volsched.kube.meta import BINDING_STAMP
 from volsched.log import tables
 from volsched.log.database import Database
@@ -117,6 +118,12 @@ def test_a_worker_that_starts_queues_work_again_that_was_lost(database: Database
         wait_until(lambda: done(database) >= 50, progress=lambda: (done(database), queued(database)))
         every_leg_was_written_once(database, 50)
         _a_worker_without_its_beat_ends(one)
+
+
+def test_a_worker_that_starts_looks_into_every_queue_before_anybody_rings(url: str, broker: Redis) -> None:
+    """Nothing is due in this store, so nobody else wakes it for that."""
+    with worker(url, broker) as one:
+        wait_until(lambda: all(one.ended(queue) > 0 for queue in QUEUES))
 
 
 def _a_worker_without_its_beat_ends(one: Worker) -> None:

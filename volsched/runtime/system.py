@@ -40,6 +40,10 @@ BATCH = 400
 """Effects in one commit. Nobody else waits for them here, so it may be more than a worker takes at once."""
 
 
+TAKE_OVER_BATCHES = 10
+"""Of each queue, at the start: as many as a busy system has in flight. What is more is for whoever is there."""
+
+
 class ProcessRole(StrEnum):
     """What a process does of all there is to do, beside carrying effects out."""
 
@@ -65,6 +69,8 @@ class System:
     """What else takes part: node agents, provisioners, workload controllers."""
     bell: Bell | None = None
     """With one, effects are carried out by the workers it wakes, and this process only decides."""
+    takes_over: bool = False
+    """At its start it carries out what was in flight itself, also with a bell: only for objects of our own log."""
     roles: Collection[ProcessRole] = frozenset(ProcessRole)
     _sweep_at: int = 0
     _recover_at: int | None = 0
@@ -72,11 +78,13 @@ class System:
 
     def step(self, now: int) -> int:
         """Let every part do a batch of its work; 0 where nothing could be done now."""
+        progress = 0
         if self._recover_at is not None and now >= self._recover_at:
             led = recover(self.database, owner=self.executor.owner, now=now).led
             # Whoever leads may have died of it: then it is for us after all.
             self._recover_at = None if led else now + RECOVER_AGAIN
-        progress = self.catch_up(now)
+            progress += self._take_over(now) if self.takes_over else 0
+        progress += self.catch_up(now)
         # Pods before claims: what is planned in this round is written and completed in it, and the controller need
         # not look at a claim before there is something to be done about it.
         if ProcessRole.SCHEDULER in self.roles:
@@ -109,6 +117,19 @@ class System:
             (self.controller, *self.parts) if ProcessRole.CONTROLLER in self.roles else ()
         )
         return scheduling + controlling
+
+    def _take_over(self, now: int) -> int:
+        """The next step of bindings that were in flight when processes died, before anything else.
+
+        With our own hands also where there are workers: these may have died too, and still be starting.
+        """
+        progress = 0
+        for queue in QUEUES:
+            for _ in range(TAKE_OVER_BATCHES):
+                if not due_queues(self.database, (queue,), now=now):
+                    break
+                progress += self.executor.step(queue, now).done
+        return progress
 
     def _carry_out(self, queues: Sequence[str], now: int) -> int:
         if self.bell is not None:
@@ -151,6 +172,7 @@ def embedded(
     new_id: Callable[[], str],
     new_uid: Callable[[], str] | None = None,
     bell: Bell | None = None,
+    takes_over: bool = False,
     provisioners: Sequence[Provisioner] = (),
     node_agent: bool = False,
     other_agents: bool = False,
@@ -201,6 +223,7 @@ def embedded(
         sweep=Sweep(database, f"sweep/{owner}"),
         parts=parts,
         bell=bell,
+        takes_over=takes_over,
         roles=roles,
     )
 

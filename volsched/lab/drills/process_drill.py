@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from math import ceil
 
 from sqlalchemy import select
 
@@ -17,18 +16,18 @@ from volsched.lab.drills.process_scenario import ON_SQLITE, Moment, Play, Step
 from volsched.lab.drills.process_work import (
     Pods,
     bound_pods,
-    is_slow,
     open_bindings,
     partly_bound,
     queued_effects,
     unbound_pods,
 )
+from volsched.lab.drills.readiness import Readiness
 from volsched.lab.drills.report import DrillReport
 from volsched.lab.drills.timeline import Bar, Positions, Timeline, TimelineMark, read_bars
 from volsched.lab.simulation.invariants_at_rest import integrity
 from volsched.lab.simulation.violations import told
 from volsched.lab.stack.handle import Stack
-from volsched.lab.stack.identity import Identity, process_of
+from volsched.lab.stack.identity import process_of
 from volsched.lab.stack.load import doubled
 from volsched.lab.stack.states import Condition, ServiceState
 from volsched.log import tables
@@ -41,8 +40,6 @@ from volsched.runtime.clock import system_clock
 ASKED = (1, 2, 3, 4, 5, 6, 8, 14)
 LOOK_SECONDS = 0.005
 MOMENT_SECONDS = 120.0
-HANDS = ("scheduler", "controller", "worker")
-"""Who takes a binding's next step; the API never does."""
 NOTHING_IN_FLIGHT = (
     "no binding was in flight at the fault, so this shows nothing of recovery; choose another moment"
 )
@@ -64,7 +61,7 @@ def play(play: Play, *, engine: str, seed: int = 1, durable: bool = True, told: 
     moment = play.moment.settled(seed)
     told(f"starting the processes ({engine})")
     with (
-        scratch_stack(engine, scale=play.scale, moment=moment, durable=durable) as stack,
+        scratch_stack(engine, scale=play.scale, moment=moment, durable=durable, lease=play.lease) as stack,
         closing(open_database(database_url(stack, engine), name="volsched drill")) as database,
         closing(Pods.prepared(stack.urls["api"], play.work)) as pods,
     ):
@@ -89,22 +86,18 @@ class _Run:
     marks: list[TimelineMark] = field(default_factory=list)
     faults_at: list[tuple[int, float]] = field(default_factory=list)
     """Positions of the log, and when."""
-    killed_at: tuple[int, float] | None = None
-    """The position at the first kill, and when."""
-    killed: dict[str, Identity] = field(default_factory=dict)
-    """Instance → the process that it was."""
     settled: bool = False
     settled_at: float = 0
-    ready_at: float | None = None
-    """When the first of the processes that were killed was well again."""
     held_back: bool = True
     """The process that came to the fault point is still to be left there."""
     _began: float = field(default_factory=time.monotonic)
     _patience: Patience = field(default_factory=lambda: Patience(MOMENT_SECONDS))
     _most_bound: int = 0
     _faults: ProcessFaults = field(init=False)
+    _readiness: Readiness = field(init=False)
 
     def __post_init__(self) -> None:
+        self._readiness = Readiness(self.stack)
         self._faults = ProcessFaults(
             self.stack, self.engine, self.database, self.pods, self._until, time.monotonic
         )
@@ -120,7 +113,7 @@ class _Run:
             if not self.marks:
                 # What is begun and stands still now is what the fault hits.
                 self.faults_at.append((self._head(), self._now()))
-            elif step.verb in ("kill", "crash", "pause", "stop", "restart", "skew", "delete", "fill"):
+            elif step.verb in ("kill", "crash", "pause", "stop", "restart", "skew", "delete", "fill", "steal"):
                 self._note_head()
             # Only what hits it where it stands finds it held; it could not end in good order.
             self.held_back = step.verb in ("kill", "pause") and not self.marks
@@ -129,6 +122,7 @@ class _Run:
             self._patience = Patience(max(self.play.patience, MOMENT_SECONDS))
             try:
                 self._faults.carry_out(step)
+                self._note_killed(step)
             except TimeoutError:
                 told = f'"{step}" did not come about, {self._unmoved}\n{self.stack.complaint()}'
                 raise DrillError(told.rstrip()) from None
@@ -147,7 +141,7 @@ class _Run:
 
     def scored(self, seed: int) -> Played:
         self._look()
-        bars = read_bars(self.database, self.positions, self.faults_at, self.killed_at and self.killed_at[0])
+        bars = read_bars(self.database, self.positions, self.faults_at, self._readiness.position)
         flying = [it for it in bars if it.in_flight]
         with self.database.read() as connection:
             wrong = told(violations(connection, at_rest=self.settled))
@@ -187,27 +181,11 @@ class _Run:
             "bindings in all": f"{ended['committed']:,} committed, {ended['rolled-back']:,} rolled back",
             "requests sent again": f"{self.pods.client.failures:,}",
             "processes started again": ", ".join(f"{name} {it}x" for name, it in restarts.items()) or "none",
-            **self._prompt(bars),
+            **self._readiness.facts(bars, frozenset(self._faults.stolen)),
             "all settled after the fault": f"{(self.settled_at - self.marks[0].at) / 1000:,.1f} s"
             if self.settled
             else "no",
         }
-
-    def _prompt(self, bars: Sequence[Bar]) -> Mapping[str, str]:
-        """How soon bindings in flight took their next step, once somebody was there to take it.
-
-        Without those that wait for slow storage: they stand still however well everybody is.
-        """
-        if self.ready_at is None or self.killed_at is None:
-            return {}
-        ready = self.ready_at
-        waits = sorted(max(it.moved - ready, 0.0) for it in bars if it.moved is not None and not is_slow(it.pod))
-        if not waits:
-            return {}
-        p50, p99 = (waits[max(ceil(share * len(waits)) - 1, 0)] for share in (0.5, 0.99))
-        after = ready - self.killed_at[1]
-        told = f"{p50:,.0f} ms / {p99:,.0f} ms ({len(waits)} bindings; ready {after:,.0f} ms after the kill)"
-        return {"next step after a process was ready, p50 / p99": told}
 
     # --- waiting ----------------------------------------------------------------------------------------
 
@@ -240,7 +218,7 @@ class _Run:
 
     def _look(self) -> None:
         self._note_head(note=False)
-        self._note_ready()
+        self._readiness.look(self._now())
         if self.moment.service is not None:
             service = held_service(self.engine, self.moment.service)
             kept = {self._victim()} if self.held_back else set()
@@ -257,26 +235,16 @@ class _Run:
         if note:
             self.faults_at.append((head, self._now()))
 
-    def _note_ready(self) -> None:
-        """Of the services that were killed, whoever is healthy first in a new life."""
-        if self.ready_at is not None or not self.killed:
-            return
-        seen = self.stack.seen()
-        for it in seen.instances if seen else ():
-            known = self.killed.get(it.name)
-            if known is not None and it.process != known and it.condition is Condition.HEALTHY:
-                self.ready_at = self._now()
-
     def _note_victims(self, step: Step) -> None:
-        seen, names = self.stack.seen(), set(named(self.engine, step.target))
-        if seen is not None and step.verb in ("kill", "crash"):
+        if step.verb in ("kill", "crash"):
             with suppress(StoreError):
-                self.killed_at = self.killed_at or (self._head(), self._now())
-            self.killed |= {
-                it.name: it.process
-                for it in seen.instances
-                if it.process is not None and names & {it.name, it.service} and it.service in HANDS
-            }
+                names = named(self.engine, step.target)
+                self._readiness.note_kill(names, position=self._head(), now=self._now())
+
+    def _note_killed(self, step: Step) -> None:
+        if step.verb in ("kill", "crash"):
+            with suppress(StoreError):
+                self._readiness.note_killed(self._head())
 
     def _head(self) -> int:
         with self.database.read() as connection:

@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 from volsched.lab.drills.heavy_caller import HeavyCaller
 from volsched.lab.drills.process_places import OURS, database_url, named
 from volsched.lab.drills.process_scenario import ON_SQLITE, Step
-from volsched.lab.drills.process_work import Pods, bound_pods, open_bindings
+from volsched.lab.drills.process_work import Pods, bound_pods, open_bindings, unwritten_volumes
 from volsched.lab.stack.handle import Stack, rolling
 from volsched.lab.stack.identity import process_of
 from volsched.lab.stack.services import write_definition
@@ -48,6 +48,8 @@ class ProcessFaults:
     """Seconds, for waits alone."""
     paused: set[str] = field(default_factory=set)
     """Instances that are frozen on purpose."""
+    stolen: set[str] = field(default_factory=set)
+    """Bindings of which somebody else took a volume."""
 
     def carry_out(self, step: Step) -> None:
         getattr(self, f"_{step.verb}")(step)
@@ -198,6 +200,12 @@ class ProcessFaults:
 
     def _delete(self, _step: Step) -> None:
         self.until(self.pods.delete_stuck)
+
+    def _steal(self, _step: Step) -> None:
+        """Of every other binding in flight, the first volume that nobody has written yet goes to another claim."""
+        for binding, volume in list(unwritten_volumes(self.database).items())[::2]:
+            self.until(lambda it=volume: self.pods.give_away(it))  # type: ignore[misc]
+            self.stolen.add(binding)
 
     # --- inside -----------------------------------------------------------------------------------------
 

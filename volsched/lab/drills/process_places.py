@@ -16,8 +16,6 @@ from volsched.lab.stack.services import Definition, StackService, write_definiti
 from volsched.lab.stack.states import WantedState, want
 from volsched.runtime.fault_points import DRILL_FLAG, FAULT
 
-LEASE_SECONDS = "2"
-"""How long a dead worker's work waits for others: shorter than an operator's, so that a drill is."""
 READY_SECONDS = 180.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, `timeout`, a terminal that is closed."""
@@ -27,7 +25,9 @@ WITHOUT_SQLITE = ("postgres", "redis", "worker")
 
 
 @contextmanager
-def scratch_stack(engine: str, *, scale: Mapping[str, int], moment: Moment, durable: bool) -> Iterator[Stack]:
+def scratch_stack(
+    engine: str, *, scale: Mapping[str, int], moment: Moment, durable: bool, lease: float
+) -> Iterator[Stack]:
     """A stack that runs, with the moment armed, for as long as it is used."""
     with tempfile.TemporaryDirectory(prefix="volsched-drill-") as directory:
         # PostgreSQL runs as somebody else where we are root, and must get at its data.
@@ -43,7 +43,7 @@ def scratch_stack(engine: str, *, scale: Mapping[str, int], moment: Moment, dura
                     definition = _prepare_sqlite(place)
                 else:
                     definition = prepare(place, api_port=free_port(), durable=durable)
-                calm = tuple(map(_drilled, definition.services))
+                calm = tuple(_drilled(it, lease) for it in definition.services)
                 armed = tuple(_armed(it, engine, moment) for it in calm)
                 want(place, WantedState(counts))
                 write_definition(place / "stack.json", replace(definition, services=armed))
@@ -122,8 +122,8 @@ def _sqlite_url(place: Path) -> str:
     return f"sqlite:///{place / 'store.db'}"
 
 
-def _drilled(service: StackService) -> StackService:
-    return replace(service, environment={**service.environment, "VOLSCHED_LEASE_SECONDS": LEASE_SECONDS})
+def _drilled(service: StackService, lease: float) -> StackService:
+    return replace(service, environment={**service.environment, "VOLSCHED_LEASE_SECONDS": f"{lease:g}"})
 
 
 def _armed(service: StackService, engine: str, moment: Moment) -> StackService:

@@ -46,6 +46,7 @@ VERBS: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "give": (("nodes",), False),
     "send": (("patch", "yaml"), True),
     "delete": (("stuck",), False),
+    "steal": (("volumes",), False),
 }
 """Verb → what it may be done to, and whether a number of seconds follows."""
 MOST_PODS = 5_000
@@ -129,12 +130,14 @@ class Play:
     scale: Mapping[str, int] = field(default_factory=dict)
     patience: float = 180.0
     """Seconds from the fault until everything must have settled."""
+    lease: float = 2.0
+    """Seconds for which work is claimed: shorter than an operator's, so that a drill with a frozen process is."""
 
 
 def play_of(scenario: DrillScenario) -> Play:
     """Raises ScenarioError, which names the field and what it may be."""
     given = dict(scenario.settings)
-    known = ("engines", "scale", "load", "moment", "faults", "patience")
+    known = ("engines", "scale", "load", "moment", "faults", "patience", "lease")
     if unknown := sorted(str(it) for it in given.keys() - set(known)):
         raise ScenarioError(f"with.{unknown[0]} is unknown; there are {', '.join(known)}")
     engines = given.get("engines", list(ENGINES))
@@ -161,6 +164,7 @@ def play_of(scenario: DrillScenario) -> Play:
         engines=tuple(engines),
         scale=scale,
         patience=_number("with.patience", given.get("patience", 180), least=1, most=3_600),
+        lease=_number("with.lease", given.get("lease", 2), least=1, most=3_600),
     )
 
 

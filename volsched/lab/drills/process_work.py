@@ -1,6 +1,7 @@
 """What a process drill keeps the system busy with: pods with claims, created over the API, and their fate."""
 
 import http.client
+import json
 import time
 import urllib.error
 import urllib.request
@@ -35,6 +36,14 @@ SLOW: dict[str, Any] = {
     "volumeBindingMode": "WaitForFirstConsumer",
 }
 REQUEST_SECONDS = 10.0
+THIEF = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "namespace": "elsewhere",
+    "name": "thief",
+    "uid": "7e1f0000-0000-4000-8000-000000000000",
+}
+"""A claim that nobody here knows."""
 
 
 @dataclass(slots=True)
@@ -105,6 +114,17 @@ class Pods:
             self._deleted += 1
         return True
 
+    def give_away(self, volume: str) -> bool:
+        """To a claim of somebody else; False: the API did not take it, ask again."""
+        body = json.dumps({"spec": {"claimRef": THIEF}}).encode()
+        url, form = f"{self.client.url}{PATHS['PersistentVolume']}/{volume}", "application/merge-patch+json"
+        asked = urllib.request.Request(url, body, {"Content-Type": form}, method="PATCH")
+        try:
+            urllib.request.urlopen(asked, timeout=REQUEST_SECONDS).close()
+        except (OSError, http.client.HTTPException):
+            return False
+        return True
+
     def close(self) -> None:
         self.client.close()
 
@@ -149,6 +169,19 @@ def open_bindings(database: Database) -> int:
 
 def queued_effects(database: Database) -> int:
     return _count(database, select(func.count()).select_from(tables.effects))
+
+
+def unwritten_volumes(database: Database) -> dict[str, str]:
+    """Open binding → a volume that it has decided on, and not written yet."""
+    legs, bindings = tables.binding_legs, tables.bindings
+    asked = (
+        select(legs.c.binding, legs.c.volume)
+        .join(bindings, bindings.c.id == legs.c.binding)
+        .where(bindings.c.open, legs.c.state == LegPhase.ASSUMED, legs.c.volume.is_not(None))
+        .order_by(legs.c.binding, legs.c.leg.desc())
+    )
+    with database.read() as connection:
+        return {row.binding: row.volume for row in connection.execute(asked)}
 
 
 def partly_bound(database: Database) -> int:

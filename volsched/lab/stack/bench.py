@@ -10,19 +10,19 @@ from pathlib import Path
 from volsched.lab.bench.bind import BindRow, append_rate
 from volsched.lab.bench.processes import bench_bind_beside
 from volsched.lab.bench.world import Clock
-from volsched.lab.stack.handle import Stack
+from volsched.lab.stack.handle import READY_SECONDS, Stack
 from volsched.lab.stack.local import free_port, prepare
 from volsched.log.database import open_database
 
 
 @contextmanager
-def scratch_stack(directory: Path, *, workers: int) -> Iterator[Stack]:
+def scratch_stack(directory: Path, *, workers: int, ready_seconds: float = READY_SECONDS) -> Iterator[Stack]:
     """A stack that is there as long as it is used, with so many workers."""
     prepare(directory, api_port=free_port(), scale={"worker": workers})
     stack = Stack(directory)
     stack.launch()
     try:
-        stack.wait_ready()
+        stack.wait_ready(seconds=ready_seconds)
         yield stack
     finally:
         stack.down()
