@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS
 from volsched import Engine
 from volsched.library import Change, RefusedError
 from volsched.log.errors import NotMigratedError

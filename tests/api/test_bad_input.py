@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import claim, node, pod
+from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served
 
 NODES = "/api/v1/nodes"

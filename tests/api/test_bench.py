@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from typer.testing import CliRunner
 
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 from volsched.cli.app import app
 from volsched.lab.bench.http_load import HttpLoadError, fan_out, hurry, request
 

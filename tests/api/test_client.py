@@ -7,8 +7,8 @@ import httpx
 import pytest
 from kubernetes import client, watch
 
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served, served
 from volsched.log.database import Database
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.api.protobuf_encoder import PROTOBUF, encoded, encoded_message, enveloped, field
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served
 
 ACCEPT = {"accept": f"{PROTOBUF}, */*"}

@@ -11,8 +11,8 @@ import pytest
 from starlette.routing import Route
 
 from tests.api.kube_scheduler import Config, ExtenderError, Scheduler, name_of
-from tests.patience import HANG_SECONDS, wait_until
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, served
 from volsched.api.extender.decider import Desk
 from volsched.api.extender.messages import Assignment

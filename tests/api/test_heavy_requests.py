@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import node
+from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served
 from volsched.api.access.access_reviews import ACCESS
 from volsched.api.kubernetes.bodies import MOST_BYTES, SMALL_BYTES

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served
 
 KUBECTL = shutil.which("kubectl")

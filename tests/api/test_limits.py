@@ -8,8 +8,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from tests.patience import HANG_SECONDS, wait_until
 from tests.support.clusters import node
+from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, served
 from volsched.api.access.access_reviews import ACCESS
 from volsched.api.limits import MOST_CLIENTS, Buckets, Limits

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kubernetes import watch
 
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import claim, node, pod
+from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served
 
 DRIVER = "disk.csi.example.com"

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from tests.patience import HANG_SECONDS, wait_until
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import collection
 from volsched import Engine
 from volsched.api.listener import listen

@@ -15,8 +15,8 @@ import httpx
 import pytest
 from kubernetes import client, watch
 
-from tests.patience import HANG_SECONDS, wait_until
 from tests.support.clusters import LOCAL, Stepped, node
+from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, served
 from volsched.api.kubernetes.negotiation import PLAIN
 from volsched.api.kubernetes.object_reads import read_changes

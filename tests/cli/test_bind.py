@@ -12,8 +12,8 @@ from sqlalchemy import select
 
 from tests.cli.conftest import Run
 from tests.conftest import unsynced
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS
 from volsched.log import tables
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database, open_database

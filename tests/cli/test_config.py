@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS
 
 TAINTED = {**node("node-0"), "spec": {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}}
 CLUSTER = (LOCAL, TAINTED, volume("disk", "5Gi", "node-0"), claim("data", "4Gi"), pod("db", "data"))

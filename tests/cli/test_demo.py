@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.test_interrupts import ROOT, line, started
-from tests.patience import HANG_SECONDS
 from tests.support.documents import ANYTHING, agrees
+from tests.support.patience import HANG_SECONDS
 from volsched.lab.cli import demo
 from volsched.lab.demo.failure_scenes import stolen
 from volsched.lab.demo.placement_scenes import cluster

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served, served
 from volsched.log.database import Database
 

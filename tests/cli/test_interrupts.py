@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.patience import HANG_SECONDS, wait_until
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS, wait_until
 from volsched import Engine
 
 ROOT = Path(__file__).parents[2]

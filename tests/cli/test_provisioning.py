@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.patience import wait_until
 from tests.support.clusters import node
+from tests.support.patience import wait_until
 from tests.support.storage import ZONE, asked, made_by, using
 
 

@@ -18,8 +18,8 @@ from tests.cli.test_interrupts import line, started
 from tests.cli.test_run import half_done
 from tests.cli.test_server import settled
 from tests.conftest import unsynced
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served, served
 from volsched.api.access.authority import make_authority
 from volsched.api.access.callers import Role

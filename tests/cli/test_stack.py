@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.patience import HANG_SECONDS, wait_until
 from tests.stack.local_stacks import passable
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import collection
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.identity import process_of

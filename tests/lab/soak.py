@@ -23,9 +23,9 @@ import httpx
 import psutil
 
 from tests.conftest import started_postgres
-from tests.patience import wait_until
 from tests.stack.processes import ROOT, Redis, worker
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import wait_until
 from tests.support.serving import collection
 from volsched.log.store import migrate_store
 

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from sqlalchemy import func, select
 
 from tests.lab.victim import CLAIMS, PODS, Run, create_classes, create_pods
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 from volsched.kube.meta import BINDING_STAMP
 from volsched.log import tables
 from volsched.log.database import Database

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.cli.conftest import Run, run
-from tests.patience import HANG_SECONDS, wait_until
+from tests.support.patience import HANG_SECONDS, wait_until
 from volsched.lab.drills.catalogue import process_drills
 from volsched.lab.drills.html_report import page
 from volsched.lab.drills.process_drill import Played, play

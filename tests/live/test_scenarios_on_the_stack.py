@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_SECONDS
 from tests.stack.local_stacks import local_stack
+from tests.support.patience import PATIENCE_SECONDS
 from volsched.cli.remote.server import RemoteServer
 from volsched.lab.cli.conform_live import RealPace
 from volsched.lab.conformance.live_player import Player

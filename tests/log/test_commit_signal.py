@@ -3,7 +3,7 @@
 import threading
 
 from tests.log.test_transaction import log
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 from tests.support.store_samples import create_volume
 from volsched.log.commit_signal import commits
 from volsched.log.database import Database, open_database

@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import select, text
 
 from tests.log.test_transaction import log
-from tests.patience import HANG_SECONDS, wait_until
+from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.store_samples import NOW, create_volume, must, run
 from volsched.log import tables
 from volsched.log.commands import Command, DeposedError, Done, EffectDone

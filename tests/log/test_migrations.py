@@ -10,8 +10,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, select
 
-from tests.patience import HANG_SECONDS
 from tests.support.histories import fill
+from tests.support.patience import HANG_SECONDS
 from tests.support.store_samples import create_volume, must
 from volsched.log import tables
 from volsched.log.database import Database

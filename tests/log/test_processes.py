@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.log.test_transaction import log
-from tests.patience import HANG_SECONDS, wait_until
+from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.store_samples import create_volume
 from volsched.log import tables
 from volsched.log.database import Database, open_database

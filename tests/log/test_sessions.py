@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.log.test_effects import effect, queue_up
-from tests.patience import wait_until
+from tests.support.patience import wait_until
 from tests.support.store_samples import NOW, must
 from volsched.log.database import Database, open_database
 from volsched.log.effects import Claimed, claim, due_queues, retry_later

@@ -8,9 +8,9 @@ from alembic.config import Config
 
 from alembic import command
 from tests.log.next_version import NEXT, write_next_revision
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.histories import sql
+from tests.support.patience import HANG_SECONDS
 from volsched.library import Engine
 from volsched.log.batch import FORMAT
 from volsched.log.database import Database

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import func, select, text
 
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 from tests.support.store_samples import NOW, change_volume, create_volume
 from volsched.log import tables
 from volsched.log.commands import Command, ConflictError

@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from tests.patience import HANG_SECONDS, wait_until
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS, wait_until
 from volsched.binding.executor import QUEUES
 from volsched.log import tables
 from volsched.log.commands import Done

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import redis
 
-from tests.patience import HANG_SECONDS, wait_until
+from tests.support.patience import HANG_SECONDS, wait_until
 from volsched.binding.wakeup import wake_up_name
 from volsched.lab.stack.redis_server import find_redis
 

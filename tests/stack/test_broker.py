@@ -6,9 +6,9 @@ import pytest
 from kombu import Queue
 from kombu.exceptions import OperationalError
 
-from tests.patience import HANG_SECONDS
 from tests.stack.processes import Redis
 from tests.stack.proxy import Line, to_port
+from tests.support.patience import HANG_SECONDS
 from workers.broker import SteadyConnection
 
 PREFETCH = 2

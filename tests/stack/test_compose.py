@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.patience import HANG_SECONDS, wait_until
 from tests.stack.composed import FILE, ROOT, Local, compose, seconds, started_by_default
 from tests.stack.local_stacks import passable
 from tests.stack.work import bound_pods, leg_moves
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import collection
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.local import services

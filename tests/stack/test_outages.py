@@ -16,11 +16,11 @@ import psutil
 import pytest
 from sqlalchemy import make_url, text
 
-from tests.patience import wait_until
 from tests.stack.processes import ROOT, Redis, worker
 from tests.stack.proxy import Line, to_file, to_port
 from tests.stack.work import bound_pods, leg_moves, phases, queued
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import wait_until
 from tests.support.serving import collection
 from volsched.log.database import Database, open_database
 from volsched.log.dialects.postgres import MOST_CONNECTIONS

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.patience import wait_until
 from tests.stack.processes import Redis, worker
 from tests.stack.proxy import Line, to_port
 from tests.stack.work import done, leg_moves, phases, plan_legs, queued
+from tests.support.patience import wait_until
 from volsched.binding.executor import QUEUES
 from volsched.binding.wakeup import CANARY, SILENCE, WAKE_UPS, RedisBell, wake_up_name
 from volsched.log.database import Database

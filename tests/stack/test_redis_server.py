@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.patience import HANG_SECONDS, wait_until
+from tests.support.patience import HANG_SECONDS, wait_until
 from volsched.lab.stack.debian_package import COMPLETE
 from volsched.lab.stack.local import free_port, prepare
 from volsched.lab.stack.postgres_wheel import WheelMissingError

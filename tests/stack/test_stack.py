@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from tests.patience import wait_until
 from tests.stack.processes import Redis, worker
 from tests.stack.work import bound_pods, create, leg_moves, phases, queued
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.patience import wait_until
 from volsched.binding.wakeup import RedisBell
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify

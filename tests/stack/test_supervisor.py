@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.patience import HANG_SECONDS, wait_until
+from tests.support.patience import HANG_SECONDS, wait_until
 from volsched.lab.stack.handle import NotReadyError, Stack, StackError
 from volsched.lab.stack.identity import Identity, identify, marked, process_of, send
 from volsched.lab.stack.instance import MOST_DELAY, back_off

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from kubernetes import client
 
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 from volsched.api.limits import DEFAULT_LIMITS, Limits
 from volsched.api.listener import Server, address, listen, serve
 from volsched.api.watch_cache import RING

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 from starlette.applications import Starlette
 
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 from volsched.api.access.authority import Authority, Issued
 from volsched.api.access.callers import Role
 from volsched.api.access.certificates import organizations

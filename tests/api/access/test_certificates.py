@@ -9,8 +9,8 @@ import pytest
 from kubernetes import client
 
 from tests.api.access.secured import LONG, Secured, write_issued
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import node
+from tests.support.patience import HANG_SECONDS
 from tests.support.serving import collection
 from volsched.api.access.authority import Authority, make_authority
 from volsched.api.access.callers import Caller, Grant, Role

@@ -19,8 +19,8 @@ from cryptography import x509
 from typer.testing import CliRunner
 
 from tests.api.access.secured import issue_token
-from tests.patience import HANG_SECONDS
 from tests.support.clusters import node, pod
+from tests.support.patience import HANG_SECONDS
 from volsched.api.access.callers import Role
 from volsched.cli.app import app
 from volsched.log.database import Database

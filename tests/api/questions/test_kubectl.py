@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served
 
 KUBECTL = shutil.which("kubectl")

@@ -16,7 +16,6 @@ from uuid import uuid4
 
 from sqlalchemy import func, select
 
-from volsched.engine.patience import Patience
 from volsched.lab.bench.bind import POLL_SECONDS, BindRow, append_rate, measure_binding, new_ids, too_few
 from volsched.lab.bench.world import Clock
 from volsched.log import tables
@@ -25,6 +24,7 @@ from volsched.log.garbage_pause import collect_seldom
 from volsched.log.reads.tail import read_head
 from volsched.log.scratch_store import scratch_store
 from volsched.runtime.clock import system_clock
+from volsched.runtime.patience import Patience
 from volsched.runtime.runner import looping, waking
 from volsched.runtime.system import embedded
 from volsched.scheduling.queue.shares import Share, read_share

@@ -13,7 +13,6 @@ from rich.progress import track
 from volsched.cli.console import Exit, fail, stderr, stdout
 from volsched.cli.remote.server import RemoteServer
 from volsched.cli.remote.server_choice import chosen_server
-from volsched.engine.patience import Patience
 from volsched.lab.conformance.live_player import Player, UnplayableError
 from volsched.lab.conformance.live_scenario import (
     LiveOutcome,
@@ -24,6 +23,7 @@ from volsched.lab.conformance.live_scenario import (
     scenario_files,
 )
 from volsched.lab.conformance.live_verdict import LiveVerdict, judged
+from volsched.runtime.patience import Patience
 
 LOOK_SECONDS = 0.1
 

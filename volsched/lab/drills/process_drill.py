@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 
 from volsched.binding.rules.phases import LegPhase
-from volsched.engine.patience import Patience
 from volsched.lab.drills.process_faults import ProcessFaults, ToolMissingError
 from volsched.lab.drills.process_places import database_url, held_service, named, scratch_stack
 from volsched.lab.drills.process_scenario import ON_SQLITE, Moment, Play, Step
@@ -36,6 +35,7 @@ from volsched.log.errors import StoreError
 from volsched.log.reads.tail import read_head
 from volsched.questions.invariants import violations
 from volsched.runtime.clock import system_clock
+from volsched.runtime.patience import Patience
 
 ASKED = (1, 2, 3, 4, 5, 6, 8, 14)
 LOOK_SECONDS = 0.005

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from volsched.engine.patience import Patience
 from volsched.lab.stack.identity import Identity, process_of, send
 from volsched.lab.stack.leftovers import clean
 from volsched.lab.stack.run import AlreadyRunningError, alone, is_locked
@@ -37,6 +36,7 @@ from volsched.lab.stack.states import (
     read_wanted,
     want,
 )
+from volsched.runtime.patience import Patience
 
 LOOK_SECONDS = 0.02
 READY_SECONDS = 90.0

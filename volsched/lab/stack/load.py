@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import func, select
 
-from volsched.engine.patience import Patience
 from volsched.lab.bench.world import cluster, pods_with_claims
 from volsched.lab.stack.handle import Stack, rolling
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.questions.invariants import violations
 from volsched.runtime.clock import SECOND
+from volsched.runtime.patience import Patience
 
 PATHS = {
     "Namespace": "/api/v1/namespaces",
