@@ -313,3 +313,28 @@ def test_installed_drivers_are_judged_without_regard_to_their_limits() -> None:
 def test_a_driver_that_does_not_insist_may_be_missing() -> None:
     relaxed = read("CSIDriver", {"metadata": {"name": CSI}})
     assert limits_filter(pod("a"), *bound("a"), relaxed) == SUCCESS
+
+
+# --- migrated plugins -----------------------------------------------------------------------------------
+
+EBS_CSI = "ebs.csi.aws.com"
+
+
+def migrated(count: int | None) -> Any:
+    allocatable = {} if count is None else {"allocatable": {"count": count}}
+    annotations = {"storage.alpha.kubernetes.io/migrated-plugins": f"kubernetes.io/x,{EBS}"}
+    return read(
+        "CSINode",
+        {
+            "metadata": {"name": "n1", "annotations": annotations},
+            "spec": {"drivers": [{"name": EBS_CSI, "nodeID": "n1", **allocatable}]},
+        },
+    )
+
+
+def test_a_migrated_plugin_shares_the_limit_and_the_slots_of_its_csi_driver() -> None:
+    assert limits_of(N1, migrated(3))[EBS] == 3
+    assert EBS not in limits_of(N1, migrated(None))
+    other = pod(name="x", on="n1", volumes=[ebs_inline("vol-1")])
+    left = attach_budget(snapshot_of((N1, migrated(3), other)), pod(), N1)
+    assert (left[EBS_CSI], left[EBS]) == (2, 2)

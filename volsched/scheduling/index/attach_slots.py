@@ -13,7 +13,7 @@ from volsched.kube.workloads import Pod
 from volsched.scheduling.index.node_sets import Nodes, clear
 from volsched.scheduling.index.relations import Relations
 from volsched.scheduling.rules.attach_limits import attach_limits, csi_limits, slots_in_use
-from volsched.scheduling.rules.disks import AttachId
+from volsched.scheduling.rules.disks import AttachId, slots_by_driver
 from volsched.scheduling.rules.snapshot import Snapshot
 
 NOBODY = Pod(meta=Metadata())
@@ -105,7 +105,7 @@ class Usage:
         if pods or attachments:
             on_node = replace(self.whole, pods=pods, attachments=attachments)
             slots = frozenset(slots_in_use(on_node, self.whole.nodes[name], besides=NOBODY))
-        used = Counter(slot.driver for slot in slots)
+        used = slots_by_driver(slots, self.whole.csi_nodes.get(name))
         left = {driver: limit - used[driver] for driver, limit in self._limits[name].items()}
         self._counted[name] = _Counted(left, slots)
         for driver, free in left.items():

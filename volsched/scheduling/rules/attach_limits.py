@@ -4,12 +4,19 @@ A decision that ignores the limits binds a volume on a node that can never attac
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 from volsched.kube.storage import Claim, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
-from volsched.scheduling.rules.disks import EBS, IN_TREE, AttachId, attach_id, in_tree_id
+from volsched.scheduling.rules.disks import (
+    EBS,
+    IN_TREE,
+    AttachId,
+    attach_id,
+    in_tree_id,
+    migrated_plugins,
+    slots_by_driver,
+)
 from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound, selected_node
 from volsched.scheduling.rules.snapshot import Snapshot
 
@@ -28,8 +35,12 @@ def attach_limits(snapshot: Snapshot, node: Node, *, max_in_tree: int | None) ->
         for key, amount in node.allocatable.items()
         if key.startswith(CSI_LIMIT_PREFIX)
     }
+    migrated = list(migrated_plugins(snapshot.csi_nodes.get(node.name)))
+    limits |= {plugin.name: limits[plugin.csi_driver] for plugin in migrated if plugin.csi_driver in limits}
     limits |= csi_limits(snapshot, node)
     for plugin in IN_TREE.values():
+        if plugin in migrated:
+            continue
         amount = node.allocatable.get(plugin.limit_key)
         if amount is not None:
             limits[plugin.name] = amount.value()
@@ -43,10 +54,17 @@ def attach_limits(snapshot: Snapshot, node: Node, *, max_in_tree: int | None) ->
 
 
 def csi_limits(snapshot: Snapshot, node: Node) -> dict[str, int]:
-    """What the drivers themselves declare for the node; 0 is a real limit, absent is none."""
+    """What the drivers themselves declare for the node; 0 is a real limit, absent is none.
+
+    A plugin that was migrated to one of them is limited like it: they share the slots.
+    """
     csi_node = snapshot.csi_nodes.get(node.name)
     drivers = csi_node.drivers if csi_node is not None else ()
-    return {driver.name: driver.attach_limit for driver in drivers if driver.attach_limit is not None}
+    limits = {driver.name: driver.attach_limit for driver in drivers if driver.attach_limit is not None}
+    for plugin in migrated_plugins(csi_node):
+        if plugin.csi_driver in limits:
+            limits[plugin.name] = limits[plugin.csi_driver]
+    return limits
 
 
 def attach_budget(snapshot: Snapshot, pod: Pod, node: Node, *, max_in_tree: int | None = None) -> dict[str, int]:
@@ -57,9 +75,10 @@ def attach_budget(snapshot: Snapshot, pod: Pod, node: Node, *, max_in_tree: int 
     a decision will take for it is given to it first.
     """
     used = slots_in_use(snapshot, node, besides=pod)
-    before = Counter(slot.driver for slot in used)
-    own = Counter(slot.driver for slot in set(_bound_slots(snapshot, pod)) - used)
-    shared = Counter(slot.driver for slot in used.intersection(_awaited_slots(snapshot, pod, node)))
+    csi_node = snapshot.csi_nodes.get(node.name)
+    before = slots_by_driver(used, csi_node)
+    own = slots_by_driver(set(_bound_slots(snapshot, pod)) - used, csi_node)
+    shared = slots_by_driver(used.intersection(_awaited_slots(snapshot, pod, node)), csi_node)
     limits = attach_limits(snapshot, node, max_in_tree=max_in_tree)
     return {
         driver: max(limit - before[driver], 0) - own[driver] + shared[driver] for driver, limit in limits.items()

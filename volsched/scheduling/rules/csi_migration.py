@@ -6,10 +6,10 @@ Only the node affinity matters, and only while a bound claim is checked; the sto
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from volsched.kube.meta import LEGACY_ZONE, MIGRATED_PLUGINS, ZONE, ZONE_SEPARATOR
+from volsched.kube.meta import LEGACY_ZONE, ZONE, ZONE_SEPARATOR
 from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement
 from volsched.kube.storage import CSINode, Volume, VolumeNodeAffinity
-from volsched.scheduling.rules.disks import IN_TREE
+from volsched.scheduling.rules.disks import IN_TREE, migrated_plugins
 from volsched.scheduling.rules.status import AttemptError
 
 # Where a volume or its affinity has both labels, the first one found here is its zone label.
@@ -34,7 +34,9 @@ def zone_in_unexpected_format(zone: str) -> str:
 def translate(volume: Volume, csi_node: CSINode | None) -> Volume:
     """The volume with its zones under the CSI driver's key, or the very same volume where nothing applies."""
     source = volume.source
-    if source is None or source.kind not in CSI_ZONE_KEYS or not _is_migrated(source.kind, csi_node):
+    if source is None or source.kind not in CSI_ZONE_KEYS:
+        return volume
+    if IN_TREE[source.kind] not in migrated_plugins(csi_node):
         return volume
     csi_key = CSI_ZONE_KEYS[source.kind]
     zones = _labelled_zones(volume)
@@ -51,12 +53,6 @@ def translate(volume: Volume, csi_node: CSINode | None) -> Volume:
     return _with_terms(
         volume, [replace(term, match_expressions=(*term.match_expressions, added)) for term in terms]
     )
-
-
-def _is_migrated(kind: str, csi_node: CSINode | None) -> bool:
-    if csi_node is None:
-        return False
-    return IN_TREE[kind].name in csi_node.meta.annotations.get(MIGRATED_PLUGINS, "").split(",")
 
 
 def _labelled_zones(volume: Volume) -> tuple[str, ...]:

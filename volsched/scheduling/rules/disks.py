@@ -1,9 +1,11 @@
 """Disks: what a volume is to the node that attaches it, whatever objects stand for it."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from volsched.kube.storage import Volume, VolumeSource
+from volsched.kube.meta import MIGRATED_PLUGINS
+from volsched.kube.storage import CSINode, Volume, VolumeSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +22,22 @@ class InTreePlugin:
     handle_field: str
     limit_key: str
     default_limit: int
+    csi_driver: str
+    """Who attaches the disks on a node that has migrated."""
 
 
-EBS = InTreePlugin("kubernetes.io/aws-ebs", "volumeID", "attachable-volumes-aws-ebs", 39)
+EBS = InTreePlugin("kubernetes.io/aws-ebs", "volumeID", "attachable-volumes-aws-ebs", 39, "ebs.csi.aws.com")
 IN_TREE: Mapping[str, InTreePlugin] = {
     "awsElasticBlockStore": EBS,
-    "gcePersistentDisk": InTreePlugin("kubernetes.io/gce-pd", "pdName", "attachable-volumes-gce-pd", 16),
-    "azureDisk": InTreePlugin("kubernetes.io/azure-disk", "diskName", "attachable-volumes-azure-disk", 16),
-    "cinder": InTreePlugin("kubernetes.io/cinder", "volumeID", "attachable-volumes-cinder", 256),
+    "gcePersistentDisk": InTreePlugin(
+        "kubernetes.io/gce-pd", "pdName", "attachable-volumes-gce-pd", 16, "pd.csi.storage.gke.io"
+    ),
+    "azureDisk": InTreePlugin(
+        "kubernetes.io/azure-disk", "diskName", "attachable-volumes-azure-disk", 16, "disk.csi.azure.com"
+    ),
+    "cinder": InTreePlugin(
+        "kubernetes.io/cinder", "volumeID", "attachable-volumes-cinder", 256, "cinder.csi.openstack.org"
+    ),
 }
 """The in-tree plugins that attach disks, by the volume source that they serve."""
 
@@ -46,3 +56,22 @@ def in_tree_id(source: VolumeSource | None) -> AttachId | None:
     if source is None or plugin is None:
         return None
     return AttachId(plugin.name, source.text(plugin.handle_field))
+
+
+def migrated_plugins(csi_node: CSINode | None) -> Iterator[InTreePlugin]:
+    """The in-tree plugins whose disks a CSI driver attaches on this node."""
+    names = "" if csi_node is None else csi_node.meta.annotations.get(MIGRATED_PLUGINS, "")
+    if names:
+        migrated = names.split(",")
+        yield from (plugin for plugin in IN_TREE.values() if plugin.name in migrated)
+
+
+def slots_by_driver(slots: Iterable[AttachId], csi_node: CSINode | None) -> Counter[str]:
+    """How many slots of the node each driver needs. A migrated plugin and its CSI driver share theirs, so both
+    are given the sum."""
+    counted = Counter(slot.driver for slot in slots)
+    for plugin in migrated_plugins(csi_node):
+        together = counted[plugin.name] + counted[plugin.csi_driver]
+        if together:
+            counted[plugin.name] = counted[plugin.csi_driver] = together
+    return counted

@@ -1,9 +1,8 @@
 """NodeVolumeLimits: the stand-alone filter that keeps a pod off a node whose CSI drivers have no slot left."""
 
-from collections import Counter
-
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.rules.attach_limits import claimed_slots, csi_limits, slots_in_use
+from volsched.scheduling.rules.disks import migrated_plugins, slots_by_driver
 from volsched.scheduling.rules.pod_claims import claim_not_found, claim_uses
 from volsched.scheduling.rules.rejection import Failure, Rejection, Rule
 from volsched.scheduling.rules.snapshot import Snapshot
@@ -23,8 +22,9 @@ def node_volume_limits(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
     if not installed.passed:
         return installed
     used = slots_in_use(snapshot, node, besides=pod)
-    before = Counter(slot.driver for slot in used)
-    added = Counter(slot.driver for slot in set(claimed_slots(snapshot, pod)) - used)
+    csi_node = snapshot.csi_nodes.get(node.name)
+    before = slots_by_driver(used, csi_node)
+    added = slots_by_driver(set(claimed_slots(snapshot, pod)) - used, csi_node)
     limits = csi_limits(snapshot, node)
     # A driver that is already over its limit refuses only pods that would add to it.
     for driver, count in sorted(added.items()):
@@ -40,8 +40,9 @@ def drivers_installed(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
         return SUCCESS
     csi_node = snapshot.csi_nodes.get(node.name)
     installed = {driver.name for driver in csi_node.drivers} if csi_node is not None else set()
+    migrated = {plugin.name: plugin.csi_driver for plugin in migrated_plugins(csi_node)}
     for slot in claimed_slots(snapshot, pod):
-        driver = snapshot.drivers.get(slot.driver)
+        driver = snapshot.drivers.get(migrated.get(slot.driver, slot.driver))
         if driver is not None and driver.prevent_scheduling_if_missing and driver.name not in installed:
             reason = driver_not_installed(driver.name)
             return _refused(reason, pod, Rule.DRIVER_INSTALLED, f"{driver.name} on {node.name}", "not installed")
