@@ -13,8 +13,8 @@ from volsched.scheduling.rules.disks import (
     IN_TREE,
     AttachId,
     attach_id,
+    csi_attached_plugins,
     in_tree_id,
-    migrated_plugins,
     slots_by_driver,
 )
 from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound, selected_node
@@ -35,7 +35,7 @@ def attach_limits(snapshot: Snapshot, node: Node, *, max_in_tree: int | None) ->
         for key, amount in node.allocatable.items()
         if key.startswith(CSI_LIMIT_PREFIX)
     }
-    migrated = list(migrated_plugins(snapshot.csi_nodes.get(node.name)))
+    migrated = csi_attached_plugins(snapshot.csi_nodes.get(node.name))
     limits |= {plugin.name: limits[plugin.csi_driver] for plugin in migrated if plugin.csi_driver in limits}
     limits |= csi_limits(snapshot, node)
     for plugin in IN_TREE.values():
@@ -56,12 +56,12 @@ def attach_limits(snapshot: Snapshot, node: Node, *, max_in_tree: int | None) ->
 def csi_limits(snapshot: Snapshot, node: Node) -> dict[str, int]:
     """What the drivers themselves declare for the node; 0 is a real limit, absent is none.
 
-    A plugin that was migrated to one of them is limited like it: they share the slots.
+    A plugin whose disks one of them attaches is limited like it: they share the slots.
     """
     csi_node = snapshot.csi_nodes.get(node.name)
     drivers = csi_node.drivers if csi_node is not None else ()
     limits = {driver.name: driver.attach_limit for driver in drivers if driver.attach_limit is not None}
-    for plugin in migrated_plugins(csi_node):
+    for plugin in csi_attached_plugins(csi_node):
         if plugin.csi_driver in limits:
             limits[plugin.name] = limits[plugin.csi_driver]
     return limits

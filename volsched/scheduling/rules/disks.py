@@ -59,18 +59,27 @@ def in_tree_id(source: VolumeSource | None) -> AttachId | None:
 
 
 def migrated_plugins(csi_node: CSINode | None) -> Iterator[InTreePlugin]:
-    """The in-tree plugins whose disks a CSI driver attaches on this node."""
+    """The in-tree plugins that the node says it has migrated to CSI."""
     names = "" if csi_node is None else csi_node.meta.annotations.get(MIGRATED_PLUGINS, "")
     if names:
         migrated = names.split(",")
         yield from (plugin for plugin in IN_TREE.values() if plugin.name in migrated)
 
 
+def csi_attached_plugins(csi_node: CSINode | None) -> list[InTreePlugin]:
+    """The in-tree plugins whose disks a CSI driver attaches on this node: the driver is there, or said to be."""
+    if csi_node is None:
+        return []
+    installed = {driver.name for driver in csi_node.drivers}
+    migrated = list(migrated_plugins(csi_node))
+    return [plugin for plugin in IN_TREE.values() if plugin in migrated or plugin.csi_driver in installed]
+
+
 def slots_by_driver(slots: Iterable[AttachId], csi_node: CSINode | None) -> Counter[str]:
-    """How many slots of the node each driver needs. A migrated plugin and its CSI driver share theirs, so both
-    are given the sum."""
+    """How many slots of the node each driver needs. A plugin and the CSI driver that attaches its disks share
+    theirs, so both are given the sum."""
     counted = Counter(slot.driver for slot in slots)
-    for plugin in migrated_plugins(csi_node):
+    for plugin in csi_attached_plugins(csi_node):
         together = counted[plugin.name] + counted[plugin.csi_driver]
         if together:
             counted[plugin.name] = counted[plugin.csi_driver] = together

@@ -2,7 +2,7 @@
 
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.rules.attach_limits import claimed_slots, csi_limits, slots_in_use
-from volsched.scheduling.rules.disks import migrated_plugins, slots_by_driver
+from volsched.scheduling.rules.disks import csi_attached_plugins, slots_by_driver
 from volsched.scheduling.rules.pod_claims import claim_not_found, claim_uses
 from volsched.scheduling.rules.rejection import Failure, Rejection, Rule
 from volsched.scheduling.rules.snapshot import Snapshot
@@ -40,9 +40,9 @@ def drivers_installed(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
         return SUCCESS
     csi_node = snapshot.csi_nodes.get(node.name)
     installed = {driver.name for driver in csi_node.drivers} if csi_node is not None else set()
-    migrated = {plugin.name: plugin.csi_driver for plugin in migrated_plugins(csi_node)}
+    attached_by = {plugin.name: plugin.csi_driver for plugin in csi_attached_plugins(csi_node)}
     for slot in claimed_slots(snapshot, pod):
-        driver = snapshot.drivers.get(migrated.get(slot.driver, slot.driver))
+        driver = snapshot.drivers.get(attached_by.get(slot.driver, slot.driver))
         if driver is not None and driver.prevent_scheduling_if_missing and driver.name not in installed:
             reason = driver_not_installed(driver.name)
             return _refused(reason, pod, Rule.DRIVER_INSTALLED, f"{driver.name} on {node.name}", "not installed")
