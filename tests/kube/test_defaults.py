@@ -18,6 +18,15 @@ def bare(kind: str, **fields: Any) -> dict[str, Any]:
     return {"kind": kind, "metadata": {"name": "one"}, **fields}
 
 
+CLAIM_SOURCE = {"kind": "PersistentVolumeClaim", "name": "other"}
+THING = {"apiGroup": "x.io", "kind": "Thing", "name": "t"}
+
+
+def tolerated(condition: str) -> dict[str, Any]:
+    key = f"node.kubernetes.io/{condition}"
+    return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+
+
 @pytest.mark.parametrize(
     ("kind", "added"),
     [
@@ -32,6 +41,7 @@ def bare(kind: str, **fields: Any) -> dict[str, Any]:
                     "restartPolicy": "Always",
                     "dnsPolicy": "ClusterFirst",
                     "terminationGracePeriodSeconds": 30,
+                    "tolerations": [tolerated("not-ready"), tolerated("unreachable")],
                 }
             },
         ),
@@ -53,6 +63,7 @@ def bare(kind: str, **fields: Any) -> dict[str, Any]:
         ("VolumeAttachment", {}),
         ("Node", {}),
         ("Event", {}),
+        ("PriorityClass", {"preemptionPolicy": "PreemptLowerPriority"}),
     ],
 )
 def test_each_kind_gets_these_defaults_and_no_others(kind: str, added: dict[str, Any]) -> None:
@@ -162,3 +173,32 @@ def test_wrong_shapes_pass_through_untouched(kind: str, spec: Any) -> None:
     if not isinstance(manifest.get("spec", {}), dict):
         assert result["spec"] == spec
     assert defaulted(changed(manifest, "metadata", "text"))["metadata"] == "text"
+
+
+@pytest.mark.parametrize(
+    ("own", "added"),
+    [
+        ({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}, ["unreachable"]),
+        ({"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, ["unreachable"]),
+        ({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, ["not-ready", "unreachable"]),
+        ({"operator": "Exists"}, []),
+    ],
+)
+def test_what_a_pod_says_of_lost_nodes_itself_is_not_said_again(own: dict[str, Any], added: list[str]) -> None:
+    spec = defaulted(bare("Pod", spec={"tolerations": [own]}))["spec"]
+    assert spec["tolerations"] == [own, *map(tolerated, added)]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"dataSource": CLAIM_SOURCE}, {"dataSource": CLAIM_SOURCE, "dataSourceRef": CLAIM_SOURCE}),
+        ({"dataSourceRef": THING}, {"dataSource": THING, "dataSourceRef": THING}),
+        ({"dataSource": THING}, {}),
+        ({"dataSourceRef": {**THING, "namespace": "b"}}, {"dataSourceRef": {**THING, "namespace": "b"}}),
+    ],
+    ids=["older", "newer", "never possible", "elsewhere"],
+)
+def test_a_data_source_has_two_names(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    spec = defaulted(bare("PersistentVolumeClaim", spec=given))["spec"]
+    assert spec == {"volumeMode": "Filesystem", **expected}

@@ -4,12 +4,13 @@ Create, update and delete are in `core.objects`. Binding and unassigning a pod a
 API server, because a pod's node is nothing that an update may change.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from volsched.cluster.port import CallRefusedError, Manifest, Refusal
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import annotations, metadata, spec, status
+from volsched.kube.merge_patch import merged
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
@@ -49,7 +50,10 @@ def key_of(kind: str, manifest: Manifest) -> str:
     return f"{metadata(manifest).get('namespace') or 'default'}/{name}" if KINDS[kind].namespaced else name
 
 
-def bind_pod(state: State | None, key: str, *, uid: str, node: str, now: str) -> NewEvent:
+def bind_pod(
+    state: State | None, key: str, *, uid: str, node: str, now: str, notes: Mapping[str, str] | None = None
+) -> NewEvent:
+    """`notes`: annotations that whoever binds the pod gives it."""
     pod = _found(state, key, uid)
     name = metadata(pod).get("name")
     if metadata(pod).get("deletionTimestamp"):
@@ -58,7 +62,8 @@ def bind_pod(state: State | None, key: str, *, uid: str, node: str, now: str) ->
         raise UnboundError(f'pod {name} is already assigned to node "{spec(pod)["nodeName"]}"')
     if spec(pod).get("schedulingGates"):
         raise UnboundError(f"pod {name} has non-empty .spec.schedulingGates")
-    return _changed(key, placing_patch(pod, node, now))
+    patch = placing_patch(pod, node, now)
+    return _changed(key, merged(patch, {"metadata": {"annotations": dict(notes)}}) if notes else patch)
 
 
 def unassign_pod(state: State | None, key: str, *, uid: str, reason: str, now: str) -> NewEvent:

@@ -8,12 +8,17 @@ from typing import Any
 
 from volsched.kube.kinds import Kind, Manifest
 from volsched.kube.storage import FILESYSTEM, IMMEDIATE
+from volsched.kube.validation.claims import DATA_SOURCES
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_SCHEDULER = "default-scheduler"
 NAME_LABEL = "kubernetes.io/metadata.name"
 BINDING_MODE_ALIAS = "bindingMode"
 BINDING_MODE = "volumeBindingMode"
+
+EXECUTE = "NoExecute"
+TOLERATED_AT_FIRST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+TOLERATED_SECONDS = 300
 
 _Fill = tuple[tuple[str, ...], Any]
 
@@ -32,6 +37,7 @@ _IF_ABSENT: Mapping[str, tuple[_Fill, ...]] = {
     ),
     "Pod": ((("spec", "terminationGracePeriodSeconds"), 30),),
     "CSIDriver": ((("spec", "storageCapacity"), False),),
+    "PriorityClass": ((("preemptionPolicy",), "PreemptLowerPriority"),),
 }
 # Plain strings of the API, where it cannot tell the empty string from absence.
 _IF_EMPTY: Mapping[str, tuple[_Fill, ...]] = {
@@ -57,7 +63,9 @@ def with_defaults(kind: Kind, manifest: Manifest) -> dict[str, Any]:
         filled = _filled(filled, path, value, silent=("", None))
     if kind.name == "Namespace":
         filled = _named_by_label(filled)
-    return _with_requests(filled) if kind.name == "Pod" else filled
+    if kind.name == "PersistentVolumeClaim":
+        filled = _with_data_source(filled)
+    return _with_tolerations(_with_requests(filled)) if kind.name == "Pod" else filled
 
 
 def _named_by_label(namespace: dict[str, Any]) -> dict[str, Any]:
@@ -77,6 +85,23 @@ def _filled(
     if not isinstance(inner, dict):
         return holder
     return {**holder, step: _filled(inner, rest, value, silent=silent)}
+
+
+def _with_data_source(claim: dict[str, Any]) -> dict[str, Any]:
+    """Two fields that mean the same: each is given where the other is, but for a source of another namespace. The
+    older one is dropped where it names what it never could."""
+    spec = claim.get("spec")
+    if not isinstance(spec, dict):
+        return claim
+    old, new = spec.get("dataSource"), spec.get("dataSourceRef")
+    if isinstance(old, dict) and (old.get("apiGroup") or "", old.get("kind")) not in DATA_SOURCES:
+        spec, old = {key: value for key, value in spec.items() if key != "dataSource"}, None
+    if isinstance(old, dict) and new is None:
+        return {**claim, "spec": {**spec, "dataSourceRef": old}}
+    if old is None and isinstance(new, dict) and not new.get("namespace"):
+        given = {key: value for key, value in new.items() if key != "namespace"}
+        return {**claim, "spec": {**spec, "dataSource": given}}
+    return {**claim, "spec": spec}
 
 
 def _without_alias(storage_class: dict[str, Any]) -> dict[str, Any]:
@@ -99,6 +124,23 @@ def _with_requests(pod: dict[str, Any]) -> dict[str, Any]:
         if isinstance(spec.get(name), list)
     }
     return {**pod, "spec": {**spec, **changed}}
+
+
+def _with_tolerations(pod: dict[str, Any]) -> dict[str, Any]:
+    """A pod may stay for a while on a node that has gone, and be placed there, unless it says something of it."""
+    spec = pod.get("spec")
+    given = spec.get("tolerations") or [] if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(given, list):
+        return pod
+    named = {
+        it.get("key") or "" for it in given if isinstance(it, dict) and it.get("effect") in (EXECUTE, "", None)
+    }
+    added = [
+        {"key": key, "operator": "Exists", "effect": EXECUTE, "tolerationSeconds": TOLERATED_SECONDS}
+        for key in TOLERATED_AT_FIRST
+        if not named.intersection((key, ""))
+    ]
+    return {**pod, "spec": {**spec, "tolerations": [*given, *added]}} if added else pod
 
 
 def _requesting(container: Any) -> Any:

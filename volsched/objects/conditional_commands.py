@@ -9,10 +9,20 @@ from collections.abc import Callable, Mapping
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import Manifest, metadata
 from volsched.log.commands import Command
+from volsched.log.database import Database
 from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
+from volsched.log.reads.startup import load_classes
+from volsched.objects.rules.admission import (
+    CLAIM,
+    lacks_class,
+    priority_streams,
+    refuse_priority,
+    with_default_class,
+    with_priority,
+)
 from volsched.objects.rules.lifecycle import StaleError, create_object, delete_object, update_object
 from volsched.objects.rules.notices import notice_event, notice_stream
 from volsched.runtime.clock import rfc3339
@@ -21,9 +31,21 @@ from volsched.runtime.clock import rfc3339
 def creating(kind: str, manifest: Manifest, *, uid: str, actor: str, now: int) -> Command:
     """Make the object; refused where there is one of that name."""
     stream = stream_of(kind, key_of(manifest))
-    return _one(
-        stream, actor, lambda state: create_object(state, KINDS[kind], manifest, uid=uid, now=rfc3339(now))
-    )
+
+    def decide(states: States) -> Decision:
+        made = create_object(states.get(stream), KINDS[kind], manifest, uid=uid, now=rfc3339(now))
+        refuse_priority(kind, manifest, states)
+        return Decision(events=(with_priority(made, kind, manifest, states),))
+
+    return Command(actor=actor, streams=(stream, *priority_streams(kind, manifest)), decide=decide)
+
+
+def classed(claim: Manifest, database: Database) -> Manifest:
+    """A claim that is to be made, with the default class if it leaves its class to us."""
+    if not lacks_class(CLAIM, claim):
+        return claim
+    with database.read() as connection:
+        return with_default_class(claim, load_classes(connection))
 
 
 def updating(kind: str, seen: ObjectState, manifest: Manifest, *, actor: str, status: bool = False) -> Command:

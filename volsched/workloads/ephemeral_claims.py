@@ -12,7 +12,7 @@ from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.log.events.object_states import living
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import all_of, creating, telling
+from volsched.objects.conditional_commands import all_of, classed, creating, telling
 from volsched.objects.rules.lifecycle import InvalidError
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
@@ -80,7 +80,8 @@ class EphemeralClaims:
         pod = self._pod(stream)
         lacks = lacking(pod, state.manifest, dict(self._existing(stream)))
         for manifest in lacks.claims:
-            making = creating("PersistentVolumeClaim", manifest, uid=self.new_uid(), actor=self.owner, now=now)
+            claim = classed(manifest, self.database)
+            making = creating("PersistentVolumeClaim", claim, uid=self.new_uid(), actor=self.owner, now=now)
             # For this pod as it is: another one of its name, made meanwhile, would not own the claim.
             yield pod, all_of(making, seen={stream: state})
         for message in lacks.refusals:

@@ -5,7 +5,7 @@ more than one. That pods go with a deleted set is the garbage collector's busine
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from volsched.kube.manifest import Manifest, status
 from volsched.kube.workloads import StatefulSet
@@ -14,10 +14,12 @@ from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import living, manifest_of
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import all_of, creating, deleting, telling, updating
-from volsched.objects.rules.lifecycle import InvalidError
+from volsched.objects.conditional_commands import all_of, classed, creating, deleting, telling, updating
+from volsched.objects.rules.admission import priority_streams
+from volsched.objects.rules.lifecycle import ForbiddenError, InvalidError
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
+from volsched.scheduling.queue.entry import SECOND
 from volsched.workloads.agenda import Agenda
 from volsched.workloads.rules.ownership import controller_of, is_owned
 from volsched.workloads.rules.statefulsets import (
@@ -38,6 +40,8 @@ BATCH = 64
 """Sets looked at in one step."""
 MOST = 100
 """Pods of one set that are made or removed in one step."""
+RETRY = 10 * SECOND
+"""After which a pod that admission refused is tried again."""
 COMPONENT = "statefulset-controller"
 SET = "statefulset/"
 
@@ -101,14 +105,19 @@ class StatefulSets:
     def _carry_out(self, wanted: list[tuple[StatefulSet, str, Command]], now: int) -> None:
         outcomes = execute(self.database, [command for _, _, command in wanted], now=now)
         # Any other refusal means that something has changed: the log says what, and the set is looked at again.
-        invalid = [
-            self._telling(
-                set_, "Warning", FAILED_CREATE, not_made(pod, set_.meta.name, str(outcome)), now, once=True
-            )
-            for (set_, pod, _), outcome in zip(wanted, outcomes, strict=True)
-            if isinstance(outcome, InvalidError)
-        ]
-        execute(self.database, invalid, now=now)
+        told = []
+        for (set_, pod, _), outcome in zip(wanted, outcomes, strict=True):
+            if isinstance(outcome, ForbiddenError):
+                # What surrounds the pod may come to allow it, and nothing of that is watched.
+                self._agenda.put_off(f"{SET}{set_.meta.key}", now + RETRY)
+                why = f'pods "{pod}" is forbidden: {outcome}'
+            elif isinstance(outcome, InvalidError):
+                why = str(outcome)
+            else:
+                continue
+            message = not_made(pod, set_.meta.name, why)
+            told.append(self._telling(set_, "Warning", FAILED_CREATE, message, now, once=True))
+        execute(self.database, told, now=now)
 
     def _forget(self, stream: str) -> None:
         self._owned.pop(stream, None)
@@ -119,8 +128,9 @@ class StatefulSets:
         self, stream: str, state: ObjectState, set_: StatefulSet, step: SetStep, now: int
     ) -> Iterator[tuple[str, Command]]:
         seen = {stream: state}
-        for replica in step.make:
-            yield replica.name, all_of(*self._making(set_, replica, now), seen=seen)
+        for made in step.make:
+            for replica in _apart(made):
+                yield replica.name, all_of(*self._making(set_, replica, now), seen=seen)
         for name in step.remove:
             pod = living(self.world.states, f"pod/{set_.meta.namespace}/{name}")
             if pod is not None:
@@ -136,7 +146,7 @@ class StatefulSets:
             yield "", updating("StatefulSet", state, {**manifest, "status": kept}, actor=self.owner, status=True)
 
     def _making(self, set_: StatefulSet, replica: Replica, now: int) -> Iterator[Command]:
-        made = [("PersistentVolumeClaim", it) for it in replica.claims]
+        made = [("PersistentVolumeClaim", classed(it, self.database)) for it in replica.claims]
         if replica.pod is not None:
             made.append(("Pod", replica.pod))
         for kind, manifest in made:
@@ -164,6 +174,15 @@ class StatefulSets:
             manifest = manifest_of(self.world.states, stream)
             if manifest is not None:
                 yield manifest
+
+
+def _apart(replica: Replica) -> Iterator[Replica]:
+    """A pod that admission may refuse does not keep its claims back."""
+    if replica.pod is None or not replica.claims or not priority_streams("Pod", replica.pod):
+        yield replica
+    else:
+        yield replace(replica, pod=None)
+        yield replace(replica, claims=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ and under the lock only versions are compared: nobody waits for somebody else's 
 and did is noted, for the answer.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from volsched.cluster.answers import bind_pod
 from volsched.kube.limits import holds_more
 from volsched.kube.manifest import metadata, spec
 from volsched.kube.merge_patch import merged
+from volsched.kube.storage import StorageClass
 from volsched.kube.workloads import Node
 from volsched.log.batch import load_states
 from volsched.log.commands import Command, Done
@@ -23,18 +24,20 @@ from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State, versioned
 from volsched.log.events.streams import stream_of
-from volsched.log.reads.startup import load_nodes
+from volsched.log.reads.startup import load_classes, load_nodes
 from volsched.log.reads.timelines import lives
 from volsched.objects.rules.admission import (
     CLAIM,
     IMMORTAL_NAMESPACES,
     NAMESPACE,
     class_of_claim,
+    lacks_class,
     namespace_stream,
     priority_streams,
     refuse_expansion,
     refuse_namespace,
     refuse_priority,
+    with_default_class,
     with_priority,
 )
 from volsched.objects.rules.apply import refuse_unknown_claim
@@ -190,7 +193,8 @@ def creating(target: RequestTarget, manifest: Manifest, who: Who, *, uid: str, s
     def decide(state: State | None) -> Decided:
         if not seen.claim_known:
             refuse_unknown_claim(kind, manifest)
-        made = create_object(state, kind, manifest, uid=uid, now=who.now)
+        given = with_default_class(manifest, seen.classes) if seen.classes else manifest
+        made = create_object(state, kind, given, uid=uid, now=who.now)
         event = with_priority(made, kind.name, manifest, surroundings)
         if seen.nodes is None:
             return event, ()
@@ -207,6 +211,8 @@ class Seen:
     nodes: Collection[Node] | None
     """Those that a volume's zone labels may mean; None: nothing is made of them."""
     claim_known: bool
+    classes: Collection[StorageClass] = ()
+    """Among which a claim that names none finds the default."""
 
 
 NOTHING_TO_SEE = Seen(None, claim_known=True)
@@ -215,7 +221,11 @@ NOTHING_TO_SEE = Seen(None, claim_known=True)
 def asks_store(target: RequestTarget, manifest: Manifest, *, zonal_upgrade: bool) -> bool:
     """Must anything be looked up before the object is made? Mostly not, and then nobody need wait for a thread."""
     kind = target.resource.kind.name
-    return bool(_claim_uid(kind, manifest)) or (zonal_upgrade and asks_for_nodes(kind, manifest))
+    return (
+        lacks_class(kind, manifest)
+        or bool(_claim_uid(kind, manifest))
+        or (zonal_upgrade and asks_for_nodes(kind, manifest))
+    )
 
 
 def _claim_uid(kind: str, manifest: Manifest) -> Any:
@@ -235,7 +245,8 @@ def look_up(database: Database, target: RequestTarget, manifest: Manifest, *, zo
             ref = spec(manifest)["claimRef"]
             claim = stream_of("PersistentVolumeClaim", f"{ref.get('namespace')}/{ref.get('name')}")
             known = any(life.uid == uid for life in lives(connection, claim))
-        return Seen(load_nodes(connection) if asks else None, known)
+        classes = load_classes(connection) if lacks_class(kind, manifest) else ()
+        return Seen(load_nodes(connection) if asks else None, known, classes)
 
 
 def updating(
@@ -309,7 +320,9 @@ def deleting(
     return Write(target, who, decide)
 
 
-def binding(target: RequestTarget, node: str, who: Who, *, uid: str | None, version: str | None) -> Write:
+def binding(
+    target: RequestTarget, node: str, who: Who, *, uid: str | None, version: str | None, notes: Mapping[str, str]
+) -> Write:
     """Assign a pod; without a uid, whichever pod has the name."""
     key = target.key
 
@@ -321,6 +334,6 @@ def binding(target: RequestTarget, node: str, who: Who, *, uid: str | None, vers
             if wanted and wanted != have:
                 message = f'Pod "{key}" has {field} {have}, not {wanted}'
                 raise PreconditionError(message, field=field, wanted=wanted, have=have)
-        return bind_pod(state, key, uid=own, node=node, now=who.now), ()
+        return bind_pod(state, key, uid=own, node=node, now=who.now, notes=notes), ()
 
     return Write(target, who, decide)

@@ -185,7 +185,8 @@ async def bind(services: Services, target: RequestTarget, query: Query, body: Re
         told = [str(error) for error in errors]
         raise ApiError(500, told[0] if len(told) == 1 else f"[{', '.join(told)}]", reason=UNEXPLAINED)
     uid, version = text_at(metadata, "uid") or None, text_at(metadata, "resourceVersion") or None
-    write = binding(target, node, services.who(), uid=uid, version=version)
+    notes = fields_at(metadata, "annotations")
+    write = binding(target, node, services.who(), uid=uid, version=version, notes=notes)
     await services.write(write, dry_run=writing(query, "CreateOptions").dry_run)
     return HttpAnswer(success(target, None, code=201), 201)
 

@@ -31,7 +31,7 @@ from volsched.kube.validation.formats import dns_label, dns_subdomain
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
 BOUND = "Bound"
-_DATA_SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+DATA_SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
 _STORAGE = "spec.resources.requests.storage"
 _CLAIM_SPEC = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
@@ -71,7 +71,8 @@ def claim_spec_errors(at: str, spec: Fields) -> FieldErrors:
 def _source_errors(at: str, spec: Fields) -> FieldErrors:
     """The older field is another name of the newer, and is passed over where it names what it never could."""
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
-    if isinstance(source, dict) and (text_at(source, "apiGroup"), text_at(source, "kind")) not in _DATA_SOURCES:
+    known = isinstance(source, dict) and (text_at(source, "apiGroup"), text_at(source, "kind")) in DATA_SOURCES
+    if not known and source != reference:
         source = None
     if not isinstance(reference, dict):
         reference = source

@@ -15,7 +15,7 @@ from volsched.kube.validation.field_errors import (
     required,
     too_long,
 )
-from volsched.kube.validation.formats import dns_subdomain, label_value, qualified_name
+from volsched.kube.validation.formats import dns_subdomain, label_value, percentage, qualified_name
 
 Fields = Mapping[str, Any]
 DRIVER_MAX = 63
@@ -81,6 +81,15 @@ def number_not_negative(at: str, number: int | None) -> FieldErrors:
 
 
 # --- names ----------------------------------------------------------------------------------------------
+
+
+def int_or_percent(at: str, given: Any) -> FieldErrors:
+    """A count, or a share of at most all."""
+    if isinstance(given, str):
+        found = each(at, given, percentage(given))
+        too_much = not found and int(given.removesuffix("%")) > 100
+        return [*found, invalid(at, given, "must not be greater than 100%")] if too_much else found
+    return number_not_negative(at, given) if isinstance(given, int) else []
 
 
 def labels(at: str, given: Fields) -> FieldErrors:

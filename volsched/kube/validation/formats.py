@@ -10,6 +10,8 @@ _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_KEY})?"
+_PERCENT = "[0-9]+%"
+_PERCENT_RE = re.compile(_PERCENT)
 _LABEL_RE, _SUBDOMAIN_RE = re.compile(_LABEL), re.compile(_SUBDOMAIN)
 _KEY_RE, _VALUE_RE = re.compile(_KEY), re.compile(_VALUE)
 _PORT_RE, _LETTER_RE = re.compile("[-a-z0-9]+"), re.compile("[a-z]")
@@ -91,6 +93,11 @@ def port_name(text: str) -> list[str]:
     if text.startswith("-") or text.endswith("-"):
         found.append("must not begin or end with a hyphen")
     return found
+
+
+def percentage(text: str) -> list[str]:
+    message = "a valid percent string must be a numeric string followed by an ending '%'"
+    return [] if _PERCENT_RE.fullmatch(text) else [_regex(message, _PERCENT, "1%", "93%")]
 
 
 def port_number(number: int) -> list[str]:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from volsched.kube.validation.claims import template_errors
 from volsched.kube.validation.field_errors import FieldErrors, duplicate, each, forbidden, invalid, required
 from volsched.kube.validation.fields import Fields, driver_name, fields_at, text_at
-from volsched.kube.validation.formats import dns_label, without_backsteps
-from volsched.kube.validation.volumes import nfs_errors
+from volsched.kube.validation.formats import dns_label
+from volsched.kube.validation.volumes import host_path_errors, nfs_errors
 
 _ORDER = (
     "emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi",
@@ -52,11 +52,6 @@ def _claim_errors(at: str, source: Fields) -> FieldErrors:
     return [] if text_at(source, "claimName") else [required(f"{at}.claimName")]
 
 
-def _host_path_errors(at: str, source: Fields) -> FieldErrors:
-    path = text_at(source, "path")
-    return each(f"{at}.path", path, without_backsteps(path)) if path else [required(f"{at}.path")]
-
-
 def _ephemeral_errors(at: str, source: Fields) -> FieldErrors:
     template = source.get("volumeClaimTemplate")
     where = f"{at}.volumeClaimTemplate"
@@ -64,7 +59,7 @@ def _ephemeral_errors(at: str, source: Fields) -> FieldErrors:
 
 
 SOURCE_RULES: Mapping[str, Callable[[str, Fields], FieldErrors]] = {
-    "hostPath": _host_path_errors,
+    "hostPath": host_path_errors,
     "nfs": nfs_errors,
     "secret": lambda at, source: [] if text_at(source, "secretName") else [required(f"{at}.secretName")],
     "configMap": lambda at, source: [] if text_at(source, "name") else [required(f"{at}.name")],

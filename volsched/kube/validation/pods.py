@@ -23,7 +23,7 @@ from volsched.kube.validation.fields import (
     same,
     text_at,
 )
-from volsched.kube.validation.formats import dns_label, dns_subdomain
+from volsched.kube.validation.formats import dns_label, dns_subdomain, qualified_name
 from volsched.kube.validation.placement import (
     affinity_errors,
     affinity_tightening_errors,
@@ -37,6 +37,7 @@ INT32_MAX = 2**31 - 1
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
+OWN_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 _MAY_CHANGE = ",".join(
     (
         "`spec.containers[*].image`",
@@ -214,4 +215,8 @@ def pod_status_errors(old: Fields, new: Fields) -> FieldErrors:
             found.append(forbidden("status.nominatedNodeName", message))
     if isinstance(before.get("qosClass"), str) and before.get("qosClass") != after.get("qosClass"):
         found.append(invalid("status.qosClass", after.get("qosClass"), IMMUTABLE))
+    for index, condition in enumerate(items_at(after, "conditions")):
+        type_ = text_at(condition, "type")
+        if type_ not in OWN_CONDITIONS:
+            found += each(f"status.conditions[{index}].Type", type_, qualified_name(type_))
     return found

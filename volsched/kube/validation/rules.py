@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from volsched.kube.kinds import Kind
-from volsched.kube.validation import claims, metadata, nodes, pods, stateful_sets, storage, volumes
+from volsched.kube.validation import claims, disruptions, metadata, nodes, pods, stateful_sets, storage, volumes
 from volsched.kube.validation.field_errors import FieldErrors
 from volsched.kube.validation.fields import Fields
 
@@ -18,6 +18,8 @@ _CREATION: Mapping[str, Callable[[Fields], FieldErrors]] = {
     "CSIDriver": storage.csi_driver_creation_errors,
     "CSIStorageCapacity": storage.capacity_creation_errors,
     "VolumeAttachment": storage.attachment_creation_errors,
+    "PriorityClass": disruptions.priority_class_creation_errors,
+    "PodDisruptionBudget": disruptions.budget_creation_errors,
 }
 _UPDATE: Mapping[str, Callable[[Fields, Fields], FieldErrors]] = {
     "Pod": pods.pod_update_errors,
@@ -30,10 +32,13 @@ _UPDATE: Mapping[str, Callable[[Fields, Fields], FieldErrors]] = {
     "CSIDriver": storage.csi_driver_update_errors,
     "CSIStorageCapacity": storage.capacity_update_errors,
     "VolumeAttachment": storage.attachment_update_errors,
+    "PriorityClass": disruptions.priority_class_update_errors,
+    "PodDisruptionBudget": disruptions.budget_update_errors,
 }
 _STATUS: Mapping[str, Callable[[Fields, Fields], FieldErrors]] = {
     "Pod": pods.pod_status_errors,
     "PersistentVolumeClaim": claims.claim_status_errors,
+    "StatefulSet": stateful_sets.stateful_set_status_errors,
 }
 
 

@@ -17,6 +17,7 @@ from volsched.kube.validation.fields import (
     Fields,
     annotations,
     fields_at,
+    int_or_percent,
     items_at,
     label_selector,
     labels,
@@ -26,12 +27,13 @@ from volsched.kube.validation.fields import (
     text_at,
     texts_at,
 )
-from volsched.kube.validation.formats import dns_label
+from volsched.kube.validation.formats import dns_label, percentage
 from volsched.kube.validation.pods import pod_spec_errors
 
 POLICIES = ("OrderedReady", "Parallel")
 STRATEGIES = ("RollingUpdate", "OnDelete")
 RETENTION = ("Retain", "Delete")
+COUNTED = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
 _FIXED = ("selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy")
 
 
@@ -66,8 +68,15 @@ def _strategy_errors(at: str, strategy: Fields) -> FieldErrors:
     if type_ and type_ not in STRATEGIES:
         shown = {"Type": type_, "RollingUpdate": None}
         return [invalid(at, shown, "must be 'RollingUpdate' or 'OnDelete'")]
-    partition = number_at(fields_at(strategy, "rollingUpdate"), "partition")
-    return number_not_negative(f"{at}.rollingUpdate.partition", partition)
+    found = number_not_negative(
+        f"{at}.rollingUpdate.partition", number_at(fields_at(strategy, "rollingUpdate"), "partition")
+    )
+    most = fields_at(strategy, "rollingUpdate").get("maxUnavailable")
+    where = f"{at}.rollingUpdate.maxUnavailable"
+    found += int_or_percent(where, most)
+    if most == 0 or (isinstance(most, str) and most.rstrip("%").strip("0") == "" and not percentage(most)):
+        found.append(invalid(where, most, "cannot be 0"))
+    return found
 
 
 def _as_internal(rolling: Fields) -> dict[str, Any]:
@@ -117,7 +126,7 @@ def _selector(raw: Fields) -> LabelSelector:
 def _with_claims(spec: Fields, pod: Fields) -> dict[str, Any]:
     """The pod's spec as its pods will have it: with a volume for each claim that is made for it."""
     names = [text_at(fields_at(it, "metadata"), "name") for it in items_at(spec, "volumeClaimTemplates")]
-    made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)]
     taken = set(names)
     others = [it for it in items_at(pod, "volumes") if text_at(it, "name") not in taken]
     kept = {name: value for name, value in pod.items() if name not in ("hostname", "subdomain")}
@@ -158,3 +167,23 @@ def stateful_set_update_errors(old: Fields, new: Fields) -> FieldErrors:
             if not same(before.get(name), after.get(name))
         ),
     ]
+
+
+def stateful_set_status_errors(old: Fields, new: Fields) -> FieldErrors:
+    before, status, at = fields_at(old, "status"), fields_at(new, "status"), "status"
+    counts = {name: number_at(status, name) or 0 for name in ("replicas", *COUNTED)}
+    found: FieldErrors = []
+    for name in counts:
+        found += number_not_negative(f"{at}.{name}", counts[name])
+    for name in ("observedGeneration", "collisionCount"):
+        found += number_not_negative(f"{at}.{name}", number_at(status, name))
+    for name in COUNTED:
+        if counts[name] > counts["replicas"]:
+            found.append(invalid(f"{at}.{name}", counts[name], "cannot be greater than status.replicas"))
+    if counts["availableReplicas"] > counts["readyReplicas"]:
+        message = "cannot be greater than status.readyReplicas"
+        found.append(invalid(f"{at}.availableReplicas", counts["availableReplicas"], message))
+    collisions = number_at(status, "collisionCount") or 0
+    if collisions < (number_at(before, "collisionCount") or 0):
+        found.append(invalid(f"{at}.collisionCount", collisions, "cannot be decremented"))
+    return found

@@ -34,6 +34,12 @@ from volsched.kube.validation.fields import (
 from volsched.kube.validation.formats import without_backsteps
 
 RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
+HOST_PATH_TYPES = (
+    "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
+)  # fmt: skip
+_SECRET_REFS = (
+    "controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef",
+)  # fmt: skip
 STABLE_LABELS = {
     LEGACY_ZONE: ZONE,
     LEGACY_REGION: REGION,
@@ -116,6 +122,12 @@ def _path_errors(at: str, source: Fields) -> FieldErrors:
     return each(f"{at}.path", path, without_backsteps(path)) if path else [required(f"{at}.path")]
 
 
+def host_path_errors(at: str, source: Fields) -> FieldErrors:
+    type_ = text_at(source, "type")
+    unknown = [] if type_ in HOST_PATH_TYPES else [unsupported(f"{at}.type", type_, HOST_PATH_TYPES)]
+    return [*_path_errors(at, source), *unknown]
+
+
 def nfs_errors(at: str, source: Fields) -> FieldErrors:
     path = text_at(source, "path")
     found = [required(f"{at}.{name}") for name in ("server", "path") if not text_at(source, name)]
@@ -124,11 +136,20 @@ def nfs_errors(at: str, source: Fields) -> FieldErrors:
 
 def _csi_errors(at: str, source: Fields) -> FieldErrors:
     found = driver_name(f"{at}.driver", text_at(source, "driver"))
-    return found if text_at(source, "volumeHandle") else [*found, required(f"{at}.volumeHandle")]
+    if not text_at(source, "volumeHandle"):
+        found.append(required(f"{at}.volumeHandle"))
+    for name in _SECRET_REFS:
+        if isinstance(source.get(name), Mapping):
+            found += [
+                required(f"{at}.{name}.{part}")
+                for part in ("name", "namespace")
+                if not text_at(source[name], part)
+            ]
+    return found
 
 
 SOURCE_RULES: Mapping[str, Callable[[str, Fields], FieldErrors]] = {
-    "hostPath": _path_errors,
+    "hostPath": host_path_errors,
     "local": _path_errors,
     "nfs": nfs_errors,
     "csi": _csi_errors,

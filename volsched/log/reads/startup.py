@@ -10,6 +10,8 @@ from typing import Any
 import orjson
 from sqlalchemy import BindParameter, Connection, Select, bindparam, select, text
 
+from volsched.kube.kinds import KINDS
+from volsched.kube.storage import StorageClass
 from volsched.kube.workloads import Node
 from volsched.log import tables
 from volsched.log.errors import IntegrityBrokenError
@@ -98,6 +100,13 @@ def load_nodes(connection: Connection) -> list[Node]:
     """All nodes as far as their names and labels go: how they are labelled is what a volume's labels mean."""
     manifests = (orjson.loads(text) for text in connection.execute(select(tables.nodes.c.manifest)).scalars())
     return [labelled_node(manifest) for manifest in manifests]
+
+
+def load_classes(connection: Connection) -> list[StorageClass]:
+    """All storage classes: which is the default is found among them."""
+    manifests = connection.execute(select(tables.classes.c.manifest)).scalars()
+    values = (KINDS["StorageClass"].read(orjson.loads(text)) for text in manifests)
+    return [value for value in values if isinstance(value, StorageClass)]
 
 
 def check_head(connection: Connection) -> int:

@@ -3,20 +3,23 @@
 Namespaces that are not there or are being deleted, priorities that nobody defined, and claims that want to grow.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from volsched.kube.kinds import KINDS
 from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BETA_STORAGE_CLASS
 from volsched.kube.quantity import ZERO, Quantity
+from volsched.kube.storage import StorageClass
+from volsched.kube.validation.disruptions import PREEMPTS, SYSTEM_PRIORITIES
 from volsched.kube.validation.fields import fields_at, number_at, quantity_of, text_at
 from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
 from volsched.objects.rules.lifecycle import ForbiddenError, NotFoundError
+from volsched.scheduling.rules.pod_claims import default_class
 
 Manifest = Mapping[str, Any]
 
@@ -27,7 +30,6 @@ PRIORITY_CLASS = "PriorityClass"
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 """Those that an API server makes itself when it starts."""
 IMMORTAL_NAMESPACES = ("default", "kube-public", "kube-system")
-BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _CANNOT_GROW = (
     "only dynamically provisioned pvc can be resized "
     "and the storageclass that provisions the pvc must support resize"
@@ -70,19 +72,27 @@ def refuse_namespace(namespace: str, states: States) -> None:
 def priority_streams(kind: str, manifest: Manifest) -> tuple[str, ...]:
     """What must be known of before a pod's priority can be judged."""
     name = _priority_class(kind, manifest)
-    if name is None or name in BUILT_IN_PRIORITIES or PRIORITY_CLASS not in KINDS:
+    if name is None or name in SYSTEM_PRIORITIES or PRIORITY_CLASS not in KINDS:
         return ()
     return (stream_of(PRIORITY_CLASS, name),)
 
 
 def refuse_priority(kind: str, manifest: Manifest, states: States) -> None:
-    """A pod's priority is that of its class, which must be there; of none, it is 0."""
-    name, given = _priority_class(kind, manifest), number_at(fields_at(manifest, "spec"), "priority")
-    value = 0 if name is None else _value_of(name, kind, manifest, states)
-    if kind == POD and given is not None and given != value:
+    """A pod has the priority, and preempts, as its class says, which must be there; of none, it is 0."""
+    if kind != POD:
+        return
+    spec = fields_at(manifest, "spec")
+    given, given_policy = number_at(spec, "priority"), text_at(spec, "preemptionPolicy")
+    priority = _priority(manifest, states)
+    if given is not None and given != priority.value:
         raise ForbiddenError(
             f"the integer value of priority ({given}) must not be provided in pod spec; priority admission "
-            f"controller computed {value} from the given PriorityClass name"
+            f"controller computed {priority.value} from the given PriorityClass name"
+        )
+    if given_policy and given_policy != priority.policy:
+        raise ForbiddenError(
+            f"the string value of PreemptionPolicy ({given_policy}) must not be provided in pod spec; priority "
+            f"admission controller computed {priority.policy} from the given PriorityClass name"
         )
 
 
@@ -91,22 +101,46 @@ def with_priority(event: NewEvent, kind: str, manifest: Manifest, states: States
     name = _priority_class(kind, manifest)
     if name is None:
         return event
-    priority = {"spec": {"priority": _value_of(name, kind, manifest, states)}}
-    return replace(event, data={**event.data, "patch": merged(event.data["patch"], priority)})
+    priority = _priority(manifest, states)
+    given = {"spec": {"priority": priority.value, "preemptionPolicy": priority.policy}}
+    return replace(event, data={**event.data, "patch": merged(event.data["patch"], given)})
 
 
-def _value_of(name: str, kind: str, manifest: Manifest, states: States) -> int:
-    if name in BUILT_IN_PRIORITIES:
-        return BUILT_IN_PRIORITIES[name]
-    for stream in priority_streams(kind, manifest):
+class _Priority(NamedTuple):
+    value: int
+    policy: str = PREEMPTS
+
+
+def _priority(pod: Manifest, states: States) -> _Priority:
+    name = _priority_class(POD, pod)
+    if name is None:
+        return _Priority(0)
+    if name in SYSTEM_PRIORITIES:
+        return _Priority(SYSTEM_PRIORITIES[name])
+    for stream in priority_streams(POD, pod):
         found = _living(states.get(stream))
         if found is not None:
-            return number_at(found, "value") or 0
+            return _Priority(number_at(found, "value") or 0, text_at(found, "preemptionPolicy") or PREEMPTS)
     raise ForbiddenError(f"no PriorityClass with name {name} was found")
 
 
 def _priority_class(kind: str, manifest: Manifest) -> str | None:
     return (text_at(fields_at(manifest, "spec"), "priorityClassName") or None) if kind == POD else None
+
+
+def lacks_class(kind: str, manifest: Manifest) -> bool:
+    """A claim that leaves its class to the cluster; an empty name means none."""
+    noted = BETA_STORAGE_CLASS in fields_at(manifest, "metadata", "annotations")
+    return kind == CLAIM and not noted and fields_at(manifest, "spec").get("storageClassName") is None
+
+
+def with_default_class(claim: Manifest, classes: Iterable[StorageClass]) -> Manifest:
+    """The claim, which lacks a class, with the one that is the default now. Where there is none, the volume
+    controller gives it one as soon as there is."""
+    default = default_class(classes)
+    if default is None or not isinstance(claim.get("spec"), Mapping):
+        return claim
+    return {**claim, "spec": {**claim["spec"], "storageClassName": default.name}}
 
 
 def refuse_expansion(claim: State | None, patch: Manifest, storage_class: Manifest | None) -> None:

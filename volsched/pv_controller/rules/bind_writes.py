@@ -151,7 +151,7 @@ def _granted(claim: Claim, volume: Held[Volume]) -> dict[str, Any]:
     """The size that a claim gets when it becomes Bound; nothing where it says so already."""
     if "storage" not in volume.value.capacity:
         raise SyncError(f'PersistentVolume "{volume.value.name}" is without a storage capacity')
-    capacity = {**volume.manifest["spec"]["capacity"]}
+    capacity = {name: str(amount) for name, amount in volume.value.capacity.items()}
     size = volume.value.size
     before = _size_before_growth(volume.value)
     if before is not None:
