@@ -17,10 +17,11 @@ from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
 from volsched.log.errors import ArchivedError, StoreError
 from volsched.log.events.envelope import Event, NewEvent
+from volsched.log.integrity.anchors import Anchor
 from volsched.log.integrity.findings import BrokenLogError
 from volsched.log.integrity.rebuild import rebuild
 from volsched.log.integrity.replay import fold_log
-from volsched.log.integrity.verify import Anchor, verify
+from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import position_at, state_as_of, tail
 from volsched.log.retention import archive as archiving
 from volsched.log.retention.archive import Archive, archive
@@ -152,7 +153,7 @@ BEFORE_THE_BASE: list[tuple[str, Callable[[Database], object]]] = [
     ("time", lambda it: _with(it, lambda c: position_at(c, NOW + SECOND))),
     ("tail", lambda it: _with(it, lambda c: tail(c, after=9, limit=1))),
     ("export", lambda it: exported(it, first=10)),
-    ("anchor", lambda it: verify(it, anchor=Anchor(9, bytes(32), 0))),
+    ("anchor", lambda it: verify(it, anchors=[Anchor(9, bytes(32), 0)])),
 ]
 
 

@@ -21,8 +21,9 @@ from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
 from volsched.log.effects import claim
 from volsched.log.errors import StoreError
+from volsched.log.integrity.anchors import parse_anchor
 from volsched.log.integrity.findings import BrokenLogError
-from volsched.log.integrity.verify import parse_anchor, verify
+from volsched.log.integrity.verify import verify
 from volsched.log.leases import acquire, current
 from volsched.log.retention.backup import CARRIED, back_up, check_backup
 from volsched.log.retention.export import ExportError
@@ -64,7 +65,7 @@ def test_a_restored_store_is_the_same_on_either_engine(
     assert made.head.position == 16
     same = (tables.events, tables.volumes, tables.bindings, tables.binding_legs, tables.attempts, tables.commands)
     assert views(other, *same) == views(database, *same)
-    assert verify(other, anchor=parse_anchor(next(lines_of_file(file)))).ok
+    assert verify(other, anchors=[parse_anchor(next(lines_of_file(file)))]).ok
     # Writers go on, effects can be claimed, and a command that was given before the backup is not done again.
     must(other, create_volume("more"))
     assert must(other, create_volume("keyed", key="once"))[0].repeated
@@ -124,11 +125,11 @@ def test_an_anchor_from_later_shows_that_an_older_store_was_restored(
     must(sqlite, create_volume("later"))
     newer = next(lines_of_file(taken(sqlite, tmp_path, "newer.jsonl")))
     restore(copy, lines_of_file(file))
-    (finding,) = verify(copy, anchor=parse_anchor(newer)).findings
+    (finding,) = verify(copy, anchors=[parse_anchor(newer)]).findings
     assert "the anchor was taken of a longer one" in str(finding)
     # Also when it has grown beyond that since: it is another history.
     must(copy, *(create_volume(f"other-{number}") for number in range(3)))
-    (finding,) = verify(copy, anchor=parse_anchor(newer)).findings
+    (finding,) = verify(copy, anchors=[parse_anchor(newer)]).findings
     assert "rewritten at or before the anchor" in str(finding)
 
 

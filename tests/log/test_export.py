@@ -13,8 +13,9 @@ from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
 from volsched.log.events.envelope import GENESIS, Event
+from volsched.log.integrity.anchors import parse_anchor
 from volsched.log.integrity.findings import BrokenLogError
-from volsched.log.integrity.verify import parse_anchor, verify
+from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import read_head
 from volsched.log.retention.export import ExportError, events_of, manifest_of, write_csv, write_jsonl
 from volsched.log.retention.import_files import import_log, verify_export
@@ -48,7 +49,7 @@ def test_a_store_made_from_an_export_is_the_same_store(database: Database) -> No
     manifest = import_log(emptied(database), lines)
     assert (manifest.first, manifest.last, manifest.count) == (1, 15, 15)
     assert (views(database), log(database)) == (right, events)
-    assert verify(database, anchor=parse_anchor(lines[0])).ok
+    assert verify(database, anchors=[parse_anchor(lines[0])]).ok
     assert exported(database) == lines
 
 

@@ -26,8 +26,9 @@ from volsched.log.durable_files import lines_of_file
 from volsched.log.errors import StoreError
 from volsched.log.events.envelope import Event, NewEvent, canonical
 from volsched.log.events.redaction import BLANK, LAST_APPLIED, REDACTION, Redact, redacted, seal_of
+from volsched.log.integrity.anchors import parse_anchor
 from volsched.log.integrity.rebuild import rebuild
-from volsched.log.integrity.verify import parse_anchor, verify
+from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import state_as_of
 from volsched.log.retention.backup import back_up
 from volsched.log.retention.export import ExportError, events_of, manifest_of, write_jsonl
@@ -289,4 +290,4 @@ def test_who_rewrites_the_log_around_a_redaction_is_found_by_an_anchor_only(sqli
     done(sqlite, story(sqlite))
     anchor = parse_anchor(_exported(sqlite)[0])
     rewrite(sqlite, [it for it in log(sqlite) if it.type != REDACTION])
-    assert verify(sqlite, anchor=anchor).findings
+    assert verify(sqlite, anchors=[anchor]).findings

@@ -9,16 +9,17 @@ from tests.support.store_samples import change_volume, create_volume, must
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
 from volsched.log.events.envelope import GENESIS, link
+from volsched.log.integrity.anchors import Anchor, parse_anchor
 from volsched.log.integrity.findings import Finding
 from volsched.log.integrity.rebuild import rebuild
-from volsched.log.integrity.verify import Anchor, parse_anchor, verify
+from volsched.log.integrity.verify import verify
 from volsched.log.snapshots import EVERY
 
 NOT_LINKED = "the event, or the one before, is not what was once written"
 
 
 def found(database: Database, *, anchor: Anchor | None = None) -> list[Finding]:
-    return verify(database, anchor=anchor).findings
+    return verify(database, anchors=[] if anchor is None else [anchor]).findings
 
 
 def the_one(database: Database, *, anchor: Anchor | None = None) -> Finding:
@@ -35,7 +36,7 @@ def anchor_of(database: Database) -> Anchor:
 def test_what_we_wrote_verifies(database: Database) -> None:
     assert verify(database).ok
     fill(database)
-    report = verify(database, anchor=anchor_of(database))
+    report = verify(database, anchors=[anchor_of(database)])
     assert report.ok
     assert (report.head.position, report.streams, report.more) == (15, 6, 0)
 
@@ -177,8 +178,8 @@ def test_an_anchor_still_holds_when_the_log_has_grown(database: Database) -> Non
     must(database, create_volume("a"))
     anchor = anchor_of(database)
     must(database, create_volume("b"))
-    assert verify(database, anchor=anchor).ok
-    assert verify(database, anchor=Anchor(0, GENESIS, 0)).ok
+    assert verify(database, anchors=[anchor]).ok
+    assert verify(database, anchors=[Anchor(0, GENESIS, 0)]).ok
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from tests.stack.processes import ROOT
 from tests.support.histories import fill
 from tests.support.serving import served
 from volsched.cli.app import Verbs
+from volsched.log.batch import Head
 from volsched.log.database import Database
+from volsched.log.integrity.anchors import note_anchor
 from volsched.log.leases import acquire
 from volsched.runtime.clock import SECOND, system_clock
 
@@ -45,6 +47,7 @@ def scraped(sqlite: Database) -> dict[str, set[str]]:
     """Metric → its labels, of a server that has something of everything."""
     fill(sqlite)
     assert acquire(sqlite, name="controller", holder="test", now=system_clock(), ttl=60 * SECOND) is not None
+    note_anchor(sqlite, Head(1, bytes(32), 1), now=system_clock(), written=True)
     names: dict[str, set[str]] = {}
     with served(sqlite) as up:
         up.http.get("/api/v1/pods")

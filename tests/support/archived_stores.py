@@ -13,8 +13,9 @@ from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import State
+from volsched.log.integrity.anchors import Anchor
 from volsched.log.integrity.replay import fold_log
-from volsched.log.integrity.verify import Anchor, verify
+from volsched.log.integrity.verify import verify
 from volsched.log.reads.startup import load_world
 from volsched.log.reads.tail import position_at, read_head, state_as_of, tail
 from volsched.log.retention.archive import Archive, archive
@@ -72,4 +73,7 @@ def files(*paths: Path) -> list[Any]:
 
 
 def problems(database: Database, *archives: Path, anchor: Anchor | None = None) -> list[str]:
-    return [str(it) for it in verify(database, anchor=anchor, archives=files(*archives)).findings]
+    return [
+        str(it)
+        for it in verify(database, anchors=[] if anchor is None else [anchor], archives=files(*archives)).findings
+    ]

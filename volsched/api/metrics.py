@@ -9,8 +9,10 @@ from prometheus_client.registry import Collector
 from volsched.api.watch_cache import Fan
 from volsched.log.database import Database
 from volsched.log.effects import EffectState
+from volsched.log.integrity.anchors import AnchorNotes, anchor_notes
 from volsched.log.leases import standings as standings_of
 from volsched.log.reads.gauges import Gauges, read_gauges
+from volsched.log.tokens import contradicted_tokens
 from volsched.runtime.clock import SECOND, Clock
 
 
@@ -39,6 +41,8 @@ class StoreMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._database.read() as connection:
             gauges = read_gauges(connection)
+            contradicted = contradicted_tokens(connection)
+            anchors = anchor_notes(connection)
         now = self._clock()
         standings = standings_of(self._database, now=now)
         yield _plain("volsched_log_position", "Position of the log's last event.", gauges.position)
@@ -47,10 +51,16 @@ class StoreMetrics(Collector):
             "Events that the reader behind the watches has not read yet.",
             max(gauges.position - self._fan.position, 0),
         )
+        yield _plain(
+            "volsched_tokens_contradicted",
+            "Tokens whose row is not what the log says; they let nobody in.",
+            contradicted,
+        )
         yield _plain("volsched_watches", "Watches that are open.", self._fan.watchers)
         yield _plain(
             "volsched_watches_cut_off", "Watches that could not keep up, since the start.", self._fan.cut_off
         )
+        yield from _anchors(anchors, gauges.position, now)
         yield from _bindings(gauges, now)
         yield from _effects(gauges, now)
         yield _labelled("volsched_attempts", "Scheduling attempts on record.", "outcome", gauges.attempts)
@@ -64,6 +74,22 @@ class StoreMetrics(Collector):
             "volsched_log_ahead_seconds",
             "By how much the log's last event is ahead of this machine's clock.",
             max(gauges.at - now, 0) / SECOND,
+        )
+
+
+def _anchors(notes: AnchorNotes | None, position: int, now: int) -> Iterator[Metric]:
+    """Nothing where nobody asks for anchors."""
+    if notes is None:
+        return
+    yield _plain(
+        "volsched_anchor_failing", "Whether the last automatic anchor could not be written.", int(notes.failing)
+    )
+    yield _plain(
+        "volsched_anchor_lag_events", "Events that no automatic anchor proves yet.", position - notes.position
+    )
+    if notes.at:
+        yield _plain(
+            "volsched_anchor_age_seconds", "Since the last automatic anchor.", max(now - notes.at, 0) / SECOND
         )
 
 

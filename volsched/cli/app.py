@@ -96,9 +96,8 @@ class Verbs(LazyGroup):
             ),
             Family("effects", "recovery", "List, retry or cancel the work of workers."),
             Family("leases", "leases", "See who acts in which role, and free one."),
-            CommandVerb(
-                "verify", "integrity", "Prove that the log is whole and unchanged.", examples="VERIFY_EXAMPLES"
-            ),
+            CommandVerb("verify", "proof", "Prove that the log is whole and unchanged."),
+            Family("anchor", "anchors", "Make the keys that anchors of the log are signed with."),
             CommandVerb("rebuild", "integrity", "Make the views what the log says.", examples="REBUILD_EXAMPLES"),
             CommandVerb("replay", "integrity", "Fold the log, up to any moment.", examples="REPLAY_EXAMPLES"),
             CommandVerb(

@@ -61,7 +61,7 @@ def write_whole(path: Path, fill: Callable[[IO[str]], None], is_right: Callable[
             raise StoreError(f"{path}: what was read back is not what was written; check the disk")
         # A link and not a rename, which would replace a file that came to be meanwhile.
         os.link(aside, path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise StoreError(
             f"{path} cannot be written: {error.strerror}; check the path, its permissions and the room on the disk"
@@ -79,7 +79,7 @@ def _text(raw: IO[bytes], path: Path) -> TextIOWrapper:
     return open(os.dup(raw.fileno()), "w", encoding="utf-8", newline="")
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     """A new name is durable once its directory is."""
     directory = os.open(path, os.O_RDONLY)
     try:

@@ -27,8 +27,10 @@ from volsched.log.batch_writes import write
 from volsched.log.commands import LeaseProof
 from volsched.log.database import Database
 from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import LeaseState
 from volsched.log.events.streams import LEASE
 from volsched.log.lease_observer import LeaseTerm, Over
+from volsched.log.reads.tail import NEVER_REACHED, state_as_of
 
 NOBODY = ""
 
@@ -88,8 +90,11 @@ def acquire(database: Database, *, name: str, holder: str, now: int, ttl: int) -
         found = _read(connection, name)
         ours = Lease(name=name, holder=holder, epoch=1, until=now + ttl, length=ttl, session=session)
         if found is None:
-            connection.execute(insert(leases).values(_row(ours)))
-            return ours
+            # The log of another store may have been imported: no epoch of which it tells is used again.
+            told = state_as_of(connection, f"{LEASE}/{name}", position=NEVER_REACHED)
+            first = replace(ours, epoch=told.epoch) if isinstance(told, LeaseState) else ours
+            connection.execute(insert(leases).values(_row(first)))
+            return first
         if found.holder == holder:
             return _write(connection, replace(ours, epoch=found.epoch))
         if found.holder != NOBODY and not _over(database, connection, [found], now=now, ttl=ttl):

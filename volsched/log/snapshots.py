@@ -17,12 +17,14 @@ from volsched.log.events.fold import (
     Assumed,
     AttemptState,
     BindingState,
+    LeaseState,
     LegState,
     ObjectState,
     State,
+    TokenState,
     UnknownState,
 )
-from volsched.log.events.streams import ATTEMPT, BINDING, noun_and_key
+from volsched.log.events.streams import ATTEMPT, BINDING, LEASE, TOKEN, noun_and_key
 
 EVERY = 200
 """Versions between two snapshots of a stream: what has to be folded at most costs about a millisecond."""
@@ -73,5 +75,11 @@ def loaded(stream: str, text: str) -> State:
         return BindingState(**fields | {"legs": tuple(LegState(**leg) for leg in fields["legs"])})
     if noun == ATTEMPT:
         return AttemptState(**fields)
+    if noun == TOKEN:
+        within = fields["namespaces"]
+        lists = {"roles": tuple(fields["roles"]), "namespaces": None if within is None else tuple(within)}
+        return TokenState(**fields | lists)
+    if noun == LEASE:
+        return LeaseState(**fields)
     assumed = fields["assumed"]
     return ObjectState(**fields | {"assumed": None if assumed is None else Assumed(**assumed)})

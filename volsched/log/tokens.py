@@ -1,24 +1,35 @@
 """Tokens at rest: a row beside the log, and an event in it, written in one transaction.
 
 The row holds the hash, and the log, which is exported, archived and copied, never does. A token is therefore not
-part of what an export restores: in another store nobody is let in by tokens of this one.
+part of what an export restores: in another store nobody is let in by tokens of this one. What the token may do,
+until when, and a fingerprint of the hash are in the log, so that a row which somebody has changed, or made up, is
+told from one that was written here (`differences`).
 """
 
-from collections.abc import Collection, Mapping
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, or_, select, update
 
 from volsched.log import tables
+from volsched.log.base import read_base
 from volsched.log.batch import Batch, begin_batch, load, lock_head, stage
 from volsched.log.batch_writes import write
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
 from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import State, TokenState
 from volsched.log.events.streams import TOKEN
+from volsched.log.reads.tail import fold_event
+from volsched.log.snapshots import newest_snapshot
 
-_tokens = tables.tokens
+_tokens, _events = tables.tokens, tables.events
+_OF_ID = select(_tokens).where(_tokens.c.id == bindparam("id"))
+_EVENTS = select(_events).where(_events.c.stream == bindparam("stream")).order_by(_events.c.version)
+"""Made once: they are asked for every caller, and to put one together takes longer than to answer it."""
 
 
 class TokenTakenError(StoreError):
@@ -61,6 +72,7 @@ def issue(database: Database, token: StoredToken, *, reason: str | None = None) 
             "roles": list(token.roles),
             "namespaces": None if token.namespaces is None else list(token.namespaces),
             "expires": token.expires_at,
+            "fingerprint": fingerprint(token),
             "reason": reason,
         }
         _say(database, connection, batch, token.issued_by, token.name, "TokenIssued", data)
@@ -87,8 +99,48 @@ def all_tokens(connection: Connection) -> list[StoredToken]:
 
 
 def token_of_id(connection: Connection, id_: str) -> StoredToken | None:
-    row = connection.execute(select(_tokens).where(_tokens.c.id == id_)).first()
+    row = connection.execute(_OF_ID, {"id": id_}).first()
     return None if row is None else _stored(row)
+
+
+def recorded_token(connection: Connection, name: str) -> State | None:
+    """What the log says of the token that was issued last under a name."""
+    stream, base = f"{TOKEN}/{name}", read_base(connection).position
+    state = newest_snapshot(connection, stream, position=base) if base else None
+    for it in connection.execute(_EVENTS, {"stream": stream}):
+        state = fold_event(state, it.position, it.version, it.type, it.schema, it.at, it.data)
+    return state
+
+
+def contradicted_tokens(connection: Connection) -> int:
+    """How many rows are not what the log says."""
+    return sum(any(differences(it, recorded_token(connection, it.name))) for it in all_tokens(connection))
+
+
+def fingerprint(token: StoredToken) -> str:
+    """Of the hash, for the log: whoever has it can neither be let in with it nor restore the row."""
+    return hashlib.sha256(b"volsched token\0" + token.id.encode() + b"\0" + token.hash).hexdigest()
+
+
+def differences(token: StoredToken, recorded: State | None) -> Iterator[tuple[str, Any, Any]]:
+    """Columns that decide who is let in and are not what the log says: column, expected, got.
+
+    A hash that an earlier program wrote cannot be compared: the log has no fingerprint of it.
+    """
+    if not isinstance(recorded, TokenState):
+        yield "id", None, token.id
+        return
+    compared = (
+        ("id", recorded.id, token.id),
+        ("hash", recorded.fingerprint or fingerprint(token), fingerprint(token)),
+        ("roles", list(recorded.roles), list(token.roles)),
+        ("namespaces", _listed(recorded.namespaces), _listed(token.namespaces)),
+        ("expires_at", recorded.expires, token.expires_at),
+    )
+    yield from (it for it in compared if it[1] != it[2])
+    if (recorded.revoked_at is None) != (token.revoked_at is None):
+        # When it was, is a matter of whose clock was asked.
+        yield "revoked_at", recorded.revoked_at, token.revoked_at
 
 
 def usable_tokens(connection: Connection, *, now: int) -> int:
@@ -137,6 +189,10 @@ def _row(token: StoredToken) -> dict[str, object]:
         "expires_at": token.expires_at,
         "revoked_at": token.revoked_at,
     }
+
+
+def _listed(values: Collection[str] | None) -> list[str] | None:
+    return None if values is None else list(values)
 
 
 def _list(values: Collection[str]) -> str:

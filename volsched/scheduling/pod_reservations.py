@@ -20,6 +20,7 @@ from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.fold import BindingState
 from volsched.log.events.object_states import binding_stream, living, pod_stream
+from volsched.log.integrity.side_tables import reservation_key
 from volsched.log.reads.decision_audit import attempts_for
 from volsched.log.reads.event_audit import EVERYTHING
 from volsched.log.reads.open_bindings import surroundings
@@ -189,7 +190,7 @@ class Reserver:
             now=now,
             timeout_seconds=self.configuration.bind_timeout_seconds,
         )
-        held = replace(planned.plan, reserved=True, deadline=now + asked.seconds * SECOND)
+        held = replace(planned.plan, reserved=True, key=asked.key or "", deadline=now + asked.seconds * SECOND)
         return replace(planned, plan=held)
 
     def _decide(self, pod: Pod, node: str | None, now: int) -> Attempt:
@@ -269,4 +270,4 @@ def _key(asked: ReservationRequest) -> str:
     """Keys of reservations do not meet those of other commands, nor those of another namespace: whoever is let
     into one must not learn what was asked for in another.
     """
-    return f"reserve/{asked.pod.partition('/')[0]}/{asked.key}"
+    return reservation_key(asked.pod, asked.key or "")

@@ -51,6 +51,40 @@ def test_a_token_that_has_expired_lets_nobody_in(api: Secured) -> None:
     assert told.json()["message"] == 'Unauthorized: token "ci" has expired; ask for a new one'
 
 
+TAMPERED = {
+    "revoked": "UPDATE tokens SET revoked_at = NULL, roles = '[\"admin\"]' WHERE name = 'revoked'",
+    "viewer": "UPDATE tokens SET roles = '[\"admin\"]' WHERE name = 'viewer'",
+    "invented": "UPDATE tokens SET name = 'nobody' WHERE name = 'invented'",
+}
+
+
+def test_a_token_whose_row_is_not_what_the_log_says_lets_nobody_in(
+    api: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = {name: issue_token(api.database, name, Role.VIEWER) for name in (*TAMPERED, "right")}
+    revoke(api.database, "revoked", actor="cli/token/test", now=system_clock())
+    with api.database.migrating() as connection:
+        for statement in TAMPERED.values():
+            connection.execute(text(statement))
+    for name in TAMPERED:
+        told = get(api, f"Bearer {tokens[name]}")
+        assert (told.status_code, told.json()["message"]) == (401, "Unauthorized"), name
+    assert get(api, f"Bearer {tokens['right']}").status_code == 200
+    assert 'token "viewer" is refused: its row is not what the log says (roles: expected' in caplog.text
+    assert 'token "nobody" is refused' in caplog.text
+    metrics = api.with_certificate("ada", Role.ADMIN).get("/metrics").text
+    assert "volsched_tokens_contradicted 3.0" in metrics
+
+
+def test_a_token_whose_hash_was_replaced_lets_neither_its_owner_in_nor_the_forger(api: Secured) -> None:
+    token, forged = issue_token(api.database, "ci", Role.VIEWER), new_token()
+    id_, secret = token.split(".")[1], forged.text.rpartition(".")[2]
+    with api.database.migrating() as connection:
+        connection.execute(text("UPDATE tokens SET hash = :hash"), {"hash": forged.hash})
+    assert get(api, f"Bearer volsched.{id_}.{secret}").status_code == 401
+    assert get(api, f"Bearer {token}").status_code == 401
+
+
 def test_what_is_no_token_is_told_nothing(shared: Secured) -> None:
     token = issue_token(shared.database, "whole", Role.VIEWER)
     prefix, id_, secret = token.split(".")

@@ -6,6 +6,7 @@ guesses 256 random bits, however fast each try is, and a slow hash would be paid
 
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,9 +14,10 @@ from dataclasses import dataclass, field
 
 from volsched.api.access.callers import Caller, Grant, Role
 from volsched.log.database import Database
-from volsched.log.tokens import StoredToken, token_of_id
+from volsched.log.tokens import StoredToken, differences, recorded_token, token_of_id
 from volsched.runtime.clock import SECOND, Clock
 
+_log = logging.getLogger("volsched.api")
 PREFIX = "volsched"
 """By which scanners for leaked secrets find them."""
 REMEMBERED = 2 * SECOND
@@ -57,18 +59,28 @@ def _hash(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-Reading = Callable[[Callable[[Database, str], StoredToken | None], Database, str], Awaitable[StoredToken | None]]
+@dataclass(frozen=True, slots=True)
+class Found:
+    token: StoredToken
+    contradiction: str | None
+    """In what its row is not what the log says; None: it is."""
+
+
+Reading = Callable[[Callable[[Database, str], Found | None], Database, str], Awaitable[Found | None]]
 
 
 @dataclass(slots=True)
 class Tokens:
-    """Tells whose a token is, and asks the database once in a while."""
+    """Tells whose a token is, and asks the database once in a while.
+
+    A row is believed as far as the log agrees: whoever can write the table alone lets nobody in.
+    """
 
     database: Database
     clock: Clock
     read: Reading
     """Calls something that asks the database, beside the event loop."""
-    _remembered: dict[str, tuple[StoredToken, int]] = field(default_factory=dict)
+    _remembered: dict[str, tuple[Found, int]] = field(default_factory=dict)
 
     async def caller(self, text: str) -> Caller:
         parts = read_token(text)
@@ -76,10 +88,13 @@ class Tokens:
             raise UnauthorizedError("Unauthorized")
         id_, secret = parts
         now = self.clock()
-        stored = await self._stored(id_, now)
+        found = await self._found(id_, now)
+        if found is None or found.contradiction is not None:
+            raise UnauthorizedError("Unauthorized")
+        stored = found.token
         # The id is public, and of the secret only hashes are compared, in a time that tells nothing of where they
         # differ.
-        if stored is None or not hmac.compare_digest(stored.hash, _hash(secret)):
+        if not hmac.compare_digest(stored.hash, _hash(secret)):
             raise UnauthorizedError("Unauthorized")
         if stored.revoked_at is not None:
             raise UnauthorizedError(f'Unauthorized: token "{stored.name}" was revoked')
@@ -92,19 +107,31 @@ class Tokens:
             until=stored.expires_at,
         )
 
-    async def _stored(self, id_: str, now: int) -> StoredToken | None:
+    async def _found(self, id_: str, now: int) -> Found | None:
         known = self._remembered.get(id_)
         if known is not None and 0 <= now - known[1] < REMEMBERED:
             return known[0]
         found = await self.read(_look_up, self.database, id_)
         self._remembered.pop(id_, None)
         if found is not None:
+            if found.contradiction is not None:
+                _log.error(
+                    'token "%s" is refused: its row is not what the log says (%s); run: volsched verify, and if '
+                    "the token is still wanted: volsched token revoke, volsched token create",
+                    found.token.name,
+                    found.contradiction,
+                )
             self._remembered[id_] = found, now
             while len(self._remembered) > MOST_REMEMBERED:
                 del self._remembered[next(iter(self._remembered))]
         return found
 
 
-def _look_up(database: Database, id_: str) -> StoredToken | None:
+def _look_up(database: Database, id_: str) -> Found | None:
     with database.read() as connection:
-        return token_of_id(connection, id_)
+        token = token_of_id(connection, id_)
+        if token is None:
+            return None
+        recorded = recorded_token(connection, token.name)
+    wrong = [f"{column}: expected {expected}, got {got}" for column, expected, got in differences(token, recorded)]
+    return Found(token, "; ".join(wrong) or None)

@@ -14,7 +14,8 @@ from volsched.kube.kinds import Object
 from volsched.kube.manifest_reader import load_manifests
 from volsched.kube.problems import ManifestError
 from volsched.log.errors import StoreError
-from volsched.log.integrity.verify import parse_anchor, verify
+from volsched.log.integrity.anchors import parse_anchor
+from volsched.log.integrity.verify import verify
 from volsched.log.reads.event_audit import Window
 from volsched.log.retention.export import events_of, manifest_of, write_jsonl
 from volsched.questions.audit.verification import verified
@@ -67,11 +68,12 @@ def simulate(context: Context, asked: OperationRequest) -> HttpAnswer:
 
 def verify_store(context: Context, asked: OperationRequest) -> HttpAnswer:
     body: Verify | None = asked.body
+    lines = [] if body is None else [*([body.anchor] if body.anchor else []), *body.anchors]
     try:
-        anchor = parse_anchor(body.anchor) if body is not None and body.anchor else None
+        anchors = [*map(parse_anchor, lines)]
     except StoreError as error:
         raise ApiError(422, f"anchor: {error}") from None
-    return HttpAnswer(verified(verify(context.services.database, anchor=anchor)))
+    return HttpAnswer(verified(verify(context.services.database, anchors=anchors)))
 
 
 def export(context: Context, asked: OperationRequest) -> HttpAnswer:

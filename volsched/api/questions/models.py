@@ -1,6 +1,6 @@
 """The bodies that are sent to us, as the OpenAPI document describes them."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +11,7 @@ LONGEST_NAME = 253
 LONGEST_REASON = 1_000
 MOST_MANIFESTS = 5_000
 MOST_NAMES = 1_000
+MOST_ANCHORS = 1_000
 _TEXT = r"^[^\x00-\x1f\x7f]*$"
 
 
@@ -88,4 +89,7 @@ class Simulate(Body):
 class Verify(Body):
     anchor: str = Field(
         default="", max_length=LONGEST_REASON, description="A line that `verify --write-anchor` wrote."
+    )
+    anchors: list[Annotated[str, Field(max_length=LONGEST_REASON)]] = Field(
+        default_factory=list, max_length=MOST_ANCHORS, description="More such lines; signatures are not looked at."
     )

@@ -58,6 +58,8 @@ class Plan:
     """The pod keeps others away, on its node and in its domain."""
     reserved: bool = False
     """Only held, until it is confirmed: the deadline is the end of its lease, and nothing is queued."""
+    key: str = ""
+    """The idempotency key that a reservation was asked for with; empty: with none."""
     alpha_annotations: bool = False
     """The node is written on claims under the alpha names too."""
     exclusive: frozenset[str] = frozenset()
@@ -189,15 +191,20 @@ def _assumed(binding: str, stream: str, state: ObjectState, patch: Mapping[str, 
 
 
 def _payload(request: Plan) -> dict[str, Any]:
-    return {
-        "pod": request.pod,
-        "pod_uid": request.pod_uid,
-        "node": request.node,
-        "decided_at": request.decided_at,
-        "deadline": request.deadline,
-        "on_failure": request.on_failure,
-        "legs": [_leg_payload(leg) for leg in request.legs],
-    } | {name: True for name in ("repels", "reserved") if getattr(request, name)}
+    reserved = {"reserved": True, "key": request.key} if request.reserved else {}
+    return (
+        {
+            "pod": request.pod,
+            "pod_uid": request.pod_uid,
+            "node": request.node,
+            "decided_at": request.decided_at,
+            "deadline": request.deadline,
+            "on_failure": request.on_failure,
+            "legs": [_leg_payload(leg) for leg in request.legs],
+        }
+        | ({"repels": True} if request.repels else {})
+        | reserved
+    )
 
 
 def _leg_payload(leg: PlannedLeg) -> dict[str, Any]:

@@ -34,10 +34,10 @@ class StateChange(StrEnum):
     ISSUE = "issue"
     REVOKE = "revoke"
     ASK = "ask"
-    """Nothing either, these three: who may talk to us is kept beside the log, and a question changes nothing."""
+    """Nothing: a question."""
     TAKE_AWAY = "take-away"
     CORRECT = "correct"
-    """Nor these: leases are kept beside the log, and time is what the events say that follow."""
+    """Nothing: time is what the events say that follow."""
 
 
 class Payload(BaseModel):
@@ -96,6 +96,8 @@ class PlanData(Payload):
     """The pod keeps others away from its domain: who decided without knowing of it must decide again."""
     reserved: bool = False
     """It began as a reservation, which the move that follows says; a program that knows none leaves it alone."""
+    key: str | None = None
+    """Of a reservation: the idempotency key that it was asked for with, "" for none. None: an earlier program."""
 
 
 class BindingMove(Payload):
@@ -156,7 +158,7 @@ class Note(Payload):
 
 
 class TokenIssue(Payload):
-    """All that may be known of a token. What it is, and what it is compared with, stays out of the log, which is
+    """All that may be known of a token. The token, and the hash it is compared with, stay out of the log, which is
     exported and copied."""
 
     id: str
@@ -164,6 +166,8 @@ class TokenIssue(Payload):
     namespaces: list[str] | None = None
     """None: everywhere."""
     expires: int | None = None
+    fingerprint: str | None = None
+    """Of the row's hash: shows that the hash was replaced, and tells nothing of it. None: an earlier program."""
     reason: str | None = None
 
 

@@ -70,13 +70,32 @@ class AttemptState(NamedTuple):
     times: int = 1
 
 
+class TokenState(NamedTuple):
+    """The token that was issued last under a name."""
+
+    version: int
+    id: str
+    roles: tuple[str, ...]
+    namespaces: tuple[str, ...] | None
+    expires: int | None
+    fingerprint: str | None
+    """None: an earlier program issued it."""
+    revoked_at: int | None = None
+
+
+class LeaseState(NamedTuple):
+    version: int
+    epoch: int
+    """The lease has had this epoch, or a later one, since it was last freed by hand."""
+
+
 class UnknownState(NamedTuple):
     """A stream of which no event is known to this program yet."""
 
     version: int
 
 
-State = ObjectState | BindingState | AttemptState | UnknownState
+State = ObjectState | BindingState | AttemptState | TokenState | LeaseState | UnknownState
 
 
 class FoldError(Exception):
@@ -183,6 +202,29 @@ def _fail(state: State | None, version: int, _position: int, at: int, data: Data
     return state._replace(version=version, made={**state.made, "outcome": "failed", "detail": detail})
 
 
+def _issue(_: State | None, version: int, _position: int, _at: int, data: Data) -> State:
+    within = data.get("namespaces")
+    return TokenState(
+        version=version,
+        id=data["id"],
+        roles=tuple(data["roles"]),
+        namespaces=None if within is None else tuple(within),
+        expires=data.get("expires"),
+        fingerprint=data.get("fingerprint"),
+    )
+
+
+def _revoke(state: State | None, version: int, position: int, at: int, data: Data) -> State:
+    if isinstance(state, TokenState) and state.id == data["id"]:
+        return state._replace(version=version, revoked_at=at)
+    # A writer does not read what it was issued with, and a base of an earlier program does not have it.
+    return _pass(state, version, position, at, data)
+
+
+def _take_away(_: State | None, version: int, _position: int, _at: int, data: Data) -> State:
+    return LeaseState(version, data["epoch"] + 1)
+
+
 def _pass(state: State | None, version: int, _position: int, _at: int, _data: Data) -> State:
     return UnknownState(version) if state is None else state._replace(version=version)
 
@@ -214,10 +256,10 @@ _STEP_OF_CHANGE: Mapping[StateChange, _Step] = {
     StateChange.FAIL: _fail,
     StateChange.REPEAT: _repeat,
     StateChange.NOTE: _pass,
-    StateChange.ISSUE: _pass,
-    StateChange.REVOKE: _pass,
+    StateChange.ISSUE: _issue,
+    StateChange.REVOKE: _revoke,
     StateChange.ASK: _pass,
-    StateChange.TAKE_AWAY: _pass,
+    StateChange.TAKE_AWAY: _take_away,
     StateChange.CORRECT: _pass,
 }
 _STEPS: Mapping[str, _Step] = {name: _STEP_OF_CHANGE[entry.change] for name, entry in CATALOGUE.items()}

@@ -16,8 +16,17 @@ from volsched.log.batch import Head
 from volsched.log.dialects import dialect_of
 from volsched.log.events.catalogue import CLOCK_CORRECTED
 from volsched.log.events.envelope import GENESIS, link
-from volsched.log.events.fold import AttemptState, BindingState, FoldError, ObjectState, State, UnknownState
-from volsched.log.events.streams import ATTEMPT, BINDING
+from volsched.log.events.fold import (
+    AttemptState,
+    BindingState,
+    FoldError,
+    LeaseState,
+    ObjectState,
+    State,
+    TokenState,
+    UnknownState,
+)
+from volsched.log.events.streams import ATTEMPT, BINDING, LEASE, TOKEN
 from volsched.log.garbage_pause import collector_resting
 from volsched.log.integrity.findings import BrokenLogError, Finding
 from volsched.log.integrity.seals import NO_SEALS, Seals, read_seals
@@ -35,6 +44,8 @@ _STATE_OF_NOUN: Mapping[str, type[State]] = {
     **dict.fromkeys(VIEWS, ObjectState),
     BINDING: BindingState,
     ATTEMPT: AttemptState,
+    TOKEN: TokenState,
+    LEASE: LeaseState,
 }
 
 

@@ -4,10 +4,8 @@ One read transaction sees one picture, so writers go on meanwhile. Memory follow
 length of the log. What was archived is taken as the base says it, or proven too where the archives are given.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sqlalchemy import Connection, select
 
@@ -15,11 +13,12 @@ from volsched.log import tables
 from volsched.log.base import archived, archived_files, read_base
 from volsched.log.batch import Head
 from volsched.log.database import Database
-from volsched.log.errors import StoreError
 from volsched.log.garbage_pause import collector_resting
+from volsched.log.integrity.anchors import REWRITTEN, Anchor
 from volsched.log.integrity.differences import compare_views
 from volsched.log.integrity.findings import BrokenLogError, Finding
 from volsched.log.integrity.replay import Folded, Progress, fold_log
+from volsched.log.integrity.side_tables import check_side_tables
 from volsched.log.reads.tail import event, fold_event, read_head, read_stream
 from volsched.log.retention.archive_files import Proof, check_base, fold_archives
 from volsched.log.snapshots import EVERY, dumped, newest_snapshot
@@ -40,6 +39,13 @@ class VerifyReport:
     findings: list[Finding] = field(default_factory=list)
     more: int = 0
     """Findings beyond those that are held."""
+    proven: Anchor | None = None
+    """The newest anchor that the log holds, before the first that it does not: whoever has the database could have
+    rewritten what came after it, or everything where there is none."""
+    anchors: int = 0
+    """That were compared; one from before the base only where the archives were given."""
+    gaps: list[str] = field(default_factory=list)
+    """What the log cannot say of rows beside it."""
     redacted: list[int] = field(default_factory=list)
     """Positions of events that the log itself says were redacted, as it left them."""
 
@@ -53,34 +59,10 @@ class VerifyReport:
         self.more += len(findings[room:])
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """A place in the log, kept outside the store: whoever rewrites or cuts the log cannot rewrite that too."""
-
-    position: int
-    hash: bytes
-    at: int
-
-    def dump(self) -> str:
-        return json.dumps({"position": self.position, "hash": self.hash.hex(), "at": self.at}) + "\n"
-
-
-def parse_anchor(text: str) -> Anchor:
-    """An anchor file, or an export: its first line is the anchor of its last event."""
-    try:
-        given: dict[str, Any] = json.loads(text.partition("\n")[0])
-        position = given["position"] if "position" in given else given["last"]
-        return Anchor(int(position), bytes.fromhex(given["hash"]), int(given["at"]))
-    except (ValueError, TypeError, KeyError):
-        raise StoreError(
-            "this is not an anchor; give a file that was written by verify --write-anchor or by export"
-        ) from None
-
-
 def verify(
     database: Database,
     *,
-    anchor: Anchor | None = None,
+    anchors: Sequence[Anchor] = (),
     archives: Sequence[Iterable[str]] = (),
     progress: Progress | None = None,
 ) -> VerifyReport:
@@ -92,7 +74,7 @@ def verify(
         head, base = read_head(connection), read_base(connection)
         report = VerifyReport(head, after=0 if archives else base.position, archives=archived_files(connection))
         try:
-            proof = _prove(connection, base, anchor, archives, progress)
+            proof = _prove(connection, base, anchors, archives, progress)
             if proof is not None:
                 report.add(*check_base(connection, base, proof))
             folded = fold_log(connection, progress=progress, start=None if proof is None else proof.folded)
@@ -103,10 +85,10 @@ def verify(
         report.streams = len(folded.states)
         report.redacted = sorted({*folded.redacted, *(() if proof is None else proof.redacted)})
         report.add(*_check_head(folded.head, head))
-        for wanted in _anchors(anchor, proof):
-            found = _known_hash(connection, wanted.position, base, proof)
-            report.add(*_check_anchor(found, wanted, last=folded.head.position))
-        for finding in _check_derived(connection, folded):
+        known = _anchors(anchors, base, proof)
+        report.anchors = len(known)
+        _check_anchors(connection, report, known, base, proof)
+        for finding in _check_derived(connection, folded, report.gaps):
             report.add(finding)
         return report
 
@@ -114,25 +96,39 @@ def verify(
 def _prove(
     connection: Connection,
     base: Head,
-    anchor: Anchor | None,
+    anchors: Sequence[Anchor],
     archives: Sequence[Iterable[str]],
     progress: Progress | None,
 ) -> Proof | None:
     """What the archives say of the base; None where there are none to ask."""
-    noted = 0 if anchor is None else anchor.position
+    noted = [it.position for it in anchors]
     if archives:
         return fold_archives(archives, until=base.position, noted=noted, progress=progress)
-    if 0 < noted < base.position:
-        raise archived(connection, f"position {noted}, of which the anchor was taken,", base)
+    newest = max(noted, default=0)
+    if 0 < newest < base.position:
+        raise archived(connection, f"position {newest}, of which the anchor was taken,", base)
     return None
 
 
-def _anchors(anchor: Anchor | None, proof: Proof | None) -> Iterator[Anchor]:
-    """What was kept outside of the store: an anchor, and the end of the last archive."""
-    if anchor is not None and anchor.position > 0:
-        yield anchor
+def _anchors(anchors: Iterable[Anchor], base: Head, proof: Proof | None) -> list[Anchor]:
+    """What was kept outside of the store, by position: anchors, and the end of the last archive."""
+    known = [it for it in anchors if it.position > 0 and (proof is not None or it.position >= base.position)]
     if proof is not None and proof.end is not None:
-        yield Anchor(proof.end.last, proof.end.hash, proof.end.at)
+        known.append(Anchor(proof.end.last, proof.end.hash, proof.end.at))
+    return sorted(known, key=lambda it: it.position)
+
+
+def _check_anchors(
+    connection: Connection, report: VerifyReport, anchors: Iterable[Anchor], base: Head, proof: Proof | None
+) -> None:
+    holds = True
+    for wanted in anchors:
+        found = _known_hash(connection, wanted.position, base, proof)
+        wrong = list(_check_anchor(found, wanted, last=report.head.position))
+        report.add(*wrong)
+        holds = holds and not wrong
+        if holds:
+            report.proven = wanted
 
 
 def _known_hash(connection: Connection, position: int, base: Head, proof: Proof | None) -> bytes | None:
@@ -140,17 +136,18 @@ def _known_hash(connection: Connection, position: int, base: Head, proof: Proof 
     if position == base.position:
         return base.hash
     if position < base.position:
-        return None if proof is None else proof.noted
+        return None if proof is None else proof.noted.get(position)
     found = event(connection, position)
     return None if found is None else found.hash
 
 
-def _check_derived(connection: Connection, folded: Folded) -> Iterator[Finding]:
+def _check_derived(connection: Connection, folded: Folded, gaps: list[str]) -> Iterator[Finding]:
     for _, _, findings in compare_views(connection, folded.states):
         yield from findings
     for _, finding in wrong_snapshots(connection):
         yield finding
     yield from _check_operations(connection, last=folded.head.position)
+    yield from check_side_tables(connection, folded.states, gaps)
 
 
 def _check_head(last: Head, head: Head) -> Iterator[Finding]:
@@ -177,8 +174,7 @@ def _check_anchor(found: bytes | None, anchor: Anchor, *, last: int) -> Iterator
             problem=f"the log ends at {last}; the anchor was taken of a longer one", position=anchor.position
         )
     elif found != anchor.hash:
-        problem = "the log was rewritten at or before the anchor"
-        yield Finding(problem=problem, position=anchor.position, column="hash", expected=anchor.hash, got=found)
+        yield Finding(problem=REWRITTEN, position=anchor.position, column="hash", expected=anchor.hash, got=found)
 
 
 def wrong_snapshots(connection: Connection) -> Iterator[tuple[tuple[str, int], Finding]]:

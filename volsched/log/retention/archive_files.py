@@ -1,5 +1,6 @@
 """The whole history again, from files that are no longer in the store: what a base is proven with."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -10,7 +11,7 @@ from volsched.log import tables
 from volsched.log.base import DAMAGED, PLACE, STATES, BaseRow, base_rows, read_sum, sum_of
 from volsched.log.batch import Head
 from volsched.log.events.envelope import Event
-from volsched.log.events.fold import State
+from volsched.log.events.fold import LeaseState, State, TokenState, UnknownState
 from volsched.log.integrity.findings import BrokenLogError, Finding
 from volsched.log.integrity.replay import Folded, Progress, check_nouns, fold_chunks
 from volsched.log.integrity.seals import read_seals
@@ -31,8 +32,8 @@ class Proof:
 
     folded: Folded = field(default_factory=Folded)
     """What all streams had become there."""
-    noted: bytes | None = None
-    """Hash of the position that was asked for, if that is not behind the base."""
+    noted: dict[int, bytes] = field(default_factory=dict)
+    """Hashes of the positions that were asked for, as far as they are not behind the base."""
     end: Manifest | None = None
     """Of the last file, which may reach beyond the base: an archive that was interrupted has taken out a part."""
     redacted: dict[int, bytes] = field(default_factory=dict)
@@ -42,20 +43,21 @@ class Proof:
 
 
 def fold_archives(
-    files: Sequence[Iterable[str]], *, until: int, noted: int = 0, progress: Progress | None = None
+    files: Sequence[Iterable[str]], *, until: int, noted: Iterable[int] = (), progress: Progress | None = None
 ) -> Proof:
     """Fold files from the first event there ever was to a position.
 
     ExportError where they cannot be what was once written, BrokenLogError where they do not reach that far.
     """
     chain, proof = LogFiles(files), Proof()
-    events = chain.events()
+    events, wanted = chain.events(), sorted(set(noted))
 
     def before_base() -> Iterator[list[Event]]:
         while chunk := list(islice(events, min(CHUNK, until - proof.folded.head.position))):
             chain.check_genesis()
-            if chunk[0].position <= noted <= chunk[-1].position:
-                proof.noted = chunk[noted - chunk[0].position].hash
+            first = chunk[0].position
+            within = wanted[bisect_left(wanted, first) : bisect_right(wanted, chunk[-1].position)]
+            proof.noted |= {position: chunk[position - first].hash for position in within}
             yield chunk
 
     try:
@@ -108,6 +110,10 @@ def check_base(connection: Connection, base: Head, proof: Proof) -> Iterator[Fin
 def _is(row: BaseRow, state: State | None) -> bool:
     """Compared as states and not as text: what an earlier program wrote may lack fields that have a default."""
     try:
-        return loaded(row.stream, row.state) == state
+        stored = loaded(row.stream, row.state)
+        if isinstance(stored, UnknownState) and isinstance(state, TokenState | LeaseState):
+            # Of tokens and leases, too, an earlier program kept the version alone.
+            return stored.version == state.version
+        return stored == state
     except (ValueError, TypeError, LookupError, AttributeError):
         return False
