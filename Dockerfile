@@ -18,6 +18,8 @@ RUN /opt/volsched/bin/python -m pip uninstall --quiet --yes pip setuptools
 FROM python:3.11.13-slim-bookworm
 LABEL org.opencontainers.image.title="volsched" org.opencontainers.image.licenses="Apache-2.0"
 RUN useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin volsched
+# A volume that is mounted here takes over whose it is.
+RUN install --directory --mode=0700 --owner=10001 --group=10001 /anchors
 COPY --from=build /opt/volsched /opt/volsched
 ENV PATH=/opt/volsched/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001

@@ -46,6 +46,7 @@ class Local:
             "/run/secrets/": f"{self.directory / 'secrets'}/",
             "/tmp/": f"{self.directory / 'run'}/{{instance}}-",
             "/data": str(self.directory / "redis"),
+            "/anchors": str(self.directory / "anchors"),
             # There are no other machines that could be reached by name, and nobody else shall reach us.
             "@postgres:": "@127.0.0.1:",
             "@redis:": "@127.0.0.1:",
@@ -96,7 +97,7 @@ class Local:
         make_compose_secrets(secrets)
         for file in secrets.iterdir():
             os.chmod(file, 0o600)
-            if file.suffix not in (".crt", ".key"):
+            if file.suffix not in (".crt", ".key", ".pub"):
                 file.write_text(self.here(file.read_text()))
         services = started_by_default()
         postgres, redis = postgres_programs(), find_redis()

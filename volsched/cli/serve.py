@@ -20,6 +20,7 @@ from volsched.library import whole_system
 from volsched.log.database import Database
 from volsched.objects.namespaces import ensure_namespaces
 from volsched.objects.rules.admission import SYSTEM_NAMESPACES
+from volsched.runtime.anchors import anchor_plan, anchoring
 from volsched.runtime.clock import skew_from, system_clock
 from volsched.runtime.fault_points import ArmingError, arm_from
 from volsched.runtime.heartbeat import Heartbeat
@@ -159,10 +160,12 @@ def up(
     with opened(db, name="volsched up") as database:
         try:
             make(database)
+            plan = anchor_plan(read_settings())
         except ConfigurationError as error:
             fail(Exit.USAGE, *error.problems)
         where = _Where(host, port, tls_cert, tls_key, client_ca)
-        _serve(database, where, lambda: make(database), _configured(config))
+        with anchoring(database, plan, system_clock):
+            _serve(database, where, lambda: make(database), _configured(config))
 
 
 def _work(db: str | None, role: ProcessRole, make: Callable[[Database, Bell | None], System]) -> None:
@@ -182,6 +185,7 @@ def _work(db: str | None, role: ProcessRole, make: Callable[[Database, Bell | No
         bell = _bell(database)
         try:
             make(database, bell)
+            plan = anchor_plan(read_settings()) if role is ProcessRole.CONTROLLER else None
         except ConfigurationError as error:
             fail(Exit.USAGE, *error.problems)
         standing = RestartingSystem(lambda: make(database, bell))
@@ -190,6 +194,7 @@ def _work(db: str | None, role: ProcessRole, make: Callable[[Database, Bell | No
             closing(standing),
             looping(beating, clock=system_clock, name="volsched-system", failed=failed) as loop,
             waking(database, loop),
+            anchoring(database, plan, system_clock),
         ):
             stderr.print("at work until Ctrl-C")
             while not ended.wait(SIGNAL_SECONDS):

@@ -25,6 +25,10 @@
 | `VOLSCHED_HYPOTHESIS_SECONDS`, `VOLSCHED_LONG_SECONDS` | 30, 600 | of explain, simulate; of verify, export |
 | `VOLSCHED_HEADER_SECONDS`, `VOLSCHED_BODY_SECONDS` | 10, 30 | how long a client may take to send them |
 | `VOLSCHED_KEEP_ALIVE_SECONDS` | 75 | how long a connection stays open between two requests |
+| `VOLSCHED_ANCHOR_DIRECTORY` | none | where `up` and `serve controller` keep signed anchors of the log |
+| `VOLSCHED_ANCHOR_COMMAND` | none | gets each anchor on its standard input, to send it elsewhere; no shell |
+| `VOLSCHED_ANCHOR_SECONDS` | 300 | from one anchor to the next |
+| `VOLSCHED_ANCHOR_KEY_FILE` | none | the private key that signs them: `volsched anchor keygen` |
 
 Any of them may lie in a file instead, `VOLSCHED_DATABASE_URL_FILE=/run/secrets/database_url`: an environment is
 seen by too many.
@@ -73,6 +77,12 @@ def _absolute(path: Path) -> Path:
     return path
 
 
+def _absolute_directory(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("must be an absolute path: whoever verifies has to find the same one")
+    return path
+
+
 def _share(given: Any) -> Any:
     return read_share(given) if isinstance(given, str) else given
 
@@ -107,6 +117,10 @@ class Settings(BaseSettings):
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
     client_ca_file: Path | None = None
+    anchor_directory: Annotated[Path, AfterValidator(_absolute_directory)] | None = None
+    anchor_command: str | None = None
+    anchor_seconds: float = Field(default=300, gt=0)
+    anchor_key_file: Path | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -15,6 +15,7 @@ from volsched.api.access.certificates import organizations
 from volsched.api.access.kubeconfig import kubeconfig
 from volsched.api.access.secret_files import write_secret
 from volsched.lab.stack.postgres_wheel import DATABASE, USER
+from volsched.log.integrity.anchor_keys import make_keys
 
 SERVER_NAMES = ("api", "localhost", "127.0.0.1", "::1")
 LASTS = timedelta(days=365)
@@ -46,6 +47,8 @@ def make_compose_secrets(directory: Path, *, port: int = 8700) -> None:
     make_store_secrets(directory, postgres="postgres:5432", redis="redis:6379", redis_data="/data", bind="0.0.0.0")
     if not (directory / "grafana_password").exists():
         write_secret(directory / "grafana_password", secrets.token_urlsafe(24).encode())
+    if not (directory / "anchor.key").exists():
+        make_keys(directory / "anchor.key", directory / "anchor.pub")
     if not (directory / "ca.crt").exists():
         make_authority(directory)
     authority = load_authority(directory)
