@@ -19,7 +19,7 @@ from volsched.lab.stack.postgres_wheel import (
     system_user,
 )
 from volsched.lab.stack.redis_server import find_redis
-from volsched.lab.stack.secret_files import make_store_secrets
+from volsched.lab.stack.secret_files import make_anchor_keys, make_store_secrets
 from volsched.lab.stack.services import Definition, Health, StackService, write_definition
 from volsched.lab.stack.states import WantedState, want
 from volsched.runtime.health_check import API_URL
@@ -63,6 +63,7 @@ def prepare(
         redis_data=str(directory / "redis"),
         bind=HOST,
     )
+    make_anchor_keys(directory / "secrets")
     make_cluster(postgres, directory / "postgres", (directory / "secrets" / "postgres_password").read_text())
     definition = Definition(
         services=services(directory, ports=ports, api_port=api_port, durable=durable),
@@ -85,6 +86,10 @@ def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: 
     store = {"VOLSCHED_DATABASE_URL_FILE": str(secrets / "database_url")}
     queue = {"VOLSCHED_REDIS_URL_FILE": str(secrets / "redis_url")}
     beat = {"VOLSCHED_HEARTBEAT_FILE": str(directory / "run" / "{instance}.heartbeat")}
+    anchors = {
+        "VOLSCHED_ANCHOR_DIRECTORY": str(directory / "anchors"),
+        "VOLSCHED_ANCHOR_KEY_FILE": str(secrets / "anchor.key"),
+    }
     settings = () if durable else tuple(word for name in UNSYNCED for word in ("-c", f"{name}=off"))
     ours = ("migrate", "redis")
     return (
@@ -132,7 +137,7 @@ def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: 
         StackService(
             name="controller",
             command=("volsched", "serve", "controller"),
-            environment={**store, **queue, **beat},
+            environment={**store, **queue, **beat, **anchors},
             after=ours,
             health=_health("controller"),
         ),

@@ -40,6 +40,11 @@ def make_store_secrets(directory: Path, *, postgres: str, redis: str, redis_data
         write_secret(directory / name, content.encode())
 
 
+def make_anchor_keys(directory: Path) -> None:
+    if not (directory / "anchor.key").exists():
+        make_keys(directory / "anchor.key", directory / "anchor.pub")
+
+
 def make_compose_secrets(directory: Path, *, port: int = 8700) -> None:
     """Everything that docker-compose.yml names, and a kubeconfig for the person who made it."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -47,8 +52,7 @@ def make_compose_secrets(directory: Path, *, port: int = 8700) -> None:
     make_store_secrets(directory, postgres="postgres:5432", redis="redis:6379", redis_data="/data", bind="0.0.0.0")
     if not (directory / "grafana_password").exists():
         write_secret(directory / "grafana_password", secrets.token_urlsafe(24).encode())
-    if not (directory / "anchor.key").exists():
-        make_keys(directory / "anchor.key", directory / "anchor.pub")
+    make_anchor_keys(directory)
     if not (directory / "ca.crt").exists():
         make_authority(directory)
     authority = load_authority(directory)
