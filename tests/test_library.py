@@ -21,7 +21,7 @@ from volsched.library import Change, RefusedError
 from volsched.log.errors import NotMigratedError
 from volsched.log.events.kind_names import UnknownKindError
 from volsched.model import ManifestError
-from volsched.objects.rules.lifecycle import NotFoundError
+from volsched.objects.rules.refusals import NotFoundError
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"

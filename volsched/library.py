@@ -29,7 +29,7 @@ from volsched.log.reads.event_audit import window
 from volsched.log.reads.tail import read_head
 from volsched.log.store import migrate_store, open_store
 from volsched.log.transaction import execute
-from volsched.objects.rules.lifecycle import ObjectError
+from volsched.objects.rules.refusals import ObjectError
 from volsched.objects.submission import Submitter, Target, Verb
 from volsched.provisioning.protocol import Provisioner
 from volsched.provisioning.registry import built_in

@@ -21,8 +21,8 @@ from volsched.api.watch_cache import Fan
 from volsched.kube.json_patch import PatchError, json_patched
 from volsched.kube.limits import DEPTH_MAX, ITEMS_MAX, OBJECT_BYTES_MAX
 from volsched.kube.strategic_merge import strategic_merged
+from volsched.log.commands import ConflictError
 from volsched.log.database import Database
-from volsched.objects.rules.lifecycle import StaleError
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import running
 from volsched.runtime.writer import Writer
@@ -97,7 +97,7 @@ def test_an_object_that_never_stays_the_same_is_a_conflict(sqlite: Database) -> 
             asyncio.run_coroutine_threadsafe(services.write(other), loop).result(HANG_SECONDS)
             return dict(labelled("mine")(manifest))
 
-        with pytest.raises(StaleError):
+        with pytest.raises(ConflictError):
             await services.write(patching(named("a"), overtaken, services.who(), status=False), heavy=True)
         assert tries == WRITE_TRIES
 

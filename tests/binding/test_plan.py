@@ -35,11 +35,12 @@ from tests.binding.rule_scenes import (
     without,
 )
 from tests.support.objects import read
-from volsched.binding.rules.plan import Plan, PlanConflictError, PlannedLeg, plan
+from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.kube.claim_reference import bind_volume
 from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER, SELECTED_NODE
 from volsched.kube.storage import Claim, Volume
+from volsched.log.commands import ConflictError
 from volsched.log.events.fold import ObjectState
 from volsched.scheduling.rules.assume import assume_pod_volumes
 from volsched.scheduling.rules.claim_plan import StaticBinding
@@ -161,7 +162,7 @@ def test_the_version_in_a_plan_is_the_clusters_and_the_one_of_the_assumption_is_
     states = changed(objects(), VOLUME_STREAM, {"metadata": {"resourceVersion": "42"}})
     decision = plan(request(replace(STATIC, rv="42")), states)
     assert decision.events[1].data["rv"] == RV + 1
-    with pytest.raises(PlanConflictError):
+    with pytest.raises(ConflictError):
         plan(request(replace(STATIC, rv=str(RV + 1))), states)
 
 
@@ -249,7 +250,7 @@ def test_a_plan_that_is_out_of_date_is_refused_and_assumes_nothing(what: str) ->
     assert plan(request(leg), objects()).events
     states = change(objects())
     before = dict(states)
-    with pytest.raises(PlanConflictError, match=text):
+    with pytest.raises(ConflictError, match=text):
         plan(request(leg), states)
     assert states == before
 
@@ -261,5 +262,5 @@ def test_the_claim_of_a_static_leg_may_change_as_long_as_it_is_the_same_and_unbo
 
 def test_one_bad_leg_refuses_the_whole_plan() -> None:
     bad = PlannedLeg(claim="db/gone", claim_uid="uid-gone", volume=None, rv="1")
-    with pytest.raises(PlanConflictError, match="db/gone"):
+    with pytest.raises(ConflictError, match="db/gone"):
         plan(request(STATIC, bad), objects())

@@ -95,8 +95,8 @@ def test_expected_versions_of_archived_streams_are_still_known(database: Databas
     put(database, end - 1, tmp_path / "old.jsonl")
     must(
         database,
-        create_volume("old", expected={"volume/old": 2}),
-        create_volume("nobody", expected={"volume/nobody": 0}),
+        create_volume("old", versions={"volume/old": 2}),
+        create_volume("nobody", versions={"volume/nobody": 0}),
     )
 
 

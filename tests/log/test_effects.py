@@ -8,7 +8,7 @@ from sqlalchemy import RowMapping, select
 from tests.support.store_samples import NOW, create_volume, must, run
 from volsched.log import tables
 from volsched.log.batch import lock_head
-from volsched.log.commands import Command, ConflictError, DeposedError, Done, EffectDone
+from volsched.log.commands import Command, ConflictError, DeposedError, Done, EffectDone, Precondition
 from volsched.log.database import Database
 from volsched.log.effects import (
     LEASE_RAN_OUT,
@@ -65,7 +65,9 @@ def record(claimed: Claimed, *, volume: str | None = None, **kw: Any) -> Command
     """The outcome of a claimed effect, with the event that it caused where a volume is given."""
     done = EffectDone(key=claimed.key, fence=claimed.fence, outcome="done")
     if volume is None:
-        return Command(actor="w", streams=(), decide=lambda _: Decision(), effect=done, **kw)
+        return Command(
+            actor="w", streams=(), decide=lambda _: Decision(), precondition=Precondition(effect=done, **kw)
+        )
     return create_volume(volume, effect=done, **kw)
 
 
@@ -187,7 +189,7 @@ def test_effects_added_while_recording_come_after_those_that_wait(database: Data
         actor="w",
         streams=(),
         decide=lambda _: Decision(effects=(effect("a3", "lane"),)),
-        effect=EffectDone(key=held.key, fence=held.fence, outcome="done"),
+        precondition=Precondition(effect=EffectDone(key=held.key, fence=held.fence, outcome="done")),
     )
     must(database, add)
     assert keys(take(database)) == ["z2"]
@@ -300,12 +302,12 @@ def test_an_outcome_is_recorded_with_its_events_or_not_at_all(database: Database
     must(database, queue_up(effect("a", n=7)))
     (held,) = take(database)
     done = EffectDone(key="a", fence=held.fence, outcome="done")
-    refused = Command(actor="w", streams=(), decide=refuse, effect=done)
+    refused = Command(actor="w", streams=(), decide=refuse, precondition=Precondition(effect=done))
     unwritable = Command(
         actor="w",
         streams=("volume/v",),
         decide=lambda _: Decision(events=(NewEvent(stream="volume/v", type="VolumeExploded"),)),
-        effect=done,
+        precondition=Precondition(effect=done),
     )
     assert not any(isinstance(outcome, Done) for outcome in run(database, refused, unwritable))
     assert row(database, "a")["state"] == "leased"
@@ -431,6 +433,6 @@ def test_on_postgres_a_lease_cannot_be_taken_over_while_its_outcome_is_recorded(
     must(database, queue_up(effect("a", "lane"), effect("b", "lane")))
     (held,) = take(database)
     done = EffectDone(key="a", fence=held.fence, outcome="done")
-    must(database, Command(actor="w", streams=(), decide=decide, effect=done))
+    must(database, Command(actor="w", streams=(), decide=decide, precondition=Precondition(effect=done)))
     assert meanwhile == [[]]
     assert keys(take(database, now=AFTER_LEASE)) == ["b"]

@@ -22,7 +22,7 @@ from tests.log.test_transaction import log
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.store_samples import NOW, create_volume, must, run
 from volsched.log import tables
-from volsched.log.commands import Command, DeposedError, Done, EffectDone
+from volsched.log.commands import Command, DeposedError, Done, EffectDone, Precondition
 from volsched.log.database import Database, open_database
 from volsched.log.effects import Claimed, claim, counts, retry_later
 from volsched.log.events.decision import Decision, NewEffect
@@ -62,7 +62,7 @@ def record(claimed: Claimed, *, actor: str) -> Command:
         actor=actor,
         streams=(event.stream,),
         decide=lambda _: Decision(events=(event,)),
-        effect=EffectDone(key=claimed.key, fence=claimed.fence, outcome="done"),
+        precondition=Precondition(effect=EffectDone(key=claimed.key, fence=claimed.fence, outcome="done")),
     )
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.store_samples import NOW, create_volume
-from volsched.log.commands import Command, DeposedError, Done, EffectDone
+from volsched.log.commands import Command, DeposedError, Done, EffectDone, Precondition
 from volsched.log.database import Database, open_database
 from volsched.log.effects import Retry, claim, extend, list_effects, next_due, park, retry_later, unpark
 from volsched.log.events.decision import Decision, NewEffect
@@ -150,7 +150,9 @@ class QueueOfEffects(RuleBasedStateMachine):
     def record(self, token: int) -> None:
         key, fence, entry = self.held(token)
         done = EffectDone(key=key, fence=fence, outcome="done")
-        command = Command(actor="w", streams=(), decide=lambda _: Decision(), effect=done)
+        command = Command(
+            actor="w", streams=(), decide=lambda _: Decision(), precondition=Precondition(effect=done)
+        )
         (outcome,) = execute(self.database, [command], now=self.now)
         assert isinstance(outcome, DeposedError if entry is None else Done)
         if entry is not None:

@@ -108,13 +108,13 @@ def test_postgres_restarted_in_the_middle_of_appends(own_postgres: Any) -> None:
     database = open_database(own_postgres.get_uri())
     migrate(database)
     with running(Writer(database), clock=system_clock) as writer:
-        futures = [writer.submit(create_volume(f"a{i}", expected={f"volume/a{i}": 0})) for i in range(300)]
+        futures = [writer.submit(create_volume(f"a{i}", versions={f"volume/a{i}": 0})) for i in range(300)]
         futures[10].result(timeout=HANG_SECONDS)
         pid = own_postgres.get_pid()
         assert pid is not None
         os.kill(pid, signal.SIGQUIT)
         wait_until(lambda: not (Path(own_postgres.pgdata) / "postmaster.pid").exists())
-        futures += [writer.submit(create_volume(f"b{i}", expected={f"volume/b{i}": 0})) for i in range(300)]
+        futures += [writer.submit(create_volume(f"b{i}", versions={f"volume/b{i}": 0})) for i in range(300)]
         own_postgres.ensure_postgres_running()
         positions = [future.result(timeout=HANG_SECONDS).position for future in futures]
     assert sorted(positions) == list(range(1, 601))

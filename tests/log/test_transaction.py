@@ -128,12 +128,12 @@ def test_a_row_the_database_refuses_fails_its_own_command_only(database: Databas
 
 
 def test_expected_versions_decide_between_writers(database: Database) -> None:
-    must(database, create_volume("a", expected={"volume/a": 0}))
+    must(database, create_volume("a", versions={"volume/a": 0}))
     again, right, stale = run(
         database,
-        create_volume("a", expected={"volume/a": 0}),
-        change_volume("a", {"status": {"phase": "Bound"}}, expected={"volume/a": 1}),
-        change_volume("a", {"status": {"phase": "Failed"}}, expected={"volume/a": 1}),
+        create_volume("a", versions={"volume/a": 0}),
+        change_volume("a", {"status": {"phase": "Bound"}}, versions={"volume/a": 1}),
+        change_volume("a", {"status": {"phase": "Failed"}}, versions={"volume/a": 1}),
     )
     assert isinstance(again, ConflictError)
     assert isinstance(right, Done)

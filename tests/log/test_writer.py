@@ -50,7 +50,7 @@ def test_a_batch_is_limited(database: Database) -> None:
 def test_one_bad_command_never_fails_its_neighbours(database: Database) -> None:
     writer = Writer(database)
     good = writer.submit(create_volume("a"))
-    bad = writer.submit(create_volume("a", expected={"volume/a": 7}))
+    bad = writer.submit(create_volume("a", versions={"volume/a": 7}))
     also_good = writer.submit(change_volume("a", {"status": {"phase": "Bound"}}))
     writer.step(NOW)
     assert good.result().position == 1
@@ -113,7 +113,7 @@ def test_a_connection_killed_by_the_server_loses_and_doubles_nothing(database: D
     with running(Writer(database), clock=system_clock) as writer:
         futures = []
         for index in range(300):
-            futures.append(writer.submit(create_volume(f"v{index}", expected={f"volume/v{index}": 0})))
+            futures.append(writer.submit(create_volume(f"v{index}", versions={f"volume/v{index}": 0})))
             if index % 50 == 25:
                 terminate_others(assassin)
         positions = [future.result(timeout=HANG_SECONDS).position for future in futures]

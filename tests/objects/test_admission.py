@@ -12,7 +12,7 @@ from volsched.objects.rules.admission import (
     refuse_namespace,
     refuse_priority,
 )
-from volsched.objects.rules.lifecycle import ForbiddenError
+from volsched.objects.rules.refusals import ForbiddenError
 
 CLAIM = ObjectState(
     version=1,

@@ -5,18 +5,12 @@ from typing import Any
 import pytest
 
 from volsched.kube.kinds import KINDS
+from volsched.log.commands import ConflictError
 from volsched.log.events.catalogue import check_payload
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, evolve
-from volsched.objects.rules.lifecycle import (
-    AlreadyExistsError,
-    InvalidError,
-    NotFoundError,
-    StaleError,
-    create_object,
-    delete_object,
-    update_object,
-)
+from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
+from volsched.objects.rules.refusals import AlreadyExistsError, InvalidError, NotFoundError
 
 CLAIM = KINDS["PersistentVolumeClaim"]
 NODE = KINDS["Node"]
@@ -76,9 +70,9 @@ def test_an_existing_name_is_refused_and_a_deleted_one_may_be_used_again() -> No
 
 def test_an_update_with_another_version_or_uid_changes_nothing() -> None:
     state = created()
-    with pytest.raises(StaleError, match="is at version 7, not 6"):
+    with pytest.raises(ConflictError, match="is at version 7, not 6"):
         update_object(state, CLAIM, claim(resourceVersion="6"))
-    with pytest.raises(StaleError, match="made anew"):
+    with pytest.raises(ConflictError, match="made anew"):
         update_object(state, CLAIM, claim(uid="u0"))
     assert update_object(state, CLAIM, claim(resourceVersion="7", uid="u1", labels={"a": "b"}, finalizers=["x/y"]))
 
@@ -222,9 +216,9 @@ def test_a_pod_with_gates_is_born_saying_so() -> None:
 def test_without_finalizers_an_object_goes_at_once_and_only_the_one_that_was_meant() -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
     state = after(None, create_object(None, NODE, node, uid="u1", now=NOW), position=1)
-    with pytest.raises(StaleError):
+    with pytest.raises(ConflictError):
         delete_object(state, NODE, "n1", now=NOW, uid="u0")
-    with pytest.raises(StaleError):
+    with pytest.raises(ConflictError):
         delete_object(state, NODE, "n1", now=NOW, rv="9")
     event = delete_object(state, NODE, "n1", now=NOW, uid="u1", rv="1")
     assert event is not None

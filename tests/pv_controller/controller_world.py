@@ -7,7 +7,7 @@ from typing import Any
 
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, SELECTED_NODE
 from volsched.lab.conformance.server import ObedientPlugin, VectorFault, VectorServer
-from volsched.objects.rules.lifecycle import ObjectError
+from volsched.objects.rules.refusals import ObjectError
 from volsched.pv_controller.rules import (
     CLAIM,
     VOLSCHED,

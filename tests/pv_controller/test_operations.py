@@ -8,9 +8,10 @@ import pytest
 from tests.support.clusters import START, volume
 from tests.support.storage import VOLUME, Scripted
 from volsched.cluster.local import LocalCluster
+from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.leases import acquire
-from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, PreconditionError
+from volsched.objects.rules.refusals import AlreadyExistsError, NotFoundError
 from volsched.pv_controller.notice_throttle import Said
 from volsched.pv_controller.operations import LONGEST_BACKOFF, Key, Operations
 from volsched.pv_controller.rules import (
@@ -136,11 +137,11 @@ def test_every_write_is_conditional_and_its_error_is_the_operations_to_judge(sta
     changed = {**made, "metadata": {**made["metadata"], "labels": {"seen": "1"}}}
     stage.start(stage.asking(Update(VOLUME, changed), Update(VOLUME, changed))).step()
     held, stale = stage.log
-    assert (held.meta.labels, stale) == ({"seen": "1"}, PreconditionError)
+    assert (held.meta.labels, stale) == ({"seen": "1"}, ConflictError)
     assert int(held.meta.resource_version) > int(made["metadata"]["resourceVersion"])
     stage.log.clear()
     stage.start(stage.asking(Delete(VOLUME, "disk", "another"), Delete(VOLUME, "gone", "x"))).step()
-    assert stage.log == [PreconditionError, NotFoundError]
+    assert stage.log == [ConflictError, NotFoundError]
 
 
 def test_operations_share_a_transaction_and_fail_alone(stage: Stage) -> None:

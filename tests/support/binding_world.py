@@ -41,7 +41,7 @@ from volsched.kube.meta import (
 )
 from volsched.log import tables
 from volsched.log.batch import load_states
-from volsched.log.commands import Command, Done, Outcome
+from volsched.log.commands import Command, Done, Outcome, Precondition
 from volsched.log.database import Database, open_database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event, NewEvent
@@ -270,7 +270,9 @@ class World:
         held = self.states(binding_stream(binding)).get(binding_stream(binding))
         context = context_of(held, {}) if isinstance(held, BindingState) else ()
         streams = (binding_stream(binding), *context)
-        return self.attempt(Command(actor="test", streams=streams, decide=decide, **kw))[0]
+        return self.attempt(
+            Command(actor="test", streams=streams, decide=decide, precondition=Precondition(**kw))
+        )[0]
 
     def fail(self, binding: str, reason: str = "an operator said so") -> None:
         self.say(binding, partial(saga.fail, binding, reason))

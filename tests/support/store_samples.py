@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from volsched.log.commands import Command, Done, Outcome
+from volsched.log.commands import Command, Done, Outcome, Precondition
 from volsched.log.database import Database
 from volsched.log.events.decision import NOTHING, Decision, NewEffect, States
 from volsched.log.events.envelope import NewEvent
@@ -25,7 +25,9 @@ def volume_manifest(name: str, size: str = "10Gi", phase: str = "Available") -> 
 def append(*events: NewEvent, actor: str = "test", **kw: Any) -> Command:
     """A command that writes these events, whatever the streams have become."""
     streams = tuple({event.stream for event in events})
-    return Command(actor=actor, streams=streams, decide=lambda _: Decision(events=events), **kw)
+    return Command(
+        actor=actor, streams=streams, decide=lambda _: Decision(events=events), precondition=Precondition(**kw)
+    )
 
 
 def create_volume(name: str, size: str = "10Gi", **kw: Any) -> Command:

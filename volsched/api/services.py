@@ -13,9 +13,9 @@ from volsched.api.access.callers import current_caller, current_reason
 from volsched.api.kubernetes.object_commands import HeavyError, OutdatedError, Who, Write, Written
 from volsched.api.limits import DEFAULT_LIMITS, Limits, WatchShares
 from volsched.api.watch_cache import Fan
+from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.errors import FullError
-from volsched.objects.rules.lifecycle import StaleError
 from volsched.runtime.clock import Clock, rfc3339
 from volsched.runtime.writer import Writer
 
@@ -99,7 +99,7 @@ class Services:
                 self.full_at = None
                 self.committed()
                 return write.written(done)
-        raise StaleError("the object was changed again and again while this was worked out; try again")
+        raise ConflictError("the object was changed again and again while this was worked out; try again")
 
     def who(self) -> Who:
         """On whose behalf this request writes."""

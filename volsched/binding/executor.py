@@ -26,7 +26,7 @@ from volsched.cluster.port import CallRefusedError, Cluster, Manifest, Refusal
 from volsched.kube.manifest import uid
 from volsched.kube.merge_patch import merged
 from volsched.log.batch import load_states
-from volsched.log.commands import Command, DeposedError, Done, EffectDone
+from volsched.log.commands import Command, DeposedError, Done, EffectDone, Precondition
 from volsched.log.database import Database
 from volsched.log.effects import MAX_ATTEMPTS, Claimed, backoff, claim, extend, retry_later
 from volsched.log.errors import ConnectionLostError
@@ -229,7 +229,10 @@ class Executor:
     def _command(self, effect: Claimed, decide: Callable[[States], Decision]) -> Command:
         done = EffectDone(key=effect.key, fence=effect.fence, outcome="done")
         streams = (binding_stream(effect.binding or ""), *effect.data["streams"], *_told_in(effect))
-        return Command(actor=self.owner, streams=streams, decide=decide, cause=effect.position, effect=done)
+        precondition = Precondition(effect=done)
+        return Command(
+            actor=self.owner, streams=streams, decide=decide, cause=effect.position, precondition=precondition
+        )
 
 
 def _leg(effect: Claimed) -> int:

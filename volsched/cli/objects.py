@@ -21,7 +21,7 @@ from volsched.log.events.kind_names import kind_called
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
 from volsched.objects.namespaces import ensure_namespaces, named_namespaces, namespace_manifest
-from volsched.objects.rules.lifecycle import AlreadyExistsError, ForbiddenError, NotFoundError, StaleError
+from volsched.objects.rules.refusals import AlreadyExistsError, ForbiddenError, NotFoundError
 from volsched.objects.submission import Submitter, Target, Verb
 from volsched.questions.audit.adoption import adoption_warnings
 from volsched.questions.get.near_names import not_found
@@ -61,7 +61,6 @@ IMPORT_EXAMPLES = """**Examples**
 CODES = (
     (NotFoundError, Exit.NOT_FOUND),
     (AlreadyExistsError, Exit.CONFLICT),
-    (StaleError, Exit.CONFLICT),
     (ConflictError, Exit.CONFLICT),
 )
 MaybeFiles = Annotated[

@@ -11,36 +11,31 @@ from volsched.cluster.port import CallRefusedError, Manifest, Refusal
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import annotations, metadata, spec, status
 from volsched.kube.merge_patch import merged
+from volsched.log.commands import ConflictError, RejectedError
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
 from volsched.node_agent.rules.statuses import has_started
-from volsched.objects.rules.lifecycle import (
-    AlreadyExistsError,
-    InvalidError,
-    NotFoundError,
-    ObjectError,
-    StaleError,
-)
+from volsched.objects.rules.refusals import AlreadyExistsError, InvalidError, NotFoundError
 from volsched.scheduling.rules.node_avoidance import NODE_REJECTED, REJECTED_NODES
 from volsched.scheduling.rules.pod_scheduled import placing_patch
 
 MOST_REJECTED = 16
 
 
-class UnboundError(StaleError):
+class UnboundError(ConflictError):
     """The pod is not one that can be assigned, or not any more; in Kubernetes' words."""
 
 
-_REFUSALS: dict[type[ObjectError], Refusal] = {
+_REFUSALS: dict[type[RejectedError], Refusal] = {
     NotFoundError: Refusal.NOT_FOUND,
     AlreadyExistsError: Refusal.EXISTS,
-    StaleError: Refusal.CONFLICT,
+    ConflictError: Refusal.CONFLICT,
     InvalidError: Refusal.INVALID,
 }
 
 
-def refused(error: ObjectError) -> CallRefusedError:
+def refused(error: RejectedError) -> CallRefusedError:
     refusal = next((it for kind, it in _REFUSALS.items() if isinstance(error, kind)), Refusal.INVALID)
     return CallRefusedError(refusal, str(error))
 
@@ -70,9 +65,11 @@ def unassign_pod(state: State | None, key: str, *, uid: str, reason: str, now: s
     pod = _found(state, key, uid)
     node = spec(pod).get("nodeName")
     if not node:
-        raise StaleError(f'Pod "{key}" is not assigned to a node')
+        raise ConflictError(f'Pod "{key}" is not assigned to a node')
     if has_started(pod):
-        raise StaleError(f'Pod "{key}" has started on node "{node}" and cannot be unassigned; delete it instead')
+        raise ConflictError(
+            f'Pod "{key}" has started on node "{node}" and cannot be unassigned; delete it instead'
+        )
     known = [name for name in str(annotations(pod).get(REJECTED_NODES, "")).split(",") if name and name != node]
     condition = {
         "type": "PodScheduled",

@@ -23,9 +23,10 @@ from volsched.cluster.port import (
     Watched,
 )
 from volsched.kube.kinds import KINDS
+from volsched.log.commands import RejectedError
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State, evolve
-from volsched.objects.rules.lifecycle import ObjectError, create_object, delete_object, update_object
+from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
 
 ABLE = Capabilities(can_unbind=True, has_data_state=True, can_unassign=True)
 KUBERNETES = Capabilities(can_unbind=False, has_data_state=False, can_unassign=False)
@@ -117,7 +118,7 @@ class ForeignApi:
         held = self._objects.get((kind, key))
         try:
             event = decide(held)
-        except ObjectError as error:
+        except RejectedError as error:
             raise refused(error) from error
         if event is None:
             return _shown(held) or {}

@@ -21,7 +21,7 @@ from volsched.cluster.port import (
 )
 from volsched.kube.kinds import KINDS
 from volsched.kube.workloads import Node
-from volsched.log.commands import Command, Done
+from volsched.log.commands import Command, Done, RejectedError
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError
 from volsched.log.events.decision import NOTHING, Decision, States
@@ -31,7 +31,7 @@ from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.log.reads.startup import load_nodes
 from volsched.log.reads.tail import read_head, tail
 from volsched.log.rows import VIEWS, object_state
-from volsched.objects.rules.lifecycle import ObjectError, create_object, delete_object, update_object
+from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
 from volsched.workloads.rules.zonal_upgrade import admission_streams, admit, asks_for_nodes
 
 Append = Callable[[Command], Done]
@@ -150,5 +150,5 @@ class LocalCluster:
     def _carry_out(self, command: Command) -> None:
         try:
             self.append(command)
-        except ObjectError as error:
+        except RejectedError as error:
             raise refused(error) from error

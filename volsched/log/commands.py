@@ -1,15 +1,16 @@
 """What a writer is asked to do, and what becomes of it.
 
 A command names the streams it may read or write and carries a pure `decide`; everything it must be guarded against
-(versions, a lease, an effect's fence, a repeat) is data beside it, checked under the head lock.
+(versions, later events, a lease, an effect's fence, a repeat) is its precondition, checked under the head lock.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event
+from volsched.log.events.fold import ObjectState, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +30,9 @@ class EffectDone:
     outcome: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    actor: str
-    streams: tuple[str, ...]
-    decide: Callable[[States], Decision]
-    expected: Mapping[str, int] = field(default_factory=dict)
-    """Stream → the version it must have (0 = must not exist yet)."""
-    cause: int | None = None
-    """Position of the event that led to the command: the cause of its events, where they name no other."""
-    key: str | None = None
-    """Idempotency: a second command with this key gets the first one's result and does nothing."""
-    lease: LeaseProof | None = None
-    effect: EffectDone | None = None
-    seen: "Seen | None" = None
-
-
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a decision was made on, beyond the streams it touches.
+class Scan:
+    """What a decision was made on beyond the streams it names: the whole log up to a position.
 
     Events of others since then are shown to `outdated`, which says why one of them makes the decision worthless.
     A decider knows its own events already: those of the command's actor are not shown, unless that actor writes
@@ -57,6 +42,47 @@ class Seen:
     position: int
     outdated: Callable[[Event], str | None]
     knows_own: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precondition:
+    """The read set of a command: everything that must still be so when it is carried out.
+
+    It is data, so that one place (`log.transaction`) checks it for every writer, under the head lock.
+    """
+
+    objects: Mapping[str, int] = field(default_factory=dict)
+    """Stream → the resourceVersion that its object must have (0 = there must be no object)."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """Stream → the version that the stream must have (0 = must not exist yet). Unlike a resourceVersion it also
+    moves when a binding assumes the object or frees it."""
+    scan: Scan | None = None
+    lease: LeaseProof | None = None
+    effect: EffectDone | None = None
+    key: str | None = None
+    """Idempotency: a second command with this key gets the first one's result and does nothing."""
+
+
+NO_PRECONDITION = Precondition()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    actor: str
+    streams: tuple[str, ...]
+    decide: Callable[[States], Decision]
+    cause: int | None = None
+    """Position of the event that led to the command: the cause of its events, where they name no other."""
+    precondition: Precondition = NO_PRECONDITION
+
+    def under(self, lease: LeaseProof | None) -> "Command":
+        """The same command, void once the lease has another holder."""
+        return replace(self, precondition=replace(self.precondition, lease=lease))
+
+
+def version_of(state: State | None) -> int:
+    """The resourceVersion of a living object, else 0: what `Precondition.objects` compares."""
+    return state.rv if isinstance(state, ObjectState) and state.manifest is not None else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +96,27 @@ class Done:
 
 
 class RejectedError(Exception):
-    """The command changes nothing. Raised by `decide` or by a guard; the message says why."""
+    """The command changes nothing. Raised by `decide` or by the precondition's check; the message says why."""
+
+    code = 409
+    """The HTTP status that says so."""
 
 
 class ConflictError(RejectedError):
-    """Something is not, or no longer, as the command expected."""
+    """Changed by somebody else: an object, or what a decision was made on, is not as the writer has seen it.
+
+    `subject` is the object or stream; `field` says which of its versions differs (`uid`, `resourceVersion`, or
+    `version` of the stream), `wanted` which one the writer had in mind, and `have` which one there is.
+    """
+
+    def __init__(
+        self, message: str, *, subject: str = "", field: str = "", wanted: str = "", have: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.subject = subject
+        self.field = field
+        self.wanted = wanted
+        self.have = have
 
 
 class DeposedError(RejectedError):

@@ -7,7 +7,7 @@ the culprit stands alone.
 Lock order: the head row first, always. It is held to commit, which makes positions dense and commit-ordered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -18,7 +18,16 @@ from volsched.binding.rules.saga import advance
 from volsched.log import tables
 from volsched.log.batch import Batch, begin_batch, load, lock_head, stage
 from volsched.log.batch_writes import write
-from volsched.log.commands import Command, ConflictError, DeposedError, Done, Outcome
+from volsched.log.commands import (
+    NO_PRECONDITION,
+    Command,
+    ConflictError,
+    DeposedError,
+    Done,
+    Outcome,
+    Scan,
+    version_of,
+)
 from volsched.log.database import Database
 from volsched.log.effects import lock_fences
 from volsched.log.errors import CommitMark, ConnectionLostError
@@ -70,7 +79,7 @@ def _execute(database: Database, commands: Sequence[Command], now: int, react: R
             began = head.position, head.hash
             database.recent.catch_up(connection, began)
             batch = begin_batch(database, connection, head, now=now, actor=commands[0].actor)
-            load(database, connection, batch, (stream for command in commands for stream in command.streams))
+            load(database, connection, batch, (stream for command in commands for stream in _streams(command)))
             guards = _Guards.load(database, connection, commands)
             outcomes = [_attempt(batch, guards, command) for command in commands]
             react_to(database, connection, batch, react)
@@ -86,9 +95,15 @@ def _execute(database: Database, commands: Sequence[Command], now: int, react: R
     return outcomes
 
 
+def _streams(command: Command) -> Iterator[str]:
+    """All that the command names: what it may read or write, and what it has read before."""
+    read = command.precondition
+    return chain(command.streams, read.objects, read.versions)
+
+
 @dataclass(slots=True)
 class _Guards:
-    """What commands are checked against, read under the head lock."""
+    """What preconditions are checked against, read under the head lock."""
 
     results: dict[str, Done]
     epochs: dict[str, int]
@@ -99,9 +114,10 @@ class _Guards:
     @classmethod
     def load(cls, database: Database, connection: Connection, commands: Sequence[Command]) -> "_Guards":
         fetch = database.dialect.fetch
-        keys = [command.key for command in commands if command.key is not None]
-        leases = {command.lease.name for command in commands if command.lease is not None}
-        effects = [command.effect.key for command in commands if command.effect is not None]
+        read = [command.precondition for command in commands if command.precondition is not NO_PRECONDITION]
+        keys = [it.key for it in read if it.key is not None]
+        leases = {it.lease.name for it in read if it.lease is not None}
+        effects = [it.effect.key for it in read if it.effect is not None]
         results = {
             row["key"]: Done(position=row["position"], events=0, result=from_json(row["result"]), repeated=True)
             for row in (fetch(connection, tables.commands, "key", keys) if keys else ())
@@ -110,43 +126,58 @@ class _Guards:
             row["name"]: row["epoch"]
             for row in (fetch(connection, tables.leases, "name", leases) if leases else ())
         }
-        seen = [command.seen.position for command in commands if command.seen is not None]
-        recent = events_after(connection, min(seen)) if seen else []
+        scans = [it.scan.position for it in read if it.scan is not None]
+        recent = events_after(connection, min(scans)) if scans else []
         return cls(results, epochs, lock_fences(database, connection, effects) if effects else {}, recent)
 
-    def check(self, command: Command) -> None:
-        lease, effect = command.lease, command.effect
+    def check(self, command: Command, batch: Batch) -> None:
+        """Raises ConflictError or DeposedError where something is not as the precondition says.
+
+        What earlier commands of the batch have done counts as done.
+        """
+        read = command.precondition
+        lease, effect = read.lease, read.effect
         if lease is not None and self.epochs.get(lease.name) != lease.epoch:
             raise DeposedError(f'lease "{lease.name}" is no longer held in epoch {lease.epoch}')
         if effect is not None and self.fences.get(effect.key) != effect.fence:
             raise DeposedError(f'effect "{effect.key}" is no longer claimed with fence {effect.fence}')
+        for stream, wanted in read.objects.items():
+            if (have := version_of(batch.states.get(stream))) != wanted:
+                message = f"{stream} was changed by somebody else: it is at version {have}, not at {wanted}"
+                raise _conflict(message, stream, "resourceVersion", wanted, have)
+        for stream, wanted in read.versions.items():
+            if (have := batch.version(stream)) != wanted:
+                raise _conflict(f"{stream} is at version {have}, not at {wanted}", stream, "version", wanted, have)
+        if read.scan is not None:
+            self._check_scan(read.scan, command.actor, batch.events)
 
-    def check_seen(self, command: Command, events: Sequence[Event]) -> None:
+    def _check_scan(self, scan: Scan, actor: str, events: Sequence[Event]) -> None:
         """No other writer made the decision worthless, before this transaction or earlier in it."""
-        if command.seen is None:
-            return
-        if self.recent and self.recent[0].position > command.seen.position + 1:
-            raise ConflictError(f"decided at {command.seen.position}, and what came next is archived already")
+        if self.recent and self.recent[0].position > scan.position + 1:
+            raise ConflictError(f"decided at {scan.position}, and what came next is archived already")
         for event in chain(self.recent, events):
-            known = command.seen.knows_own and event.actor == command.actor
-            if event.position > command.seen.position and not known:
-                why = command.seen.outdated(event)
+            known = scan.knows_own and event.actor == actor
+            if event.position > scan.position and not known:
+                why = scan.outdated(event)
                 if why is not None:
-                    raise ConflictError(f"decided at {command.seen.position}, but at {event.position} {why}")
+                    message = f"decided at {scan.position}, but at {event.position} {why}"
+                    raise _conflict(message, event.stream, "position", scan.position, event.position)
+
+
+def _conflict(message: str, stream: str, field: str, wanted: int, have: int) -> ConflictError:
+    return ConflictError(message, subject=stream, field=field, wanted=str(wanted), have=str(have))
 
 
 def _attempt(batch: Batch, guards: _Guards, command: Command) -> Outcome:
     """Decide one command against what the batch has become; on any failure the batch is as it was."""
-    if command.key is not None and command.key in guards.results:
-        return guards.results[command.key]
+    read = command.precondition
+    if read.key is not None and read.key in guards.results:
+        return guards.results[read.key]
     try:
-        guards.check(command)
+        if read is not NO_PRECONDITION:
+            guards.check(command, batch)
         if not command.actor.isprintable():
             raise CatalogueError(f"actor {command.actor!r} may not hold control characters")
-        for stream, version in command.expected.items():
-            if batch.version(stream) != version:
-                raise ConflictError(f"{stream} is at version {batch.version(stream)}, not at {version}")
-        guards.check_seen(command, batch.events)
         decision = command.decide(batch.states)
         unnamed = next((new for new in decision.events if new.stream not in command.streams), None)
         if unnamed is not None:
@@ -158,10 +189,10 @@ def _attempt(batch: Batch, guards: _Guards, command: Command) -> Outcome:
     batch.take(events, states, decision.effects)
     position = batch.head.position
     done = Done(position=position, events=len(events), result=decision.result)
-    if command.effect is not None:
-        batch.finished.append(command.effect)
-        del guards.fences[command.effect.key]
-    if command.key is not None:
-        batch.results.append((command.key, position, batch.now, canonical(dict(decision.result))))
-        guards.results[command.key] = Done(position=position, events=0, result=decision.result, repeated=True)
+    if read.effect is not None:
+        batch.finished.append(read.effect)
+        del guards.fences[read.effect.key]
+    if read.key is not None:
+        batch.results.append((read.key, position, batch.now, canonical(dict(decision.result))))
+        guards.results[read.key] = Done(position=position, events=0, result=decision.result, repeated=True)
     return done

@@ -14,7 +14,7 @@ from volsched.kube.data_state import DIRTY
 from volsched.kube.kinds import KINDS
 from volsched.kube.storage import VolumeAttachment
 from volsched.kube.workloads import Node, Pod
-from volsched.log.commands import Command, Done, Seen
+from volsched.log.commands import Command, Done, Scan
 from volsched.log.database import Database
 from volsched.log.events.decision import States
 from volsched.log.events.envelope import Event, NewEvent
@@ -126,11 +126,11 @@ class NodeAgent:
             case Remove():
                 yield self._remove(pod, seen, now)
             case _:
-                guard = None
+                scan = None
                 if isinstance(step, Admit):
                     beside.append(pod)
-                    guard = Seen(self.world.position, _admitting_to(scene.node))
-                yield if_still_so(seen, lambda _: self._changes(scene, step, now), actor=self.owner, guard=guard)
+                    scan = Scan(self.world.position, _admitting_to(scene.node))
+                yield if_still_so(seen, lambda _: self._changes(scene, step, now), actor=self.owner, scan=scan)
 
     def _changes(
         self, scene: PodScene, step: Admit | StartPod | Finish | ShutDown, now: int
@@ -213,7 +213,7 @@ class NodeAgent:
             stream: int(held.meta.resource_version),
             f"node/{name}": 0 if node is None else int(node.meta.resource_version),
         }
-        return if_still_so(seen, decide, actor=self.owner, guard=Seen(self.world.position, outdated))
+        return if_still_so(seen, decide, actor=self.owner, scan=Scan(self.world.position, outdated))
 
     def _tell(self, pod: Pod, stuck: Stuck, now: int) -> Iterator[Command]:
         if notice_stream("Pod", pod.key, pod.meta.uid, stuck.reason, stuck.message) not in self.world.states:

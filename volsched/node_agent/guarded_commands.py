@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from volsched.log.commands import Command, ConflictError, Seen
+from volsched.log.commands import Command, Precondition, Scan
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import ObjectState, State
 
 
 def if_still_so(
@@ -14,7 +13,7 @@ def if_still_so(
     *,
     actor: str,
     besides: Collection[str] = (),
-    guard: Seen | None = None,
+    scan: Scan | None = None,
 ) -> Command:
     """Several objects changed as one, if everything that was seen is still so.
 
@@ -23,14 +22,7 @@ def if_still_so(
     """
 
     def decided(states: States) -> Decision:
-        for stream, version in seen.items():
-            if version_of(states.get(stream)) != version:
-                raise ConflictError(f"{stream} was changed by somebody else")
         return Decision(events=tuple(decide(states)))
 
-    return Command(actor=actor, streams=(*seen, *besides), decide=decided, seen=guard)
-
-
-def version_of(state: State | None) -> int:
-    """The version of the object; 0 where there is none, or none any more."""
-    return state.rv if isinstance(state, ObjectState) and state.manifest is not None else 0
+    precondition = Precondition(objects=seen, scan=scan)
+    return Command(actor=actor, streams=(*seen, *besides), decide=decided, precondition=precondition)

@@ -12,9 +12,9 @@ from volsched.kube.kinds import Object
 from volsched.kube.manifest import Manifest, claim_of
 from volsched.kube.storage import Claim, Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
+from volsched.log.commands import version_of
 from volsched.log.events.object_states import manifest_of
 from volsched.log.events.streams import noun_and_key
-from volsched.node_agent.guarded_commands import version_of
 from volsched.node_agent.rules.lifecycle import PodScene, holds_volumes
 from volsched.node_agent.rules.mount_check import Mount
 from volsched.node_agent.rules.statuses import admitted_by, has_started, is_shut_down, started_at

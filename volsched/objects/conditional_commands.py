@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import Manifest, metadata
-from volsched.log.commands import Command
+from volsched.log.commands import Command, Precondition
 from volsched.log.database import Database
 from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.envelope import NewEvent
@@ -23,7 +23,7 @@ from volsched.objects.rules.admission import (
     with_default_class,
     with_priority,
 )
-from volsched.objects.rules.lifecycle import StaleError, create_object, delete_object, update_object
+from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
 from volsched.objects.rules.notices import notice_event, notice_stream
 from volsched.runtime.clock import rfc3339
 
@@ -100,26 +100,19 @@ def all_of(*commands: Command, seen: Mapping[str, State]) -> Command:
     def decide(states: States) -> Decision:
         return Decision(events=tuple(event for it in commands for event in it.decide(states).events))
 
-    expected = {stream: state.version for stream, state in seen.items()}
-    return Command(actor=commands[0].actor, streams=tuple(streams), decide=decide, expected=expected)
+    versions = {stream: state.version for stream, state in seen.items()}
+    return Command(
+        actor=commands[0].actor,
+        streams=tuple(streams),
+        decide=decide,
+        precondition=Precondition(versions=versions),
+    )
 
 
 def unchanged(seen: Mapping[str, int], *, actor: str) -> Command:
     """Writes nothing; refused where one of the streams is at another version than was seen (0: there is no such
     object). What cannot be undone is done only after this: it looks under the log's lock."""
-
-    def decide(states: States) -> Decision:
-        for stream, version in seen.items():
-            if version_of(states.get(stream)) != version:
-                raise StaleError(f"{stream} was changed by somebody else")
-        return NOTHING
-
-    return Command(actor=actor, streams=tuple(seen), decide=decide)
-
-
-def version_of(state: State | None) -> int:
-    """The resourceVersion of a living object, else 0."""
-    return state.rv if isinstance(state, ObjectState) and state.manifest is not None else 0
+    return Command(actor=actor, streams=(), decide=lambda _: NOTHING, precondition=Precondition(objects=seen))
 
 
 def key_of(manifest: Manifest) -> str:

@@ -10,7 +10,7 @@ from volsched.log.events.fold import ObjectState
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import creating
 from volsched.objects.rules.admission import NAMESPACE, SYSTEM_NAMESPACES, namespace_stream
-from volsched.objects.rules.lifecycle import AlreadyExistsError
+from volsched.objects.rules.refusals import AlreadyExistsError
 
 
 def named_namespaces(loaded: Iterable[Loaded]) -> list[str]:

@@ -14,7 +14,7 @@ from volsched.kube.manifest_reader import Loaded
 from volsched.kube.problems import ManifestError, Problem
 from volsched.kube.workloads import Node
 from volsched.log.batch import load_states
-from volsched.log.commands import Command, Outcome, Seen
+from volsched.log.commands import Command, Outcome, Precondition, Scan
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
 from volsched.log.events.decision import Decision, States
@@ -113,7 +113,7 @@ class Submitter:
             actor=self.actor,
             streams=tuple(event.stream for event in events),
             decide=lambda _: Decision(events=events),
-            seen=Seen(0, _somebody_wrote),
+            precondition=Precondition(scan=Scan(0, _somebody_wrote)),
         )
         (outcome,) = execute(self.database, [command], now=self.clock())
         return outcome

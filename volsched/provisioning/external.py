@@ -16,7 +16,7 @@ from volsched.log.database import Database
 from volsched.log.events.object_states import living
 from volsched.log.events.streams import noun_and_key
 from volsched.objects.conditional_commands import creating, updating
-from volsched.objects.rules.lifecycle import AlreadyExistsError
+from volsched.objects.rules.refusals import AlreadyExistsError
 from volsched.provisioning.client import ProvisionerClient
 from volsched.provisioning.driver import CreateVolume, Driver
 from volsched.provisioning.external_volumes import ExternalVolumes

@@ -8,7 +8,7 @@ name as a label, and objects without it are not touched.
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
@@ -16,7 +16,7 @@ import orjson
 from volsched.kube.manifest import Manifest, annotations, metadata
 from volsched.kube.meta import PROVISIONED_BY
 from volsched.kube.storage import Claim
-from volsched.log.commands import Command, Done, LeaseProof, Seen
+from volsched.log.commands import Command, Done, LeaseProof, Precondition, Scan
 from volsched.log.database import Database
 from volsched.log.events.decision import NOTHING
 from volsched.log.events.envelope import Event
@@ -169,7 +169,7 @@ class Keeper:
     # --- publishing -------------------------------------------------------------------------------------
 
     def _publish(self, now: int, lease: LeaseProof | None) -> int:
-        commands = [replace(command, lease=lease) for command in self._differences(now)]
+        commands = [command.under(lease) for command in self._differences(now)]
         outcomes = execute(self.database, commands, now=now)
         done = sum(isinstance(outcome, Done) for outcome in outcomes)
         # Somebody else has written the same object: the log will tell what.
@@ -217,8 +217,9 @@ class Keeper:
     def _is_up_to_date(self, left: Collection[str], now: int, lease: LeaseProof | None) -> bool:
         """Whoever worked before may have made them for claims, and volumes, that we have not read of yet."""
         # Not as the owner, whose own events would not be asked about.
-        actor, seen = f"{self.owner}/leftovers", Seen(self.world.position, _asking_for(left))
-        command = Command(actor=actor, streams=(), decide=lambda _: NOTHING, lease=lease, seen=seen)
+        actor, scan = f"{self.owner}/leftovers", Scan(self.world.position, _asking_for(left))
+        precondition = Precondition(lease=lease, scan=scan)
+        command = Command(actor=actor, streams=(), decide=lambda _: NOTHING, precondition=precondition)
         (outcome,) = execute(self.database, [command], now=now)
         return isinstance(outcome, Done)
 

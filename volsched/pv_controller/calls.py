@@ -55,7 +55,7 @@ def store_command(
         after = evolve(state, event.type, version=0, position=0, at=now, data=event.data)
         return Decision(events=(event,), result={STORED: after})
 
-    return Command(actor=actor, streams=(stream,), decide=decide, lease=lease)
+    return Command(actor=actor, streams=(stream,), decide=decide).under(lease)
 
 
 def stored_by(done: Done) -> ObjectState | None:

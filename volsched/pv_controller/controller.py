@@ -13,13 +13,12 @@ from uuid import uuid4
 from volsched.kube.manifest import Manifest, annotations, claim_is_bound, is_being_deleted, spec, status
 from volsched.kube.meta import ROLLBACK
 from volsched.kube.workloads import Pod
-from volsched.log.commands import Done
+from volsched.log.commands import Done, RejectedError
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.log.leases import Lease, acquire, current, release
 from volsched.log.transaction import execute
-from volsched.objects.rules.lifecycle import ObjectError
 from volsched.provisioning.host import Keeper
 from volsched.provisioning.protocol import Provisioner
 from volsched.pv_controller.notice_throttle import Said
@@ -252,7 +251,7 @@ class Controller:
         for steps in self._steps(key):
             try:
                 drive(steps, sync.answer)
-            except (SyncError, ObjectError):
+            except (SyncError, RejectedError):
                 # What was written until then stands, as it would have call by call; the rest is tried again.
                 self._later[key] = now + RETRY
         self._queue |= {(it.kind, it.key): None for it in sync.enqueued}

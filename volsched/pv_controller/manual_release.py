@@ -4,7 +4,7 @@ from sqlalchemy import select
 
 from volsched.log import tables
 from volsched.log.batch import load_states
-from volsched.log.commands import Command
+from volsched.log.commands import Command, Precondition
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.object_states import binding_stream, living
@@ -36,4 +36,6 @@ def releasing(database: Database, name: str, *, reason: str, by: str, actor: str
         *map(binding_stream, bindings),
         *(f"attachment/{key}" for key in attachments),
     )
-    return Command(actor=actor, streams=streams, decide=decide, expected={stream: seen.version})
+    return Command(
+        actor=actor, streams=streams, decide=decide, precondition=Precondition(versions={stream: seen.version})
+    )

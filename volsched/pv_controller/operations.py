@@ -10,15 +10,14 @@ the volume.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from volsched.log.commands import Command, DeposedError, Done, LeaseProof, Outcome
+from volsched.log.commands import Command, DeposedError, Done, LeaseProof, Outcome, RejectedError, version_of
 from volsched.log.database import Database
 from volsched.log.events.streams import stream_of
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import telling, unchanged, version_of
-from volsched.objects.rules.lifecycle import ObjectError
+from volsched.objects.conditional_commands import telling, unchanged
 from volsched.provisioning.protocol import Provisioner, Unfinished
 from volsched.pv_controller.calls import PluginCall, StoreCall, ask, no_answer, reply_to, store_command, stored_by
 from volsched.pv_controller.notice_throttle import Said
@@ -159,7 +158,7 @@ class Operations:
                 return moves
             elif isinstance(request, PluginCall):
                 if it.seen and not it.checked and not isinstance(request, Provision):
-                    asked.append((it, replace(unchanged(dict(it.seen), actor=self.owner), lease=lease)))
+                    asked.append((it, unchanged(dict(it.seen), actor=self.owner).under(lease)))
                     return moves
                 if not self._call(it, request, now):
                     return moves
@@ -177,7 +176,7 @@ class Operations:
         except StopIteration:
             self._end(it, now)
             return False
-        except (SyncError, PluginError, ObjectError):
+        except (SyncError, PluginError, RejectedError):
             self._back_off(it, now)
             return False
         return True
@@ -264,7 +263,7 @@ class Operations:
             if isinstance(request, PluginCall):
                 self._abandon(it, now)
             else:
-                it.fail(outcome if isinstance(outcome, ObjectError) else SyncError(str(outcome)))
+                it.fail(outcome if isinstance(outcome, RejectedError) else SyncError(str(outcome)))
             return
         if isinstance(request, PluginCall):
             it.checked = True

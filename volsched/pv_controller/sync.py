@@ -10,15 +10,15 @@ from typing import Any
 
 from volsched.kube.manifest import Manifest, is_being_deleted, metadata
 from volsched.kube.merge_patch import difference, merged
-from volsched.log.commands import Command, ConflictError, LeaseProof, Seen
+from volsched.log.commands import Command, LeaseProof, Precondition, Scan, version_of
 from volsched.log.events.catalogue import TITLES
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event, NewEvent
 from volsched.log.events.fold import ObjectState, versioned
 from volsched.log.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
 from volsched.objects.conditional_commands import key_of
-from volsched.objects.rules.lifecycle import ObjectError
 from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.objects.rules.refusals import ObjectError
 from volsched.pv_controller.notice_throttle import Said
 from volsched.pv_controller.operations import COMPONENT, Key
 from volsched.pv_controller.rules import (
@@ -52,7 +52,7 @@ class Sync:
     notices: list[Notice] = field(default_factory=list)
     operations: list[StartOperation] = field(default_factory=list)
     enqueued: list[Enqueue] = field(default_factory=list)
-    guard: Seen | None = None
+    scan: Scan | None = None
     """What must not have happened since the sync looked."""
     _before: Manifest = field(default_factory=dict)
     """What the last event's object was before it."""
@@ -73,11 +73,11 @@ class Sync:
             stream = stream_of(request.kind, request.key)
             state = self.world.states.get(stream)
             # As live as can be: the command is refused if it is no longer so when it is carried out.
-            self.versions.setdefault(stream, state.rv if isinstance(state, ObjectState) else 0)
+            self.versions.setdefault(stream, version_of(state))
             return versioned(state) if isinstance(state, ObjectState) else None
         if isinstance(request, LivePods):
             # Likewise: the caches are as the world is, and whoever got a node since makes the command too late.
-            self.guard = Seen(self.world.position, _placing_in(request.namespace))
+            self.scan = Scan(self.world.position, _placing_in(request.namespace))
             return [held.manifest for held in self.caches.pods_using(self.key[1])]
         raise SyncError(f"{type(request).__name__} is for operations, and this is a sync")
 
@@ -87,10 +87,6 @@ class Sync:
         places = [notice_stream(it.kind, it.key, it.uid, it.reason, it.message) for it in told]
 
         def decide(states: States) -> Decision:
-            for stream, version in self.versions.items():
-                state = states.get(stream)
-                if (state.rv if isinstance(state, ObjectState) else 0) != version:
-                    raise ConflictError(f"{stream} was changed by somebody else")
             notices = [
                 notice_event(
                     states.get(place), place, kind=it.kind, key=it.key, uid=it.uid, type_=it.type,
@@ -100,8 +96,9 @@ class Sync:
             ]  # fmt: skip
             return Decision(events=(*self.events, *notices))
 
-        streams = tuple({*(event.stream for event in self.events), *self.versions, *places})
-        return Command(actor=actor, streams=streams, decide=decide, lease=lease, seen=self.guard)
+        streams = tuple({*(event.stream for event in self.events), *places})
+        precondition = Precondition(objects=self.versions, scan=self.scan, lease=lease)
+        return Command(actor=actor, streams=streams, decide=decide, precondition=precondition)
 
     def _update(self, request: Update) -> Held[Any] | None:
         """As an object store would: a main update leaves the status alone, a status update all the rest."""

@@ -2,7 +2,7 @@
 
 from volsched.binding.rules.bind_claim import BIND_REQUESTED, NodeChoice, NotToBeBoundError, bind_event, choose
 from volsched.binding.rules.plan_conflicts import changed_since, promised_since, taken_by_plan
-from volsched.log.commands import Command, Seen
+from volsched.log.commands import Command, Precondition, Scan
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event
@@ -64,10 +64,12 @@ def binding_alone(picture: Picture, choice: NodeChoice, *, actor: str, reason: s
         actor=actor,
         streams=(*streams, notice),
         decide=decide,
-        # Versions of streams, not of objects: an assumption that was laid on since counts too.
-        expected={stream: _held(picture, stream).version for stream in streams},
-        # Whoever asks for it twice at once goes by one name: the other request must not be taken for our own.
-        seen=Seen(picture.world.position, outdated, knows_own=False),
+        precondition=Precondition(
+            # Versions of streams, not of objects: an assumption that was laid on since counts too.
+            versions={stream: _held(picture, stream).version for stream in streams},
+            # Whoever asks for it twice at once goes by one name: the other request must not be taken for our own.
+            scan=Scan(picture.world.position, outdated, knows_own=False),
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.binding.rules.plan_conflicts import outdated
 from volsched.kube.storage import READ_WRITE_ONCE_POD
 from volsched.kube.workloads import Pod
-from volsched.log.commands import Command, Seen
+from volsched.log.commands import Command, Precondition, Scan
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import version
@@ -93,7 +93,7 @@ def plan_command(entry: Planned, *, actor: str, decider: str, earlier: Sequence[
         actor=actor,
         streams=(*entry.plan.streams, made.stream, *(f"pod/{pod}" for pod in company)),
         decide=decide,
-        seen=Seen(entry.plan.decided_at, outdated(entry.plan)),
+        precondition=Precondition(scan=Scan(entry.plan.decided_at, outdated(entry.plan))),
     )
 
 

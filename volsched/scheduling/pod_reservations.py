@@ -12,10 +12,9 @@ from sqlalchemy import Connection, select
 
 from volsched.binding.rules import reservations
 from volsched.binding.rules.phases import Phase
-from volsched.binding.rules.plan import PlanConflictError
 from volsched.kube.workloads import Pod
 from volsched.log import tables
-from volsched.log.commands import Command, ConflictError, Done, Seen
+from volsched.log.commands import Command, ConflictError, Done, Precondition
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.fold import BindingState
@@ -93,7 +92,7 @@ class Reserver:
 
     def reserve(self, asked: ReservationRequest, *, actor: str, now: int) -> str | ReservationRefused:
         """The id of the reservation, or why there is none."""
-        late: tuple[type[Exception], ...] = (ConflictError, PlanConflictError, *self.database.refusals)
+        late: tuple[type[Exception], ...] = (ConflictError, *self.database.refusals)
         for _ in range(TRIES):
             repeated = self._repeated(asked)
             if repeated is not None:
@@ -204,13 +203,16 @@ class Reserver:
     def _command(self, planned: Planned, asked: ReservationRequest, actor: str) -> Command:
         command = plan_command(planned, actor=actor, decider=decider(actor))
         result = {"binding": planned.plan.binding, "pod": planned.plan.pod}
-        assert command.seen is not None
+        scan = command.precondition.scan
+        assert scan is not None
+        # The actor is a person or a program that writes objects too, and those writes were not seen.
+        precondition = Precondition(
+            key=None if asked.key is None else _key(asked), scan=replace(scan, knows_own=False)
+        )
         return replace(
             command,
             decide=lambda states: replace(command.decide(states), result=result),
-            key=None if asked.key is None else _key(asked),
-            # The actor is a person or a program that writes objects too, and those writes were not seen.
-            seen=Seen(command.seen.position, command.seen.outdated, knows_own=False),
+            precondition=precondition,
         )
 
     def _refuse(self, pod: Pod, found: Attempt, actor: str) -> ReservationRefused:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from volsched.binding.rules.plan import PlanConflictError
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Command, ConflictError, Done
 from volsched.log.database import Database
@@ -256,7 +255,7 @@ class Scheduler:
             for place, entry in enumerate(planned)
         ]
         outcomes = execute(self.database, commands, now=now)
-        faster: tuple[type[Exception], ...] = (ConflictError, PlanConflictError, *self.database.refusals)
+        faster: tuple[type[Exception], ...] = (ConflictError, *self.database.refusals)
         late = any(isinstance(outcome, faster) for outcome in outcomes)
         self._halvings = min(self._halvings + 1, MOST_HALVINGS) if late else max(self._halvings - 1, 0)
         for entry, outcome in zip(planned, outcomes, strict=True):

@@ -13,7 +13,7 @@ from volsched.log.database import Database
 from volsched.log.events.object_states import living
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import all_of, classed, creating, telling
-from volsched.objects.rules.lifecycle import InvalidError
+from volsched.objects.rules.refusals import InvalidError
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
 from volsched.workloads.agenda import Agenda

@@ -16,7 +16,6 @@ from volsched.log.events.object_states import living, manifest_of
 from volsched.log.reads.timelines import last_written, lives
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import all_of, key_of, telling, updating
-from volsched.objects.rules.lifecycle import StaleError
 from volsched.pv_controller.rules.manual_release import claim_stream
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
@@ -70,7 +69,7 @@ class StaleNodes:
             wanted = dict(self._commands(self._due(claims, now), now)) if claims else {}
             outcomes = execute(self.database, list(wanted.values()), now=now)
         # The claim has changed since it was read: nothing else would bring it back here while its node lives.
-        late = (StaleError, ConflictError)
+        late = ConflictError
         self._agenda.add(it for it, outcome in zip(wanted, outcomes, strict=True) if isinstance(outcome, late))
         return len(claims)
 

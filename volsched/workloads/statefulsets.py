@@ -16,7 +16,7 @@ from volsched.log.events.object_states import living, manifest_of
 from volsched.log.transaction import execute
 from volsched.objects.conditional_commands import all_of, classed, creating, deleting, telling, updating
 from volsched.objects.rules.admission import priority_streams
-from volsched.objects.rules.lifecycle import ForbiddenError, InvalidError
+from volsched.objects.rules.refusals import ForbiddenError, InvalidError
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
 from volsched.scheduling.queue.entry import SECOND

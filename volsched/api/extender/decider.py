@@ -12,7 +12,6 @@ from typing import TypeVar
 from volsched.api.extender.foreign_pods import Strangers
 from volsched.api.extender.messages import Assignment, Preemption, Sifted, Victims
 from volsched.binding.rules.phases import Phase
-from volsched.binding.rules.plan import PlanConflictError
 from volsched.binding.rules.reservations import GatedError
 from volsched.kube.manifest import spec
 from volsched.kube.workloads import Pod
@@ -136,7 +135,7 @@ class Desk:
 
     def bind(self, asked: Assignment, *, actor: str, now: int) -> ExtenderPlacement | Underway:
         """Plan the binding, or find it planned or done already; BindError where it cannot be."""
-        late: tuple[type[Exception], ...] = (ConflictError, PlanConflictError, *self.database.refusals)
+        late: tuple[type[Exception], ...] = (ConflictError, *self.database.refusals)
         for _ in range(TRIES):
             self.picture.catch_up(now)
             stands = self._stands(asked)

@@ -26,14 +26,10 @@ from volsched.kube.limits import excess
 from volsched.kube.manifest_reader import check_manifest
 from volsched.kube.problems import Defect
 from volsched.log.client_leases import client_lease, make_client_lease, remove_client_lease, replace_client_lease
+from volsched.log.commands import ConflictError
 from volsched.log.events.fold import ObjectState, versioned
-from volsched.objects.rules.lifecycle import (
-    KEPT_METADATA,
-    AlreadyExistsError,
-    InvalidError,
-    NotFoundError,
-    StaleError,
-)
+from volsched.objects.rules.lifecycle import KEPT_METADATA
+from volsched.objects.rules.refusals import AlreadyExistsError, InvalidError, NotFoundError
 
 
 def _read(body: RequestBody) -> Manifest:
@@ -145,5 +141,5 @@ def _check_conditions(target: RequestTarget, held: ObjectState, wanted: Mapping[
         raise _stale(target)
 
 
-def _stale(target: RequestTarget) -> StaleError:
-    return StaleError(f'Lease "{target.key}" is at another version; read it again and retry')
+def _stale(target: RequestTarget) -> ConflictError:
+    return ConflictError(f'Lease "{target.key}" is at another version; read it again and retry')

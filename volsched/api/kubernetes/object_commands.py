@@ -18,7 +18,7 @@ from volsched.kube.merge_patch import merged
 from volsched.kube.storage import StorageClass
 from volsched.kube.workloads import Node
 from volsched.log.batch import load_states
-from volsched.log.commands import Command, Done
+from volsched.log.commands import Command, ConflictError, Done
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
@@ -41,14 +41,8 @@ from volsched.objects.rules.admission import (
     with_priority,
 )
 from volsched.objects.rules.apply import refuse_unknown_claim
-from volsched.objects.rules.lifecycle import (
-    ForbiddenError,
-    NotFoundError,
-    PreconditionError,
-    create_object,
-    delete_object,
-    update_object,
-)
+from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
+from volsched.objects.rules.refusals import ForbiddenError, NotFoundError
 from volsched.workloads.rules.zonal_upgrade import admission_streams, admit, asks_for_nodes
 
 Manifest = dict[str, Any]
@@ -333,7 +327,7 @@ def binding(
         for field, wanted, have in (("uid", uid, own), ("resourceVersion", version, str(state.rv))):
             if wanted and wanted != have:
                 message = f'Pod "{key}" has {field} {have}, not {wanted}'
-                raise PreconditionError(message, field=field, wanted=wanted, have=have)
+                raise ConflictError(message, field=field, wanted=wanted, have=have)
         return bind_pod(state, key, uid=own, node=node, now=who.now, notes=notes), ()
 
     return Write(target, who, decide)

@@ -8,19 +8,17 @@ from volsched.api.kubernetes.resources import BINDING
 from volsched.cluster.answers import UnboundError
 from volsched.kube.problems import Defect
 from volsched.kube.validation.field_errors import FieldError
-from volsched.log.commands import RejectedError
+from volsched.log.commands import ConflictError, RejectedError
 from volsched.log.database import FULL
 from volsched.log.errors import ArchivedError, ConnectionLostError, FullError, ReplacedError, StoreError
 from volsched.log.events.catalogue import CatalogueError
 from volsched.objects.rules.admission import NAMESPACE, NoNamespaceError, TerminatingError
-from volsched.objects.rules.lifecycle import (
+from volsched.objects.rules.refusals import (
     AlreadyExistsError,
     ForbiddenError,
     InvalidError,
     NotFoundError,
     ObjectError,
-    PreconditionError,
-    StaleError,
 )
 from volsched.runtime.writer import EndedError, OverloadedError, WriterClosedError
 
@@ -51,6 +49,8 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 UNEXPLAINED = ""
 """The reason of errors that Kubernetes passes on as they are, always with code 500."""
 OPTIONS_GROUP = "meta.k8s.io"
+_CALLED = {"uid": "UID", "resourceVersion": "ResourceVersion"}
+"""What a client may have said of an object → how Kubernetes calls it in its answer."""
 INTERNAL = "the server failed to carry the request out; its log says why"
 
 
@@ -100,9 +100,9 @@ def error_of(error: Exception, target: RequestTarget, *, deletion: bool = False)
             return ApiError(409, message, reason="AlreadyExists", details=_details(target))
         case UnboundError():
             return _conflict(target, str(error), f"{target.resource.plural}/binding")
-        case PreconditionError():
+        case ConflictError() if error.field in _CALLED:
             return _precondition(error, target, deletion=deletion)
-        case StaleError():
+        case ConflictError():
             return _conflict(target, MODIFIED, _qualified(target))
         case InvalidError():
             return invalid(target, error.defects)
@@ -119,9 +119,9 @@ def _conflict(target: RequestTarget, why: str, what: str) -> ApiError:
     return ApiError(409, message, details=_details(target))
 
 
-def _precondition(error: PreconditionError, target: RequestTarget, *, deletion: bool) -> ApiError:
+def _precondition(error: ConflictError, target: RequestTarget, *, deletion: bool) -> ApiError:
     """Kubernetes has a sentence for deletions, one for updates of another version, and its store's otherwise."""
-    called = {"uid": "UID", "resourceVersion": "ResourceVersion"}[error.field]
+    called = _CALLED[error.field]
     if deletion and target.resource.kind.name == NAMESPACE and error.field == "uid":
         why = f"Precondition failed: UID in precondition: {error.wanted}, UID in object meta: {error.have}"
         return _conflict(target, why, _qualified(target))

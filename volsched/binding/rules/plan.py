@@ -13,6 +13,7 @@ from volsched.binding.rules.saga import effects_of, moved
 from volsched.kube.claim_reference import YES
 from volsched.kube.manifest import annotations, claim_is_bound, claim_of, is_being_deleted, spec, uid
 from volsched.kube.meta import BOUND_BY_CONTROLLER, ROLLBACK
+from volsched.log.commands import ConflictError
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import BindingState, ObjectState, evolve
@@ -21,10 +22,6 @@ from volsched.scheduling.rules.pod_claims import selection
 from volsched.scheduling.rules.pod_scheduled import nomination
 
 Manifest = Mapping[str, Any]
-
-
-class PlanConflictError(Exception):
-    """The plan was made on something that is no longer so; decide again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +76,14 @@ NOBODY: Mapping[str, str] = {}
 
 
 def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) -> Decision:
-    """Raises PlanConflictError, and then nothing is assumed.
+    """Raises ConflictError, and then nothing is assumed.
 
     `company` are pods, each with its node, that were planned in the same breath and that this one counts on.
     """
     _check_pod(request, states)
     for pod_key, node in company.items():
         if not _is_coming(states, pod_key, node):
-            raise PlanConflictError(f'pod "{pod_key}", which this one counts on, is not coming to node "{node}"')
+            raise ConflictError(f'pod "{pod_key}", which this one counts on, is not coming to node "{node}"')
     assumptions: list[NewEvent] = []
     for leg in request.legs:
         assumptions += _assumptions(request, leg, states)
@@ -142,11 +139,11 @@ def claim_patch(node: str, *, alpha: bool) -> dict[str, Any]:
 def _check_pod(request: Plan, states: States) -> None:
     pod = manifest_of(states, f"pod/{request.pod}")
     if pod is None or uid(pod) != request.pod_uid or is_being_deleted(pod):
-        raise PlanConflictError(f'pod "{request.pod}" with uid {request.pod_uid} is gone')
+        raise ConflictError(f'pod "{request.pod}" with uid {request.pod_uid} is gone')
     if spec(pod).get("nodeName"):
-        raise PlanConflictError(f'pod "{request.pod}" runs on node "{spec(pod)["nodeName"]}" already')
+        raise ConflictError(f'pod "{request.pod}" runs on node "{spec(pod)["nodeName"]}" already')
     if manifest_of(states, f"node/{request.node}") is None:
-        raise PlanConflictError(f'node "{request.node}" is gone')
+        raise ConflictError(f'node "{request.node}" is gone')
 
 
 def _is_coming(states: States, pod: str, node: str) -> bool:
@@ -161,21 +158,19 @@ def _assumptions(request: Plan, leg: PlannedLeg, states: States) -> Iterator[New
     claim_stream = f"claim/{leg.claim}"
     claim = living(states, claim_stream)
     if claim is None or claim.manifest is None or uid(claim.manifest) != leg.claim_uid:
-        raise PlanConflictError(f'claim "{leg.claim}" with uid {leg.claim_uid} is gone')
+        raise ConflictError(f'claim "{leg.claim}" with uid {leg.claim_uid} is gone')
     if claim_is_bound(claim.manifest) is not leg.bound:
-        raise PlanConflictError(
-            f'claim "{leg.claim}" is {"not bound any more" if leg.bound else "bound meanwhile"}'
-        )
+        raise ConflictError(f'claim "{leg.claim}" is {"not bound any more" if leg.bound else "bound meanwhile"}')
     if is_being_deleted(claim.manifest) or ROLLBACK in annotations(claim.manifest):
-        raise PlanConflictError(f'claim "{leg.claim}" is being deleted or rolled back')
+        raise ConflictError(f'claim "{leg.claim}" is being deleted or rolled back')
     if leg.bound and spec(claim.manifest).get("volumeName") != leg.volume:
-        raise PlanConflictError(f'claim "{leg.claim}" is bound to another volume')
+        raise ConflictError(f'claim "{leg.claim}" is bound to another volume')
     if leg.bound or leg.joins is not None:
         return
     stream = claim_stream if leg.volume is None else f"volume/{leg.volume}"
     written = living(states, stream)
     if written is None or written.manifest is None or version(written) != leg.rv:
-        raise PlanConflictError(f"{stream} is not at version {leg.rv} any more")
+        raise ConflictError(f"{stream} is not at version {leg.rv} any more")
     patch = (
         claim_patch(request.node, alpha=request.alpha_annotations)
         if leg.volume is None

@@ -7,11 +7,12 @@ from volsched.cli.remote import paths
 from volsched.cli.remote.get import near
 from volsched.cli.remote.server import RemoteServer, ServerRefusedError
 from volsched.kube.manifest_reader import Loaded
+from volsched.log.commands import ConflictError, RejectedError
 from volsched.log.events.kind_names import kind_called
 from volsched.objects.namespaces import namespace_manifest
 from volsched.objects.rules.admission import NAMESPACE
 from volsched.objects.rules.apply import Applied
-from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, ObjectError, StaleError
+from volsched.objects.rules.refusals import AlreadyExistsError, NotFoundError, ObjectError
 from volsched.objects.submission import Target, Verb
 from volsched.workloads.rules.zonal_upgrade import asks_for_nodes
 
@@ -22,9 +23,9 @@ UNJUDGED = {"fieldValidation": "Ignore"}
 
 def submitted(
     server: RemoteServer, loaded: Sequence[Loaded], verb: Verb, *, reason: str | None
-) -> Iterator[tuple[Loaded, Applied | ObjectError]]:
+) -> Iterator[tuple[Loaded, Applied | RejectedError]]:
     """What became of each, in order."""
-    done: dict[int, Applied | ObjectError] = {}
+    done: dict[int, Applied | RejectedError] = {}
     told = 0
     for number in _order(loaded):
         done[number] = _submit(server, loaded[number], verb, reason)
@@ -50,7 +51,7 @@ def made_namespaces(server: RemoteServer, names: Sequence[str], *, reason: str |
 
 def deleted(
     server: RemoteServer, targets: Sequence[Target], *, reason: str | None
-) -> Iterator[tuple[Target, bool | ObjectError]]:
+) -> Iterator[tuple[Target, bool | RejectedError]]:
     """Whether each is gone; False: it is marked."""
     for target in targets:
         named = kind_called(target.kind.name)
@@ -75,7 +76,7 @@ def _order(loaded: Sequence[Loaded]) -> list[int]:
     return numbers
 
 
-def _submit(server: RemoteServer, entry: Loaded, verb: Verb, reason: str | None) -> Applied | ObjectError:
+def _submit(server: RemoteServer, entry: Loaded, verb: Verb, reason: str | None) -> Applied | RejectedError:
     try:
         if verb is Verb.APPLY:
             return _apply(server, entry, reason)
@@ -113,11 +114,11 @@ def _create(server: RemoteServer, entry: Loaded, reason: str | None) -> None:
     server.tell("POST", path, query=UNJUDGED, body=entry.manifest, reason=reason)
 
 
-def _error(error: ServerRefusedError) -> ObjectError:
+def _error(error: ServerRefusedError) -> RejectedError:
     """As the rules would have said it; the message is the server's."""
     if error.code == 404:
         return NotFoundError(str(error))
     if error.code == 409:
-        kind = AlreadyExistsError if error.reason == "AlreadyExists" else StaleError
+        kind = AlreadyExistsError if error.reason == "AlreadyExists" else ConflictError
         return kind(str(error))
     return ObjectError(str(error))

@@ -12,7 +12,7 @@ from typing import Any
 
 from volsched.kube.quantity import parse_quantity
 from volsched.lab.conformance.server import ObedientPlugin, VectorServer, faults_of
-from volsched.objects.rules.lifecycle import ObjectError
+from volsched.log.commands import RejectedError
 from volsched.pv_controller.rules import (
     CLAIM,
     KINDS_SEEN,
@@ -97,7 +97,7 @@ class VectorCluster:
 
     def _run(self, steps: Steps[None]) -> None:
         # A failure would be logged and tried again; the vectors do not compare it.
-        with suppress(SyncError, ObjectError, PluginError):
+        with suppress(SyncError, RejectedError, PluginError):
             drive(steps, self._answer)
 
     def _answer(self, request: Request) -> Any:

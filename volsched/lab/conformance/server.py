@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from volsched.kube.storage import FILESYSTEM
-from volsched.objects.rules.lifecycle import AlreadyExistsError, NotFoundError, ObjectError, StaleError
+from volsched.log.commands import ConflictError
+from volsched.objects.rules.refusals import AlreadyExistsError, NotFoundError, ObjectError
 from volsched.pv_controller.rules.requests import (
     CLAIM,
     VOLUME,
@@ -81,7 +82,7 @@ class VectorServer:
         if stored is None:
             raise NotFoundError("not found")
         if stored["metadata"]["resourceVersion"] != request.manifest["metadata"].get("resourceVersion"):
-            raise StaleError("VersionError")
+            raise ConflictError("VersionError")
         new = self._strictly(stored, request) if self.strict else request.manifest
         if new == stored:
             return stored
@@ -130,7 +131,7 @@ class VectorServer:
                 continue
             self.faults.remove(fault)
             if fault.error == "conflict":
-                raise StaleError("VersionError")
+                raise ConflictError("VersionError")
             raise ObjectError(fault.error)
 
 

@@ -18,7 +18,7 @@ from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
-from volsched.objects.rules.lifecycle import ForbiddenError, NotFoundError
+from volsched.objects.rules.refusals import ForbiddenError, NotFoundError
 from volsched.scheduling.rules.pod_claims import default_class
 
 Manifest = Mapping[str, Any]

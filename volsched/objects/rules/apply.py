@@ -9,7 +9,8 @@ from volsched.kube.merge_patch import merged
 from volsched.kube.problems import Defect
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
-from volsched.objects.rules.lifecycle import InvalidError, create_object, update_object
+from volsched.objects.rules.lifecycle import create_object, update_object
+from volsched.objects.rules.refusals import InvalidError
 
 Manifest = Mapping[str, Any]
 

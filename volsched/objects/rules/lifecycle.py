@@ -17,10 +17,12 @@ from volsched.kube.problems import Defect
 from volsched.kube.update_rules import update_problems
 from volsched.kube.validation.field_errors import FieldError
 from volsched.kube.validation.rules import creation_errors, status_errors, update_errors
+from volsched.log.commands import ConflictError
 from volsched.log.events.catalogue import TITLES
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import NOUN_OF_KIND, stream_of
+from volsched.objects.rules.refusals import AlreadyExistsError, InvalidError, NotFoundError
 from volsched.scheduling.rules.pod_scheduled import gated_conditions
 
 Manifest = Mapping[str, Any]
@@ -38,50 +40,6 @@ BORN_IN_PHASE = {
 }
 KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 """Set by the store alone; an update carries them along unchanged, whatever it says."""
-
-
-class ObjectError(Exception):
-    """The write changes nothing. `code` is the HTTP status that says so."""
-
-    code = 500
-
-
-class NotFoundError(ObjectError):
-    code = 404
-
-
-class AlreadyExistsError(ObjectError):
-    code = 409
-
-
-class StaleError(ObjectError):
-    """Another version, or another object of that name, than the writer had in mind."""
-
-    code = 409
-
-
-class PreconditionError(StaleError):
-    """What a writer said of the object before it acted is not so: `field` is uid or resourceVersion."""
-
-    def __init__(self, what: str, *, field: str, wanted: str, have: str) -> None:
-        super().__init__(what)
-        self.field = field
-        self.wanted = wanted
-        self.have = have
-
-
-class InvalidError(ObjectError):
-    code = 422
-
-    def __init__(self, what: str, defects: Sequence[Defect | FieldError]) -> None:
-        super().__init__(f"{what}: " + "; ".join(str(defect) for defect in defects))
-        self.defects = defects
-
-
-class ForbiddenError(ObjectError):
-    """The object is sound, but what surrounds it does not allow it; Kubernetes' admission says so."""
-
-    code = 403
 
 
 def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, now: str) -> NewEvent:
@@ -223,13 +181,13 @@ def _found(state: State | None, kind: Kind, name: str) -> ObjectState:
 
 
 def _check_preconditions(stored: ObjectState, kind: Kind, name: str, *, uid: str | None, rv: str | None) -> None:
-    have = (stored.manifest or {})["metadata"].get("uid")
+    have, subject = (stored.manifest or {})["metadata"].get("uid"), f'{kind.name} "{name}"'
     if uid is not None and uid != have:
-        message = f'{kind.name} "{name}" has uid {have}, not {uid}: it was deleted and made anew'
-        raise PreconditionError(message, field="uid", wanted=uid, have=str(have))
+        message = f"{subject} has uid {have}, not {uid}: it was deleted and made anew"
+        raise ConflictError(message, subject=subject, field="uid", wanted=uid, have=str(have))
     if rv is not None and rv != str(stored.rv):
-        message = f'{kind.name} "{name}" is at version {stored.rv}, not {rv}; read it again and retry'
-        raise PreconditionError(message, field="resourceVersion", wanted=rv, have=str(stored.rv))
+        message = f"{subject} is at version {stored.rv}, not {rv}; read it again and retry"
+        raise ConflictError(message, subject=subject, field="resourceVersion", wanted=rv, have=str(stored.rv))
 
 
 def _without_store_fields(manifest: Manifest) -> dict[str, Any]:

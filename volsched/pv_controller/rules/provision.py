@@ -15,7 +15,8 @@ from volsched.kube.meta import (
     STORAGE_PROVISIONER,
 )
 from volsched.kube.storage import Claim, StorageClass, Volume
-from volsched.objects.rules.lifecycle import AlreadyExistsError, ObjectError
+from volsched.log.commands import RejectedError
+from volsched.objects.rules.refusals import AlreadyExistsError
 from volsched.pv_controller.rules.bind_writes import claim_reference
 from volsched.pv_controller.rules.manifest_edits import with_annotations
 from volsched.pv_controller.rules.modes import ControllerRules, VolumePlugin
@@ -101,7 +102,7 @@ def _ask_outside(claim: Held[Claim], provisioner: str, *, rules: ControllerRules
     """The annotation is the order; the volume appears later, with a claimRef."""
     try:
         ordered = yield from _order(claim, provisioner, rules=rules)
-    except ObjectError as error:
+    except RejectedError as error:
         yield from _fail(claim, claim_not_saved(str(error)))
         raise
     yield from tell_claim(ordered, NORMAL, EXTERNAL_PROVISIONING, waiting_for_provisioner(provisioner))
@@ -181,7 +182,7 @@ def _reschedule(claim: Held[Claim], rules: ControllerRules) -> Steps[None]:
     """Give the choice of a node back. Where that cannot be written, the next try fails as well and does it."""
     keys = SELECTED_NODE_KEYS if rules.alpha_annotations else (SELECTED_NODE,)
     if any(key in claim.meta.annotations for key in keys):
-        with suppress(ObjectError):
+        with suppress(RejectedError):
             yield from save_claim(with_annotations(claim.manifest, drop=keys))
     else:
         # No pod chose, none is to choose again.
@@ -229,7 +230,7 @@ def _save(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Steps[N
         except AlreadyExistsError:
             # An earlier try was stored although it told us otherwise.
             break
-        except ObjectError as error:
+        except RejectedError as error:
             if left:
                 yield Pause(SAVE_PAUSE_SECONDS)
             else:

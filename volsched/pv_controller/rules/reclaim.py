@@ -8,7 +8,8 @@ from contextlib import suppress
 
 from volsched.kube.meta import MIGRATED_TO, PROVISIONED_BY, PV_CONTROLLER_FINALIZER
 from volsched.kube.storage import Volume
-from volsched.objects.rules.lifecycle import NotFoundError, ObjectError
+from volsched.log.commands import RejectedError
+from volsched.objects.rules.refusals import NotFoundError
 from volsched.pv_controller.rules.bind_writes import unbind
 from volsched.pv_controller.rules.claim_users import active_pods, placed_pods
 from volsched.pv_controller.rules.manifest_edits import with_finalizers
@@ -72,7 +73,7 @@ def delete_volume(view: View, volume: Held[Volume], *, rules: ControllerRules) -
         except VolumeInUseError as error:
             yield from tell_volume(live, NORMAL, VOLUME_DELETE, str(error))
             raise
-        except (PluginError, ObjectError) as error:
+        except (PluginError, RejectedError) as error:
             yield from fail_volume(live, VOLUME_FAILED_DELETE, str(error))
             raise
         if deleted:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from volsched.objects.rules.lifecycle import ObjectError
+from volsched.log.commands import RejectedError
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class SyncError(Exception):
-    """The sync cannot go on and must be tried again later. Failed writes arrive as ObjectError instead."""
+    """The sync cannot go on and must be tried again later. Failed writes arrive as RejectedError instead."""
 
 
 class PluginError(Exception):
@@ -159,13 +159,13 @@ Steps = Generator[Request, Any, T]
 
 
 def drive(steps: Steps[T], answer: Callable[[Request], Any]) -> T:
-    """Run to the end. What `answer` raises of ObjectError and PluginError is the controller's to judge."""
+    """Run to the end. What `answer` raises of RejectedError and PluginError is the controller's to judge."""
     try:
         request = next(steps)
         while True:
             try:
                 given = answer(request)
-            except (ObjectError, PluginError) as error:
+            except (RejectedError, PluginError) as error:
                 request = steps.throw(error)
             else:
                 request = steps.send(given)
