@@ -14,7 +14,6 @@ from tests.support.serving import Served
 from volsched.api.access.access_reviews import ACCESS
 from volsched.api.kubernetes.bodies import MOST_BYTES, SMALL_BYTES
 from volsched.api.kubernetes.negotiation import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, YAML
-from volsched.api.kubernetes.object_commands import NOTHING_TO_SEE, creating, patching
 from volsched.api.kubernetes.paths import RequestTarget, parse_path
 from volsched.api.services import WRITE_TRIES, Services
 from volsched.api.watch_cache import Fan
@@ -23,6 +22,7 @@ from volsched.kube.limits import DEPTH_MAX, ITEMS_MAX, OBJECT_BYTES_MAX
 from volsched.kube.strategic_merge import strategic_merged
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
+from volsched.objects import door
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import running
 from volsched.runtime.writer import Writer
@@ -45,8 +45,7 @@ def named(name: str) -> RequestTarget:
 
 
 async def make(services: Services, name: str) -> None:
-    write = creating(named(name), node(name), services.who(), uid=services.new_uid(), seen=NOTHING_TO_SEE)
-    await services.write(write)
+    await services.write(door.create("Node", node(name), services.author(), uid=services.new_uid()))
 
 
 def labelled(key: str) -> Any:
@@ -70,12 +69,12 @@ def test_nobody_waits_for_a_patch_that_takes_long(sqlite: Database) -> None:
             assert goes_on.wait(HANG_SECONDS)
             return dict(labelled("slow")(manifest))
 
-        who = services.who()
-        held = asyncio.create_task(services.write(patching(named("a"), slow, who, status=False), heavy=True))
+        who = services.author()
+        held = asyncio.create_task(services.write(door.patch("Node", "a", slow, who), heavy=True))
         await asyncio.to_thread(begun.wait, HANG_SECONDS)
         # Another object, and then the very same one: both are written while the patch is still worked out.
-        await services.write(patching(named("b"), labelled("quick"), who, status=False))
-        await services.write(patching(named("a"), labelled("quick"), who, status=False))
+        await services.write(door.patch("Node", "b", labelled("quick"), who))
+        await services.write(door.patch("Node", "a", labelled("quick"), who))
         assert not held.done()
         goes_on.set()
         labels = (await held).manifest["metadata"]["labels"]
@@ -93,12 +92,12 @@ def test_an_object_that_never_stays_the_same_is_a_conflict(sqlite: Database) -> 
         def overtaken(manifest: Manifest) -> Manifest:
             nonlocal tries
             tries += 1
-            other = patching(named("a"), labelled(f"other-{tries}"), services.who(), status=False)
+            other = door.patch("Node", "a", labelled(f"other-{tries}"), services.author())
             asyncio.run_coroutine_threadsafe(services.write(other), loop).result(HANG_SECONDS)
             return dict(labelled("mine")(manifest))
 
         with pytest.raises(ConflictError):
-            await services.write(patching(named("a"), overtaken, services.who(), status=False), heavy=True)
+            await services.write(door.patch("Node", "a", overtaken, services.author()), heavy=True)
         assert tries == WRITE_TRIES
 
     with services_of(sqlite) as services:
@@ -120,10 +119,10 @@ def test_a_small_patch_of_a_large_object_is_not_worked_out_under_the_lock(sqlite
             worked_in.append(threading.current_thread().name)
             return dict(labelled("mine")(manifest))
 
-        await services.write(patching(named("a"), noted, services.who(), status=False))
+        await services.write(door.patch("Node", "a", noted, services.author()))
         writer = worked_in.pop()
-        await services.write(patching(named("a"), large, services.who(), status=False))
-        await services.write(patching(named("a"), noted, services.who(), status=False))
+        await services.write(door.patch("Node", "a", large, services.author()))
+        await services.write(door.patch("Node", "a", noted, services.author()))
         assert len(worked_in) == 1
         assert writer not in worked_in
 

@@ -16,14 +16,15 @@ from tests.support.foreign import change, follow, in_cluster, in_views, simulate
 from tests.support.port_manifests import claim, node, pod, volume
 from tests.support.store_samples import NOW
 from volsched.cluster.foreign_server import ForeignApi
-from volsched.cluster.mirror import Mirror, MirrorProgress, observe
-from volsched.cluster.port import ClusterError, PortChange
+from volsched.cluster.mirror import Mirror, MirrorProgress
+from volsched.cluster.port import ClusterError
 from volsched.cluster.simulated import ClusterFaults, Fate, SimulatedCluster
 from volsched.log.database import Database, open_database
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.integrity.verify import verify
 from volsched.log.migrations import migrate
 from volsched.log.reads.tail import fold_event, tail
+from volsched.objects.observations import Fact, record_fact
 
 NAMES = ("a", "b", "c")
 MAKERS: dict[str, Callable[[str], dict[str, Any]]] = {
@@ -276,7 +277,7 @@ def test_an_object_that_cannot_be_stored_is_named_and_the_others_go_on(
 def test_fields_that_are_null_are_fields_that_are_not_there() -> None:
     told = pod()
     told["spec"] |= {"hostname": None, "containers": [{"name": "main", "image": None}]}
-    (event,) = observe(PortChange("Pod", "db/app", told, "7"), {}).events
+    (event,) = record_fact(Fact("Pod", "db/app", told, 7), actor="mirror").decide({}).events
     assert event.data["patch"]["spec"] == {"containers": [{"name": "main"}], "volumes": []}
 
 

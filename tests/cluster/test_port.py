@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.support.port_manifests import claim, node, pod, volume
-from volsched.cluster.answers import REJECTED_NODES
 from volsched.cluster.port import CallRefusedError, Cluster, Manifest, Refusal, Watched
 from volsched.kube.merge_patch import merged
+from volsched.scheduling.rules.node_avoidance import REJECTED_NODES
 
 CLAIM, VOLUME, POD, NODE = "PersistentVolumeClaim", "PersistentVolume", "Pod", "Node"
 

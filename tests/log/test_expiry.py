@@ -11,7 +11,7 @@ from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.retention.expiry import expire_commands
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import telling
+from volsched.objects import door
 from volsched.runtime.clock import SECOND
 from volsched.workloads.expiry import DAY, Keep
 
@@ -46,9 +46,9 @@ def test_what_is_counted_about_a_pod_stays_as_long_as_the_pod(sqlite: Database) 
     world = Stepped(sqlite, [LOCAL, node("n"), pod("p", "missing")], keep=Keep(notices=DAY))
     world.settle()
     uid = (world.cluster.get("Pod", "default/p") or {})["metadata"]["uid"]
-    told = telling(
-        "Pod", "default/p", uid=uid, type_="Normal", reason=REQUESTED, message=REQUESTED, component="t", actor="t",
-        now=world.now,
+    told = door.notice(
+        "Pod", "default/p", door.controller("t", world.now),
+        uid=uid, type_="Normal", reason=REQUESTED, message=REQUESTED, component="t",
     )  # fmt: skip
     execute(sqlite, [told], now=world.now)
 

@@ -17,7 +17,7 @@ from volsched.log.reads.tail import read_stream
 from volsched.log.transaction import execute
 from volsched.node_agent.agent import NodeAgent
 from volsched.node_agent.rules.attachments import NODE_UID
-from volsched.objects.conditional_commands import deleting
+from volsched.objects import door
 from volsched.questions.invariants import violations
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
@@ -142,7 +142,11 @@ def test_a_deleted_pod_ends_before_it_goes(database: Database) -> None:
     stepped.settle()
     seen = living(stepped.system.world.states, "pod/default/db")
     assert seen is not None
-    execute(database, [deleting("Pod", seen, actor="test", now=stepped.now, grace=None)], now=stepped.now)
+    execute(
+        database,
+        [door.delete_seen("Pod", seen, door.controller("test", stepped.now), grace=None).command],
+        now=stepped.now,
+    )
     held = get(stepped, "Pod", "db")
     assert (held["metadata"]["deletionGracePeriodSeconds"], held["status"]["phase"]) == (30, "Running")
     stepped.until(lambda: stepped.cluster.get("Pod", "default/db") is None)

@@ -20,7 +20,7 @@ from volsched.log.commands import Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import creating
+from volsched.objects import door
 from volsched.runtime.clock import system_clock
 
 SCHEDULERS = 4
@@ -58,7 +58,10 @@ def schedulers(url: str) -> Iterator[list["subprocess.Popen[str]"]]:
 
 def create(database: Database, manifests: list[dict[str, Any]]) -> None:
     now = system_clock()
-    commands = [creating(it["kind"], it, uid=f"uid-{i}", actor="test", now=now) for i, it in enumerate(manifests)]
+    commands = [
+        door.create(it["kind"], it, door.controller("test", now), uid=f"uid-{i}").command
+        for i, it in enumerate(manifests)
+    ]
     for start in range(0, len(commands), TOGETHER):
         part = commands[start : start + TOGETHER]
         assert all(isinstance(outcome, Done) for outcome in execute(database, part, now=now))

@@ -9,7 +9,6 @@ from sqlalchemy import func, select
 
 from tests.support.clusters import LOCAL, Manifest, claim, node, pod, volume
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
-from volsched.kube.kinds import KINDS
 from volsched.log import tables
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
@@ -17,11 +16,10 @@ from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import version
-from volsched.log.events.streams import stream_of
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
-from volsched.objects.rules.lifecycle import create_object
-from volsched.runtime.clock import SECOND, rfc3339, system_clock
+from volsched.objects import door
+from volsched.runtime.clock import SECOND, system_clock
 
 HOUR = 3_600 * SECOND
 NODE = "node-0"
@@ -109,15 +107,8 @@ def _number(database: Database, asked: Any) -> int:
 
 
 def _creating(manifest: Manifest) -> Command:
-    kind, meta = manifest["kind"], manifest["metadata"]
-    key = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
-    stream, now = stream_of(kind, key), rfc3339(system_clock())
-
-    def decide(states: States) -> Decision:
-        event = create_object(states.get(stream), KINDS[kind], manifest, uid=f"uid-{meta['name']}", now=now)
-        return Decision(events=(event,))
-
-    return Command(actor="test", streams=(stream,), decide=decide)
+    author, uid = door.controller("test", system_clock()), f"uid-{manifest['metadata']['name']}"
+    return door.create(manifest["kind"], manifest, author, uid=uid).command
 
 
 def _planning(number: int, each: int) -> Command:

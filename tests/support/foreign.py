@@ -7,13 +7,14 @@ from typing import Any
 from sqlalchemy import select
 
 from volsched.cluster.foreign_server import ABLE, ForeignApi
-from volsched.cluster.mirror import KINDS_MIRRORED, Mirror, without_null_fields
+from volsched.cluster.mirror import KINDS_MIRRORED, Mirror
 from volsched.cluster.port import Capabilities, Manifest
 from volsched.cluster.simulated import ClusterFaults, SimulatedCluster
 from volsched.kube.merge_patch import merged
 from volsched.log.database import Database
 from volsched.log.events.streams import NOUN_OF_KIND
 from volsched.log.rows import VIEWS, object_state
+from volsched.objects.observations import without_null_fields
 
 TIME = "2026-11-16T12:00:00Z"
 

@@ -10,7 +10,7 @@ from volsched.log.commands import Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import creating
+from volsched.objects import door
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.workloads.controllers import Upkeep
@@ -414,7 +414,7 @@ def test_an_owner_that_is_back_since_it_was_read_keeps_what_it_owns(stepped: Ste
     stepped.create(owned(claim("data", "1Gi"), uid=old))
     stepped.cluster.delete("Pod", "default/gone")
     stepped.system.catch_up(stepped.now)
-    back = creating("Pod", pod("gone"), uid=old, actor="test", now=stepped.now)
+    back = door.create("Pod", pod("gone"), door.controller("test", stepped.now), uid=old).command
     assert isinstance(execute(stepped.database, [back], now=stepped.now)[0], Done)
     assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 0, 0, 1, 0, 0]
     assert (

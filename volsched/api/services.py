@@ -10,12 +10,14 @@ import anyio
 import anyio.to_thread
 
 from volsched.api.access.callers import current_caller, current_reason
-from volsched.api.kubernetes.object_commands import HeavyError, OutdatedError, Who, Write, Written
 from volsched.api.limits import DEFAULT_LIMITS, Limits, WatchShares
 from volsched.api.watch_cache import Fan
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.errors import FullError
+from volsched.objects.door import Author, HeavyError, Write, Written
+from volsched.objects.rules.admission_chain import NO_SURROUNDINGS, Origin, Surroundings
+from volsched.objects.surroundings import Subject, has_surroundings, read_surroundings
 from volsched.runtime.clock import Clock, rfc3339
 from volsched.runtime.writer import Writer
 
@@ -82,7 +84,7 @@ class Services:
         What is heavy is decided before the log's lock is taken, and again if the object has changed by then.
         """
         if dry_run:
-            return await self.work(True, write.tried, self.database)
+            return await self.work(True, write.try_out, self.database)
         for _ in range(WRITE_TRIES):
             if heavy:
                 await self.work(True, write.prepare, self.database)
@@ -90,8 +92,10 @@ class Services:
                 done = await asyncio.wrap_future(self.writer.submit(write.command))
             except HeavyError:
                 heavy = True
-            except OutdatedError:
-                continue
+            except ConflictError:
+                # What was prepared was prepared for something else; whatever else is against it is not told yet.
+                if not write.prepared:
+                    raise
             except FullError:
                 self.full_at = self.clock()
                 raise
@@ -101,8 +105,15 @@ class Services:
                 return write.written(done)
         raise ConflictError("the object was changed again and again while this was worked out; try again")
 
-    def who(self) -> Who:
+    async def surroundings(self, subject: Subject) -> Surroundings:
+        """What must be looked up before the object is written; mostly nothing."""
+        if not has_surroundings(subject, zonal_upgrade=self.zonal_upgrade):
+            return NO_SURROUNDINGS
+        (around,) = await self.read(read_surroundings, self.database, [subject], zonal_upgrade=self.zonal_upgrade)
+        return around
+
+    def author(self) -> Author:
         """On whose behalf this request writes."""
         caller = current_caller()
         actor = self.actor if caller is None else caller.actor
-        return Who(actor, rfc3339(self.clock()), current_reason())
+        return Author(actor, rfc3339(self.clock()), Origin.API, current_reason())

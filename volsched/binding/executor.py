@@ -30,7 +30,6 @@ from volsched.log.commands import Command, DeposedError, Done, EffectDone, Preco
 from volsched.log.database import Database
 from volsched.log.effects import MAX_ATTEMPTS, Claimed, backoff, claim, extend, retry_later
 from volsched.log.errors import ConnectionLostError
-from volsched.log.events.catalogue import TITLES
 from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import BindingState, ObjectState, State
@@ -38,6 +37,7 @@ from volsched.log.events.object_states import binding_stream
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.log.reactions import Reaction
 from volsched.log.transaction import execute
+from volsched.objects.rules.object_events import changed_event
 from volsched.runtime.clock import SECOND, Clock, rfc3339
 from volsched.runtime.fault_points import reach
 from volsched.scheduling.rules.pod_scheduled import scheduled_event, scheduled_stream
@@ -148,7 +148,7 @@ class Executor:
 
             def write(step: EffectWrite) -> None:
                 stream = stream_of(step.kind, step.key)
-                events.append(_changed(stream, step, effect.binding))
+                events.append(changed_event(stream, step.patch, binding=effect.binding))
                 working[stream] = _patched(working[stream], step)
 
             recorded = _recorded(effect, self._drive(effect, working, write, now), working, now)
@@ -261,11 +261,6 @@ def _recorded(effect: Claimed, outcome: Outcome | None, states: States, now: int
     (stream,) = _told_in(effect)
     told = scheduled_event(state.plan, stream, binding=binding, now=rfc3339(now))
     return replace(recorded, events=(told, *recorded.events))
-
-
-def _changed(stream: str, step: EffectWrite, binding: str | None) -> NewEvent:
-    title = TITLES[noun_and_key(stream)[0]]
-    return NewEvent(stream=stream, type=f"{title}Changed", data={"patch": step.patch}, binding=binding)
 
 
 def _patched(state: State, step: EffectWrite) -> State:

@@ -13,6 +13,7 @@ from volsched.cli.manifest_input import Files, load_files
 from volsched.cli.operator import Reason, actor, checked_reason
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db, bar, opened
+from volsched.kube.kinds import Kind
 from volsched.kube.manifest_reader import Loaded, dump_manifests, load_manifests
 from volsched.kube.problems import ManifestError
 from volsched.log.commands import ConflictError
@@ -21,6 +22,7 @@ from volsched.log.events.kind_names import kind_called
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.tail import read_head
 from volsched.objects.namespaces import ensure_namespaces, named_namespaces, namespace_manifest
+from volsched.objects.rules.field_check import UndecodableError
 from volsched.objects.rules.refusals import AlreadyExistsError, ForbiddenError, NotFoundError
 from volsched.objects.submission import Submitter, Target, Verb
 from volsched.questions.audit.adoption import adoption_warnings
@@ -106,15 +108,18 @@ def delete(
         targets = [Target(entry.kind, entry.key) for entry in load_files(files)]
     else:
         targets = named_targets(names or [], namespace)
-    refused: list[Exception] = []
+    refused: list[tuple[Target, Exception]] = []
     for target, gone in _deleted(targets, because, db):
         if isinstance(gone, Exception):
-            refused.append(gone)
+            refused.append((target, gone))
         else:
             done = "deleted" if gone else "is marked, and goes when its finalizers are gone"
             stdout.print(escape(f"{target.kind.name.lower()}/{target.key} {done}"))
     if refused:
-        fail(_code(refused), *map(str, refused))
+        fail(
+            _code([outcome for _, outcome in refused]),
+            *(_told(target.kind, target.key, outcome) for target, outcome in refused),
+        )
 
 
 def import_dump(files: Files, reason: Reason = None, db: Db = None) -> None:
@@ -163,14 +168,15 @@ def _submit(files: list[str], verb: Verb, reason: str | None, db: str | None) ->
     if refused:
         fail(
             _code([outcome for _, outcome in refused]),
-            *(f"{it.place}: {_told(it, outcome)}" for it, outcome in refused),
+            *(f"{it.place}: {_told(it.kind, it.key, outcome)}" for it, outcome in refused),
         )
 
 
-def _told(entry: Loaded, refusal: Exception) -> str:
-    """What admission says names no object: to a server, the path of the request does."""
-    subject = f'{entry.kind.name} "{entry.key}" is forbidden: ' if isinstance(refusal, ForbiddenError) else ""
-    return f"{subject}{refusal}"
+def _told(kind: Kind, key: str, refusal: Exception) -> str:
+    """What admission and the field check say names no object: to a server, the path of the request does."""
+    named = {ForbiddenError: " is forbidden", UndecodableError: ""}
+    how = next((how for error, how in named.items() if isinstance(refusal, error)), None)
+    return str(refusal) if how is None else f'{kind.name} "{key}"{how}: {refusal}'
 
 
 def _submitted(

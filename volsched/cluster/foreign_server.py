@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.cluster.answers import bind_pod, key_of, refused, unassign_pod
+from volsched.cluster.answers import refused
 from volsched.cluster.port import (
     CallRefusedError,
     Capabilities,
@@ -22,11 +22,12 @@ from volsched.cluster.port import (
     Refusal,
     Watched,
 )
-from volsched.kube.kinds import KINDS
+from volsched.kube.kinds import KINDS, key_of
 from volsched.log.commands import RejectedError
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State, evolve
 from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
+from volsched.objects.rules.pod_assignment import bind_pod, unassign_pod
 
 ABLE = Capabilities(can_unbind=True, has_data_state=True, can_unassign=True)
 KUBERNETES = Capabilities(can_unbind=False, has_data_state=False, can_unassign=False)

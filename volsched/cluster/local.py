@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from volsched.cluster.answers import bind_pod, key_of, refused, unassign_pod
+from volsched.cluster.answers import refused
 from volsched.cluster.port import (
     Capabilities,
     ExpiredError,
@@ -19,20 +19,17 @@ from volsched.cluster.port import (
     UnansweredError,
     Watched,
 )
-from volsched.kube.kinds import KINDS
-from volsched.kube.workloads import Node
+from volsched.kube.kinds import key_of
 from volsched.log.commands import Command, Done, RejectedError
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError
-from volsched.log.events.decision import NOTHING, Decision, States
-from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import State, versioned
-from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key, stream_of
-from volsched.log.reads.startup import load_nodes
+from volsched.log.events.fold import versioned
+from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.log.reads.tail import read_head, tail
 from volsched.log.rows import VIEWS, object_state
-from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
-from volsched.workloads.rules.zonal_upgrade import admission_streams, admit, asks_for_nodes
+from volsched.objects.door import Author, Write, bind, create, delete, unassign, update
+from volsched.objects.rules.admission_chain import Origin
+from volsched.objects.surroundings import Subject, read_surroundings
 
 Append = Callable[[Command], Done]
 """Carries a command out durably; raises what its decide raises."""
@@ -77,48 +74,28 @@ class LocalCluster:
         return Watched(changes, str(events[-1].position) if events else cursor)
 
     def create(self, kind: str, manifest: Manifest) -> Manifest:
-        uid, now = self.new_uid(), self.now_text()
-        key = key_of(kind, manifest)
-        stream = stream_of(kind, key)
-        nodes: list[Node] = []
-        upgrades = not self.disable_zonal_upgrade and asks_for_nodes(kind, manifest)
-        beside = admission_streams(kind, key, uid) if upgrades else ()
-        if upgrades:
-            with self.database.read() as connection:
-                nodes = load_nodes(connection)
-
-        def decide(states: States) -> Decision:
-            event = create_object(states.get(stream), KINDS[kind], manifest, uid=uid, now=now)
-            return Decision(events=admit(event, nodes, now=now)[1] if upgrades else (event,))
-
-        self._carry_out(Command(actor=self.actor, streams=(stream, *beside), decide=decide))
-        return self.get(kind, key) or manifest
+        """What is made comes from anybody, so it is admitted as if a person had given it."""
+        subject = Subject(kind, key_of(kind, manifest), manifest)
+        zonal_upgrade = not self.disable_zonal_upgrade
+        (around,) = read_surroundings(self.database, [subject], zonal_upgrade=zonal_upgrade)
+        author = self._author(Origin.PERSON)
+        self._carry_out(create(kind, manifest, author, uid=self.new_uid(), around=around))
+        return self.get(kind, subject.key) or manifest
 
     def update(self, kind: str, manifest: Manifest, *, status: bool = False) -> Manifest:
-        # Whoever comes through this port is a controller: people's manifests come in through `apply`.
-        return self._write(
-            kind,
-            manifest,
-            lambda state: update_object(state, KINDS[kind], manifest, status=status, by_volume_controller=True),
-        )
+        # Whoever changes objects through this port is a controller: people's manifests come in through `apply`.
+        self._carry_out(update(kind, manifest, self._author(), status=status))
+        return self.get(kind, key_of(kind, manifest)) or manifest
 
     def delete(self, kind: str, key: str, *, uid: str | None = None, version: str | None = None) -> None:
-        now = self.now_text()
-        self._append(
-            stream_of(kind, key),
-            lambda state: delete_object(state, KINDS[kind], key, now=now, uid=uid, rv=version),
-        )
+        self._carry_out(delete(kind, key, self._author(), uid=uid, version=version))
 
     def bind_pod(self, key: str, *, uid: str, node: str) -> Manifest:
-        now = self.now_text()
-        self._append(stream_of("Pod", key), lambda state: bind_pod(state, key, uid=uid, node=node, now=now))
+        self._carry_out(bind(key, node, self._author(), uid=uid))
         return self._pod(key)
 
     def unassign_pod(self, key: str, *, uid: str, reason: str) -> Manifest:
-        now = self.now_text()
-        self._append(
-            stream_of("Pod", key), lambda state: unassign_pod(state, key, uid=uid, reason=reason, now=now)
-        )
+        self._carry_out(unassign(key, self._author(), uid=uid, reason=reason))
         return self._pod(key)
 
     def _pod(self, key: str) -> Manifest:
@@ -135,20 +112,11 @@ class LocalCluster:
             kind, key, found, str(position) if found is None else found["metadata"]["resourceVersion"]
         )
 
-    def _write(self, kind: str, manifest: Manifest, decide: Callable[[State | None], NewEvent | None]) -> Manifest:
-        key = key_of(kind, manifest)
-        self._append(stream_of(kind, key), decide)
-        return self.get(kind, key) or manifest
+    def _author(self, origin: Origin = Origin.CONTROLLER) -> Author:
+        return Author(self.actor, self.now_text(), origin)
 
-    def _append(self, stream: str, decide: Callable[[State | None], NewEvent | None]) -> None:
-        def decided(states: States) -> Decision:
-            event = decide(states.get(stream))
-            return NOTHING if event is None else Decision(events=(event,))
-
-        self._carry_out(Command(actor=self.actor, streams=(stream,), decide=decided))
-
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, write: Write) -> None:
         try:
-            self.append(command)
+            self.append(write.command)
         except RejectedError as error:
             raise refused(error) from error

@@ -10,30 +10,23 @@ object and writes nothing for those that did not change; a stored cursor would h
 and would be too old (`ExpiredError`) after all but the shortest restarts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 from sqlalchemy import select
 
-from volsched.binding.rules.late_writes import undoing, writers_of
 from volsched.binding.rules.saga import advance
-from volsched.cluster.answers import key_of
-from volsched.cluster.port import Cluster, ExpiredError, Manifest, PortChange, UnansweredError
-from volsched.kube.manifest import metadata, uid
-from volsched.kube.merge_patch import difference
+from volsched.cluster.port import Cluster, ExpiredError, PortChange, UnansweredError
+from volsched.kube.kinds import key_of
+from volsched.kube.manifest import metadata
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.errors import ConnectionLostError
-from volsched.log.events.catalogue import TITLES
-from volsched.log.events.decision import NOTHING, Decision, States
-from volsched.log.events.envelope import NewEvent
-from volsched.log.events.object_states import binding_stream, living, origin_version
-from volsched.log.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
+from volsched.log.events.streams import NOUN_OF_KIND, stream_of
 from volsched.log.reactions import Reaction
 from volsched.log.rows import VIEWS
 from volsched.log.transaction import execute
+from volsched.objects.observations import Fact, record_fact
 
 NOT_MIRRORED = frozenset({"Event"})
 """What the foreign cluster tells its own users; our notices are not its business, nor are its ours."""
@@ -132,45 +125,8 @@ class Mirror:
         return MirrorProgress(observed=observed, refused=refused)
 
     def _command(self, change: PortChange) -> Command:
-        writers = () if change.manifest is None else writers_of(change.manifest)
-        streams = (_stream(change), *(binding_stream(binding) for binding in writers))
-        return Command(actor=self.actor, streams=streams, decide=partial(observe, change))
-
-
-def observe(change: PortChange, states: States) -> Decision:
-    """What a change means for what we know: nothing where it is not newer."""
-    stream = _stream(change)
-    held = living(states, stream)
-    known = None if held is None else origin_version(held)
-    if known is not None and int(change.version) <= int(known):
-        return NOTHING
-    if change.manifest is None:
-        return NOTHING if held is None else Decision(events=(_event(stream, "Deleted", {}),))
-    manifest = without_null_fields(change.manifest)
-    effects = undoing(stream, manifest, states)
-    return Decision(
-        events=tuple(_written(stream, None if held is None else held.manifest, manifest)), effects=effects
-    )
-
-
-def without_null_fields(value: Any) -> Any:
-    """In the API a field that is null is a field that is not there; to a merge patch it would be a removal."""
-    if isinstance(value, Mapping):
-        return {name: without_null_fields(below) for name, below in value.items() if below is not None}
-    return [without_null_fields(below) for below in value] if isinstance(value, list | tuple) else value
-
-
-def _written(stream: str, old: Manifest | None, new: Manifest) -> Iterator[NewEvent]:
-    if old is not None and uid(old) == uid(new):
-        yield _event(stream, "Changed", {"patch": difference(old, new)})
-        return
-    if old is not None:
-        yield _event(stream, "Deleted", {"reason": "another object has its name now"})
-    yield _event(stream, "Created", {"patch": new})
-
-
-def _event(stream: str, what: str, data: Mapping[str, Any]) -> NewEvent:
-    return NewEvent(stream=stream, type=f"{TITLES[noun_and_key(stream)[0]]}{what}", data=data)
+        fact = Fact(change.kind, change.key, change.manifest, int(change.version))
+        return record_fact(fact, actor=self.actor)
 
 
 def _stream(change: PortChange) -> str:

@@ -11,7 +11,6 @@ from enum import StrEnum
 from random import Random
 from typing import TypeVar
 
-from volsched.cluster.answers import key_of
 from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.port import (
     CallRefusedError,
@@ -25,6 +24,7 @@ from volsched.cluster.port import (
     UnansweredError,
     Watched,
 )
+from volsched.kube.kinds import key_of
 
 Answer = TypeVar("Answer")
 

@@ -78,3 +78,10 @@ KINDS = {
         Kind("PriorityClass", "scheduling.k8s.io/v1", False, PriorityClass),
     )
 }
+
+
+def key_of(kind: str, manifest: Manifest) -> str:
+    """`name`, or `namespace/name` of what is in a namespace."""
+    names = manifest.get("metadata") or {}
+    name = str(names.get("name", ""))
+    return f"{names.get('namespace') or 'default'}/{name}" if KINDS[kind].namespaced else name

@@ -9,18 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from volsched.cluster.answers import unassign_pod
 from volsched.kube.data_state import DIRTY
-from volsched.kube.kinds import KINDS
 from volsched.kube.storage import VolumeAttachment
 from volsched.kube.workloads import Node, Pod
-from volsched.log.commands import Command, Done, Scan
+from volsched.log.commands import Command, Done, Precondition, Scan
 from volsched.log.database import Database
-from volsched.log.events.decision import States
-from volsched.log.events.envelope import Event, NewEvent
+from volsched.log.events.envelope import Event
 from volsched.log.events.streams import noun_and_key, stream_of
 from volsched.log.transaction import execute
-from volsched.node_agent.guarded_commands import if_still_so
 from volsched.node_agent.node_pods import NodeScenes
 from volsched.node_agent.rules.attachments import attachment_of, to_detach
 from volsched.node_agent.rules.checks import CHECKS, Check
@@ -38,10 +34,9 @@ from volsched.node_agent.rules.lifecycle import (
     exit_code,
     next_step,
 )
-from volsched.node_agent.rules.statuses import ADMITTED_BY, Patch, admitted, finished, shut_down, started
-from volsched.objects.conditional_commands import telling
-from volsched.objects.rules.lifecycle import create_object, delete_object
-from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.node_agent.rules.statuses import ADMITTED_BY, admitted, finished, shut_down, started
+from volsched.objects import door
+from volsched.objects.rules.notices import notice_stream
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.world import World
 from volsched.scheduling.rules.node_avoidance import NODE_REJECTED
@@ -130,17 +125,17 @@ class NodeAgent:
                 if isinstance(step, Admit):
                     beside.append(pod)
                     scan = Scan(self.world.position, _admitting_to(scene.node))
-                yield if_still_so(seen, lambda _: self._changes(scene, step, now), actor=self.owner, scan=scan)
+                changes = self._changes(scene, step, now)
+                yield door.together(*changes, precondition=Precondition(objects=seen, scan=scan))
 
-    def _changes(
-        self, scene: PodScene, step: Admit | StartPod | Finish | ShutDown, now: int
-    ) -> Iterator[NewEvent]:
+    def _changes(self, scene: PodScene, step: Admit | StartPod | Finish | ShutDown, now: int) -> Iterator[Command]:
         """What is written of the pod, and with its admission of the claims that are in use from then on."""
         held, at = self._scenes.manifest(scene.pod), rfc3339(now)
         match step:
             case Admit():
                 for claim in step.marks:
-                    yield _changed(stream_of("PersistentVolumeClaim", claim), {"status": {"dataState": DIRTY}})
+                    stream = stream_of("PersistentVolumeClaim", claim)
+                    yield door.edit(stream, {"status": {"dataState": DIRTY}}, actor=self.owner)
                 patch = admitted(held, node_uid=scene.node.meta.uid if scene.node else "", now=at)
             case StartPod():
                 patch = started(held, now=at)
@@ -148,46 +143,34 @@ class NodeAgent:
                 patch = finished(held, exit_code=step.exit_code, reason=step.reason, message=step.message, now=at)
             case ShutDown():
                 patch = shut_down(held, exit_code=exit_code(scene.pod), now=at)
-        yield _changed(f"pod/{scene.pod.key}", patch)
+        yield door.edit(f"pod/{scene.pod.key}", patch, actor=self.owner)
 
     def _reject(self, pod: Pod, why: str, seen: dict[str, int], now: int) -> Command:
-        stream, place = f"pod/{pod.key}", notice_stream("Pod", pod.key, pod.meta.uid, NODE_REJECTED, why)
-
-        def decide(states: States) -> Iterator[NewEvent]:
-            yield unassign_pod(states.get(stream), pod.key, uid=pod.meta.uid, reason=why, now=rfc3339(now))
-            yield notice_event(
-                states.get(place), place, kind="Pod", key=pod.key, uid=pod.meta.uid, type_=WARNING,
-                reason=NODE_REJECTED, message=why, component=COMPONENT, now=rfc3339(now),
-            )  # fmt: skip
-
-        return if_still_so(seen, decide, actor=self.owner, besides=(place,))
+        author = door.controller(self.owner, now)
+        write = door.unassign(pod.key, author, uid=pod.meta.uid, reason=why)
+        told = door.notice(
+            "Pod", pod.key, author, uid=pod.meta.uid, type_=WARNING, reason=NODE_REJECTED, message=why,
+            component=COMPONENT,
+        )  # fmt: skip
+        return door.together(write.command, told, precondition=Precondition(objects=seen))
 
     def _remove(self, pod: Pod, seen: dict[str, int], now: int) -> Command:
-        def decide(states: States) -> Iterator[NewEvent]:
-            gone = delete_object(states.get(f"pod/{pod.key}"), KINDS["Pod"], pod.key, now=rfc3339(now))
-            if gone is not None:
-                yield gone
-
-        return if_still_so(seen, decide, actor=self.owner)
+        write = door.delete("Pod", pod.key, door.controller(self.owner, now))
+        return replace(write.command, precondition=Precondition(objects=seen))
 
     def _attach(self, scene: PodScene, step: Attach, seen: dict[str, int], now: int) -> Command:
         assert scene.node is not None
-        manifests = {
-            stream_of(ATTACHMENT, made["metadata"]["name"]): made
-            for volume in step.volumes
-            if (made := attachment_of(volume, scene.node))
-        }
-        uids = {stream: self.new_uid() for stream in manifests}
-
-        def decide(states: States) -> Iterator[NewEvent]:
-            for stream, manifest in manifests.items():
-                kind, uid = KINDS[ATTACHMENT], uids[stream]
-                made = create_object(states.get(stream), kind, manifest, uid=uid, now=rfc3339(now))
-                # There is no attacher to wait for.
-                yield replace(made, data={"patch": {**made.data["patch"], "status": {"attached": True}}})
-
-        # A volume that one node at a time may have is refused here if another node was faster: its name is taken.
-        return if_still_so(seen, decide, actor=self.owner, besides=tuple(manifests))
+        manifests = (made for volume in step.volumes if (made := attachment_of(volume, scene.node)))
+        by_name = {made["metadata"]["name"]: made for made in manifests}
+        author = door.controller(self.owner, now)
+        # There is no attacher to wait for, so they are attached from the beginning. A volume that one node at a
+        # time may have is refused here if another node was faster: its name is taken.
+        writes = [
+            door.create(ATTACHMENT, made, author, uid=self.new_uid(), status={"attached": True})
+            for made in by_name.values()
+        ]
+        commands = [write.command for write in writes]
+        return door.together(*commands, precondition=Precondition(objects=seen))
 
     def _detach(self, name: str, now: int) -> Iterator[Command]:
         attachments = self._scenes.attachments_to(name)
@@ -200,11 +183,6 @@ class NodeAgent:
     def _detaching(self, held: VolumeAttachment, name: str, node: Node | None, now: int) -> Command:
         stream = stream_of(ATTACHMENT, held.meta.name)
 
-        def decide(states: States) -> Iterator[NewEvent]:
-            gone = delete_object(states.get(stream), KINDS[ATTACHMENT], held.meta.name, now=rfc3339(now))
-            if gone is not None:
-                yield gone
-
         def outdated(event: Event) -> str | None:
             arrives = event.stream.startswith("pod/") and name in event.data
             return f'{event.stream} came to node "{name}"' if arrives else None
@@ -213,13 +191,15 @@ class NodeAgent:
             stream: int(held.meta.resource_version),
             f"node/{name}": 0 if node is None else int(node.meta.resource_version),
         }
-        return if_still_so(seen, decide, actor=self.owner, scan=Scan(self.world.position, outdated))
+        write = door.delete(ATTACHMENT, held.meta.name, door.controller(self.owner, now))
+        precondition = Precondition(objects=seen, scan=Scan(self.world.position, outdated))
+        return replace(write.command, precondition=precondition)
 
     def _tell(self, pod: Pod, stuck: Stuck, now: int) -> Iterator[Command]:
         if notice_stream("Pod", pod.key, pod.meta.uid, stuck.reason, stuck.message) not in self.world.states:
-            yield telling(
-                "Pod", pod.key, uid=pod.meta.uid, type_=WARNING, reason=stuck.reason, message=stuck.message,
-                component=COMPONENT, actor=self.owner, now=now, once=True,
+            yield door.notice(
+                "Pod", pod.key, door.controller(self.owner, now), uid=pod.meta.uid, type_=WARNING,
+                reason=stuck.reason, message=stuck.message, component=COMPONENT, once=True,
             )  # fmt: skip
 
 
@@ -232,8 +212,3 @@ def _admitting_to(node: Node | None) -> Callable[[Event], str | None]:
         return f"{event.stream} was admitted" if admitted else None
 
     return outdated
-
-
-def _changed(stream: str, patch: Patch) -> NewEvent:
-    noun = noun_and_key(stream)[0]
-    return NewEvent(stream=stream, type=f"{noun.capitalize()}Changed", data={"patch": patch})

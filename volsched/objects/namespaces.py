@@ -8,7 +8,7 @@ from volsched.log.batch import load_states
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import creating
+from volsched.objects.door import controller, create
 from volsched.objects.rules.admission import NAMESPACE, SYSTEM_NAMESPACES, namespace_stream
 from volsched.objects.rules.refusals import AlreadyExistsError
 
@@ -33,9 +33,8 @@ def ensure_namespaces(database: Database, names: Sequence[str], *, actor: str, n
         states, _ = load_states(database, connection, [namespace_stream(name) for name in names])
     there = {stream for stream, it in states.items() if isinstance(it, ObjectState) and it.manifest is not None}
     missing = [name for name in names if namespace_stream(name) not in there]
-    commands = [
-        creating(NAMESPACE, namespace_manifest(name), uid=str(uuid4()), actor=actor, now=now) for name in missing
-    ]
+    author = controller(actor, now)
+    commands = [create(NAMESPACE, namespace_manifest(name), author, uid=str(uuid4())).command for name in missing]
     outcomes = execute(database, commands, now=now) if commands else []
     for outcome in outcomes:
         # Somebody else may have made it meanwhile.

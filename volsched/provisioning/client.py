@@ -12,7 +12,7 @@ from volsched.log.database import Database
 from volsched.log.events.object_states import manifest_of
 from volsched.log.events.streams import noun_and_key
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import telling
+from volsched.objects import door
 from volsched.pv_controller.rules import Held, held_claim, held_class
 from volsched.runtime.world import World
 
@@ -38,9 +38,10 @@ class ProvisionerClient:
 
     def tell(self, about: Held[Any], type_: str, reason: str, message: str, now: int) -> None:
         kind = "PersistentVolumeClaim" if isinstance(about.value, Claim) else "PersistentVolume"
-        said = telling(
-            kind, about.meta.key, uid=about.meta.uid, type_=type_, reason=reason, message=message,
-            component=self.name, actor=self.actor, now=now,
+        said = door.notice(
+            kind, about.meta.key, door.controller(self.actor, now),
+            uid=about.meta.uid, type_=type_, reason=reason, message=message,
+            component=self.name,
         )  # fmt: skip
         self.write(said, now)
 

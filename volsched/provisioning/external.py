@@ -15,7 +15,7 @@ from volsched.log.commands import Done
 from volsched.log.database import Database
 from volsched.log.events.object_states import living
 from volsched.log.events.streams import noun_and_key
-from volsched.objects.conditional_commands import creating, updating
+from volsched.objects import door
 from volsched.objects.rules.refusals import AlreadyExistsError
 from volsched.provisioning.client import ProvisionerClient
 from volsched.provisioning.driver import CreateVolume, Driver
@@ -242,8 +242,9 @@ class External:
         if state is None or state.manifest is None or metadata(state.manifest).get("uid") != work.claim.meta.uid:
             return True
         claim = without_node(state.manifest)
+        author = door.controller(self._client.actor, now)
         return self._client.has_written(
-            updating("PersistentVolumeClaim", state, claim, actor=self._client.actor), now
+            door.update("PersistentVolumeClaim", claim, author, seen=state).command, now
         )
 
     def _save(self, uid: str, work: _Work, now: int) -> None:
@@ -253,8 +254,9 @@ class External:
         volume = made_volume(
             work.claim.value, work.storage_class.value, work.created, driver=self.name, mount_options=options
         )
-        create = creating("PersistentVolume", volume, uid=self.new_uid(), actor=self._client.actor, now=now)
-        outcome = self._client.write(create, now)
+        author = door.controller(self._client.actor, now)
+        write = door.create("PersistentVolume", volume, author, uid=self.new_uid())
+        outcome = self._client.write(write.command, now)
         if isinstance(outcome, Done | AlreadyExistsError):
             said = f"Successfully provisioned volume {volume['metadata']['name']}"
             self._client.tell(work.claim, NORMAL, PROVISIONING_SUCCEEDED, said, now)

@@ -7,7 +7,7 @@ from volsched.kube.manifest import metadata, spec
 from volsched.kube.meta import EXTERNAL_PROVISIONER_FINALIZER
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import living
-from volsched.objects.conditional_commands import deleting, unchanged, updating
+from volsched.objects import door
 from volsched.provisioning.client import ProvisionerClient
 from volsched.provisioning.driver import Driver
 from volsched.provisioning.retry_delay import backoff
@@ -49,14 +49,16 @@ class ExternalVolumes:
             self._delete(name, state, now)
         elif finalizers != volume.meta.finalizers:
             guarded = with_finalizers(state.manifest, finalizers)
-            if not self.client.has_written(
-                updating("PersistentVolume", state, guarded, actor=self.client.actor), now
-            ):
+            write = door.update("PersistentVolume", guarded, self._author(now), seen=state)
+            if not self.client.has_written(write.command, now):
                 self._due[name] = now + backoff(1)
+
+    def _author(self, now: int) -> door.Author:
+        return door.controller(self.client.actor, now)
 
     def _delete(self, name: str, state: ObjectState, now: int) -> None:
         """The storage, then the object, then our finalizer, by which the object goes."""
-        if not self.client.has_written(unchanged({f"volume/{name}": state.rv}, actor=self.client.actor), now):
+        if not self.client.has_written(door.unchanged({f"volume/{name}": state.rv}, actor=self.client.actor), now):
             # Somebody has just written it; the log will tell.
             return
         manifest = state.manifest or {}
@@ -69,8 +71,10 @@ class ExternalVolumes:
             self._failures[name] = self._failures.get(name, 0) + 1
             self._due[name] = refused.again_at or now + backoff(self._failures[name])
         elif "deletionTimestamp" not in metadata(manifest):
-            self.client.has_written(deleting("PersistentVolume", state, actor=self.client.actor, now=now), now)
+            deletion = door.delete_seen("PersistentVolume", state, self._author(now))
+            self.client.has_written(deletion.command, now)
         else:
             left = [it for it in metadata(manifest)["finalizers"] if it != EXTERNAL_PROVISIONER_FINALIZER]
             freed = with_finalizers(manifest, left)
-            self.client.has_written(updating("PersistentVolume", state, freed, actor=self.client.actor), now)
+            update = door.update("PersistentVolume", freed, self._author(now), seen=state)
+            self.client.has_written(update.command, now)

@@ -24,7 +24,7 @@ from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import living
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import creating, deleting, updating
+from volsched.objects import door
 from volsched.provisioning.protocol import Surroundings
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.runtime.clock import SECOND
@@ -189,13 +189,15 @@ class Keeper:
             kind, state = KIND_OF_NOUN[place[0]].name, held.get(place)
             if state is None:
                 if living(self.world.states, "/".join(place)) is None:
-                    yield creating(kind, manifest, uid=self.new_uid(), actor=self.owner, now=now)
+                    yield door.create(kind, manifest, door.controller(self.owner, now), uid=self.new_uid()).command
             elif (state.manifest or {}).get("capacity") != manifest.get("capacity"):
                 changed = {**(state.manifest or {}), "capacity": manifest["capacity"]}
-                yield updating(kind, state, changed, actor=self.owner)
+                yield door.update(kind, changed, door.controller(self.owner, now), seen=state).command
         for place, state in held.items():
             if place not in wanted:
-                yield deleting(KIND_OF_NOUN[place[0]].name, state, actor=self.owner, now=now)
+                yield door.delete_seen(
+                    KIND_OF_NOUN[place[0]].name, state, door.controller(self.owner, now)
+                ).command
 
     # --- leftovers --------------------------------------------------------------------------------------
 

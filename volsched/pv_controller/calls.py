@@ -4,18 +4,16 @@ A provisioner may raise and answer anything; what comes out of here is an answer
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from volsched.kube.kinds import KINDS
 from volsched.log.commands import Command, Done, LeaseProof
 from volsched.log.events.decision import Decision, States
-from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import ObjectState, State, evolve, versioned
+from volsched.log.events.fold import ObjectState, versioned
 from volsched.log.events.streams import stream_of
-from volsched.objects.conditional_commands import key_of
-from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
+from volsched.objects import door
 from volsched.provisioning.protocol import Provisioner, Unfinished
 from volsched.pv_controller.rules import (
     CLAIM,
@@ -32,7 +30,6 @@ from volsched.pv_controller.rules import (
     held_claim,
     held_volume,
 )
-from volsched.runtime.clock import rfc3339
 
 PluginCall = Provision | DeleteAsset | Recycle
 StoreCall = Update | Create | Delete | LiveGet
@@ -44,18 +41,19 @@ def store_command(
     request: StoreCall, *, uid: Callable[[], str], actor: str, lease: LeaseProof, now: int
 ) -> Command:
     """The request, under the log's lock. Its result is the object's state after it."""
-    key = key_of(request.manifest) if isinstance(request, Update | Create) else request.key
-    stream = stream_of(request.kind, key)
+    if isinstance(request, LiveGet):
+        stream = stream_of(request.kind, request.key)
+        look = Command(
+            actor=actor, streams=(stream,), decide=lambda states: Decision(result={STORED: states.get(stream)})
+        )
+        return look.under(lease)
+    write = _write(request, door.controller(actor, now), uid)
 
     def decide(states: States) -> Decision:
-        state = states.get(stream)
-        event = _event(request, state, uid, now)
-        if event is None:
-            return Decision(result={STORED: state})
-        after = evolve(state, event.type, version=0, position=0, at=now, data=event.data)
-        return Decision(events=(event,), result={STORED: after})
+        decision = write.command.decide(states)
+        return replace(decision, result={STORED: write.state})
 
-    return Command(actor=actor, streams=(stream,), decide=decide).under(lease)
+    return replace(write.command, decide=decide).under(lease)
 
 
 def stored_by(done: Done) -> ObjectState | None:
@@ -74,17 +72,14 @@ def reply_to(request: StoreCall, stored: ObjectState | None) -> Any:
     return None if stored is None else versioned(stored)
 
 
-def _event(request: StoreCall, state: State | None, uid: Callable[[], str], now: int) -> NewEvent | None:
-    kind = KINDS[request.kind]
+def _write(request: Update | Create | Delete, author: door.Author, uid: Callable[[], str]) -> door.Write:
     match request:
         case Update():
-            return update_object(state, kind, request.manifest, status=request.status, by_volume_controller=True)
+            return door.update(request.kind, request.manifest, author, status=request.status)
         case Create():
-            return create_object(state, kind, request.manifest, uid=uid(), now=rfc3339(now))
+            return door.create(request.kind, request.manifest, author, uid=uid())
         case Delete():
-            return delete_object(state, kind, request.key, now=rfc3339(now), uid=request.uid)
-        case LiveGet():
-            return None
+            return door.delete(request.kind, request.key, author, uid=request.uid)
 
 
 def ask(provisioner: Provisioner, request: PluginCall, now: int) -> Any:

@@ -17,7 +17,7 @@ from volsched.log.commands import Command, DeposedError, Done, LeaseProof, Outco
 from volsched.log.database import Database
 from volsched.log.events.streams import stream_of
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import telling, unchanged
+from volsched.objects import door
 from volsched.provisioning.protocol import Provisioner, Unfinished
 from volsched.pv_controller.calls import PluginCall, StoreCall, ask, no_answer, reply_to, store_command, stored_by
 from volsched.pv_controller.notice_throttle import Said
@@ -158,7 +158,7 @@ class Operations:
                 return moves
             elif isinstance(request, PluginCall):
                 if it.seen and not it.checked and not isinstance(request, Provision):
-                    asked.append((it, unchanged(dict(it.seen), actor=self.owner).under(lease)))
+                    asked.append((it, door.unchanged(dict(it.seen), actor=self.owner).under(lease)))
                     return moves
                 if not self._call(it, request, now):
                     return moves
@@ -275,7 +275,8 @@ class Operations:
         it.answer(reply_to(request, stored))
 
     def _telling(self, notice: Notice, now: int) -> Command:
-        return telling(
-            notice.kind, notice.key, uid=notice.uid, type_=notice.type, reason=notice.reason,
-            message=notice.message, component=COMPONENT, actor=self.owner, now=now,
+        return door.notice(
+            notice.kind, notice.key, door.controller(self.owner, now),
+            uid=notice.uid, type_=notice.type, reason=notice.reason,
+            message=notice.message, component=COMPONENT,
         )  # fmt: skip

@@ -8,17 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.kube.manifest import Manifest, is_being_deleted, metadata
+from volsched.kube.kinds import key_of
+from volsched.kube.manifest import Manifest
 from volsched.kube.merge_patch import difference, merged
 from volsched.log.commands import Command, LeaseProof, Precondition, Scan, version_of
-from volsched.log.events.catalogue import TITLES
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event, NewEvent
 from volsched.log.events.fold import ObjectState, versioned
-from volsched.log.events.streams import NOUN_OF_KIND, noun_and_key, stream_of
-from volsched.objects.conditional_commands import key_of
+from volsched.log.events.streams import noun_and_key, stream_of
+from volsched.objects.rules.edit import edit_object
 from volsched.objects.rules.notices import notice_event, notice_stream
-from volsched.objects.rules.refusals import ObjectError
+from volsched.objects.rules.object_events import is_deletion
 from volsched.pv_controller.notice_throttle import Said
 from volsched.pv_controller.operations import COMPONENT, Key
 from volsched.pv_controller.rules import (
@@ -101,25 +101,13 @@ class Sync:
         return Command(actor=actor, streams=streams, decide=decide, precondition=precondition)
 
     def _update(self, request: Update) -> Held[Any] | None:
-        """As an object store would: a main update leaves the status alone, a status update all the rest."""
-        key = key_of(request.manifest)
+        key = key_of(request.kind, request.manifest)
         held = self.caches.held(request.kind, key)
         old = {} if held is None else held.manifest
-        if request.status:
-            new = {**old, "status": request.manifest.get("status", {})}
-        else:
-            new = {**request.manifest, "status": old.get("status", {})}
-        if is_being_deleted(old) and _finalizers(new) - _finalizers(old):
-            raise ObjectError(f"{request.kind} {key!r} is being deleted: no finalizer may be added to it")
-        stream = stream_of(request.kind, key)
-        title = TITLES[NOUN_OF_KIND[request.kind]]
-        if "deletionTimestamp" in metadata(new) and not metadata(new).get("finalizers"):
-            self._note(request.kind, NewEvent(stream=stream, type=f"{title}Deleted"))
+        event = edit_object(request.kind, key, old, request.manifest, status=request.status)
+        if event is None:
             return held
-        patch = difference(old, new)
-        if not patch:
-            return held
-        return self._note(request.kind, NewEvent(stream=stream, type=f"{title}Changed", data={"patch": patch}))
+        return self._note(request.kind, event)
 
     def _note(self, kind: str, event: NewEvent) -> Held[Any] | None:
         """Remember a write, and let the caches show it as done."""
@@ -127,7 +115,7 @@ class Sync:
         held = self.caches.held(kind, key)
         seen = 0 if held is None else int(held.meta.resource_version or 0)
         self.versions.setdefault(event.stream, seen)
-        if event.type.endswith("Deleted"):
+        if is_deletion(event):
             self.events.append(event)
             self.drop(kind, key)
             return held
@@ -156,7 +144,3 @@ def _placing_in(namespace: str) -> Callable[[Event], str | None]:
         return f"{event.stream} got a node" if placed else None
 
     return outdated
-
-
-def _finalizers(manifest: Manifest) -> frozenset[str]:
-    return frozenset(metadata(manifest).get("finalizers") or ())

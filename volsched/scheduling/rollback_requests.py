@@ -17,7 +17,7 @@ from volsched.log.commands import Command
 from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState
-from volsched.objects.conditional_commands import telling
+from volsched.objects import door
 from volsched.objects.rules.notices import last_told, notice_stream
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.world import World
@@ -57,18 +57,19 @@ def ask_back(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: 
     count, last = last_told(world.states.get(told))
     if count >= MOST_REQUESTS:
         return [
-            telling(
-                "Pod", pod.key, uid=pod.meta.uid, type_="Warning", reason=GAVE_UP, message=GAVE_UP_REMEDY,
-                component=COMPONENT, actor=actor, now=now, once=True,
+            door.notice(
+                "Pod", pod.key, door.controller(actor, now),
+                uid=pod.meta.uid, type_="Warning", reason=GAVE_UP, message=GAVE_UP_REMEDY,
+                component=COMPONENT, once=True,
             )
         ]  # fmt: skip
     if last and last > rfc3339(now - SECONDS_BETWEEN * SECOND):
         return []
     message = f"asked back {', '.join(claims)}: bound where this pod cannot run, and still empty"
     marks = [_marking(world, pod, claim, actor) for claim in claims]
-    said = telling(
-        "Pod", pod.key, uid=pod.meta.uid, type_="Normal", reason=REQUESTED, message=message, component=COMPONENT,
-        actor=actor, now=now, place=told,
+    said = door.notice(
+        "Pod", pod.key, door.controller(actor, now),
+        uid=pod.meta.uid, type_="Normal", reason=REQUESTED, message=message, component=COMPONENT, place=told,
     )  # fmt: skip
     return [*marks, said]
 

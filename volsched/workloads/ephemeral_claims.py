@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Pod
-from volsched.log.commands import Command
+from volsched.log.commands import Command, Precondition
 from volsched.log.database import Database
 from volsched.log.events.object_states import living
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import all_of, classed, creating, telling
+from volsched.objects import door
+from volsched.objects.rules.admission import CLAIM
 from volsched.objects.rules.refusals import InvalidError
+from volsched.objects.surroundings import Subject, read_surroundings
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
 from volsched.workloads.agenda import Agenda
@@ -80,10 +82,12 @@ class EphemeralClaims:
         pod = self._pod(stream)
         lacks = lacking(pod, state.manifest, dict(self._existing(stream)))
         for manifest in lacks.claims:
-            claim = classed(manifest, self.database)
-            making = creating("PersistentVolumeClaim", claim, uid=self.new_uid(), actor=self.owner, now=now)
+            author = door.controller(self.owner, now)
+            (around,) = read_surroundings(self.database, [Subject(CLAIM, "", manifest)], zonal_upgrade=False)
+            write = door.create(CLAIM, manifest, author, uid=self.new_uid(), around=around)
             # For this pod as it is: another one of its name, made meanwhile, would not own the claim.
-            yield pod, all_of(making, seen={stream: state})
+            versions = {stream: state.version}
+            yield pod, door.together(write.command, precondition=Precondition(versions=versions))
         for message in lacks.refusals:
             yield pod, self._telling(pod, message, now)
 
@@ -106,7 +110,8 @@ class EphemeralClaims:
         execute(self.database, invalid, now=now)
 
     def _telling(self, pod: Pod, message: str, now: int) -> Command:
-        return telling(
-            "Pod", pod.key, uid=pod.meta.uid, type_="Warning", reason=FAILED_BINDING, message=message,
-            component=COMPONENT, actor=self.owner, now=now, once=True,
+        return door.notice(
+            "Pod", pod.key, door.controller(self.owner, now),
+            uid=pod.meta.uid, type_="Warning", reason=FAILED_BINDING, message=message,
+            component=COMPONENT, once=True,
         )  # fmt: skip

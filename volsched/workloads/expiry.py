@@ -15,7 +15,7 @@ from volsched.log.events.object_states import living, manifest_of
 from volsched.log.events.streams import NOUN_OF_KIND, stream_of
 from volsched.log.retention.expiry import expire_commands, expire_done, old_notices
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import deleting
+from volsched.objects import door
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
 
@@ -76,7 +76,7 @@ class Expiry:
         for stream in streams:
             state = living(self.world.states, stream)
             if state is not None and state.manifest is not None and not self._is_remembered(stream):
-                yield deleting("Event", state, actor=self.owner, now=now)
+                yield door.delete_seen("Event", state, door.controller(self.owner, now)).command
 
     def _is_remembered(self, stream: str) -> bool:
         manifest = manifest_of(self.world.states, stream) or {}

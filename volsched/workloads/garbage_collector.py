@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
+from volsched.kube.kinds import key_of
 from volsched.kube.manifest import metadata, uid
 from volsched.log.commands import Command
 from volsched.log.database import Database
@@ -17,7 +18,7 @@ from volsched.log.events.object_states import living, manifest_of
 from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.log.reads.timelines import lives
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import deleting, key_of, telling
+from volsched.objects import door
 from volsched.runtime.world import World
 from volsched.workloads.agenda import Agenda
 from volsched.workloads.rules.ownership import (
@@ -106,7 +107,7 @@ class GarbageCollector:
 
     def _collecting(self, stream: str, seen: ObjectState, now: int) -> Command:
         kind = KIND_OF_NOUN[noun_and_key(stream)[0]].name
-        delete = deleting(kind, seen, actor=self.owner, now=now, grace=self.grace)
+        delete = door.delete_seen(kind, seen, door.controller(self.owner, now), grace=self.grace).command
         manifest = seen.manifest or {}
 
         def decide(states: States) -> Decision:
@@ -117,9 +118,9 @@ class GarbageCollector:
         return Command(actor=self.owner, streams=tuple(dict.fromkeys(streams)), decide=decide)
 
     def _keeping(self, stream: str, seen: ObjectState, owner: Owner, now: int) -> Command:
-        manifest = seen.manifest or {}
-        return telling(
-            KIND_OF_NOUN[noun_and_key(stream)[0]].name, key_of(manifest), uid=uid(manifest), type_="Warning",
-            reason=OWNER_UNKNOWN, message=kept_orphan(owner), component=COMPONENT, actor=self.owner, now=now,
+        kind, manifest = KIND_OF_NOUN[noun_and_key(stream)[0]].name, seen.manifest or {}
+        return door.notice(
+            kind, key_of(kind, manifest), door.controller(self.owner, now), uid=uid(manifest), type_="Warning",
+            reason=OWNER_UNKNOWN, message=kept_orphan(owner), component=COMPONENT,
             once=True,
         )  # fmt: skip

@@ -7,15 +7,16 @@ long a node has been gone, and whether the one of that name is the one that was 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from volsched.kube.kinds import key_of
 from volsched.kube.manifest import annotations, uid
 from volsched.log.base import read_base
-from volsched.log.commands import Command, ConflictError
+from volsched.log.commands import Command, ConflictError, Precondition
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState
 from volsched.log.events.object_states import living, manifest_of
 from volsched.log.reads.timelines import last_written, lives
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import all_of, key_of, telling, updating
+from volsched.objects import door
 from volsched.pv_controller.rules.manual_release import claim_stream
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
@@ -150,9 +151,11 @@ class StaleNodes:
     def _removing(self, stream: str, state: ObjectState, now: int) -> Command:
         claim = state.manifest or {}
         node = self._promised[stream].partition("/")[2]
-        said = telling(
-            CLAIM, key_of(claim), uid=uid(claim), type_="Normal", reason=REMOVED, message=removed(node),
-            component=COMPONENT, actor=self.owner, now=now,
+        said = door.notice(
+            CLAIM, key_of(CLAIM, claim), door.controller(self.owner, now),
+            uid=uid(claim), type_="Normal", reason=REMOVED, message=removed(node),
+            component=COMPONENT,
         )  # fmt: skip
         # The plan of a binding changes the claim too: one that was made meanwhile makes this too late.
-        return all_of(updating(CLAIM, state, without_promise(claim), actor=self.owner), said, seen={stream: state})
+        write = door.update(CLAIM, without_promise(claim), door.controller(self.owner, now), seen=state)
+        return door.together(write.command, said, precondition=Precondition(versions={stream: state.version}))

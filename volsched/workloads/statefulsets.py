@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 
 from volsched.kube.manifest import Manifest, status
 from volsched.kube.workloads import StatefulSet
-from volsched.log.commands import Command
+from volsched.log.commands import Command, Precondition
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import living, manifest_of
 from volsched.log.transaction import execute
-from volsched.objects.conditional_commands import all_of, classed, creating, deleting, telling, updating
+from volsched.objects import door
 from volsched.objects.rules.admission import priority_streams
 from volsched.objects.rules.refusals import ForbiddenError, InvalidError
+from volsched.objects.surroundings import Subject, read_surroundings
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
 from volsched.scheduling.queue.entry import SECOND
@@ -127,30 +128,35 @@ class StatefulSets:
     def _commands(
         self, stream: str, state: ObjectState, set_: StatefulSet, step: SetStep, now: int
     ) -> Iterator[tuple[str, Command]]:
-        seen = {stream: state}
+        seen = Precondition(versions={stream: state.version})
         for made in step.make:
             for replica in _apart(made):
-                yield replica.name, all_of(*self._making(set_, replica, now), seen=seen)
+                yield replica.name, door.together(*self._making(set_, replica, now), precondition=seen)
         for name in step.remove:
             pod = living(self.world.states, f"pod/{set_.meta.namespace}/{name}")
             if pod is not None:
-                delete = deleting("Pod", pod, actor=self.owner, now=now, grace=self.grace)
+                delete = door.delete_seen("Pod", pod, door.controller(self.owner, now), grace=self.grace).command
                 message = pod_told("Delete", name, set_.meta.name)
-                yield name, all_of(delete, self._telling(set_, "Normal", DELETED, message, now), seen=seen)
+                told = self._telling(set_, "Normal", DELETED, message, now)
+                yield name, door.together(delete, told, precondition=seen)
         for message in step.blocked:
             yield "", self._telling(set_, "Warning", FAILED_CREATE, message, now, once=True)
         # Last: it gives the set a new version, and all that comes before counts on the one that was seen.
         manifest: Manifest = state.manifest or {}
         kept = {**status(manifest), **step.status}
         if kept != status(manifest):
-            yield "", updating("StatefulSet", state, {**manifest, "status": kept}, actor=self.owner, status=True)
+            author, wanted = door.controller(self.owner, now), {**manifest, "status": kept}
+            yield "", door.update("StatefulSet", wanted, author, seen=state, status=True).command
 
     def _making(self, set_: StatefulSet, replica: Replica, now: int) -> Iterator[Command]:
-        made = [("PersistentVolumeClaim", classed(it, self.database)) for it in replica.claims]
+        made = [("PersistentVolumeClaim", it) for it in replica.claims]
         if replica.pod is not None:
             made.append(("Pod", replica.pod))
-        for kind, manifest in made:
-            yield creating(kind, manifest, uid=self.new_uid(), actor=self.owner, now=now)
+        subjects = [Subject(kind, "", manifest) for kind, manifest in made]
+        surroundings = read_surroundings(self.database, subjects, zonal_upgrade=False)
+        for (kind, manifest), around in zip(made, surroundings, strict=True):
+            author = door.controller(self.owner, now)
+            yield door.create(kind, manifest, author, uid=self.new_uid(), around=around).command
             name, owner = manifest["metadata"]["name"], set_.meta.name
             is_pod = kind == "Pod"
             message = pod_told("Create", name, owner) if is_pod else claim_told(name, replica.name, owner)
@@ -159,9 +165,10 @@ class StatefulSets:
     def _telling(
         self, set_: StatefulSet, type_: str, reason: str, message: str, now: int, *, once: bool = False
     ) -> Command:
-        return telling(
-            "StatefulSet", set_.meta.key, uid=set_.meta.uid, type_=type_, reason=reason, message=message,
-            component=COMPONENT, actor=self.owner, now=now, once=once,
+        return door.notice(
+            "StatefulSet", set_.meta.key, door.controller(self.owner, now),
+            uid=set_.meta.uid, type_=type_, reason=reason, message=message,
+            component=COMPONENT, once=once,
         )  # fmt: skip
 
     def watch(self, stream: str, set_stream: str) -> Manifest | None:

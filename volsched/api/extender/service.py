@@ -132,7 +132,7 @@ class Extender:
         """Answers when the pod is on its node. A repeated call waits for the same binding."""
         asked = messages.read_assignment(body)
         # Of this process alone: whoever plans is not told of what the same actor does, because it knows.
-        actor = f"{self._services.who().actor}/extender-{self._instance}"
+        actor = f"{self._services.author().actor}/extender-{self._instance}"
         ring = self._services.fan.rings["pod"]
         news = ring.news()
         try:

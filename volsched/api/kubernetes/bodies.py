@@ -23,12 +23,19 @@ from volsched.api.kubernetes.statuses import UNEXPLAINED, ApiError, invalid_obje
 from volsched.kube.documents import read_documents, read_json
 from volsched.kube.json_patch import DiffersError, PatchError, json_patched
 from volsched.kube.kinds import KINDS, Kind
-from volsched.kube.known_fields import json_type, type_of, unknown_fields, wrong_types
+from volsched.kube.known_fields import json_type, type_of
 from volsched.kube.limits import ITEMS_MAX, longest
 from volsched.kube.merge_patch import merged
 from volsched.kube.problems import ManifestError
 from volsched.kube.strategic_merge import strategic_merged
 from volsched.kube.validation.field_errors import invalid
+from volsched.objects.rules.field_check import (
+    MOST_NAMED,
+    UndecodableError,
+    new_unknown_fields,
+    strict_error,
+    wrong_type,
+)
 
 Manifest = dict[str, Any]
 LIGHT_BYTES = {JSON: 2**14, PROTOBUF: 2**14}
@@ -40,7 +47,6 @@ SMALL_BYTES = 2**16
 SOURCE = "the body of the request"
 _DROPPED = ("managedFields", "selfLink")
 """Of an object's metadata: others keep them, we do not."""
-_MOST_WARNED = 20
 _MOST_SHOWN = 30
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 """Kubernetes names the place in its own source; clients compare nothing of it, people search for all of it."""
@@ -257,11 +263,9 @@ def check_types(
     kind: Kind, manifest: Mapping[str, Any], known: Mapping[str, Any] | None = None, *, shown: Any = None
 ) -> None:
     """ApiError where a field holds what it cannot, unless it did before: 400, or 422 of what a patch made."""
-    found = wrong_types(kind, manifest)
-    before = wrong_types(kind, known) if found and known else []
-    told = [it for it in found if it not in before]
-    if told:
-        raise _undecodable(kind, told[0]) if known is None else _unpatched(told[0], shown)
+    why = wrong_type(kind, manifest, known)
+    if why is not None:
+        raise _undecodable(kind, why) if known is None else _unpatched(why, shown)
 
 
 def field_warnings(
@@ -275,17 +279,15 @@ def field_warnings(
     """What to warn of; ApiError under Strict. Unknown fields that the object has already are let be."""
     if validation is FieldValidation.IGNORE:
         return []
-    before = set(unknown_fields(kind, known)) if known else set()
-    found = [f'unknown field "{field}"' for field in unknown_fields(kind, manifest) if field not in before]
-    if found and validation is FieldValidation.STRICT:
-        why = f"strict decoding error: {', '.join(found[:_MOST_WARNED])}"
+    unknown = new_unknown_fields(kind, manifest, known)
+    if unknown and validation is FieldValidation.STRICT:
+        why = strict_error(unknown)
         raise _undecodable(kind, why) if known is None else _unpatched(why, shown)
-    return found[:_MOST_WARNED]
+    return unknown[:MOST_NAMED]
 
 
 def _undecodable(kind: Kind, why: str) -> ApiError:
-    version = kind.api_version.rpartition("/")[2]
-    return ApiError(400, f'{kind.name} in version "{version}" cannot be handled as a {kind.name}: {why}')
+    return ApiError(400, str(UndecodableError(kind, why)))
 
 
 def _unpatched(why: str, shown: Any) -> ApiError:

@@ -47,8 +47,8 @@ async def create_lease(services: Services, target: RequestTarget, query: Query, 
     warnings = field_warnings(kind, raw, asked.validation)
     named = replace(target, name=str(wanted["metadata"].get("name", "")))
     try:
-        who, rv = services.who(), services.clock()
-        own = {"uid": services.new_uid(), "creationTimestamp": who.now}
+        author, rv = services.author(), services.clock()
+        own = {"uid": services.new_uid(), "creationTimestamp": author.now}
         made = _stored(named, wanted, own)
         exists = await services.read(client_lease, services.database, named.key) is not None
         if not exists and not asked.dry_run:

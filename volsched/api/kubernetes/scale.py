@@ -6,7 +6,6 @@ from typing import Any
 from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.bodies import Manifest, RequestBody, check_kind, patched, read_mapping, read_patch
 from volsched.api.kubernetes.negotiation import MERGE_PATCH, STRATEGIC_PATCH, body_form, patch_form
-from volsched.api.kubernetes.object_commands import patching
 from volsched.api.kubernetes.object_reads import read_one
 from volsched.api.kubernetes.paths import RequestTarget
 from volsched.api.kubernetes.queries import Query, least_version, writing
@@ -14,6 +13,7 @@ from volsched.api.kubernetes.statuses import ApiError, invalid_object
 from volsched.api.services import Services
 from volsched.kube.validation.field_errors import NOT_NEGATIVE, invalid
 from volsched.kube.validation.fields import fields_at, items_at, number_at, text_at, texts_at
+from volsched.objects import door
 from volsched.questions.get.documents import as_manifest
 
 SCALE, API = "Scale", "autoscaling/v1"
@@ -99,6 +99,6 @@ async def _write(
         metadata = {**stateful_set["metadata"], **({"resourceVersion": version} if version else {})}
         return {**stateful_set, "metadata": metadata, "spec": {**stateful_set["spec"], "replicas": replicas}}
 
-    write = patching(target, scaled, services.who(), status=False)
+    write = door.patch(target.resource.kind.name, target.key, scaled, services.author())
     written = await services.write(write, dry_run=asked.dry_run, heavy=heavy)
     return HttpAnswer(scale_of(written.manifest))

@@ -5,7 +5,6 @@ from typing import Any
 
 from volsched.api.kubernetes.paths import RequestTarget
 from volsched.api.kubernetes.resources import BINDING
-from volsched.cluster.answers import UnboundError
 from volsched.kube.problems import Defect
 from volsched.kube.validation.field_errors import FieldError
 from volsched.log.commands import ConflictError, RejectedError
@@ -13,6 +12,7 @@ from volsched.log.database import FULL
 from volsched.log.errors import ArchivedError, ConnectionLostError, FullError, ReplacedError, StoreError
 from volsched.log.events.catalogue import CatalogueError
 from volsched.objects.rules.admission import NAMESPACE, NoNamespaceError, TerminatingError
+from volsched.objects.rules.pod_assignment import UnboundError
 from volsched.objects.rules.refusals import (
     AlreadyExistsError,
     ForbiddenError,

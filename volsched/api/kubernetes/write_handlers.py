@@ -22,17 +22,6 @@ from volsched.api.kubernetes.bodies import (
     read_patch,
 )
 from volsched.api.kubernetes.negotiation import STRATEGIC_PATCH, body_form, patch_form
-from volsched.api.kubernetes.object_commands import (
-    NOTHING_TO_SEE,
-    asks_store,
-    binding,
-    class_of,
-    creating,
-    deleting,
-    look_up,
-    patching,
-    updating,
-)
 from volsched.api.kubernetes.object_reads import read_page
 from volsched.api.kubernetes.paths import RequestTarget
 from volsched.api.kubernetes.queries import FieldValidation, Listing, Query, dry_run, selection, writing
@@ -44,7 +33,9 @@ from volsched.kube.strategic_merge import go_text
 from volsched.kube.validation.field_errors import each, invalid, required, unsupported
 from volsched.kube.validation.fields import fields_at, text_at
 from volsched.kube.validation.formats import dns_subdomain
-from volsched.objects.rules.admission import CLAIM
+from volsched.objects import door
+from volsched.objects.rules.admission_chain import Surroundings
+from volsched.objects.surroundings import Subject
 
 SUFFIX = 5
 _SUFFIX_LETTERS = string.ascii_lowercase + string.digits
@@ -59,10 +50,9 @@ async def create(services: Services, target: RequestTarget, query: Query, body: 
     manifest, warnings = await services.work(body.heavy, _created, target, body, asked.validation)
     named = replace(target, name=str(manifest["metadata"].get("name", "")))
     try:
-        seen, upgrade = NOTHING_TO_SEE, services.zonal_upgrade
-        if asks_store(named, manifest, zonal_upgrade=upgrade):
-            seen = await services.read(look_up, services.database, named, manifest, zonal_upgrade=upgrade)
-        write = creating(named, manifest, services.who(), uid=services.new_uid(), seen=seen)
+        kind, key = named.resource.kind.name, named.key
+        around = await services.surroundings(Subject(kind, key, manifest))
+        write = door.create(kind, manifest, services.author(), uid=services.new_uid(), key=key, around=around)
         written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
     except Exception as error:
         raise error_of(error, named) from error
@@ -85,12 +75,14 @@ def _created(target: RequestTarget, body: RequestBody, validation: FieldValidati
 async def update(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     asked = writing(query, "UpdateOptions")
     manifest, warnings = await services.work(body.heavy, _updated, target, body, asked.validation)
-    write = updating(
-        target,
+    write = door.update(
+        target.resource.kind.name,
         manifest,
-        services.who(),
+        services.author(),
+        key=target.key,
         status=target.subresource == STATUS,
-        storage_class=await _class_of(services, target),
+        around=await _around_change(services, target),
+        reworks=True,
     )
     written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
     return HttpAnswer(target.resource.as_shown(written.manifest), 200, warnings)
@@ -107,10 +99,9 @@ def _updated(target: RequestTarget, body: RequestBody, validation: FieldValidati
     return target.resource.as_stored(manifest), field_warnings(kind, raw, validation)
 
 
-async def _class_of(services: Services, target: RequestTarget) -> Manifest | None:
-    if target.resource.kind.name != CLAIM or target.subresource is not None:
-        return None
-    return await services.read(class_of, services.database, target)
+async def _around_change(services: Services, target: RequestTarget) -> Surroundings:
+    changes = target.subresource is None
+    return await services.surroundings(Subject(target.resource.kind.name, target.key, None, changes=changes))
 
 
 async def patch(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
@@ -129,8 +120,8 @@ async def patch(services: Services, target: RequestTarget, query: Query, body: R
         warnings[:] = field_warnings(kind, wanted, asked.validation, before, shown=shown)
         return resource.as_stored(wanted)
 
-    status, storage_class = target.subresource == STATUS, await _class_of(services, target)
-    write = patching(target, change, services.who(), status=status, storage_class=storage_class)
+    status, around = target.subresource == STATUS, await _around_change(services, target)
+    write = door.patch(kind.name, target.key, change, services.author(), status=status, around=around)
     written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
     return HttpAnswer(target.resource.as_shown(written.manifest), 200, warnings)
 
@@ -140,7 +131,9 @@ async def delete(services: Services, target: RequestTarget, query: Query, body: 
     conditions = options.get("preconditions", {})
     uid, version = conditions.get("uid"), conditions.get("resourceVersion")
     grace = _grace(options, query)
-    write = deleting(target, services.who(), uid=uid, version=version, grace=grace)
+    write = door.delete(
+        target.resource.kind.name, target.key, services.author(), uid=uid, version=version, grace=grace
+    )
     written = await services.write(write, dry_run=_is_dry(query, options))
     if written.gone and target.resource.kind.name in ANSWERED_WITH_STATUS:
         return HttpAnswer(success(target, written.manifest["metadata"].get("uid")))
@@ -157,7 +150,8 @@ async def delete_collection(
     for item in found.items:
         metadata = item.manifest["metadata"]
         one = replace(target, namespace=metadata.get("namespace"), name=metadata["name"])
-        write = deleting(one, services.who(), uid=metadata.get("uid"), grace=_grace(options, query))
+        kind, uid = one.resource.kind.name, metadata.get("uid")
+        write = door.delete(kind, one.key, services.author(), uid=uid, grace=_grace(options, query))
         try:
             deleted.append((await services.write(write, dry_run=_is_dry(query, options))).manifest)
         except Exception as error:
@@ -186,7 +180,8 @@ async def bind(services: Services, target: RequestTarget, query: Query, body: Re
         raise ApiError(500, told[0] if len(told) == 1 else f"[{', '.join(told)}]", reason=UNEXPLAINED)
     uid, version = text_at(metadata, "uid") or None, text_at(metadata, "resourceVersion") or None
     notes = fields_at(metadata, "annotations")
-    write = binding(target, node, services.who(), uid=uid, version=version, notes=notes)
+    author = services.author()
+    write = door.bind(target.key, node, author, expected_uid=uid, expected_version=version, notes=notes)
     await services.write(write, dry_run=writing(query, "CreateOptions").dry_run)
     return HttpAnswer(success(target, None, code=201), 201)
 

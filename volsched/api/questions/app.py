@@ -83,7 +83,7 @@ class Own:
         asked = OperationRequest(
             path=path,
             query=read_query(operation.query, given),
-            actor=self._services.who().actor,
+            actor=self._services.author().actor,
             now=self._services.clock(),
             body=body,
             wanted=wanted_form(request.headers.get("accept")),

@@ -9,16 +9,16 @@ from volsched.cli.remote.server import RemoteServer, ServerRefusedError
 from volsched.kube.manifest_reader import Loaded
 from volsched.log.commands import ConflictError, RejectedError
 from volsched.log.events.kind_names import kind_called
+from volsched.objects.door import Applied
 from volsched.objects.namespaces import namespace_manifest
 from volsched.objects.rules.admission import NAMESPACE
-from volsched.objects.rules.apply import Applied
 from volsched.objects.rules.refusals import AlreadyExistsError, NotFoundError, ObjectError
 from volsched.objects.submission import Target, Verb
 from volsched.workloads.rules.zonal_upgrade import asks_for_nodes
 
 MERGE_PATCH = "application/merge-patch+json"
-UNJUDGED = {"fieldValidation": "Ignore"}
-"""Unknown fields are kept without a word, as without a server."""
+STRICT = {"fieldValidation": "Strict"}
+"""Unknown fields are refused, as without a server."""
 
 
 def submitted(
@@ -95,7 +95,7 @@ def _apply(server: RemoteServer, entry: Loaded, reason: str | None) -> Applied:
             raise
         _create(server, entry, reason)
         return Applied.CREATED
-    after = server.tell("PATCH", path, query=UNJUDGED, body=_patch(entry), content=MERGE_PATCH, reason=reason).body
+    after = server.tell("PATCH", path, query=STRICT, body=_patch(entry), content=MERGE_PATCH, reason=reason).body
     same = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
     return Applied.UNCHANGED if same else Applied.CONFIGURED
 
@@ -111,7 +111,7 @@ def _patch(entry: Loaded) -> dict[str, Any]:
 def _create(server: RemoteServer, entry: Loaded, reason: str | None) -> None:
     namespace = entry.key.rpartition("/")[0] or None
     path = paths.collection(kind_called(entry.kind.name), namespace)
-    server.tell("POST", path, query=UNJUDGED, body=entry.manifest, reason=reason)
+    server.tell("POST", path, query=STRICT, body=entry.manifest, reason=reason)
 
 
 def _error(error: ServerRefusedError) -> RejectedError:

@@ -4,14 +4,11 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from volsched.kube.kinds import KINDS
 from volsched.lab.bench.log import must
 from volsched.log.commands import Command
 from volsched.log.database import Database
-from volsched.log.events.decision import Decision, States
-from volsched.log.events.streams import stream_of
 from volsched.log.transaction import execute
-from volsched.objects.rules.lifecycle import create_object
+from volsched.objects import door
 from volsched.runtime.clock import SECOND
 
 Clock = Callable[[], float]
@@ -25,13 +22,7 @@ def create(database: Database, manifests: Iterator[dict[str, Any]], ids: Iterato
 
 
 def _creating(manifest: dict[str, Any], uid: str) -> Command:
-    kind, names = KINDS[manifest["kind"]], manifest["metadata"]
-    stream = stream_of(kind.name, f"{names['namespace']}/{names['name']}" if kind.namespaced else names["name"])
-
-    def decide(states: States) -> Decision:
-        return Decision(events=(create_object(states.get(stream), kind, manifest, uid=uid, now=BIRTH),))
-
-    return Command(actor="bench", streams=(stream,), decide=decide)
+    return door.create(manifest["kind"], manifest, door.Author("bench", BIRTH), uid=uid).command
 
 
 def cluster(nodes: int, volumes: int) -> Iterator[dict[str, Any]]:

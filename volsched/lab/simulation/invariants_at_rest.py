@@ -7,7 +7,7 @@ from sqlalchemy import Connection, select
 from volsched.binding.rules.phases import SETTLED
 from volsched.binding.rules.saga import ANNOTATE, PREBIND
 from volsched.cluster.foreign_server import ForeignApi
-from volsched.cluster.mirror import KINDS_MIRRORED, without_null_fields
+from volsched.cluster.mirror import KINDS_MIRRORED
 from volsched.kube.workloads import Pod
 from volsched.log import tables
 from volsched.log.database import Database
@@ -17,6 +17,7 @@ from volsched.log.events.object_states import binding_stream
 from volsched.log.events.streams import NOUN_OF_KIND
 from volsched.log.integrity.verify import verify
 from volsched.log.rows import VIEWS, object_state
+from volsched.objects.observations import without_null_fields
 from volsched.questions.invariants import Violation
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.world import World

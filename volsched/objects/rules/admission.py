@@ -1,6 +1,7 @@
 """What Kubernetes' admission says of a request: the object itself is sound, but its surroundings do not allow it.
 
-Namespaces that are not there or are being deleted, priorities that nobody defined, and claims that want to grow.
+Namespaces that are not there or are being deleted, priorities that nobody defined, volumes of claims that nobody
+knows, and claims that want to grow. `admission_chain` says who is asked what, and in which order.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 from volsched.kube.kinds import KINDS
 from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BETA_STORAGE_CLASS
+from volsched.kube.problems import Defect
 from volsched.kube.quantity import ZERO, Quantity
 from volsched.kube.storage import StorageClass
 from volsched.kube.validation.disruptions import PREEMPTS, SYSTEM_PRIORITIES
@@ -18,13 +20,14 @@ from volsched.log.events.decision import States
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
-from volsched.objects.rules.refusals import ForbiddenError, NotFoundError
+from volsched.objects.rules.refusals import ForbiddenError, InvalidError, NotFoundError
 from volsched.scheduling.rules.pod_claims import default_class
 
 Manifest = Mapping[str, Any]
 
 NAMESPACE = "Namespace"
 POD = "Pod"
+VOLUME = "PersistentVolume"
 CLAIM = "PersistentVolumeClaim"
 PRIORITY_CLASS = "PriorityClass"
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -59,14 +62,40 @@ def namespace_stream(namespace: str) -> str:
 
 def refuse_namespace(namespace: str, states: States) -> None:
     """Nothing is made in a namespace that is not there, or that is going. Those of the system always are."""
-    found = _living(states.get(namespace_stream(namespace)))
-    if found is None and namespace in SYSTEM_NAMESPACES:
-        return
-    if found is None:
+    if _living(states.get(namespace_stream(namespace))) is None and namespace not in SYSTEM_NAMESPACES:
         raise NoNamespaceError(namespace)
+    refuse_terminating_namespace(namespace, states)
+
+
+def refuse_terminating_namespace(namespace: str, states: States) -> None:
+    found = _living(states.get(namespace_stream(namespace)))
+    if found is None:
+        return
     terminating = text_at(fields_at(found, "status"), "phase") == "Terminating"
     if terminating or fields_at(found, "metadata").get("deletionTimestamp"):
         raise TerminatingError(namespace)
+
+
+def refuse_immortal_namespace(kind: str, key: str) -> None:
+    if kind == NAMESPACE and key in IMMORTAL_NAMESPACES:
+        raise ForbiddenError("this namespace may not be deleted")
+
+
+def claim_uid(kind: str, manifest: Manifest) -> str | None:
+    """The uid of the claim that a volume says it belongs to."""
+    ref = fields_at(manifest, "spec", "claimRef") if kind == VOLUME else {}
+    return text_at(ref, "uid") or None
+
+
+def refuse_unknown_claim(kind: str, manifest: Manifest) -> None:
+    """A claimRef with a uid names a claim of another store; here its volume would be released and reclaimed."""
+    uid = claim_uid(kind, manifest)
+    if uid:
+        message = "names a claim that this store has never seen; leave the uid out to reserve the volume by name"
+        raise InvalidError(
+            f'PersistentVolume "{manifest["metadata"]["name"]}"',
+            [Defect(("spec", "claimRef", "uid"), message, uid)],
+        )
 
 
 def priority_streams(kind: str, manifest: Manifest) -> tuple[str, ...]:

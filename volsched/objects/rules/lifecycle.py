@@ -18,10 +18,10 @@ from volsched.kube.update_rules import update_problems
 from volsched.kube.validation.field_errors import FieldError
 from volsched.kube.validation.rules import creation_errors, status_errors, update_errors
 from volsched.log.commands import ConflictError
-from volsched.log.events.catalogue import TITLES
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
-from volsched.log.events.streams import NOUN_OF_KIND, stream_of
+from volsched.log.events.streams import stream_of
+from volsched.objects.rules.object_events import changed_event, created_event, deleted_event
 from volsched.objects.rules.refusals import AlreadyExistsError, InvalidError, NotFoundError
 from volsched.scheduling.rules.pod_scheduled import gated_conditions
 
@@ -62,7 +62,7 @@ def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, n
     if kind.name == "Pod" and (conditions := gated_conditions(created, now)) is not None:
         created["status"]["conditions"] = conditions
     _refuse_excess(kind, name, created)
-    return _event(kind, name, "Created", {"patch": created})
+    return created_event(stream_of(kind.name, name), created)
 
 
 def update_object(
@@ -103,12 +103,12 @@ def update_object(
         _refuse(kind, name, shape_defects)
         _refuse(kind, name, update_problems(kind, old, new, by_volume_controller=by_volume_controller))
     if is_gone(new):
-        return _event(kind, name, "Deleted", {"reason": "the last finalizer is gone"})
+        return deleted_event(stream_of(kind.name, name), "the last finalizer is gone")
     patch = difference(old, new)
     if not patch:
         return None
     _refuse_excess(kind, name, new, old)
-    return _event(kind, name, "Changed", {"patch": patch})
+    return changed_event(stream_of(kind.name, name), patch)
 
 
 def delete_object(
@@ -133,8 +133,8 @@ def delete_object(
     else:
         patch = going(now, grace_seconds(old, grace) if kind.name == "Pod" else 0)
     if is_gone({**old, "metadata": {**old["metadata"], **(patch or {})}}):
-        return _event(kind, name, "Deleted", {})
-    return None if patch is None else _event(kind, name, "Changed", {"patch": {"metadata": patch}})
+        return deleted_event(stream_of(kind.name, name))
+    return None if patch is None else changed_event(stream_of(kind.name, name), {"metadata": patch})
 
 
 def is_gone(manifest: Manifest) -> bool:
@@ -193,8 +193,3 @@ def _check_preconditions(stored: ObjectState, kind: Kind, name: str, *, uid: str
 def _without_store_fields(manifest: Manifest) -> dict[str, Any]:
     owned = (*KEPT_METADATA, "resourceVersion")
     return {field: value for field, value in manifest["metadata"].items() if field not in owned}
-
-
-def _event(kind: Kind, name: str, what: str, data: Mapping[str, Any]) -> NewEvent:
-    noun = NOUN_OF_KIND[kind.name]
-    return NewEvent(stream=stream_of(kind.name, name), type=f"{TITLES[noun]}{what}", data=data)

@@ -1,0 +1,399 @@
+"""THE write door: create, update, patch, apply, delete, bind, unassign, edit and notice as commands.
+
+CLI, HTTP, library, controllers, node agent, provisioners and the port's local adapter write objects through here
+and nowhere else, so the same manifest gets the same answer from all of them. What is allowed is said by the rules
+(`rules.admission_chain`); who comes is data (`Author`).
+
+A write is decided on the object as it is under the log's lock, so a small patch is applied to what is then there
+and needs no second try. What takes longer is decided beforehand (`Write.prepare`), on the objects as they were
+read, with their versions as the command's precondition: nobody waits for somebody else's large object.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from volsched.kube.kinds import KINDS, key_of
+from volsched.kube.limits import holds_more
+from volsched.kube.manifest import metadata
+from volsched.kube.merge_patch import merged
+from volsched.log.batch import load_states
+from volsched.log.commands import Command, ConflictError, Done, Precondition, version_of
+from volsched.log.database import Database
+from volsched.log.events.decision import NOTHING, Decision, States
+from volsched.log.events.fold import ObjectState, State, evolve, versioned
+from volsched.log.events.object_states import living
+from volsched.log.events.streams import stream_of
+from volsched.objects.rules.admission_chain import (
+    NO_SURROUNDINGS,
+    Admitted,
+    Creation,
+    Origin,
+    Surroundings,
+    admit_applied,
+    admit_change,
+    admit_deletion,
+)
+from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.objects.rules.object_events import changed_event, is_creation, is_deletion
+from volsched.objects.rules.pod_assignment import bind_pod, unassign_pod
+from volsched.objects.rules.refusals import NotFoundError
+from volsched.runtime.clock import rfc3339
+
+Manifest = Mapping[str, Any]
+Decide = Callable[[States], Admitted]
+MOST_VALUES = 2_000
+"""That an object may hold to be worked on under the log's lock: several times those of an ordinary pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who writes, when (RFC 3339), from where, and why."""
+
+    actor: str
+    now: str
+    origin: Origin = Origin.CONTROLLER
+    reason: str | None = None
+
+
+def controller(actor: str, now: int) -> Author:
+    return Author(actor, rfc3339(now))
+
+
+class Applied(StrEnum):
+    CREATED = "created"
+    CONFIGURED = "configured"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    manifest: dict[str, Any]
+    """The object as the write left it; one that is gone, as it was last."""
+    gone: bool = False
+
+
+class HeavyError(Exception):
+    """The object is too large to be worked on under the log's lock; `prepare` the write first."""
+
+
+class Write:
+    """A command about one object, and what came of it.
+
+    What the command found and did is noted when it is decided, for the answer; it counts once it is committed.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        key: str,
+        author: Author,
+        decide: Decide,
+        *,
+        beside: tuple[str, ...] = (),
+        reworks: bool = False,
+    ) -> None:
+        """`beside`: other streams that are read or written. `reworks`: what it costs to decide grows with the
+        object that is there."""
+        self.stream = stream_of(kind, key)
+        self.admitted = Admitted(None)
+        self.found: State | None = None
+        self.prepared = False
+        self._decide, self._reason, self._reworks = decide, author.reason, reworks
+        self.command = Command(actor=author.actor, streams=(self.stream, *beside), decide=self._decided)
+
+    def prepare(self, database: Database) -> None:
+        """Decide on what is there now, outside the lock; raises what the rules have against it.
+
+        The command is refused with ConflictError if anything that was read has changed by then.
+        """
+        with database.read() as connection:
+            states, _ = load_states(database, connection, self.command.streams)
+        admitted = self._decide(states)
+
+        def decided(states: States) -> Decision:
+            return self._note(states, admitted)
+
+        self.prepared = True
+        objects = {stream: version_of(states.get(stream)) for stream in self.command.streams}
+        self.command = replace(self.command, decide=decided, precondition=Precondition(objects=objects))
+
+    def try_out(self, database: Database) -> Written:
+        """What it would come to; nothing is written."""
+        with database.read() as connection:
+            states, _ = load_states(database, connection, self.command.streams)
+        self._note(states, self._decide(states))
+        return self._answer(None)
+
+    def written(self, done: Done) -> Written:
+        """After the commit. The object's event is the command's first."""
+        return self._answer(done.position - done.events + 1)
+
+    @property
+    def state(self) -> State | None:
+        """The object's state as the write leaves it, but for the version that the log will give it."""
+        event = self.admitted.event
+        if event is None:
+            return self.found
+        return evolve(self.found, event.type, version=0, position=0, at=0, data=event.data)
+
+    def _decided(self, states: States) -> Decision:
+        found = states.get(self.stream)
+        if self._reworks and isinstance(found, ObjectState) and holds_more(found.manifest, MOST_VALUES):
+            raise HeavyError(self.stream)
+        return self._note(states, self._decide(states))
+
+    def _note(self, states: States, admitted: Admitted) -> Decision:
+        self.found = states.get(self.stream)
+        event = admitted.event
+        if event is not None and self._reason is not None:
+            event = replace(event, data={**event.data, "reason": self._reason})
+        self.admitted = admitted._replace(event=event)
+        if event is None:
+            return _UNCHANGED
+        applied = Applied.CREATED if is_creation(event) else Applied.CONFIGURED
+        result = {"applied": applied.value, "gone": is_deletion(event)}
+        return Decision(events=(event, *admitted.beside), result=result)
+
+    def _answer(self, position: int | None) -> Written:
+        found = self.found if isinstance(self.found, ObjectState) else None
+        before = found.manifest if found is not None else None
+        event = self.admitted.event
+        if event is None:
+            assert found is not None
+            return Written(versioned(found))
+        gone = is_deletion(event)
+        after = (before if gone else merged(before or {}, event.data["patch"])) or {}
+        rv = position if position is not None else found.rv if before is not None and found is not None else None
+        names = {**metadata(after), **({} if rv is None else {"resourceVersion": str(rv)})}
+        if gone:
+            # It may be this very write that took the last of them off.
+            names.pop("finalizers", None)
+        return Written({**after, "metadata": names}, gone)
+
+
+_UNCHANGED = Decision(result={"applied": Applied.UNCHANGED.value, "gone": False})
+
+
+# --- writes of one object -------------------------------------------------------------------------------
+
+
+def create(
+    kind: str,
+    manifest: Manifest,
+    author: Author,
+    *,
+    uid: str,
+    key: str | None = None,
+    around: Surroundings = NO_SURROUNDINGS,
+    status: Manifest | None = None,
+) -> Write:
+    """Make the object; refused where there is one of that name. `status` is for controllers."""
+    creation = _creation(kind, manifest, author, uid, key, around, status)
+    return Write(kind, creation.key, author, creation.admit, beside=creation.streams)
+
+
+def apply(
+    kind: str,
+    manifest: Manifest,
+    author: Author,
+    *,
+    uid: str,
+    around: Surroundings = NO_SURROUNDINGS,
+) -> Write:
+    """Make the object if it is not there, else bring it to what the manifest says of it."""
+    creation = _creation(kind, manifest, author, uid, None, around, None)
+    return Write(
+        kind, creation.key, author, lambda states: admit_applied(creation, states), beside=creation.streams
+    )
+
+
+def update(
+    kind: str,
+    manifest: Manifest,
+    author: Author,
+    *,
+    key: str | None = None,
+    seen: ObjectState | None = None,
+    status: bool = False,
+    around: Surroundings = NO_SURROUNDINGS,
+    reworks: bool = False,
+) -> Write:
+    """The whole object as it should be. A main update leaves the status alone, a status update all the rest.
+
+    It is conditional on the resourceVersion that the manifest names, or on that of the object that was `seen`.
+    """
+    wanted = manifest if seen is None else _at_version(manifest, seen)
+    change = _Change(kind, key or key_of(kind, manifest), author, status, around)
+    return change.write(lambda _: wanted, same_uid=True, reworks=reworks)
+
+
+def patch(
+    kind: str,
+    key: str,
+    change: Callable[[dict[str, Any]], Manifest],
+    author: Author,
+    *,
+    status: bool = False,
+    around: Surroundings = NO_SURROUNDINGS,
+) -> Write:
+    """`change` makes the object that is wanted of the one that is there, shown with its version."""
+    return _Change(kind, key, author, status, around).write(change, same_uid=False, reworks=True)
+
+
+def delete(
+    kind: str,
+    key: str,
+    author: Author,
+    *,
+    uid: str | None = None,
+    version: str | None = None,
+    grace: int | None = 0,
+) -> Write:
+    """With finalizers the object only learns that it is to go. `grace`: the seconds that a pod has to end; None:
+    as many as it says itself."""
+    stream, kind_ = stream_of(kind, key), KINDS[kind]
+
+    def decide(states: States) -> Admitted:
+        return admit_deletion(
+            states.get(stream), kind_, key, origin=author.origin, now=author.now, uid=uid, rv=version, grace=grace
+        )
+
+    return Write(kind, key, author, decide)
+
+
+def delete_seen(kind: str, seen: ObjectState, author: Author, *, grace: int | None = 0) -> Write:
+    """Delete the object if it is still as it was seen."""
+    manifest = seen.manifest or {}
+    uid = metadata(manifest).get("uid")
+    return delete(kind, key_of(kind, manifest), author, uid=uid, version=str(seen.rv), grace=grace)
+
+
+def bind(
+    key: str,
+    node: str,
+    author: Author,
+    *,
+    uid: str | None = None,
+    expected_uid: str | None = None,
+    expected_version: str | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> Write:
+    """Assign a pod that has no node. `uid` says which pod is meant: another one of that name is not found.
+
+    What is expected of whichever pod has the name is a condition instead, and a conflict where it is not so.
+    """
+    stream = stream_of("Pod", key)
+
+    def decide(states: States) -> Admitted:
+        pod = living(states, stream)
+        if pod is None:
+            raise NotFoundError(f'Pod "{key}" not found')
+        own = metadata(pod.manifest or {}).get("uid", "")
+        expected = (("uid", expected_uid, own), ("resourceVersion", expected_version, str(pod.rv)))
+        for field, wanted, have in expected:
+            if wanted and wanted != have:
+                message = f'Pod "{key}" has {field} {have}, not {wanted}'
+                raise ConflictError(message, subject=f'Pod "{key}"', field=field, wanted=wanted, have=have)
+        return Admitted(bind_pod(pod, key, uid=uid or own, node=node, now=author.now, notes=notes))
+
+    return Write("Pod", key, author, decide)
+
+
+def unassign(key: str, author: Author, *, uid: str, reason: str) -> Write:
+    """Take the pod off the node that rejected it; refused once any of its containers has started."""
+    stream = stream_of("Pod", key)
+
+    def decide(states: States) -> Admitted:
+        return Admitted(unassign_pod(states.get(stream), key, uid=uid, reason=reason, now=author.now))
+
+    return Write("Pod", key, author, decide)
+
+
+# --- commands of controllers ----------------------------------------------------------------------------
+
+
+def edit(stream: str, patch: Manifest, *, actor: str) -> Command:
+    """A patch as it is, of an object that its controller has read; say so with `together(..., objects=...)`."""
+    event = changed_event(stream, patch)
+    return Command(actor=actor, streams=(stream,), decide=lambda _: Decision(events=(event,)))
+
+
+def notice(
+    kind: str, key: str, author: Author, *, uid: str, type_: str, reason: str, message: str, component: str,
+    place: str | None = None, once: bool = False,
+) -> Command:  # fmt: skip
+    """A Kubernetes event about the object. Said again it is counted; with `once`, it is not said again."""
+    stream = place or notice_stream(kind, key, uid, reason, message)
+
+    def decide(states: States) -> Decision:
+        state = states.get(stream)
+        if once and state is not None:
+            return NOTHING
+        event = notice_event(
+            state, stream, kind=kind, key=key, uid=uid, type_=type_, reason=reason, message=message,
+            component=component, now=author.now,
+        )  # fmt: skip
+        return Decision(events=(event,))
+
+    return Command(actor=author.actor, streams=(stream,), decide=decide)
+
+
+def together(*commands: Command, precondition: Precondition) -> Command:
+    """All of them or none, and only under this precondition."""
+    streams = dict.fromkeys(stream for command in commands for stream in command.streams)
+
+    def decide(states: States) -> Decision:
+        return Decision(events=tuple(event for it in commands for event in it.decide(states).events))
+
+    return Command(actor=commands[0].actor, streams=tuple(streams), decide=decide, precondition=precondition)
+
+
+def unchanged(objects: Mapping[str, int], *, actor: str) -> Command:
+    """Writes nothing; refused where one of the objects is at another version (0: there is none).
+
+    What cannot be undone is done only after this: it looks under the log's lock.
+    """
+    precondition = Precondition(objects=objects)
+    return Command(actor=actor, streams=(), decide=lambda _: NOTHING, precondition=precondition)
+
+
+# --- inside ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    kind: str
+    key: str
+    author: Author
+    status: bool
+    around: Surroundings
+
+    def write(self, change: Callable[[dict[str, Any]], Manifest], *, same_uid: bool, reworks: bool) -> Write:
+        stream, kind = stream_of(self.kind, self.key), KINDS[self.kind]
+
+        def decide(states: States) -> Admitted:
+            state = living(states, stream)
+            if state is None:
+                raise NotFoundError(f'{self.kind} "{self.key}" not found')
+            return admit_change(
+                state, kind, change(versioned(state)), origin=self.author.origin, status=self.status,
+                same_uid=same_uid, around=self.around,
+            )  # fmt: skip
+
+        return Write(self.kind, self.key, self.author, decide, reworks=reworks)
+
+
+def _creation(
+    kind: str, manifest: Manifest, author: Author, uid: str, key: str | None, around: Surroundings,
+    status: Manifest | None,
+) -> Creation:  # fmt: skip
+    return Creation(
+        kind=KINDS[kind], key=key or key_of(kind, manifest), manifest=manifest, uid=uid, now=author.now,
+        origin=author.origin, around=around, status=status,
+    )  # fmt: skip
+
+
+def _at_version(manifest: Manifest, seen: ObjectState) -> Manifest:
+    return {**manifest, "metadata": {**metadata(manifest), "resourceVersion": str(seen.rv)}}

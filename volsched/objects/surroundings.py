@@ -1,0 +1,105 @@
+"""What the admission chain must know beyond the object itself, looked up by one function for every door.
+
+Nodes for a volume's zone labels, the lives of the claim that a volume names by uid, the class of a claim that is
+changed, the classes among which a new claim finds the default. Mostly nothing has to be looked up, and then the
+database is not asked.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
+
+from volsched.kube.manifest import spec
+from volsched.kube.workloads import Node
+from volsched.log.batch import load_states
+from volsched.log.database import Database
+from volsched.log.events.object_states import manifest_of
+from volsched.log.events.streams import stream_of
+from volsched.log.reads.startup import load_classes, load_nodes
+from volsched.log.reads.timelines import lives
+from volsched.objects.rules.admission import CLAIM, claim_uid, class_of_claim, lacks_class
+from volsched.objects.rules.admission_chain import NO_SURROUNDINGS, Surroundings
+from volsched.workloads.rules.zonal_upgrade import asks_for_nodes
+
+Manifest = Mapping[str, Any]
+
+
+class Subject(NamedTuple):
+    """An object that is to be written."""
+
+    kind: str
+    key: str
+    manifest: Manifest | None
+    """As it is to be created; None: it is only changed."""
+    changes: bool = False
+    """It may be there already, and is changed then."""
+
+
+def has_surroundings(subject: Subject, *, zonal_upgrade: bool) -> bool:
+    """Must anything be looked up? Mostly not, and then nobody need wait for a thread."""
+    if subject.changes and subject.kind == CLAIM:
+        return True
+    made = subject.manifest
+    return made is not None and (
+        lacks_class(subject.kind, made)
+        or bool(claim_uid(subject.kind, made))
+        or (zonal_upgrade and asks_for_nodes(subject.kind, made))
+    )
+
+
+def read_surroundings(
+    database: Database, subjects: Sequence[Subject], *, zonal_upgrade: bool, more_nodes: Collection[Node] = ()
+) -> list[Surroundings]:
+    """Of each object in turn. `more_nodes` come with the objects and count as if they were there."""
+    if not any(has_surroundings(it, zonal_upgrade=zonal_upgrade) for it in subjects):
+        return [NO_SURROUNDINGS] * len(subjects)
+    with database.read() as connection:
+        asks = zonal_upgrade and any(asks_for_nodes(it.kind, it.manifest or {}) for it in subjects)
+        nodes = [*load_nodes(connection), *more_nodes] if asks else None
+        classes = _classes(database, connection, subjects)
+        asks_class = any(lacks_class(it.kind, it.manifest or {}) for it in subjects)
+        all_classes = load_classes(connection) if asks_class else ()
+        return [
+            Surroundings(
+                nodes=nodes if asks_for_nodes(it.kind, it.manifest or {}) else None,
+                claim_known=_is_claim_known(connection, it),
+                storage_class=classes.get(it.key) if it.kind == CLAIM else None,
+                classes=all_classes if lacks_class(it.kind, it.manifest or {}) else (),
+            )
+            for it in subjects
+        ]
+
+
+def _is_claim_known(connection: Connection, subject: Subject) -> bool:
+    """Lived once is enough: a provisioner whose claim was deleted meanwhile must still be able to save its volume,
+    or nobody would ever delete the storage behind it."""
+    made = subject.manifest or {}
+    uid = claim_uid(subject.kind, made)
+    if uid is None:
+        return True
+    ref = spec(made)["claimRef"]
+    stream = stream_of(CLAIM, f"{ref.get('namespace')}/{ref.get('name')}")
+    return any(life.uid == uid for life in lives(connection, stream))
+
+
+def _classes(database: Database, connection: Connection, subjects: Sequence[Subject]) -> dict[str, Manifest]:
+    """Claim → its class, of the claims that are there already."""
+    keys = [it.key for it in subjects if it.kind == CLAIM and it.changes]
+    if not keys:
+        return {}
+    claims, _ = load_states(database, connection, [stream_of(CLAIM, key) for key in keys])
+    names = {
+        key: stream_of("StorageClass", class_of_claim(claim))
+        for key in keys
+        if (claim := manifest_of(claims, stream_of(CLAIM, key))) is not None
+    }
+    classes, _ = load_states(database, connection, list(dict.fromkeys(names.values())))
+    return dict(_found(names, classes))
+
+
+def _found(names: Mapping[str, str], classes: Mapping[str, Any]) -> Iterator[tuple[str, Manifest]]:
+    for key, stream in names.items():
+        manifest = manifest_of(classes, stream)
+        if manifest is not None:
+            yield key, manifest
