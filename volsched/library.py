@@ -283,7 +283,7 @@ def whole_system(
         if provisioners is None
         else provisioners
     )
-    system = embedded(
+    return embedded(
         database,
         owner=uuid4().hex[:SHORT_ID],
         clock=clock,
@@ -303,9 +303,8 @@ def whole_system(
         bell=bell,
         takes_over=True,
         roles=roles,
+        lease=int(settings.lease_seconds * SECOND),
     )
-    system.executor.lease = int(settings.lease_seconds * SECOND)
-    return system
 
 
 def _named(kind: str, key: str) -> tuple[Named, str]:

@@ -18,7 +18,7 @@ from volsched.log.store import open_store
 from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.heartbeat import Heartbeat
 from volsched.runtime.settings import Settings
-from volsched.runtime.system import local_executor
+from volsched.runtime.system import local_cluster
 
 
 @dataclass(slots=True)
@@ -70,11 +70,10 @@ def _made() -> Hands:
     return Hands(
         owner=owner,
         database=database,
-        executor=local_executor(
+        executor=Executor(
             database,
-            owner=owner,
-            clock=system_clock,
-            new_uid=lambda: str(uuid4()),
+            local_cluster(database, clock=system_clock, new_uid=lambda: str(uuid4())),
+            f"worker/{owner}",
             lease=int(settings.lease_seconds * SECOND),
         ),
         sweep=Sweep(database, f"sweep/{owner}"),

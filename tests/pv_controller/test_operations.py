@@ -7,7 +7,6 @@ import pytest
 
 from tests.support.clusters import START, volume
 from tests.support.storage import VOLUME, Scripted
-from volsched.cluster.local import LocalCluster
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.leases import acquire
@@ -27,7 +26,7 @@ from volsched.pv_controller.rules import (
     Update,
 )
 from volsched.runtime.clock import MILLISECOND, SECOND
-from volsched.runtime.system import local_executor
+from volsched.runtime.system import local_cluster
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 KEY = ("PersistentVolume", "disk")
@@ -57,9 +56,7 @@ class Stage:
         lease = acquire(database, name="controller", holder="us", now=self.now, ttl=60 * SECOND)
         assert lease is not None
         self.proof = lease.proof
-        executor = local_executor(database, owner="x", clock=lambda: self.now, new_uid=lambda: f"u{next(ids)}")
-        assert isinstance(executor.cluster, LocalCluster)
-        self.cluster = executor.cluster
+        self.cluster = local_cluster(database, clock=lambda: self.now, new_uid=lambda: f"u{next(ids)}")
 
     def start(self, steps: Story, name: str = "op") -> "Stage":
         self.operations.start(StartOperation(name, steps), KEY, self.now)

@@ -21,7 +21,6 @@ from volsched.binding.rules.saga import (
     record_leg,
     record_pod,
 )
-from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import CallRefusedError, Cluster, Manifest, Refusal
 from volsched.kube.manifest import uid
 from volsched.kube.merge_patch import merged
@@ -97,7 +96,7 @@ class Executor:
         if not claimed:
             return ExecutorProgress()
         reach("executor.claimed")
-        if isinstance(self.cluster, LocalCluster):
+        if self.cluster.capabilities.is_own_log:
             return self._record(claimed, [self._fused(effect, now) for effect in claimed], now)
         # One by one: a crash loses the record of one effect, not of the batch.
         return sum((self._carry_out(effect, now) for effect in claimed), start=ExecutorProgress())

@@ -1,7 +1,7 @@
 """The cluster whose objects live in our own log: versions are positions, and a write is an event.
 
 Calls are commands like any other, so they are atomic, durable and audited. The executor does not call this adapter
-for legs: it puts a leg's writes and their record into one transaction instead (`engine.executor`).
+for legs: it puts a leg's writes and their record into one transaction instead (`binding.executor`).
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class LocalCluster:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(can_unbind=True, has_data_state=True, can_unassign=True)
+        return Capabilities(can_unbind=True, has_data_state=True, can_unassign=True, is_own_log=True)
 
     def get(self, kind: str, key: str) -> Manifest | None:
         table, _ = VIEWS[NOUN_OF_KIND[kind]]

@@ -23,6 +23,9 @@ class Capabilities:
     """Whoever mounts volumes marks claims dirty first; where nobody does, absent means dirty."""
     can_unassign: bool
     """A pod may be taken off its node again."""
+    is_own_log: bool = False
+    """The objects live in the log that records what is done about them: a write and its record are one
+    transaction. Elsewhere writes are calls, and what becomes of the objects is observed (`cluster.mirror`)."""
 
 
 class Refusal(StrEnum):

@@ -1,4 +1,4 @@
-"""The whole system in one process, stepped: scheduler, executor, controller, sweep over one world.
+"""The composition root: the whole system in one process, stepped, on the cluster and in the roles it is given.
 
 One thread goes round; each part does a batch, so many pods share a commit. Tests and simulations step it with
 their own clock, the runner with the machine's.
@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from volsched.binding.executor import BATCH as WORKER_BATCH
 from volsched.binding.executor import LEASE, QUEUES, WRITES, Executor
 from volsched.binding.recovery import recover
 from volsched.binding.rules.saga import BIND_POD
 from volsched.binding.sweep import Sweep
 from volsched.cluster.local import LocalCluster
+from volsched.cluster.mirror import Mirror
+from volsched.cluster.port import Cluster
 from volsched.kube.uids import uid_of
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
@@ -65,6 +66,8 @@ class System:
     controller: Controller
     executor: Executor
     sweep: Sweep
+    mirror: Mirror | None = None
+    """Observes the cluster, where its objects do not live in our own log."""
     parts: Sequence[Part] = ()
     """What else takes part: node agents, provisioners, workload controllers."""
     bell: Bell | None = None
@@ -84,7 +87,7 @@ class System:
             # Whoever leads may have died of it: then it is for us after all.
             self._recover_at = None if led else now + RECOVER_AGAIN
             progress += self._take_over(now) if self.takes_over else 0
-        progress += self.catch_up(now)
+        progress += self._observe(now) + self.catch_up(now)
         # Pods before claims: what is planned in this round is written and completed in it, and the controller need
         # not look at a claim before there is something to be done about it.
         if ProcessRole.SCHEDULER in self.roles:
@@ -131,6 +134,12 @@ class System:
                 progress += self.executor.step(queue, now).done
         return progress
 
+    def _observe(self, now: int) -> int:
+        if self.mirror is None:
+            return 0
+        progress = self.mirror.step(now)
+        return progress.observed + progress.relisted
+
     def _carry_out(self, queues: Sequence[str], now: int) -> int:
         if self.bell is not None:
             return 0
@@ -170,6 +179,7 @@ def embedded(
     owner: str,
     clock: Clock,
     new_id: Callable[[], str],
+    cluster: Cluster | None = None,
     new_uid: Callable[[], str] | None = None,
     bell: Bell | None = None,
     takes_over: bool = False,
@@ -181,14 +191,23 @@ def embedded(
     share: Share = ALL,
     roles: Collection[ProcessRole] = frozenset(ProcessRole),
     keep: Keep = DEFAULT_KEEP,
+    lease: int = LEASE,
 ) -> System:
-    """A system on objects that live in the database's own log; given a bell, without hands of its own.
+    """Everything that works on a cluster, in one process; given a bell, without hands of its own.
 
+    Without a `cluster`, objects live in the database's own log. Any other one is mirrored into it, and has
+    controllers of its own, which are left out of the `roles`. `lease`: how long whoever claims an effect holds it.
     `without` names the small controllers that are left out; `share` says which of several schedulers this is.
     `other_agents`: the nodes have agents of their own, which run pods and end them in place of ours.
     Without `new_uid`, objects that are made get uids that follow from ids.
     """
     uid = new_uid or (lambda: uid_of(new_id()))
+    if cluster is None:
+        disabled = Upkeep.ZONAL_UPGRADE in without
+        cluster = local_cluster(database, clock=clock, new_uid=uid, disable_zonal_upgrade=disabled)
+    is_foreign = not cluster.capabilities.is_own_log
+    if is_foreign and ProcessRole.CONTROLLER in roles:
+        raise ValueError("a foreign cluster has controllers of its own; leave Role.CONTROLLER out of the roles")
     world = World(database)
     hold = configuration.capacity_hold_seconds * SECOND
     picture = Picture(world, Index(profile=configuration.profile, share=share), hold)
@@ -201,7 +220,6 @@ def embedded(
         without=without,
         keep=keep,
     )
-    disabled = Upkeep.ZONAL_UPGRADE in without
     if node_agent:
         parts.append(NodeAgent(database, world, f"node-agent/{owner}", uid))
     return System(
@@ -217,10 +235,9 @@ def embedded(
             queue=Queue(share, configuration.waits),
         ),
         controller=Controller(database, world, f"controller/{owner}", provisioners=provisioners, new_uid=uid),
-        executor=local_executor(
-            database, owner=owner, clock=clock, new_uid=uid, batch=BATCH, disable_zonal_upgrade=disabled
-        ),
+        executor=Executor(database, cluster, f"worker/{owner}", lease=lease, batch=BATCH),
         sweep=Sweep(database, f"sweep/{owner}"),
+        mirror=Mirror(database, cluster) if is_foreign else None,
         parts=parts,
         bell=bell,
         takes_over=takes_over,
@@ -228,17 +245,10 @@ def embedded(
     )
 
 
-def local_executor(
-    database: Database,
-    *,
-    owner: str,
-    clock: Clock,
-    new_uid: Callable[[], str],
-    lease: int = LEASE,
-    batch: int = WORKER_BATCH,
-    disable_zonal_upgrade: bool = False,
-) -> Executor:
-    """The hands of a system whose objects live in the database's own log."""
+def local_cluster(
+    database: Database, *, clock: Clock, new_uid: Callable[[], str], disable_zonal_upgrade: bool = False
+) -> LocalCluster:
+    """The cluster whose objects live in the database's own log."""
 
     def append(command: Command) -> Done:
         (outcome,) = execute(database, [command], now=clock())
@@ -246,11 +256,10 @@ def local_executor(
             raise outcome
         return outcome
 
-    cluster = LocalCluster(
+    return LocalCluster(
         database,
         append,
         new_uid=new_uid,
         now_text=lambda: rfc3339(clock()),
         disable_zonal_upgrade=disable_zonal_upgrade,
     )
-    return Executor(database, cluster, f"worker/{owner}", lease=lease, batch=batch)

@@ -7,26 +7,21 @@ import os
 import sys
 from uuid import uuid4
 
-from volsched.binding.executor import QUEUES
+from volsched.binding.executor import QUEUES, Executor
 from volsched.lab.demo.stage import new_id
 from volsched.log.store import open_store
 from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.fault_points import arm_from
-from volsched.runtime.system import local_executor
+from volsched.runtime.system import local_cluster
 
 LEASE_SECONDS = 2
 """Short, so that nobody has to wait long for what a dead worker held."""
 
 if __name__ == "__main__":
     arm_from(os.environ)
-    worker = local_executor(
-        open_store(sys.argv[1]),
-        owner=new_id(),
-        clock=system_clock,
-        new_uid=lambda: str(uuid4()),
-        lease=LEASE_SECONDS * SECOND,
-        batch=1,
-    )
+    database = open_store(sys.argv[1])
+    cluster = local_cluster(database, clock=system_clock, new_uid=lambda: str(uuid4()))
+    worker = Executor(database, cluster, f"worker/{new_id()}", lease=LEASE_SECONDS * SECOND, batch=1)
     # It ends when nothing is left to do, so that a fault that never comes is seen.
     while any(worker.step(queue, system_clock()) for queue in QUEUES):
         pass

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from random import Random
 
 from volsched.cluster.foreign_server import ABLE, KUBERNETES, ForeignApi
-from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import ClusterError
 from volsched.cluster.simulated import Call, ClusterFaults, Fate, SimulatedCluster
 from volsched.lab.simulation.actors import ForeignController, ForeignProvisioner, Others
 from volsched.lab.simulation.schedule import Schedule, ScheduleChoice
 from volsched.log.database import Database
 from volsched.runtime.clock import Clock, rfc3339
-from volsched.runtime.system import local_executor
+from volsched.runtime.system import local_cluster
 
 PLAIN = "plain"
 """A choice that says what the foreign cluster is: one that can do no more than a Kubernetes of today."""
@@ -60,9 +59,7 @@ def place_of(
     fate: Callable[[Call], Fate | None],
 ) -> SimulatedPlace:
     if schedule.where == "local":
-        own = local_executor(database, owner="others", clock=clock, new_uid=new_id).cluster
-        assert isinstance(own, LocalCluster)
-        return SimulatedPlace(Others(own))
+        return SimulatedPlace(Others(local_cluster(database, clock=clock, new_uid=new_id)))
     able = all(choice.verb != PLAIN for choice in schedule.choices)
     api = ForeignApi(now_text=lambda: rfc3339(clock()), capabilities=ABLE if able else KUBERNETES)
     line = SimulatedCluster(api, Random(0), ClusterFaults(slow_for=None), before=fate)

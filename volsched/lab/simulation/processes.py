@@ -24,7 +24,7 @@ from volsched.log.reactions import Reaction
 from volsched.provisioning.external import External
 from volsched.provisioning.simulated import Simulated
 from volsched.provisioning.storage_array import Array
-from volsched.runtime.system import ProcessRole, System, embedded, local_executor
+from volsched.runtime.system import ProcessRole, System, embedded, local_cluster
 from volsched.runtime.world import World
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
@@ -180,10 +180,14 @@ class RunSurroundings:
 
     def _working(self, owner: str) -> Working:
         database = self.database()
-        executor = local_executor(database, owner=owner, clock=self.clock, new_uid=self.new_id)
-        executor.guards, executor.react, executor.max_attempts = self.guards, self.react, MAX_ATTEMPTS
-        if self.line is not None:
-            executor.cluster = self.line
+        executor = Executor(
+            database,
+            self.line or local_cluster(database, clock=self.clock, new_uid=self.new_id),
+            f"worker/{owner}",
+            guards=self.guards,
+            react=self.react,
+            max_attempts=MAX_ATTEMPTS,
+        )
         return Working(executor, self.bell)
 
     def _sweeping(self, owner: str) -> Sweeping:
