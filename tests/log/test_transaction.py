@@ -140,6 +140,33 @@ def test_expected_versions_decide_between_writers(database: Database) -> None:
     assert str(stale) == "volume/a is at version 2, not at 1"
 
 
+def test_what_was_read_must_still_be_so_even_where_it_is_not_written(database: Database) -> None:
+    (made,) = must(database, create_volume("a"))
+    refused, later, allowed = run(
+        database,
+        create_volume("b", objects={"volume/a": made.position + 7}),
+        create_volume("b", objects={"volume/a": 0}),
+        create_volume("b", objects={"volume/a": made.position, "volume/nobody": 0}),
+    )
+    assert isinstance(refused, ConflictError)
+    assert isinstance(later, ConflictError)
+    assert isinstance(allowed, Done)
+    told = (refused.subject, refused.field, refused.wanted, refused.have)
+    assert told == ("volume/a", "resourceVersion", str(made.position + 7), str(made.position))
+
+
+def test_an_object_is_the_same_when_a_binding_assumes_it_and_its_stream_is_not(database: Database) -> None:
+    (made,) = must(database, create_volume("a"))
+    must(database, plan("b1", "a"))
+    same, moved = run(
+        database,
+        create_volume("b", objects={"volume/a": made.position}),
+        create_volume("c", versions={"volume/a": 1}),
+    )
+    assert isinstance(same, Done)
+    assert isinstance(moved, ConflictError)
+
+
 def test_a_repeated_key_gets_the_first_result_and_does_nothing(database: Database) -> None:
     def command(result: int) -> object:
         made = create_volume("a", key="once")

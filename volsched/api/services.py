@@ -15,8 +15,8 @@ from volsched.api.watch_cache import Fan
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.errors import FullError
-from volsched.objects.door import Author, HeavyError, Write, Written
-from volsched.objects.rules.admission_chain import NO_SURROUNDINGS, Origin, Surroundings
+from volsched.objects.object_write import Author, HeavyError, ObjectWrite, WrittenObject
+from volsched.objects.rules.admission_chain import NO_CONTEXT, AdmissionContext, Origin
 from volsched.objects.surroundings import Subject, has_surroundings, read_surroundings
 from volsched.runtime.clock import Clock, rfc3339
 from volsched.runtime.writer import Writer
@@ -78,7 +78,7 @@ class Services:
             self._heavy = anyio.CapacityLimiter(HEAVY_AT_ONCE)
         return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._heavy)
 
-    async def write(self, write: Write, *, dry_run: bool = False, heavy: bool = False) -> Written:
+    async def write(self, write: ObjectWrite, *, dry_run: bool = False, heavy: bool = False) -> WrittenObject:
         """Carry the write out; raises what its rules, or the store, have against it.
 
         What is heavy is decided before the log's lock is taken, and again if the object has changed by then.
@@ -105,10 +105,10 @@ class Services:
                 return write.written(done)
         raise ConflictError("the object was changed again and again while this was worked out; try again")
 
-    async def surroundings(self, subject: Subject) -> Surroundings:
+    async def surroundings(self, subject: Subject) -> AdmissionContext:
         """What must be looked up before the object is written; mostly nothing."""
         if not has_surroundings(subject, zonal_upgrade=self.zonal_upgrade):
-            return NO_SURROUNDINGS
+            return NO_CONTEXT
         (around,) = await self.read(read_surroundings, self.database, [subject], zonal_upgrade=self.zonal_upgrade)
         return around
 

@@ -27,7 +27,8 @@ from volsched.log.events.fold import versioned
 from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
 from volsched.log.reads.tail import read_head, tail
 from volsched.log.rows import VIEWS, object_state
-from volsched.objects.door import Author, Write, bind, create, delete, unassign, update
+from volsched.objects.door import bind, create, delete, unassign, update
+from volsched.objects.object_write import Author, ObjectWrite
 from volsched.objects.rules.admission_chain import Origin
 from volsched.objects.surroundings import Subject, read_surroundings
 
@@ -115,7 +116,7 @@ class LocalCluster:
     def _author(self, origin: Origin = Origin.CONTROLLER) -> Author:
         return Author(self.actor, self.now_text(), origin)
 
-    def _carry_out(self, write: Write) -> None:
+    def _carry_out(self, write: ObjectWrite) -> None:
         try:
             self.append(write.command)
         except RejectedError as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from volsched.kube.field_readers import Flag
 from volsched.kube.selectors import CAMEL
@@ -43,6 +44,8 @@ LEGACY_REGION = "failure-domain.beta.kubernetes.io/region"
 # Zone labels first, legacy before GA: the order in which the reference looks at them.
 TOPOLOGY_LABELS = (LEGACY_ZONE, LEGACY_REGION, ZONE, REGION)
 ZONE_SEPARATOR = "__"
+KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+"""Set by the store alone; an update carries them along unchanged, whatever it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +93,8 @@ class ObjectReference:
     name: str = ""
     uid: str = ""
     resource_version: str = ""
+
+
+def without_bookkeeping(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata without what other servers keep in it for themselves (managedFields, selfLink); we do not."""
+    return {field: value for field, value in metadata.items() if field not in ("managedFields", "selfLink")}

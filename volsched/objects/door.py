@@ -3,177 +3,40 @@
 CLI, HTTP, library, controllers, node agent, provisioners and the port's local adapter write objects through here
 and nowhere else, so the same manifest gets the same answer from all of them. What is allowed is said by the rules
 (`rules.admission_chain`); who comes is data (`Author`).
-
-A write is decided on the object as it is under the log's lock, so a small patch is applied to what is then there
-and needs no second try. What takes longer is decided beforehand (`Write.prepare`), on the objects as they were
-read, with their versions as the command's precondition: nobody waits for somebody else's large object.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Any
 
 from volsched.kube.kinds import KINDS, key_of
-from volsched.kube.limits import holds_more
 from volsched.kube.manifest import metadata
-from volsched.kube.merge_patch import merged
-from volsched.log.batch import load_states
-from volsched.log.commands import Command, ConflictError, Done, Precondition, version_of
-from volsched.log.database import Database
+from volsched.log.commands import Command, ConflictError, Precondition
 from volsched.log.events.decision import NOTHING, Decision, States
-from volsched.log.events.fold import ObjectState, State, evolve, versioned
+from volsched.log.events.fold import ObjectState, versioned
 from volsched.log.events.object_states import living
 from volsched.log.events.streams import stream_of
+from volsched.objects.object_write import Author, ObjectWrite
 from volsched.objects.rules.admission_chain import (
-    NO_SURROUNDINGS,
-    Admitted,
+    NO_CONTEXT,
+    AdmissionContext,
+    AdmittedWrite,
     Creation,
-    Origin,
-    Surroundings,
     admit_applied,
     admit_change,
     admit_deletion,
 )
 from volsched.objects.rules.notices import notice_event, notice_stream
-from volsched.objects.rules.object_events import changed_event, is_creation, is_deletion
+from volsched.objects.rules.object_events import changed_event
 from volsched.objects.rules.pod_assignment import bind_pod, unassign_pod
 from volsched.objects.rules.refusals import NotFoundError
 from volsched.runtime.clock import rfc3339
 
 Manifest = Mapping[str, Any]
-Decide = Callable[[States], Admitted]
-MOST_VALUES = 2_000
-"""That an object may hold to be worked on under the log's lock: several times those of an ordinary pod."""
-
-
-@dataclass(frozen=True, slots=True)
-class Author:
-    """Who writes, when (RFC 3339), from where, and why."""
-
-    actor: str
-    now: str
-    origin: Origin = Origin.CONTROLLER
-    reason: str | None = None
 
 
 def controller(actor: str, now: int) -> Author:
     return Author(actor, rfc3339(now))
-
-
-class Applied(StrEnum):
-    CREATED = "created"
-    CONFIGURED = "configured"
-    UNCHANGED = "unchanged"
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    manifest: dict[str, Any]
-    """The object as the write left it; one that is gone, as it was last."""
-    gone: bool = False
-
-
-class HeavyError(Exception):
-    """The object is too large to be worked on under the log's lock; `prepare` the write first."""
-
-
-class Write:
-    """A command about one object, and what came of it.
-
-    What the command found and did is noted when it is decided, for the answer; it counts once it is committed.
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        key: str,
-        author: Author,
-        decide: Decide,
-        *,
-        beside: tuple[str, ...] = (),
-        reworks: bool = False,
-    ) -> None:
-        """`beside`: other streams that are read or written. `reworks`: what it costs to decide grows with the
-        object that is there."""
-        self.stream = stream_of(kind, key)
-        self.admitted = Admitted(None)
-        self.found: State | None = None
-        self.prepared = False
-        self._decide, self._reason, self._reworks = decide, author.reason, reworks
-        self.command = Command(actor=author.actor, streams=(self.stream, *beside), decide=self._decided)
-
-    def prepare(self, database: Database) -> None:
-        """Decide on what is there now, outside the lock; raises what the rules have against it.
-
-        The command is refused with ConflictError if anything that was read has changed by then.
-        """
-        with database.read() as connection:
-            states, _ = load_states(database, connection, self.command.streams)
-        admitted = self._decide(states)
-
-        def decided(states: States) -> Decision:
-            return self._note(states, admitted)
-
-        self.prepared = True
-        objects = {stream: version_of(states.get(stream)) for stream in self.command.streams}
-        self.command = replace(self.command, decide=decided, precondition=Precondition(objects=objects))
-
-    def try_out(self, database: Database) -> Written:
-        """What it would come to; nothing is written."""
-        with database.read() as connection:
-            states, _ = load_states(database, connection, self.command.streams)
-        self._note(states, self._decide(states))
-        return self._answer(None)
-
-    def written(self, done: Done) -> Written:
-        """After the commit. The object's event is the command's first."""
-        return self._answer(done.position - done.events + 1)
-
-    @property
-    def state(self) -> State | None:
-        """The object's state as the write leaves it, but for the version that the log will give it."""
-        event = self.admitted.event
-        if event is None:
-            return self.found
-        return evolve(self.found, event.type, version=0, position=0, at=0, data=event.data)
-
-    def _decided(self, states: States) -> Decision:
-        found = states.get(self.stream)
-        if self._reworks and isinstance(found, ObjectState) and holds_more(found.manifest, MOST_VALUES):
-            raise HeavyError(self.stream)
-        return self._note(states, self._decide(states))
-
-    def _note(self, states: States, admitted: Admitted) -> Decision:
-        self.found = states.get(self.stream)
-        event = admitted.event
-        if event is not None and self._reason is not None:
-            event = replace(event, data={**event.data, "reason": self._reason})
-        self.admitted = admitted._replace(event=event)
-        if event is None:
-            return _UNCHANGED
-        applied = Applied.CREATED if is_creation(event) else Applied.CONFIGURED
-        result = {"applied": applied.value, "gone": is_deletion(event)}
-        return Decision(events=(event, *admitted.beside), result=result)
-
-    def _answer(self, position: int | None) -> Written:
-        found = self.found if isinstance(self.found, ObjectState) else None
-        before = found.manifest if found is not None else None
-        event = self.admitted.event
-        if event is None:
-            assert found is not None
-            return Written(versioned(found))
-        gone = is_deletion(event)
-        after = (before if gone else merged(before or {}, event.data["patch"])) or {}
-        rv = position if position is not None else found.rv if before is not None and found is not None else None
-        names = {**metadata(after), **({} if rv is None else {"resourceVersion": str(rv)})}
-        if gone:
-            # It may be this very write that took the last of them off.
-            names.pop("finalizers", None)
-        return Written({**after, "metadata": names}, gone)
-
-
-_UNCHANGED = Decision(result={"applied": Applied.UNCHANGED.value, "gone": False})
 
 
 # --- writes of one object -------------------------------------------------------------------------------
@@ -186,12 +49,12 @@ def create(
     *,
     uid: str,
     key: str | None = None,
-    around: Surroundings = NO_SURROUNDINGS,
+    around: AdmissionContext = NO_CONTEXT,
     status: Manifest | None = None,
-) -> Write:
+) -> ObjectWrite:
     """Make the object; refused where there is one of that name. `status` is for controllers."""
     creation = _creation(kind, manifest, author, uid, key, around, status)
-    return Write(kind, creation.key, author, creation.admit, beside=creation.streams)
+    return ObjectWrite(kind, creation.key, author, creation.admit, beside=creation.streams)
 
 
 def apply(
@@ -200,11 +63,11 @@ def apply(
     author: Author,
     *,
     uid: str,
-    around: Surroundings = NO_SURROUNDINGS,
-) -> Write:
+    around: AdmissionContext = NO_CONTEXT,
+) -> ObjectWrite:
     """Make the object if it is not there, else bring it to what the manifest says of it."""
     creation = _creation(kind, manifest, author, uid, None, around, None)
-    return Write(
+    return ObjectWrite(
         kind, creation.key, author, lambda states: admit_applied(creation, states), beside=creation.streams
     )
 
@@ -217,9 +80,9 @@ def update(
     key: str | None = None,
     seen: ObjectState | None = None,
     status: bool = False,
-    around: Surroundings = NO_SURROUNDINGS,
+    around: AdmissionContext = NO_CONTEXT,
     reworks: bool = False,
-) -> Write:
+) -> ObjectWrite:
     """The whole object as it should be. A main update leaves the status alone, a status update all the rest.
 
     It is conditional on the resourceVersion that the manifest names, or on that of the object that was `seen`.
@@ -236,8 +99,8 @@ def patch(
     author: Author,
     *,
     status: bool = False,
-    around: Surroundings = NO_SURROUNDINGS,
-) -> Write:
+    around: AdmissionContext = NO_CONTEXT,
+) -> ObjectWrite:
     """`change` makes the object that is wanted of the one that is there, shown with its version."""
     return _Change(kind, key, author, status, around).write(change, same_uid=False, reworks=True)
 
@@ -250,20 +113,20 @@ def delete(
     uid: str | None = None,
     version: str | None = None,
     grace: int | None = 0,
-) -> Write:
+) -> ObjectWrite:
     """With finalizers the object only learns that it is to go. `grace`: the seconds that a pod has to end; None:
     as many as it says itself."""
     stream, kind_ = stream_of(kind, key), KINDS[kind]
 
-    def decide(states: States) -> Admitted:
+    def decide(states: States) -> AdmittedWrite:
         return admit_deletion(
             states.get(stream), kind_, key, origin=author.origin, now=author.now, uid=uid, rv=version, grace=grace
         )
 
-    return Write(kind, key, author, decide)
+    return ObjectWrite(kind, key, author, decide)
 
 
-def delete_seen(kind: str, seen: ObjectState, author: Author, *, grace: int | None = 0) -> Write:
+def delete_seen(kind: str, seen: ObjectState, author: Author, *, grace: int | None = 0) -> ObjectWrite:
     """Delete the object if it is still as it was seen."""
     manifest = seen.manifest or {}
     uid = metadata(manifest).get("uid")
@@ -279,14 +142,14 @@ def bind(
     expected_uid: str | None = None,
     expected_version: str | None = None,
     notes: Mapping[str, str] | None = None,
-) -> Write:
+) -> ObjectWrite:
     """Assign a pod that has no node. `uid` says which pod is meant: another one of that name is not found.
 
     What is expected of whichever pod has the name is a condition instead, and a conflict where it is not so.
     """
     stream = stream_of("Pod", key)
 
-    def decide(states: States) -> Admitted:
+    def decide(states: States) -> AdmittedWrite:
         pod = living(states, stream)
         if pod is None:
             raise NotFoundError(f'Pod "{key}" not found')
@@ -296,19 +159,19 @@ def bind(
             if wanted and wanted != have:
                 message = f'Pod "{key}" has {field} {have}, not {wanted}'
                 raise ConflictError(message, subject=f'Pod "{key}"', field=field, wanted=wanted, have=have)
-        return Admitted(bind_pod(pod, key, uid=uid or own, node=node, now=author.now, notes=notes))
+        return AdmittedWrite(bind_pod(pod, key, uid=uid or own, node=node, now=author.now, notes=notes))
 
-    return Write("Pod", key, author, decide)
+    return ObjectWrite("Pod", key, author, decide)
 
 
-def unassign(key: str, author: Author, *, uid: str, reason: str) -> Write:
+def unassign(key: str, author: Author, *, uid: str, reason: str) -> ObjectWrite:
     """Take the pod off the node that rejected it; refused once any of its containers has started."""
     stream = stream_of("Pod", key)
 
-    def decide(states: States) -> Admitted:
-        return Admitted(unassign_pod(states.get(stream), key, uid=uid, reason=reason, now=author.now))
+    def decide(states: States) -> AdmittedWrite:
+        return AdmittedWrite(unassign_pod(states.get(stream), key, uid=uid, reason=reason, now=author.now))
 
-    return Write("Pod", key, author, decide)
+    return ObjectWrite("Pod", key, author, decide)
 
 
 # --- commands of controllers ----------------------------------------------------------------------------
@@ -368,12 +231,12 @@ class _Change:
     key: str
     author: Author
     status: bool
-    around: Surroundings
+    around: AdmissionContext
 
-    def write(self, change: Callable[[dict[str, Any]], Manifest], *, same_uid: bool, reworks: bool) -> Write:
+    def write(self, change: Callable[[dict[str, Any]], Manifest], *, same_uid: bool, reworks: bool) -> ObjectWrite:
         stream, kind = stream_of(self.kind, self.key), KINDS[self.kind]
 
-        def decide(states: States) -> Admitted:
+        def decide(states: States) -> AdmittedWrite:
             state = living(states, stream)
             if state is None:
                 raise NotFoundError(f'{self.kind} "{self.key}" not found')
@@ -382,11 +245,11 @@ class _Change:
                 same_uid=same_uid, around=self.around,
             )  # fmt: skip
 
-        return Write(self.kind, self.key, self.author, decide, reworks=reworks)
+        return ObjectWrite(self.kind, self.key, self.author, decide, reworks=reworks)
 
 
 def _creation(
-    kind: str, manifest: Manifest, author: Author, uid: str, key: str | None, around: Surroundings,
+    kind: str, manifest: Manifest, author: Author, uid: str, key: str | None, around: AdmissionContext,
     status: Manifest | None,
 ) -> Creation:  # fmt: skip
     return Creation(

@@ -20,8 +20,9 @@ from volsched.log.events.decision import Decision
 from volsched.log.events.envelope import Event, NewEvent
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
-from volsched.objects.door import Author, Write, apply, create, delete
-from volsched.objects.rules.admission_chain import NO_SURROUNDINGS, Origin, Surroundings
+from volsched.objects.door import apply, create, delete
+from volsched.objects.object_write import Author, ObjectWrite
+from volsched.objects.rules.admission_chain import NO_CONTEXT, AdmissionContext, Origin
 from volsched.objects.rules.adoption import adopted, claim_uids, unresolved
 from volsched.objects.surroundings import Subject, read_surroundings
 from volsched.runtime.clock import Clock, rfc3339
@@ -110,20 +111,20 @@ class Submitter:
     def _author(self) -> Author:
         return Author(self.actor, rfc3339(self.clock()), Origin.PERSON, self.reason)
 
-    def _carry_out(self, writes: Sequence[Write]) -> list[Outcome]:
+    def _carry_out(self, writes: Sequence[ObjectWrite]) -> list[Outcome]:
         return execute(self.database, [write.command for write in writes], now=self.clock())
 
-    def _write(self, entry: Loaded, verb: Verb, around: Surroundings) -> Write:
+    def _write(self, entry: Loaded, verb: Verb, around: AdmissionContext) -> ObjectWrite:
         kind, author = entry.kind.name, self._author()
         if verb is Verb.DELETE:
             return delete(kind, entry.key, author)
         make = apply if verb is Verb.APPLY else create
         return make(kind, entry.manifest, author, uid=str(uuid4()), around=around)
 
-    def _surroundings(self, loaded: Sequence[Loaded], verb: Verb) -> list[Surroundings]:
+    def _surroundings(self, loaded: Sequence[Loaded], verb: Verb) -> list[AdmissionContext]:
         """Nodes of the input count wherever they stand in it."""
         if verb is Verb.DELETE:
-            return [NO_SURROUNDINGS] * len(loaded)
+            return [NO_CONTEXT] * len(loaded)
         subjects = [Subject(it.kind.name, it.key, it.manifest, changes=verb is Verb.APPLY) for it in loaded]
         nodes = [entry.value for entry in loaded if isinstance(entry.value, Node)]
         return read_surroundings(self.database, subjects, zonal_upgrade=self.zonal_upgrade, more_nodes=nodes)

@@ -19,7 +19,7 @@ from volsched.log.events.streams import stream_of
 from volsched.log.reads.startup import load_classes, load_nodes
 from volsched.log.reads.timelines import lives
 from volsched.objects.rules.admission import CLAIM, claim_uid, class_of_claim, lacks_class
-from volsched.objects.rules.admission_chain import NO_SURROUNDINGS, Surroundings
+from volsched.objects.rules.admission_chain import NO_CONTEXT, AdmissionContext
 from volsched.workloads.rules.zonal_upgrade import asks_for_nodes
 
 Manifest = Mapping[str, Any]
@@ -50,10 +50,10 @@ def has_surroundings(subject: Subject, *, zonal_upgrade: bool) -> bool:
 
 def read_surroundings(
     database: Database, subjects: Sequence[Subject], *, zonal_upgrade: bool, more_nodes: Collection[Node] = ()
-) -> list[Surroundings]:
+) -> list[AdmissionContext]:
     """Of each object in turn. `more_nodes` come with the objects and count as if they were there."""
     if not any(has_surroundings(it, zonal_upgrade=zonal_upgrade) for it in subjects):
-        return [NO_SURROUNDINGS] * len(subjects)
+        return [NO_CONTEXT] * len(subjects)
     with database.read() as connection:
         asks = zonal_upgrade and any(asks_for_nodes(it.kind, it.manifest or {}) for it in subjects)
         nodes = [*load_nodes(connection), *more_nodes] if asks else None
@@ -61,7 +61,7 @@ def read_surroundings(
         asks_class = any(lacks_class(it.kind, it.manifest or {}) for it in subjects)
         all_classes = load_classes(connection) if asks_class else ()
         return [
-            Surroundings(
+            AdmissionContext(
                 nodes=nodes if asks_for_nodes(it.kind, it.manifest or {}) else None,
                 claim_known=_is_claim_known(connection, it),
                 storage_class=classes.get(it.key) if it.kind == CLAIM else None,

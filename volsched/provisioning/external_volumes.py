@@ -8,6 +8,7 @@ from volsched.kube.meta import EXTERNAL_PROVISIONER_FINALIZER
 from volsched.log.events.fold import ObjectState
 from volsched.log.events.object_states import living
 from volsched.objects import door
+from volsched.objects.object_write import Author
 from volsched.provisioning.client import ProvisionerClient
 from volsched.provisioning.driver import Driver
 from volsched.provisioning.retry_delay import backoff
@@ -53,7 +54,7 @@ class ExternalVolumes:
             if not self.client.has_written(write.command, now):
                 self._due[name] = now + backoff(1)
 
-    def _author(self, now: int) -> door.Author:
+    def _author(self, now: int) -> Author:
         return door.controller(self.client.actor, now)
 
     def _delete(self, name: str, state: ObjectState, now: int) -> None:

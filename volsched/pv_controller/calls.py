@@ -14,6 +14,7 @@ from volsched.log.events.decision import Decision, States
 from volsched.log.events.fold import ObjectState, versioned
 from volsched.log.events.streams import stream_of
 from volsched.objects import door
+from volsched.objects.object_write import Author, ObjectWrite
 from volsched.provisioning.protocol import Provisioner, Unfinished
 from volsched.pv_controller.rules import (
     CLAIM,
@@ -72,7 +73,7 @@ def reply_to(request: StoreCall, stored: ObjectState | None) -> Any:
     return None if stored is None else versioned(stored)
 
 
-def _write(request: Update | Create | Delete, author: door.Author, uid: Callable[[], str]) -> door.Write:
+def _write(request: Update | Create | Delete, author: Author, uid: Callable[[], str]) -> ObjectWrite:
     match request:
         case Update():
             return door.update(request.kind, request.manifest, author, status=request.status)

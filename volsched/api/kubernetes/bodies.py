@@ -26,6 +26,7 @@ from volsched.kube.kinds import KINDS, Kind
 from volsched.kube.known_fields import json_type, type_of
 from volsched.kube.limits import ITEMS_MAX, longest
 from volsched.kube.merge_patch import merged
+from volsched.kube.meta import without_bookkeeping
 from volsched.kube.problems import ManifestError
 from volsched.kube.strategic_merge import strategic_merged
 from volsched.kube.validation.field_errors import invalid
@@ -45,8 +46,6 @@ MOST_BYTES = {YAML: 2**19}
 SMALL_BYTES = 2**16
 """Of what says only a few words: reviews, bindings, options."""
 SOURCE = "the body of the request"
-_DROPPED = ("managedFields", "selfLink")
-"""Of an object's metadata: others keep them, we do not."""
 _MOST_SHOWN = 30
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 """Kubernetes names the place in its own source; clients compare nothing of it, people search for all of it."""
@@ -161,7 +160,7 @@ def fitted(raw: Mapping[str, Any], target: RequestTarget, *, new_suffix: str | N
     metadata = raw.get("metadata", {})
     if not isinstance(metadata, dict):
         raise ApiError(400, "metadata is not a mapping")
-    metadata = {field: value for field, value in metadata.items() if field not in _DROPPED}
+    metadata = without_bookkeeping(metadata)
     if new_suffix is not None and not metadata.get("name") and isinstance(metadata.get("generateName"), str):
         metadata["name"] = metadata["generateName"][: 63 - len(new_suffix)] + new_suffix
     _check_name(metadata, target)

@@ -24,11 +24,11 @@ from volsched.api.kubernetes.statuses import error_of, success
 from volsched.api.services import Services
 from volsched.kube.limits import excess
 from volsched.kube.manifest_reader import check_manifest
+from volsched.kube.meta import KEPT_METADATA
 from volsched.kube.problems import Defect
 from volsched.log.client_leases import client_lease, make_client_lease, remove_client_lease, replace_client_lease
 from volsched.log.commands import ConflictError
 from volsched.log.events.fold import ObjectState, versioned
-from volsched.objects.rules.lifecycle import KEPT_METADATA
 from volsched.objects.rules.refusals import AlreadyExistsError, InvalidError, NotFoundError
 
 

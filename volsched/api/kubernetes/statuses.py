@@ -172,7 +172,7 @@ def store_error(error: Exception) -> ApiError:
         case ArchivedError():
             return expired(str(error))
         case RejectedError():
-            return ApiError(409, str(error))
+            return ApiError(error.code, str(error))
         case CatalogueError():
             return ApiError(422, str(error))
         case StoreError():

@@ -34,7 +34,7 @@ from volsched.kube.validation.field_errors import each, invalid, required, unsup
 from volsched.kube.validation.fields import fields_at, text_at
 from volsched.kube.validation.formats import dns_subdomain
 from volsched.objects import door
-from volsched.objects.rules.admission_chain import Surroundings
+from volsched.objects.rules.admission_chain import AdmissionContext
 from volsched.objects.surroundings import Subject
 
 SUFFIX = 5
@@ -99,7 +99,7 @@ def _updated(target: RequestTarget, body: RequestBody, validation: FieldValidati
     return target.resource.as_stored(manifest), field_warnings(kind, raw, validation)
 
 
-async def _around_change(services: Services, target: RequestTarget) -> Surroundings:
+async def _around_change(services: Services, target: RequestTarget) -> AdmissionContext:
     changes = target.subresource is None
     return await services.surroundings(Subject(target.resource.kind.name, target.key, None, changes=changes))
 

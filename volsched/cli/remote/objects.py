@@ -9,8 +9,8 @@ from volsched.cli.remote.server import RemoteServer, ServerRefusedError
 from volsched.kube.manifest_reader import Loaded
 from volsched.log.commands import ConflictError, RejectedError
 from volsched.log.events.kind_names import kind_called
-from volsched.objects.door import Applied
 from volsched.objects.namespaces import namespace_manifest
+from volsched.objects.object_write import Applied
 from volsched.objects.rules.admission import NAMESPACE
 from volsched.objects.rules.refusals import AlreadyExistsError, NotFoundError, ObjectError
 from volsched.objects.submission import Target, Verb

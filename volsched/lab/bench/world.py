@@ -9,6 +9,7 @@ from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.log.transaction import execute
 from volsched.objects import door
+from volsched.objects.object_write import Author
 from volsched.runtime.clock import SECOND
 
 Clock = Callable[[], float]
@@ -22,7 +23,7 @@ def create(database: Database, manifests: Iterator[dict[str, Any]], ids: Iterato
 
 
 def _creating(manifest: dict[str, Any], uid: str) -> Command:
-    return door.create(manifest["kind"], manifest, door.Author("bench", BIRTH), uid=uid).command
+    return door.create(manifest["kind"], manifest, Author("bench", BIRTH), uid=uid).command
 
 
 def cluster(nodes: int, volumes: int) -> Iterator[dict[str, Any]]:

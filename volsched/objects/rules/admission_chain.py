@@ -1,7 +1,7 @@
 """The one admission chain: what every write of an object goes through, whoever writes.
 
-Creation: namespace, field check, priority, claimRef uid, defaults, validation, zonal labels. Change: field check,
-the rules of updates, expansion. Who writes is data (`Origin`), and so is what was looked up (`Surroundings`).
+Creation: field check, namespace, priority, claimRef uid, defaults, validation, zonal labels. Change: field check,
+the rules of updates, expansion. Who writes is data (`Origin`), and so is what was looked up (`AdmissionContext`).
 """
 
 from collections.abc import Collection, Mapping
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from volsched.kube.kinds import Kind
 from volsched.kube.merge_patch import merged
+from volsched.kube.meta import without_bookkeeping
 from volsched.kube.storage import StorageClass
 from volsched.kube.workloads import Node
 from volsched.log.events.decision import States
@@ -53,7 +54,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class AdmissionContext:
     """What has to be looked up before an object is written, beyond the streams of the command."""
 
     nodes: Collection[Node] | None = None
@@ -66,10 +67,10 @@ class Surroundings:
     """Among which a claim that names none finds the default."""
 
 
-NO_SURROUNDINGS = Surroundings()
+NO_CONTEXT = AdmissionContext()
 
 
-class Admitted(NamedTuple):
+class AdmittedWrite(NamedTuple):
     event: NewEvent | None
     """The object's own, if it changes."""
     beside: tuple[NewEvent, ...] = ()
@@ -85,7 +86,7 @@ class Creation:
     uid: str
     now: str
     origin: Origin
-    around: Surroundings = NO_SURROUNDINGS
+    around: AdmissionContext = NO_CONTEXT
     status: Manifest | None = None
     """What a controller knows of the object from its beginning; anybody else's status is dropped."""
 
@@ -100,13 +101,13 @@ class Creation:
         asks = self.kind.namespaced and self.origin is not Origin.CONTROLLER
         return (namespace_stream(self.key.partition("/")[0]),) if asks else ()
 
-    def admit(self, states: States) -> Admitted:
+    def admit(self, states: States) -> AdmittedWrite:
         kind = self.kind.name
+        if self.origin is Origin.PERSON:
+            refuse_fields(self.kind, self.manifest)
         for stream in self._namespace_streams:
             refuse = refuse_namespace if self.origin is Origin.API else refuse_terminating_namespace
             refuse(stream.partition("/")[2], states)
-        if self.origin is Origin.PERSON:
-            refuse_fields(self.kind, self.manifest)
         refuse_priority(kind, self.manifest, states)
         if not self.around.claim_known:
             refuse_unknown_claim(kind, self.manifest)
@@ -118,9 +119,9 @@ class Creation:
         if self.status is not None:
             event = replace(event, data={"patch": {**event.data["patch"], "status": self.status}})
         if self.around.nodes is None or not asks_for_nodes(kind, self.manifest):
-            return Admitted(event)
+            return AdmittedWrite(event)
         upgrade, (event, *notices) = admit(event, self.around.nodes, now=self.now)
-        return Admitted(event, tuple(notices), upgrade)
+        return AdmittedWrite(event, tuple(notices), upgrade)
 
 
 def admit_change(
@@ -131,8 +132,8 @@ def admit_change(
     origin: Origin,
     status: bool = False,
     same_uid: bool = True,
-    around: Surroundings = NO_SURROUNDINGS,
-) -> Admitted:
+    around: AdmissionContext = NO_CONTEXT,
+) -> AdmittedWrite:
     """The whole object as it should be; `status`, `same_uid`: as in `update_object`."""
     trusted = origin is Origin.CONTROLLER
     if origin is Origin.PERSON:
@@ -140,10 +141,10 @@ def admit_change(
     event = update_object(state, kind, manifest, status=status, by_volume_controller=trusted, same_uid=same_uid)
     if kind.name == CLAIM and not status and not trusted and event is not None:
         refuse_expansion(state, event.data.get("patch", {}), around.storage_class)
-    return Admitted(event)
+    return AdmittedWrite(event)
 
 
-def admit_applied(creation: Creation, states: States) -> Admitted:
+def admit_applied(creation: Creation, states: States) -> AdmittedWrite:
     """Make the object if it is not there, else bring it to what the manifest says of it.
 
     Fields that the manifest does not name keep what they are; its lists replace the object's. Status is the
@@ -153,11 +154,11 @@ def admit_applied(creation: Creation, states: States) -> Admitted:
     if state is None or state.manifest is None:
         return creation.admit(states)
     manifest = creation.manifest
-    named = {**manifest["metadata"], "resourceVersion": None}
+    named = {**without_bookkeeping(manifest["metadata"]), "resourceVersion": None}
     if not named.get("uid"):
         named.pop("uid", None)
-    wanted = {**manifest, "status": None, "metadata": named}
-    new = {**merged(state.manifest, wanted), "status": state.manifest.get("status", {})}
+    kept = {"status": state.manifest["status"]} if "status" in state.manifest else {}
+    new = {**merged(state.manifest, {**manifest, "status": None, "metadata": named}), **kept}
     return admit_change(state, creation.kind, new, origin=creation.origin, around=creation.around)
 
 
@@ -171,8 +172,8 @@ def admit_deletion(
     uid: str | None = None,
     rv: str | None = None,
     grace: int | None = 0,
-) -> Admitted:
+) -> AdmittedWrite:
     """`uid`, `rv` and `grace`: as in `delete_object`."""
     if origin is not Origin.CONTROLLER:
         refuse_immortal_namespace(kind.name, key)
-    return Admitted(delete_object(state, kind, key, now=now, uid=uid, rv=rv, grace=grace))
+    return AdmittedWrite(delete_object(state, kind, key, now=now, uid=uid, rv=rv, grace=grace))

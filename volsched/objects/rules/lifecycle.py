@@ -13,6 +13,7 @@ from volsched.kube.kinds import Kind
 from volsched.kube.limits import excess
 from volsched.kube.manifest_reader import check_manifest
 from volsched.kube.merge_patch import difference
+from volsched.kube.meta import KEPT_METADATA, without_bookkeeping
 from volsched.kube.problems import Defect
 from volsched.kube.update_rules import update_problems
 from volsched.kube.validation.field_errors import FieldError
@@ -38,8 +39,6 @@ BORN_IN_PHASE = {
     "PersistentVolumeClaim": "Pending",
     "Pod": "Pending",
 }
-KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-"""Set by the store alone; an update carries them along unchanged, whatever it says."""
 
 
 def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, now: str) -> NewEvent:
@@ -192,4 +191,5 @@ def _check_preconditions(stored: ObjectState, kind: Kind, name: str, *, uid: str
 
 def _without_store_fields(manifest: Manifest) -> dict[str, Any]:
     owned = (*KEPT_METADATA, "resourceVersion")
-    return {field: value for field, value in manifest["metadata"].items() if field not in owned}
+    named = without_bookkeeping(manifest["metadata"])
+    return {field: value for field, value in named.items() if field not in owned}
