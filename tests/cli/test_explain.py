@@ -317,3 +317,10 @@ def test_bench_prints_a_ratio_for_every_row(run: Run) -> None:
         "local, constrained": 0,
     }
     assert "ratio" in run("bench", "decide", "--nodes", "3", "--repeat", "1").out
+
+
+def test_a_field_that_apply_would_refuse_is_warned_of(run: Run) -> None:
+    misspelt = b"{apiVersion: v1, kind: Node, metadata: {name: n1}, spec: {taintz: []}}"
+    ran = run("validate", "-f", "-", stdin=misspelt)
+    assert (ran.code, ran.out) == (0, "all valid: 1 Node\n")
+    assert 'Node "n1": unknown field "spec.taintz"; apply and create refuse it' in " ".join(ran.err.split())

@@ -43,6 +43,12 @@ def strict_error(unknown: list[str]) -> str:
     return f"strict decoding error: {', '.join(unknown[:MOST_NAMED])}"
 
 
+def field_faults(kind: Kind, manifest: Manifest) -> list[str]:
+    """All that the check has against a new object."""
+    wrong = wrong_type(kind, manifest)
+    return [*(() if wrong is None else (wrong,)), *new_unknown_fields(kind, manifest)]
+
+
 def refuse_fields(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> None:
     why = wrong_type(kind, manifest, before)
     if why is None and (unknown := new_unknown_fields(kind, manifest, before)):
