@@ -26,5 +26,5 @@ USER 10001:10001
 WORKDIR /tmp
 RUN ["volsched", "--version"]
 # Of the API, which is what the image runs unless told otherwise; docker-compose.yml has one for each service.
-HEALTHCHECK --interval=10s --timeout=20s --start-period=60s CMD ["python", "-m", "volsched.runtime.health_check", "api"]
+HEALTHCHECK --interval=10s --timeout=60s --start-period=60s CMD ["python", "-m", "volsched.runtime.health_check", "api"]
 CMD ["volsched", "serve", "api"]

@@ -39,7 +39,7 @@ from volsched.lab.stack.states import (
 from volsched.runtime.patience import Patience
 
 LOOK_SECONDS = 0.02
-READY_SECONDS = 90.0
+READY_SECONDS = 180.0
 DOWN_SECONDS = 120.0
 
 

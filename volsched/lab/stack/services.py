@@ -24,7 +24,9 @@ class Health:
     interval: float = 10.0
     start_interval: float = 0.25
     """How often it is asked until it was healthy once."""
-    timeout: float = 20.0
+    timeout: float = 60.0
+    """Of the command as a whole. How long the service may take is the command's affair; to start it takes long
+    where the machine is busy."""
     retries: int = 3
     """So many failures in a row make a healthy service unhealthy."""
 
