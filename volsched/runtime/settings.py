@@ -30,6 +30,7 @@
 | `VOLSCHED_ANCHOR_SECONDS` | 300 | from one anchor to the next |
 | `VOLSCHED_ANCHOR_KEY_FILE` | none | the private key that signs them: `volsched anchor keygen` |
 
+Each field is `VOLSCHED_` and its name in capitals; `tools/settings.py` makes `docs/settings.md` from them.
 Any of them may lie in a file instead, `VOLSCHED_DATABASE_URL_FILE=/run/secrets/database_url`: an environment is
 seen by too many.
 """
@@ -90,12 +91,27 @@ def _share(given: Any) -> Any:
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="VOLSCHED_", env_ignore_empty=True)
 
-    database_url: str = Field(default_factory=default_url)
-    redis_url: str | None = None
-    config: Path | None = None
-    scheduler_share: Annotated[Share, NoDecode, BeforeValidator(_share)] = ALL
-    lease_seconds: float = Field(default=30, gt=0)
-    event_ttl_seconds: float = Field(default=3_600, gt=0)
+    database_url: str = Field(
+        default_factory=default_url,
+        description="The store: `sqlite:///FILE` or `postgresql://USER@HOST/NAME`; `--db` overrides it.",
+    )
+    redis_url: str | None = Field(
+        default=None,
+        description="`redis://HOST:PORT/N`, to wake Celery workers; without it processes carry effects out.",
+    )
+    config: Path | None = Field(
+        default=None,
+        description="The scheduler's configuration file; `--config` overrides it. Else profile `volsched`.",
+    )
+    scheduler_share: Annotated[Share, NoDecode, BeforeValidator(_share)] = Field(
+        default=ALL, description="`2/4`: the second of four schedulers, which begins with its own pods."
+    )
+    lease_seconds: float = Field(
+        default=30, gt=0, description="How long a worker may take for a batch before another takes it over."
+    )
+    event_ttl_seconds: float = Field(
+        default=3_600, gt=0, description="How long Kubernetes events (`kubectl get events`) are kept."
+    )
     """As long as in Kubernetes: all of them are in the memory of every process that follows the log."""
     command_ttl_seconds: float = Field(default=7 * 86_400, gt=0)
     done_ttl_seconds: float = Field(default=30 * 86_400, gt=0)
