@@ -10,7 +10,11 @@ from sqlalchemy import select
 from tests.scheduling.test_queue_in_the_system import attempts, change, condition
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.log import tables
+from volsched.log.commands import Command, Done
 from volsched.log.database import Database
+from volsched.log.events.decision import Decision
+from volsched.log.events.envelope import NewEvent
+from volsched.log.transaction import execute
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 
@@ -63,10 +67,16 @@ def test_the_nodes_of_a_refusal_are_stored_with_it(database: Database) -> None:
 def test_what_could_not_be_written_is_told_once_it_can_be(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody has left a status that nobody can add to; it keeps no other pod waiting either."""
+    """An earlier version has left a status that nobody can add to; it keeps no other pod waiting either."""
     stepped = Stepped(database, [LOCAL, node("node-0"), claim("data", "4Gi"), claim("more", "4Gi")])
     stepped.create(pod("other", "more"), pod("db", "data"))
-    change(stepped, "Pod", "default/db", to_status=True, status={"conditions": ["odd"]})
+    odd = NewEvent(stream="pod/default/db", type="PodChanged", data={"patch": {"status": {"conditions": ["odd"]}}})
+    (outcome,) = execute(
+        database,
+        [Command(actor="before", streams=(odd.stream,), decide=lambda _: Decision(events=(odd,)))],
+        now=stepped.now,
+    )
+    assert isinstance(outcome, Done)
     with caplog.at_level(logging.WARNING, logger="volsched.scheduler"):
         stepped.settle()
     assert 'pod "default/db" was not told why it found no node' in caplog.text

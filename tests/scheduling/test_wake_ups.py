@@ -6,7 +6,7 @@ point at a volume which names another: the PV controller binds none like that.
 
 from dataclasses import replace
 
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.index_streams import Stream
@@ -84,6 +84,7 @@ def is_misbound(pod: Pod, snapshot: Snapshot) -> bool:
 
 
 @given(st.integers(0, 2**48))
+@example(166)
 @settings(max_examples=300, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 def test_a_change_that_lets_a_pod_in_wakes_it(seed: int) -> None:
     watching = Watching()

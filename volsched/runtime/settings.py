@@ -1,34 +1,4 @@
-"""Settings: where the store is and whether there is a Redis. From the environment; `--db` overrides.
-
-| variable | default | meaning |
-|---|---|---|
-| `VOLSCHED_DATABASE_URL` | SQLite, in the user's data directory | `sqlite:///FILE` or `postgresql://HOST/NAME` |
-| `VOLSCHED_REDIS_URL` | none: workers run inside the process | `redis://HOST:PORT/N` |
-| `VOLSCHED_CONFIG` | none: profile `volsched` as it is | the scheduler's configuration; `--config` overrides |
-| `VOLSCHED_SCHEDULER_SHARE` | 1/1 | `2/4`: this is the second of four schedulers, and begins with its own pods |
-| `VOLSCHED_LEASE_SECONDS` | 30 | how long a worker may take for a batch before another takes it over |
-| `VOLSCHED_EVENT_TTL_SECONDS` | 86400 | how long Kubernetes events (`kubectl get events`) are kept |
-| `VOLSCHED_COMMAND_TTL_SECONDS` | 604800 | how long the result of an idempotent request is kept |
-| `VOLSCHED_DONE_TTL_SECONDS` | 2592000 | how long the finished work of ended bindings is kept |
-| `VOLSCHED_HOST_PATH_ROOT` | none: no directories are made | where `volsched.io/host-path` makes its volumes |
-| `VOLSCHED_DISABLE_ZONAL_UPGRADE` | false | zone and region labels of volumes are not made their node affinity |
-| `VOLSCHED_HEARTBEAT_FILE` | none | a file that is touched when a step went well; health checks look at its age |
-| `VOLSCHED_INSTANCE` | the machine's name | what this process is called where several are alike |
-| `VOLSCHED_TLS_CERT_FILE`, `VOLSCHED_TLS_KEY_FILE` | none: plain http, on loopback | the API's proof of itself |
-| `VOLSCHED_CLIENT_CA_FILE` | none: tokens only | whose client certificates the API believes |
-| `VOLSCHED_REQUESTS_PER_SECOND` | 1000 | of one client of the API; 0 is no limit |
-| `VOLSCHED_BODY_BYTES_PER_SECOND` | 16777216 | of the bodies of one client; YAML counts 16 times; 0 is no limit |
-| `VOLSCHED_MOST_WATCHES` | 5000 | watches that may be open at a time |
-| `VOLSCHED_MOST_WATCHES_PER_CALLER` | 1000 | of one caller, where callers prove who they are |
-| `VOLSCHED_MOST_WAITING_BYTES` | 268435456 | that the watches of one such caller may leave unread |
-| `VOLSCHED_MOST_BODY_BYTES` | 3145728 | of a request; the extender takes up to 64 MiB |
-| `VOLSCHED_HYPOTHESIS_SECONDS`, `VOLSCHED_LONG_SECONDS` | 30, 600 | of explain, simulate; of verify, export |
-| `VOLSCHED_HEADER_SECONDS`, `VOLSCHED_BODY_SECONDS` | 10, 30 | how long a client may take to send them |
-| `VOLSCHED_KEEP_ALIVE_SECONDS` | 75 | how long a connection stays open between two requests |
-| `VOLSCHED_ANCHOR_DIRECTORY` | none | where `up` and `serve controller` keep signed anchors of the log |
-| `VOLSCHED_ANCHOR_COMMAND` | none | gets each anchor on its standard input, to send it elsewhere; no shell |
-| `VOLSCHED_ANCHOR_SECONDS` | 300 | from one anchor to the next |
-| `VOLSCHED_ANCHOR_KEY_FILE` | none | the private key that signs them: `volsched anchor keygen` |
+"""Settings: where the store is, whether there is a Redis, limits. From the environment; `--db` overrides.
 
 Each field is `VOLSCHED_` and its name in capitals; `tools/settings.py` makes `docs/settings.md` from them.
 Any of them may lie in a file instead, `VOLSCHED_DATABASE_URL_FILE=/run/secrets/database_url`: an environment is
@@ -113,30 +83,72 @@ class Settings(BaseSettings):
         default=3_600, gt=0, description="How long Kubernetes events (`kubectl get events`) are kept."
     )
     """As long as in Kubernetes: all of them are in the memory of every process that follows the log."""
-    command_ttl_seconds: float = Field(default=7 * 86_400, gt=0)
-    done_ttl_seconds: float = Field(default=30 * 86_400, gt=0)
-    requests_per_second: float = Field(default=1_000, ge=0)
-    body_bytes_per_second: float = Field(default=16 * 2**20, ge=0)
-    most_watches: int = Field(default=5_000, ge=1)
-    most_watches_per_caller: int = Field(default=1_000, ge=1)
-    most_waiting_bytes: int = Field(default=256 * 2**20, ge=1)
-    most_body_bytes: int = Field(default=3 * 2**20, ge=1)
-    hypothesis_seconds: float = Field(default=30, gt=0)
-    long_seconds: float = Field(default=600, gt=0)
-    header_seconds: float = Field(default=10, gt=0)
-    body_seconds: float = Field(default=30, gt=0)
-    keep_alive_seconds: float = Field(default=75, gt=0)
-    disable_zonal_upgrade: bool = False
-    host_path_root: Annotated[Path, AfterValidator(_absolute)] | None = None
-    heartbeat_file: Path | None = None
-    instance: str = Field(default_factory=socket.gethostname)
-    tls_cert_file: Path | None = None
-    tls_key_file: Path | None = None
-    client_ca_file: Path | None = None
-    anchor_directory: Annotated[Path, AfterValidator(_absolute_directory)] | None = None
-    anchor_command: str | None = None
-    anchor_seconds: float = Field(default=300, gt=0)
-    anchor_key_file: Path | None = None
+    command_ttl_seconds: float = Field(
+        default=7 * 86_400, gt=0, description="How long the result of an idempotent request is kept."
+    )
+    done_ttl_seconds: float = Field(
+        default=30 * 86_400, gt=0, description="How long finished effects of ended bindings are kept."
+    )
+    requests_per_second: float = Field(
+        default=1_000, ge=0, description="Requests of one client of the API; 0 is no limit."
+    )
+    body_bytes_per_second: float = Field(
+        default=16 * 2**20,
+        ge=0,
+        description="Bytes of the bodies of one client; YAML counts 16 times; 0 is no limit.",
+    )
+    most_watches: int = Field(default=5_000, ge=1, description="Watches that may be open at a time.")
+    most_watches_per_caller: int = Field(default=1_000, ge=1, description="Watches of one authenticated caller.")
+    most_waiting_bytes: int = Field(
+        default=256 * 2**20,
+        ge=1,
+        description="Bytes that the watches of one authenticated caller may leave unread.",
+    )
+    most_body_bytes: int = Field(
+        default=3 * 2**20, ge=1, description="Bytes of a request; the extender accepts up to 64 MiB."
+    )
+    hypothesis_seconds: float = Field(
+        default=30, gt=0, description="Time budget of explain and simulate over HTTP."
+    )
+    long_seconds: float = Field(default=600, gt=0, description="Time budget of verify and export over HTTP.")
+    header_seconds: float = Field(default=10, gt=0, description="How long a client may take to send its headers.")
+    body_seconds: float = Field(default=30, gt=0, description="How long a client may take to send a body.")
+    keep_alive_seconds: float = Field(
+        default=75, gt=0, description="How long a connection stays open between two requests."
+    )
+    disable_zonal_upgrade: bool = Field(
+        default=False, description="Do not convert zone and region labels of volumes to node affinity."
+    )
+    host_path_root: Annotated[Path, AfterValidator(_absolute)] | None = Field(
+        default=None,
+        description="Where `volsched.io/host-path` makes directories, an absolute path; without it, it is off.",
+    )
+    heartbeat_file: Path | None = Field(
+        default=None,
+        description="A file that scheduler, controller and workers touch after each successful step.",
+    )
+    instance: str = Field(
+        default_factory=socket.gethostname,
+        description="The name of this process where several run on one machine.",
+    )
+    tls_cert_file: Path | None = Field(
+        default=None, description="The API's certificate (PEM); without it plain http, on loopback only."
+    )
+    tls_key_file: Path | None = Field(default=None, description="The key of the API's certificate (PEM).")
+    client_ca_file: Path | None = Field(
+        default=None,
+        description="The authority whose client certificates the API accepts; without it tokens only.",
+    )
+    anchor_directory: Annotated[Path, AfterValidator(_absolute_directory)] | None = Field(
+        default=None, description="Where `up` and `serve controller` keep signed anchors of the log, absolute."
+    )
+    anchor_command: str | None = Field(
+        default=None, description="Gets each anchor on its standard input, to send it elsewhere; no shell."
+    )
+    anchor_seconds: float = Field(default=300, gt=0, description="From one anchor to the next.")
+    anchor_key_file: Path | None = Field(
+        default=None, description="The private key that signs anchors (`volsched anchor keygen`)."
+    )
 
     @model_validator(mode="before")
     @classmethod

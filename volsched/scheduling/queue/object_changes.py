@@ -85,6 +85,8 @@ def claim_concerned(change: ObjectChange) -> str | None:
     match change.old, change.new:
         case _, Claim(meta=meta):
             return meta.key
+        case Volume() as old, None:
+            return _claim_of(old)
         case None, Volume() as made:
             return _claim_of(made)
         case Volume() as old, Volume() as new if new.claim_ref is not None:
@@ -151,8 +153,11 @@ def _claim(old: Claim | None, new: Claim | None) -> set[Aspect]:
 
 
 def _volume(old: Volume | None, new: Volume | None) -> set[Aspect]:
-    if old is None or new is None:
-        return {Aspect.VOLUME_ADDED} if old is None else set()
+    if old is None:
+        return {Aspect.VOLUME_ADDED}
+    if new is None:
+        # [D] A claim that was given the volume, and is not bound yet, may have another one now.
+        return {Aspect.VOLUME_CHANGED} if old.claim_ref is not None else set()
     if _is_written(old, new):
         return {Aspect.VOLUME_CHANGED}
     # Only an assumption changed. One that is laid on helps nobody.
