@@ -10,7 +10,7 @@ from tests.support.store_samples import NOW, change_volume, create_volume, delet
 from volsched.log.database import Database
 from volsched.log.events.object_lives import ObjectLife
 from volsched.log.reads.tail import read_head
-from volsched.log.reads.timelines import WrittenObject, last_written, lives
+from volsched.log.reads.timelines import WrittenField, last_written, lives
 
 STREAM = "volume/a"
 
@@ -46,8 +46,8 @@ def test_the_last_write_of_a_field_is_told(sqlite: Database) -> None:
     must(sqlite, change_volume("a", {"status": {"phase": "Bound"}}), now=NOW + SECOND)
     must(sqlite, change_volume("a", {"metadata": {"labels": {"x": "y"}}}), now=NOW + 2 * SECOND)
     with sqlite.read() as connection:
-        assert last_written(connection, STREAM, "status", "phase") == WrittenObject(2, NOW + SECOND, "Bound")
-        assert last_written(connection, STREAM, "metadata", "labels", "x") == WrittenObject(
+        assert last_written(connection, STREAM, "status", "phase") == WrittenField(2, NOW + SECOND, "Bound")
+        assert last_written(connection, STREAM, "metadata", "labels", "x") == WrittenField(
             3, NOW + 2 * SECOND, "y"
         )
         assert last_written(connection, STREAM, "metadata", "labels", "z") is None

@@ -7,8 +7,6 @@ for legs: it puts a leg's writes and their record into one transaction instead (
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import select
-
 from volsched.cluster.answers import refused
 from volsched.cluster.port import (
     Capabilities,
@@ -25,6 +23,7 @@ from volsched.log.database import Database
 from volsched.log.errors import ArchivedError
 from volsched.log.events.fold import versioned
 from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
+from volsched.log.reads.object_pages import page
 from volsched.log.reads.tail import read_head, tail
 from volsched.log.rows import VIEWS, object_state
 from volsched.objects.door import bind, create, delete, unassign, update
@@ -57,11 +56,10 @@ class LocalCluster:
         return versioned(object_state(rows[0])) if rows else None
 
     def list(self, kind: str) -> Listed:
-        table, _ = VIEWS[NOUN_OF_KIND[kind]]
         with self.database.read() as connection:
             position = read_head(connection).position
-            rows = connection.execute(select(table).order_by(table.c.key)).mappings().all()
-        return Listed(tuple(versioned(object_state(dict(row))) for row in rows), str(position))
+            states = page(connection, NOUN_OF_KIND[kind])
+        return Listed(tuple(versioned(state) for _, state in states), str(position))
 
     def watch(self, *, cursor: str, limit: int = 1_000) -> Watched:
         """The log's tail: every object touched since, as it is now."""

@@ -13,8 +13,6 @@ and would be too old (`ExpiredError`) after all but the shortest restarts.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import select
-
 from volsched.binding.rules.saga import advance
 from volsched.cluster.port import Cluster, ExpiredError, PortChange, UnansweredError
 from volsched.kube.kinds import key_of
@@ -24,7 +22,7 @@ from volsched.log.database import Database
 from volsched.log.errors import ConnectionLostError
 from volsched.log.events.streams import NOUN_OF_KIND, stream_of
 from volsched.log.reactions import Reaction
-from volsched.log.rows import VIEWS
+from volsched.log.reads.lookups import keys_of
 from volsched.log.transaction import execute
 from volsched.objects.observations import Fact, record_fact
 
@@ -108,9 +106,8 @@ class Mirror:
         return int(change.version) <= max(self._listed.get(change.kind, 0), self._gone.get(_stream(change), 0))
 
     def _known(self, kind: str) -> list[str]:
-        table, _ = VIEWS[NOUN_OF_KIND[kind]]
         with self.database.read() as connection:
-            return list(connection.execute(select(table.c.key).order_by(table.c.key)).scalars())
+            return keys_of(connection, NOUN_OF_KIND[kind])
 
     def _record(self, changes: Sequence[PortChange], now: int) -> MirrorProgress:
         observed, refused = 0, {}

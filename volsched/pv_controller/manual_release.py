@@ -1,14 +1,12 @@
 """The command that returns a released volume, with all that it must be checked against."""
 
-from sqlalchemy import select
-
-from volsched.log import tables
 from volsched.log.batch import load_states
 from volsched.log.commands import Command, Precondition
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
 from volsched.log.events.object_states import binding_stream, living
 from volsched.log.reactions import touching_bindings
+from volsched.log.reads.lookups import attachments_of
 from volsched.pv_controller.rules.manual_release import claim_stream, return_volume, returned_notice
 from volsched.runtime.clock import rfc3339
 
@@ -24,8 +22,7 @@ def releasing(database: Database, name: str, *, reason: str, by: str, actor: str
         claim = claim_stream(seen.manifest)
         around = [stream, *((claim,) if claim else ())]
         bindings = touching_bindings(database, connection, around)
-        attached = select(tables.attachments.c.key).where(tables.attachments.c.volume == name)
-        attachments = list(connection.execute(attached).scalars())
+        attachments = attachments_of(connection, name)
 
     def decide(states: States) -> Decision:
         return Decision(events=return_volume(name, states, reason=reason, by=by, now=rfc3339(now)))

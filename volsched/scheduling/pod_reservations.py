@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from volsched.binding.rules import reservations
 from volsched.binding.rules.phases import Phase
 from volsched.kube.workloads import Pod
-from volsched.log import tables
 from volsched.log.commands import Command, ConflictError, Done, Precondition
 from volsched.log.database import Database
 from volsched.log.events.decision import Decision, States
@@ -22,6 +21,7 @@ from volsched.log.events.object_states import binding_stream, living, pod_stream
 from volsched.log.integrity.side_tables import reservation_key
 from volsched.log.reads.decision_audit import attempts_for
 from volsched.log.reads.event_audit import EVERYTHING
+from volsched.log.reads.lookups import result_of
 from volsched.log.reads.open_bindings import surroundings
 from volsched.log.reads.tail import state_as_of
 from volsched.runtime.clock import SECOND, rfc3339
@@ -133,12 +133,10 @@ class Reserver:
         self.append(_command_about(self.database, binding, actor, decide))
 
     def _repeated(self, asked: ReservationRequest) -> str | None:
-        commands = tables.commands
         if asked.key is None:
             return None
         with self.database.read() as connection:
-            found = connection.execute(select(commands.c.result).where(commands.c.key == _key(asked))).scalar()
-        result = {} if found is None else from_json(found)
+            result = result_of(connection, _key(asked)) or {}
         if result and result["pod"] != asked.pod:
             raise NotToBeReservedError(
                 f'key "{asked.key}" was used for pod "{result["pod"]}"; give each request a key of its own'

@@ -2,19 +2,14 @@
 
 from collections.abc import Mapping
 
-import orjson
-from sqlalchemy import select
-
 from volsched.api.access.request_attributes import RequestAttributes
 from volsched.api.kubernetes.field_selectors import parse_field_selector
 from volsched.api.kubernetes.resources import resource_at
 from volsched.kube.kinds import KINDS
 from volsched.kube.workloads import Pod
-from volsched.log import tables
 from volsched.log.database import Database
+from volsched.log.reads.lookups import node_of_pod, pods_on
 from volsched.scheduling.rules.pod_claims import claim_uses
-
-_pods = tables.pods
 
 
 def selects_own(query: Mapping[str, str], node: str) -> bool:
@@ -29,12 +24,8 @@ def is_own(database: Database, asked: RequestAttributes, node: str) -> bool:
     """Is the pod bound to the node, or the claim used by one that is? What is not there belongs to nobody."""
     with database.read() as connection:
         if asked.resource == "pods":
-            bound = select(_pods.c.node).where(_pods.c.key == f"{asked.namespace}/{asked.name}")
-            return connection.execute(bound).scalar() == node
+            return node_of_pod(connection, f"{asked.namespace}/{asked.name}") == node
         if asked.resource != "persistentvolumeclaims":
             return False
-        there = select(_pods.c.manifest).where(
-            _pods.c.node == node, _pods.c.key.startswith(f"{asked.namespace}/", autoescape=True)
-        )
-        pods = (KINDS["Pod"].read(orjson.loads(text)) for text in connection.execute(there).scalars())
+        pods = map(KINDS["Pod"].read, pods_on(connection, node, namespace=str(asked.namespace)))
         return any(use.name == asked.name for pod in pods if isinstance(pod, Pod) for use in claim_uses(pod))

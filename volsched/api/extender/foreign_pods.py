@@ -7,19 +7,16 @@ for ever. Only the version tells them apart: ours is a position at which this lo
 
 from dataclasses import dataclass, field
 
-from sqlalchemy import select
-
 from volsched.kube.manifest import metadata
 from volsched.kube.workloads import Pod
-from volsched.log import tables
 from volsched.log.base import read_base
 from volsched.log.database import Database
 from volsched.log.events.decision import States
 from volsched.log.events.object_states import living
+from volsched.log.reads.tail import event
 
 MOST = 10_000
 """Pods that are remembered; whoever asks us to bind has shown us the pod a moment ago."""
-_events = tables.events
 
 
 @dataclass(slots=True)
@@ -51,6 +48,7 @@ class Strangers:
         if not shown.isdecimal() or len(shown) > 18:
             return False
         with self.database.read() as connection:
-            asked = select(_events.c.stream).where(_events.c.position == int(shown))
-            found = connection.execute(asked).scalar()
-            return found == stream or (found is None and int(shown) <= read_base(connection).position)
+            written = event(connection, int(shown))
+            if written is None:
+                return int(shown) <= read_base(connection).position
+            return written.stream == stream

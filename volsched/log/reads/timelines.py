@@ -17,7 +17,7 @@ from volsched.log.reads.tail import read_stream
 from volsched.log.snapshots import newest_snapshot
 
 
-class WrittenObject(NamedTuple):
+class WrittenField(NamedTuple):
     position: int
     at: int
     value: Any
@@ -37,7 +37,7 @@ def lives(connection: Connection, stream: str) -> list[ObjectLife]:
     return found
 
 
-def last_written(connection: Connection, stream: str, *path: str) -> WrittenObject | None:
+def last_written(connection: Connection, stream: str, *path: str) -> WrittenField | None:
     """The last event that set or removed the field; None where none did, or only one that is archived."""
     for event in reversed(read_stream(connection, stream)):
         value = orjson.loads(event.data).get("patch")
@@ -47,5 +47,5 @@ def last_written(connection: Connection, stream: str, *path: str) -> WrittenObje
             value = value[step]
         else:
             if not event.type.endswith("Assumed"):
-                return WrittenObject(event.position, event.at, value)
+                return WrittenField(event.position, event.at, value)
     return None
