@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.kube.data_state import CLEAN, DIRTY
@@ -26,10 +26,10 @@ from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BINDING_STAMP
 from volsched.kube.quantity import parse_quantity
 from volsched.kube.workloads import Pod
-from volsched.log import tables
 from volsched.log.base import load_base
 from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.object_states import manifest_of
+from volsched.log.reads.open_bindings import bindings_of_effects
 from volsched.log.reads.tail import fold_event, read_head, tails
 from volsched.node_agent.rules.statuses import RUNNING, admitted_by
 from volsched.scheduling.cluster_view import read_object
@@ -271,8 +271,7 @@ def _left_over(connection: Connection, states: dict[str, State]) -> Iterator[Vio
             owner = states.get(f"binding/{state.assumed.binding}")
             if isinstance(owner, BindingState) and not owner.open:
                 yield Violation(3, f"{stream} is still assumed by binding {state.assumed.binding}")
-    effects = tables.effects
-    for row in connection.execute(select(effects.c.key, effects.c.binding)):
-        owner = states.get(f"binding/{row.binding}")
+    for key, binding in bindings_of_effects(connection):
+        owner = states.get(f"binding/{binding}")
         if isinstance(owner, BindingState) and not owner.open:
-            yield Violation(3, f"effect {row.key} is queued for a binding that has ended")
+            yield Violation(3, f"effect {key} is queued for a binding that has ended")

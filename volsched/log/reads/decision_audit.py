@@ -82,6 +82,15 @@ def legs_of(connection: Connection, bindings: Collection[str]) -> dict[str, list
     return found
 
 
+def latest_attempts(connection: Connection, pod: str, *, uid: str | None = None, limit: int) -> list[str]:
+    """Ids of the attempts to place a pod, the latest first; without a uid, of all pods that bore the name."""
+    asked = select(_attempts.c.id).where(_attempts.c.pod == pod)
+    if uid is not None:
+        asked = asked.where(_attempts.c.pod_uid == uid)
+    latest = asked.order_by(_attempts.c.first_at.desc(), _attempts.c.id.desc()).limit(limit)
+    return list(connection.execute(latest).scalars())
+
+
 def attempt(connection: Connection, id_: str) -> Row[Any] | None:
     return connection.execute(select(_attempts).where(_attempts.c.id == id_)).one_or_none()
 

@@ -25,6 +25,10 @@ Found = list[tuple[str, ObjectState]]
 _events = tables.events
 
 
+def namespace_names(connection: Connection) -> list[str]:
+    return list(connection.execute(select(tables.namespaces.c.key)).scalars())
+
+
 def page(
     connection: Connection, noun: str, *, namespace: str | None = None, after: str = "", limit: int | None = None
 ) -> Found:

@@ -32,6 +32,12 @@ class Parked:
     error: str
 
 
+def bindings_of_effects(connection: Connection) -> list[tuple[str, str]]:
+    """The key of every effect, and the binding that it is done for."""
+    effects = tables.effects
+    return [(row.key, row.binding) for row in connection.execute(select(effects.c.key, effects.c.binding))]
+
+
 def open_bindings(
     connection: Connection, *, after: str = "", limit: int | None = None, planned_before: int | None = None
 ) -> list[str]:

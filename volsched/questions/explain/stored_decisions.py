@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
-from volsched.log import tables
 from volsched.log.events.fold import AttemptState, BindingState
 from volsched.log.events.object_states import binding_stream
+from volsched.log.reads.decision_audit import latest_attempts
 from volsched.log.reads.event_audit import states_as_of
 from volsched.runtime.clock import rfc3339
 from volsched.scheduling.rules.attempts import FAILED, PLANNED
@@ -38,12 +38,7 @@ def attempts_at(connection: Connection, pod: str, *, position: int, uid: str | N
 
     Without a uid, of all pods that bore the name.
     """
-    attempts = tables.attempts
-    asked = select(attempts.c.id).where(attempts.c.pod == pod)
-    if uid is not None:
-        asked = asked.where(attempts.c.pod_uid == uid)
-    latest = asked.order_by(attempts.c.first_at.desc(), attempts.c.id.desc()).limit(LOOKED_AT)
-    ids = list(connection.execute(latest).scalars())
+    ids = latest_attempts(connection, pod, uid=uid, limit=LOOKED_AT)
     # From their own events: a row of the view says what they have become since.
     states = states_as_of(connection, [f"attempt/{it}" for it in ids], position=position)
     found = [Tried(it, state) for it in ids if isinstance(state := states[f"attempt/{it}"], AttemptState)]

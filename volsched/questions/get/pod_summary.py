@@ -4,28 +4,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from volsched.kube.workloads import Pod
-from volsched.log import tables
-from volsched.log.rows import object_state
+from volsched.log.reads.pod_placement import (
+    bindings_by_state,
+    last_attempt_detail,
+    open_bindings_by_pod,
+    pods_by_key,
+    volumes_of_claims,
+)
 from volsched.scheduling.cluster_view import read_object
 from volsched.scheduling.rules.pod_claims import claim_uses
 
 
 def summary(connection: Connection) -> dict[str, Any]:
-    claims = {
-        row.key: row.volume for row in connection.execute(select(tables.claims.c.key, tables.claims.c.volume))
-    }
-    open_ = {
-        row.pod: row.state
-        for row in connection.execute(
-            select(tables.bindings.c.pod, tables.bindings.c.state).where(tables.bindings.c.open)
-        )
-    }
+    claims, open_bindings = volumes_of_claims(connection), open_bindings_by_pod(connection)
     pods = []
-    for row in connection.execute(select(tables.pods).order_by(tables.pods.c.key)).mappings():
-        state = object_state(dict(row))
+    for state in pods_by_key(connection):
         pod = read_object("pod", state.manifest or {}, state.rv)
         assert isinstance(pod, Pod)
         given = {use.name: claims.get(use.key) for use in claim_uses(pod)}
@@ -34,11 +30,10 @@ def summary(connection: Connection) -> dict[str, Any]:
                 "pod": pod.key,
                 "node": pod.node_name or None,
                 "claims": given,
-                "state": _state(connection, pod, open_.get(pod.key), given),
+                "state": _state(connection, pod, open_bindings.get(pod.key), given),
             }
         )
-    counts = select(tables.bindings.c.state, func.count()).group_by(tables.bindings.c.state)
-    return {"pods": pods, "bindings": {row[0]: row[1] for row in connection.execute(counts)}}
+    return {"pods": pods, "bindings": bindings_by_state(connection)}
 
 
 def _state(connection: Connection, pod: Pod, binding: str | None, claims: Mapping[str, str | None]) -> str:
@@ -49,11 +44,5 @@ def _state(connection: Connection, pod: Pod, binding: str | None, claims: Mappin
         return f"without its volumes; see: volsched explain pod {pod.key}"
     if binding is not None:
         return binding
-    attempts = tables.attempts
-    last = connection.execute(
-        select(attempts.c.detail)
-        .where(attempts.c.pod == pod.key, attempts.c.pod_uid == pod.meta.uid)
-        .order_by(attempts.c.last_at.desc(), attempts.c.id.desc())
-        .limit(1)
-    ).scalar()
-    return "waiting" if last is None else f"pending: {from_json(last)['message']}"
+    detail = last_attempt_detail(connection, pod.key, uid=pod.meta.uid)
+    return "waiting" if detail is None else f"pending: {from_json(detail)['message']}"
