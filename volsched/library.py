@@ -25,7 +25,6 @@ from volsched.log.events.kind_names import Named, kind_called
 from volsched.log.events.streams import KIND_OF_NOUN
 from volsched.log.reads.as_of import Now
 from volsched.log.reads.decision_pages import bindings_page
-from volsched.log.reads.event_audit import window
 from volsched.log.reads.tail import read_head
 from volsched.log.store import migrate_store, open_store
 from volsched.log.transaction import execute
@@ -33,8 +32,9 @@ from volsched.objects.rules.refusals import ObjectError
 from volsched.objects.submission import Submitter, Target, Verb
 from volsched.provisioning.protocol import Provisioner
 from volsched.provisioning.registry import built_in
+from volsched.questions.context import QuestionContext
 from volsched.questions.get.documents import as_manifest
-from volsched.questions.history.history import history
+from volsched.questions.registry import ask, model_of, question
 from volsched.questions.source import Sight, explained
 from volsched.runtime.clock import SECOND, Clock, system_clock
 from volsched.runtime.runner import run_until_idle
@@ -227,16 +227,25 @@ class Engine:
         """
         kind, _, key = ref.partition("/")
         named, wanted = _named(kind, key)
+        namespace, _, name = wanted.rpartition("/") if named.is_object and named.namespaced else ("", "", wanted)
         items: list[dict[str, Any]] = []
         after: str | None = None
-        with self._database.read() as connection:
-            within = window(connection)
-            while True:
-                page = history(connection, f"{named.noun}/{wanted}", within, after=after, limit=PAGE)
-                items += page.items
-                after = page.after
-                if after is None:
-                    return items
+        while True:
+            page = self.ask("history", kind=kind, name=name, namespace=namespace or None, after=after, limit=PAGE)
+            items += page["items"]
+            after = page.get("metadata", {}).get("continue")
+            if after is None:
+                return items
+
+    def ask(self, name: str, **parameters: Any) -> dict[str, Any]:
+        """Any question of the command line by its words, as `audit rollbacks`, with `since="1d"` for `--since 1d`.
+
+        The answer is the document that `-o json` prints. LookupError where there is no such question, or nothing
+        of the name that is asked about; ValueError where it cannot be asked like that.
+        """
+        wanted = question(name)
+        context = QuestionContext(database=self._database, now=self._clock())
+        return ask(wanted, context, model_of(wanted)(**parameters))
 
     # --- inside -----------------------------------------------------------------------------------------
 

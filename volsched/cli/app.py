@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from volsched.cli.lazy_commands import MARKUP, CommandVerb, Family, LazyGroup
+from volsched.cli.lazy_commands import MARKUP, CommandVerb, Family, LazyGroup, QuestionVerb
 from volsched.cli.remote.options import (
     CaFileOption,
     ClientCertOption,
@@ -21,7 +21,7 @@ from volsched.cli.remote.options import (
 class Verbs(LazyGroup):
     """A new command is a line in here: nothing of it is loaded until it is called."""
 
-    table: ClassVar[Mapping[str, tuple[CommandVerb | Family, ...]]] = {
+    table: ClassVar[Mapping[str, tuple[CommandVerb | QuestionVerb | Family, ...]]] = {
         "Begin": (
             CommandVerb("demo", "volsched.lab.cli.demo", "See it all on a small cluster, in a few seconds."),
             CommandVerb(
@@ -73,16 +73,8 @@ class Verbs(LazyGroup):
             CommandVerb(
                 "simulate", "simulate", "What would happen if.", function="run_simulation", needs_words=True
             ),
-            CommandVerb(
-                "history",
-                "history",
-                "All that happened to an object.",
-                examples="HISTORY_EXAMPLES",
-                needs_words=True,
-            ),
-            CommandVerb(
-                "diff", "history", "How the world differs since.", examples="DIFF_EXAMPLES", needs_words=True
-            ),
+            QuestionVerb("history", "All that happened to an object."),
+            QuestionVerb("diff", "How the world differs since."),
             Family("audit", "audit", "Who, when, why, and what followed."),
             CommandVerb("orphans", "release", "What was left behind.", examples="ORPHANS_EXAMPLES"),
         ),

@@ -13,8 +13,8 @@ from volsched.cli.remote.paths import own
 from volsched.cli.store_option import opened
 from volsched.kube.problems import ConfigurationError
 from volsched.log.events.kind_names import UnknownKindError
-from volsched.questions.audit.answers import UnknownError
-from volsched.questions.source import QuestionError, Sight, sight_of
+from volsched.questions.audit.answers import QuestionError, UnknownError
+from volsched.questions.source import Sight, sight_of
 from volsched.runtime.settings import configuration
 from volsched.scheduling.rules.profile import PROFILES, Profile
 

@@ -40,6 +40,21 @@ class CommandVerb:
 
 
 @dataclass(frozen=True, slots=True)
+class QuestionVerb:
+    """A command that is a question of the registry, and called as it is."""
+
+    name: str
+    help: str
+    """Its line in the list of commands; the whole text is the question's own."""
+
+    def add_to(self, app: typer.Typer) -> None:
+        from volsched.cli.question_command import add_question
+        from volsched.questions.registry import question
+
+        add_question(app, question(self.name), self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """A command with commands of its own: the `app` of a module in this folder."""
 
@@ -54,7 +69,7 @@ class Family:
 class LazyGroup(TyperGroup):
     """Lists commands from a table, and loads the one that is called, or that a shell completes."""
 
-    table: ClassVar[Mapping[str, tuple[CommandVerb | Family, ...]]] = {}
+    table: ClassVar[Mapping[str, tuple[CommandVerb | QuestionVerb | Family, ...]]] = {}
     """By the title under which they are listed."""
 
     def __init__(self, **settings: Any) -> None:
@@ -72,7 +87,7 @@ class LazyGroup(TyperGroup):
         return name, command, rest
 
 
-def _loaded(entry: CommandVerb | Family) -> Any:
+def _loaded(entry: CommandVerb | QuestionVerb | Family) -> Any:
     holder = typer.Typer(rich_markup_mode=MARKUP, callback=_nothing)
     # Modules stay: looking for garbage among them takes an eighth of the start and finds none.
     gc.disable()

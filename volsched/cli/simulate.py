@@ -13,9 +13,10 @@ from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db
 from volsched.kube.kinds import Object
 from volsched.log.events.kind_names import UnknownKindError
+from volsched.questions.audit.answers import QuestionError
 from volsched.questions.simulate.simulate import Scenario
 from volsched.questions.simulate.stuck_pods import GONE
-from volsched.questions.source import QuestionError, named_object, simulated
+from volsched.questions.source import named_object, simulated
 
 EXAMPLES = """**Examples**
 

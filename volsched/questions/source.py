@@ -8,18 +8,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
-
 from volsched.kube.kinds import Object
 from volsched.kube.meta import LEGACY_ZONE, ZONE
 from volsched.kube.workloads import Pod
-from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.kind_names import kind_called
 from volsched.log.events.streams import KIND_OF_NOUN
+from volsched.log.reads.object_pages import namespace_names
 from volsched.log.reads.tail import event, read_head, state_as_of
-from volsched.questions.audit.answers import UnknownError
+from volsched.questions.audit.answers import QuestionError, UnknownError
 from volsched.questions.explain.disclosure import disclosed
 from volsched.questions.explain.explain import explain_pod
 from volsched.questions.explain.remedies_failures import failure_remedies
@@ -39,10 +37,6 @@ from volsched.scheduling.rules.profile import Profile
 from volsched.scheduling.rules.snapshot import FIELD_OF
 
 NEAR_NAMES = 5
-
-
-class QuestionError(ValueError):
-    """It cannot be asked like that; the message says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +110,7 @@ def explained_as_of(
         tried = attempts_at(connection, key, uid=manifest["metadata"].get("uid", ""), position=position)
         past, node = past_of(connection, tried, position=position), manifest["spec"].get("nodeName")
         last = event(connection, position)
-        known = () if namespaces is None else connection.execute(select(tables.namespaces.c.key)).scalars()
+        known = () if namespaces is None else namespace_names(connection)
         hidden = set(known) - (namespaces or set())
     told = {
         "pod": key,

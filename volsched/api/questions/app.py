@@ -18,20 +18,19 @@ from volsched.api.kubernetes.negotiation import wanted_form
 from volsched.api.kubernetes.statuses import RETRY_AFTER_SECONDS, UNSERVED, ApiError
 from volsched.api.metrics import HttpMetrics
 from volsched.api.questions.discovery import discovered
-from volsched.api.questions.operations import Context, Operation, OperationRequest, Turn
+from volsched.api.questions.operations import Context, Operation, OperationRequest
 from volsched.api.questions.refusals import error_of
 from volsched.api.questions.request_reader import matched, read_body, read_query, segments_of
 from volsched.api.questions.routes import OPERATIONS
 from volsched.api.questions.side_process import SideProcesses, UnsendableError
 from volsched.api.services import Services
 from volsched.log.commands import Command, Done
+from volsched.questions.registry import Turn
 from volsched.scheduling.pod_reservations import LONGEST_KEY, Reserver
 from volsched.scheduling.rules.configuration import Configuration
 
 LONG_AT_ONCE, LONG_WAITING = 2, 8
 """Explanations, simulations, verifications: each may take seconds of one core."""
-GUESSED = frozenset({"explain", "simulate"})
-"""Whose time depends on what is asked, and not only on how much there is."""
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
 _log = logging.getLogger("volsched.api")
 
@@ -107,8 +106,7 @@ class Own:
 
         def served_aside() -> HttpAnswer:
             limits = self._services.limits
-            guessed = operation.resource in GUESSED
-            seconds = limits.hypothesis_seconds if guessed else limits.long_seconds
+            seconds = limits.hypothesis_seconds if operation.turn == "hypothesis" else limits.long_seconds
             try:
                 return self._sides.serve(OPERATIONS.index(operation), asked, seconds=seconds)
             except UnsendableError:
@@ -116,7 +114,7 @@ class Own:
 
         self._waiting += 1
         try:
-            call = served_aside if operation.turn == "long" else serve
+            call = serve if operation.turn == "alone" else served_aside
             return await anyio.to_thread.run_sync(call, limiter=self._limiter(operation.turn))
         finally:
             self._waiting -= 1
@@ -126,9 +124,10 @@ class Own:
 
     def _limiter(self, turn: Turn) -> anyio.CapacityLimiter:
         """Made when it is first needed: there is an event loop by then."""
-        if turn not in self._turns:
-            self._turns[turn] = anyio.CapacityLimiter(1 if turn == "alone" else LONG_AT_ONCE)
-        return self._turns[turn]
+        lane: Turn = "alone" if turn == "alone" else "long"
+        if lane not in self._turns:
+            self._turns[lane] = anyio.CapacityLimiter(1 if lane == "alone" else LONG_AT_ONCE)
+        return self._turns[lane]
 
     def _append(self, command: Command) -> Done:
         """In the thread that serves; the writer has its own."""

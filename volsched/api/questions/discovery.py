@@ -4,7 +4,8 @@ from typing import Any
 
 from volsched.api.questions.kinds import KINDS
 from volsched.api.questions.lists import ListKind
-from volsched.api.questions.operations import API_VERSION, GROUP, VERSION
+from volsched.api.questions.operations import GROUP, VERSION
+from volsched.questions.registry import API_VERSION
 
 
 def group_entry() -> dict[str, Any]:

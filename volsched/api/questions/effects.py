@@ -10,11 +10,12 @@ from volsched.api.questions.decisions import missing
 from volsched.api.questions.kinds import EFFECTS
 from volsched.api.questions.lists import shown_list, shown_one
 from volsched.api.questions.models import Reason
-from volsched.api.questions.operations import API_VERSION, Context, OperationRequest
+from volsched.api.questions.operations import Context, OperationRequest
 from volsched.binding.sweep import Sweep
 from volsched.log.effects import EffectState, QueuedEffect, list_effects
 from volsched.log.reads.open_bindings import Parked, parked_effects
 from volsched.log.reads.tail import read_head
+from volsched.questions.registry import API_VERSION
 from volsched.runtime.clock import rfc3339
 
 EVERY_PARKED = 100_000

@@ -3,9 +3,10 @@
 from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.api.questions.models import Reason
-from volsched.api.questions.operations import API_VERSION, Context, OperationRequest
+from volsched.api.questions.operations import Context, OperationRequest
 from volsched.log.leases import free, standings
 from volsched.questions.audit.leases import lease_rows
+from volsched.questions.registry import API_VERSION
 
 
 def list_leases(context: Context, asked: OperationRequest) -> HttpAnswer:

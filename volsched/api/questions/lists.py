@@ -7,8 +7,9 @@ from typing import Any
 from volsched.api.kubernetes import tables
 from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.negotiation import AnswerFormat
-from volsched.api.questions.operations import API_VERSION, OperationRequest
+from volsched.api.questions.operations import OperationRequest
 from volsched.questions.audit.answers import Answer as Page
+from volsched.questions.registry import API_VERSION
 
 Manifest = Mapping[str, Any]
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from volsched.api.questions.operations import API_VERSION
+from volsched.questions.registry import API_VERSION
 from volsched.scheduling.pod_reservations import DEFAULT_SECONDS, MOST_SECONDS
 
 LONGEST_NAME = 253

@@ -7,8 +7,9 @@ from pydantic.json_schema import models_json_schema
 
 from volsched.api.kubernetes.negotiation import JSON
 from volsched.api.questions.kinds import KINDS
-from volsched.api.questions.operations import API_VERSION, BASE, GROUP, VERSION, Operation, Param
+from volsched.api.questions.operations import BASE, GROUP, VERSION, Operation, Param
 from volsched.api.questions.routes import OPERATIONS
+from volsched.questions.registry import API_VERSION
 
 PLACE = f"apis/{GROUP}/{VERSION}"
 _REF = "#/components/schemas/"

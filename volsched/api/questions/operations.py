@@ -9,11 +9,11 @@ from pydantic import BaseModel
 from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.negotiation import JSON, PLAIN, AnswerRequest
 from volsched.api.services import Services
+from volsched.questions.registry import API_VERSION, Turn
 from volsched.scheduling.pod_reservations import Reserver
 from volsched.scheduling.rules.configuration import Configuration
 
-GROUP, VERSION = "volsched.io", "v1"
-API_VERSION = f"{GROUP}/{VERSION}"
+GROUP, VERSION = API_VERSION.split("/")
 BASE = f"/apis/{API_VERSION}"
 Type = Literal["string", "integer", "boolean"]
 
@@ -68,8 +68,6 @@ class OperationRequest:
 
 
 Serve = Callable[[Context, OperationRequest], HttpAnswer]
-Turn = Literal["reader", "alone", "long"]
-"""`reader`: with other reads of the database. `alone`: one at a time. `long`: few at a time, and few may wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,8 @@
 
 from volsched.api.kubernetes.statuses import ApiError, store_error
 from volsched.log.events.kind_names import UnknownKindError
-from volsched.questions.audit.answers import TokenError, UnknownError
+from volsched.questions.audit.answers import QuestionError, TokenError, UnknownError
 from volsched.questions.history.moments import MomentError
-from volsched.questions.source import QuestionError
 
 
 def error_of(error: Exception) -> ApiError:

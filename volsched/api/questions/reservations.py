@@ -10,7 +10,7 @@ from volsched.api.questions.decisions import missing
 from volsched.api.questions.kinds import RESERVATIONS
 from volsched.api.questions.lists import shown_list, shown_one
 from volsched.api.questions.models import Renewal, Reservation, ReservationPatch
-from volsched.api.questions.operations import API_VERSION, Context, OperationRequest
+from volsched.api.questions.operations import Context, OperationRequest
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.reservations import GatedError
 from volsched.log.events.fold import BindingState
@@ -18,6 +18,7 @@ from volsched.log.reads.decision_pages import bindings_page
 from volsched.log.reads.tail import read_head
 from volsched.questions.audit.answers import place_in, place_token
 from volsched.questions.explain.attempts import why
+from volsched.questions.registry import API_VERSION
 from volsched.runtime.clock import rfc3339
 from volsched.scheduling.pod_reservations import (
     ENDED,

@@ -5,6 +5,7 @@ from volsched.api.kubernetes.queries import FieldValidation
 from volsched.api.questions import decisions, effects, hypotheses, leases, questions, reservations
 from volsched.api.questions.models import Explain, Reason, Renewal, Reservation, ReservationPatch, Simulate, Verify
 from volsched.api.questions.operations import Operation, Param
+from volsched.api.questions.question_operations import question_operations
 from volsched.api.questions.rows import INCLUDE
 from volsched.binding.executor import QUEUES
 from volsched.binding.rules.phases import Phase
@@ -24,9 +25,6 @@ CONTINUE = Param(name="continue", about="The next page: what the one before has 
 SINCE = Param(name="since", about="From then on: 2h (ago), 2025-11-16T22:00:00Z, or a position.")
 UNTIL = Param(name="until", about="Until then.")
 AS_OF = Param(name="asOf", about="As it was then: 2h (ago), 2025-11-16T22:00:00Z, or a position.")
-WINDOW = (SINCE, UNTIL, AS_OF, _limit(50), CONTINUE)
-WHY_NODE = Param(name="node", about="And why, or why not, this node.")
-OLDER = Param(name="olderThan", about="As 90s, 12h or 7d.")
 NODE = Param(name="node", about="Only of this node.")
 POD = Param(name="pod", about="Only of this pod: NAME within a namespace, else NAMESPACE/NAME.")
 NAME = Param(name="name", about="Only this one.")
@@ -109,11 +107,11 @@ OPERATIONS: tuple[Operation, ...] = (
     _post(f"{HELD}/{{name}}/renew", "Let its lease end later.", reservations.renew, "Reservation", writes=True,
           body=Renewal, codes=(409,)),
     _get(f"{NAMESPACED}/explain/{{name}}", "Why a pod waits, or is where it is, and what would help.",
-         hypotheses.explain_stored, "Explanation", NODE, PROFILE, AS_OF, turn="long"),
+         hypotheses.explain_stored, "Explanation", NODE, PROFILE, AS_OF, turn="hypothesis"),
     _post("/explain", "The same of a pod in manifests, alone or laid over the store.", hypotheses.explain,
-          "Explanation", body=Explain, needs_body=True, turn="long"),
+          "Explanation", body=Explain, needs_body=True, turn="hypothesis"),
     _post("/simulate", "What would happen if.", hypotheses.simulate, "Simulation", body=Simulate, needs_body=True,
-          turn="long"),
+          turn="hypothesis"),
     _get("/verify", "Prove that the log is whole and the views are what it says.", hypotheses.verify_store,
          "Verification", turn="long"),
     _post("/verify", "The same, and that the log still holds an anchor.", hypotheses.verify_store, "Verification",
@@ -121,37 +119,11 @@ OPERATIONS: tuple[Operation, ...] = (
     _get("/export", "A part of the log, for anybody to verify.", hypotheses.export, "Export", SINCE, UNTIL,
          Param(name="limit", about="Events, at most.", type="integer", default=hypotheses.MOST_EXPORTED, least=1,
                most=hypotheses.MOST_EXPORTED), turn="long"),
-    *_both("/history/{kind}/{name}", "All that happened to an object.", questions.history_of, "List", *WINDOW),
     *_both("/history/{kind}", "All objects of a kind, as they were.", questions.as_it_was, "List", AS_OF,
            INCLUDE, turn="long"),
     *_both("/history/{kind}/{name}/object", "An object as it was.", questions.one_as_it_was, "Object", AS_OF,
            INCLUDE),
     *_both("/describe/{kind}/{name}", "An object with its bindings, attempts and events.", questions.describe,
            "Description", AS_OF),
-    _get("/diff", "What was created, changed and deleted between two moments.", questions.diff, "List",
-         Param(name="from", about="The first moment.", required=True), Param(name="to", about="The second."),
-         Param(name="kind", about="Only objects of this kind."), _limit(50), CONTINUE, turn="long"),
-    _get("/audit/volume/{name}", "What a volume was bound to at a moment.", questions.volume, "Item", AS_OF),
-    _get("/audit/claims-of/{name}", "Every claim that a volume ever served.", questions.claims_of, "List",
-         *WINDOW),
-    *_both("/audit/who/{kind}/{name}", "Who changed an object.", questions.who, "List", *WINDOW),
-    _get(f"{NAMESPACED}/audit/attempts/{{name}}", "Every attempt to schedule a pod.", questions.attempts_of,
-         "List", *WINDOW),
-    _get("/audit/why/{name}", "Why this node and not another, of an attempt.", questions.why, "Item", WHY_NODE),
-    _get(f"{NAMESPACED}/audit/why/{{name}}", "Why this node or none, of a pod's last attempt; what failed after.",
-         questions.why_pod, "Item", WHY_NODE, AS_OF),
-    _get("/audit/cause/{name}", "What led to the event at a position, and what followed.", questions.cause, "List",
-         _limit(200)),
-    _get("/audit/cause-of-binding/{name}", "Everything of one binding, as a tree.", questions.cause_of_binding,
-         "List", _limit(200)),
-    _get("/audit/node/{name}", "All decisions that touch a node.", questions.on_node, "List", *WINDOW),
-    _get("/audit/rollbacks", "What was rolled back, and what failed first.", questions.rollbacks, "List", *WINDOW),
-    _get("/audit/in-flight", "Bindings that are under way.", questions.in_flight, "List", OLDER, AS_OF, _limit(50),
-         CONTINUE),
-    _get("/audit/latency", "Time to bound, as percentiles per class and zone.", questions.latencies, "List", SINCE,
-         UNTIL, Param(name="bindings", about="Of so many, the latest.", type="integer", default=2_000, least=1,
-                      most=100_000)),
-    _get("/audit/interventions", "What people did by hand.", questions.interventions, "List", *WINDOW),
-    _get("/audit/reads", "Who has read the history, and what they asked.", questions.reads_of, "List", *WINDOW),
-    _get("/audit/orphans", "What was left behind.", questions.orphans, "List", OLDER, turn="long"),
+    *question_operations(),
 )  # fmt: skip

@@ -23,6 +23,10 @@ class UnknownError(LookupError):
     """There is nothing of that name; the message says what to ask instead."""
 
 
+class QuestionError(ValueError):
+    """It cannot be asked like that; the message says how."""
+
+
 class TokenError(ValueError):
     """`--after` is not what a page ended with."""
 

@@ -26,6 +26,14 @@ def read_duration(text: str) -> int | None:
     return None if match is None else int(match[1]) * UNITS[match[2]] * SECOND
 
 
+def duration_of(text: str) -> int:
+    """The same; MomentError where it is none."""
+    found = read_duration(text)
+    if found is None:
+        raise MomentError(f'"{text[:80]}" is no length of time; write a number and s, m, h, d or w, such as 7d')
+    return found
+
+
 def time_of(text: str, *, now: int) -> int:
     """Microseconds since 1970; without a zone it is UTC."""
     ago = read_duration(text.removesuffix(" ago"))

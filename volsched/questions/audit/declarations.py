@@ -1,0 +1,257 @@
+"""The audit questions: what people ask of a history afterwards."""
+
+from volsched.questions.registry import Question, Route
+
+BINDINGS = ("plannedAt", "binding", "pod", "node", "state", "seconds", "legs", "reason")
+_PARAMETERS = "volsched.questions.audit.parameters"
+_HANDLERS = "volsched.questions.audit.handlers"
+WINDOW = "volsched.questions.parameters:Window"
+ACCESS = "audit/*"
+
+QUESTIONS = (
+    Question(
+        name="audit volume",
+        help="What a volume was bound to at a moment, since when, and who bound it.",
+        examples="""**Examples**
+
+`volsched audit volume disk-7` is what it is bound to now
+
+`volsched audit volume disk-7 --at 2025-11-16T22:00:00Z` is what it was bound to then; `--at 2h` is two hours ago
+""",
+        answer="item",
+        schema="Item",
+        parameters=f"{_PARAMETERS}:VolumeAt",
+        handler=f"{_HANDLERS}:volume",
+        routes=(Route(path="/audit/volume/{name}"),),
+        access=ACCESS,
+    ),
+    Question(
+        name="audit claims-of",
+        help="Every claim that a volume ever served, and whether it was clean or dirty when it was handed on.",
+        examples="""**Examples**
+
+`volsched audit claims-of disk-7` is everybody who ever had it, and whether it was clean when it was handed on
+
+`volsched audit claims-of disk-7 --since 7d -o csv`
+""",
+        answer="page",
+        parameters=f"{_PARAMETERS}:VolumeWindow",
+        handler=f"{_HANDLERS}:claims_of",
+        routes=(Route(path="/audit/claims-of/{name}"),),
+        access=ACCESS,
+        columns=("claim", "from", "by", "binding", "until", "endedBy", "data", "reason"),
+        empty="{name} was never given to a claim",
+    ),
+    Question(
+        name="audit who",
+        help="Who changed an object, with which command, and for what reason.",
+        examples="""**Examples**
+
+`volsched audit who pv disk-7` is every change of a volume, with actor, command and reason
+
+`volsched audit who pvc/data-0 -n shop --since 2d -o csv`
+""",
+        answer="page",
+        parameters=f"{_PARAMETERS}:ObjectWindow",
+        handler=f"{_HANDLERS}:who",
+        routes=(Route(path="/audit/who/{kind}/{name}", within="either"),),
+        access=ACCESS,
+        columns=("position", "at", "who", "command", "what", "reason", "actor"),
+        empty="nobody changed {subject} in that time",
+    ),
+    Question(
+        name="audit attempts",
+        help="Every attempt to schedule a pod, the latest first; `why` tells more of each.",
+        examples="""**Examples**
+
+`volsched audit attempts shop/db-0` is every time that somebody tried to place the pod, and what came of it
+
+`volsched audit attempts db-0 -n shop --since 1h -o json`
+""",
+        answer="page",
+        parameters=f"{_PARAMETERS}:PodWindow",
+        handler=f"{_HANDLERS}:attempts_of",
+        routes=(Route(path="/audit/attempts/{name}", within="namespace"),),
+        access=ACCESS,
+        columns=("attempt", "lastAt", "count", "outcome", "node", "message"),
+        empty="nothing was tried for {subject} in that time",
+    ),
+    Question(
+        name="audit why",
+        help="Why this node and not another, or why none: what was stored of an attempt, of a pod's the last.",
+        examples="""**Examples**
+
+`volsched audit why shop/db-0` is what was decided about the pod last, claim by claim, and what failed after
+
+`volsched audit why shop/db-0 --as-of 2025-11-16T22:00:00Z` is what was decided about it up to then
+
+`volsched audit why 402688c93939` is why its node was taken, with the scores, or why there was none
+
+`volsched audit why 402688c93939 --node node-7` is also what spoke against another
+""",
+        answer="item",
+        schema="Item",
+        parameters=f"{_PARAMETERS}:Why",
+        handler=f"{_HANDLERS}:why",
+        routes=(
+            Route(
+                path="/audit/why/{name}",
+                help="Why this node and not another, of an attempt.",
+                query=("node",),
+            ),
+            Route(
+                path="/audit/why/{name}",
+                within="namespace",
+                help="Why this node or none, of a pod's last attempt; what failed after.",
+            ),
+        ),
+        access=ACCESS,
+    ),
+    Question(
+        name="audit cause",
+        help="What led to an event and what followed from it, as a tree; or everything of one binding.",
+        examples="""**Examples**
+
+`volsched audit cause 1234` is what led to the event at a position, and all that followed from it
+
+`volsched audit cause --binding 5f3a09c1d2e4 -o json` is everything that was done for a binding
+""",
+        answer="page",
+        parameters=f"{_PARAMETERS}:Cause",
+        handler=f"{_HANDLERS}:cause",
+        routes=(
+            Route(
+                path="/audit/cause/{name}",
+                names={"name": "position"},
+                help="What led to the event at a position, and what followed.",
+            ),
+            Route(
+                path="/audit/cause-of-binding/{name}",
+                names={"name": "binding"},
+                help="Everything of one binding, as a tree.",
+            ),
+        ),
+        access=ACCESS,
+        columns=("position", "at", "tree", "actor", "reason"),
+    ),
+    Question(
+        name="audit node",
+        help="All decisions that touch a node: what was planned to run there, and what became of it.",
+        examples="""**Examples**
+
+`volsched audit node node-7 --since 2025-11-16T22:00:00Z --until 2025-11-17T06:00:00Z` is the decisions of a night
+
+`volsched audit node node-7 --limit 10 -o csv`
+""",
+        answer="page",
+        parameters=f"{_PARAMETERS}:NodeWindow",
+        handler=f"{_HANDLERS}:on_node",
+        routes=(Route(path="/audit/node/{name}"),),
+        access=ACCESS,
+        columns=BINDINGS,
+        empty="nothing was planned for node {name} in that time",
+    ),
+    Question(
+        name="audit rollbacks",
+        help="Transactions that were rolled back, the latest first, each with the first step that failed.",
+        examples="""**Examples**
+
+`volsched audit rollbacks --since 1d` is what was undone, which step failed first, and who caused it
+
+`volsched audit rollbacks --since 7d -o csv`
+""",
+        answer="page",
+        parameters=WINDOW,
+        handler=f"{_HANDLERS}:rollbacks",
+        routes=(Route(path="/audit/rollbacks"),),
+        access=ACCESS,
+        columns=("plannedAt", "binding", "pod", "node", "failedStep", "failedWhy", "causedBy", "failedPosition"),
+        empty="nothing was rolled back",
+    ),
+    Question(
+        name="audit in-flight",
+        help="Bindings that are under way, the oldest first.",
+        examples="""**Examples**
+
+`volsched audit in-flight --older-than 10m` is what takes too long
+
+`volsched audit in-flight --as-of 2025-11-16T22:00:00Z` is what was under way when it happened
+""",
+        answer="page",
+        parameters=f"{_PARAMETERS}:InFlight",
+        handler=f"{_HANDLERS}:in_flight",
+        routes=(Route(path="/audit/in-flight"),),
+        access=ACCESS,
+        columns=("plannedAt", "ageSeconds", "binding", "pod", "node", "state", "legs", "reason"),
+        empty="nothing is in flight",
+    ),
+    Question(
+        name="audit latency",
+        help="Seconds from the plan until the pod had its node, as percentiles per class and zone.",
+        examples="""**Examples**
+
+`volsched audit latency` is how long pods wait for their volumes, per class and zone
+
+`volsched audit latency --since 1d --bindings 10000 -o json`
+""",
+        answer="page",
+        parameters=f"{_PARAMETERS}:Latency",
+        handler=f"{_HANDLERS}:latencies",
+        routes=(Route(path="/audit/latency"),),
+        access=ACCESS,
+        columns=("class", "zone", "count", "p50", "p90", "p99", "max"),
+        empty="nothing was bound in that time",
+    ),
+    Question(
+        name="audit interventions",
+        help="What people did by hand, the latest first: apply, delete, release, effects retry, cancel, recover.",
+        examples="""**Examples**
+
+`volsched audit interventions --since 1d` is what people did since yesterday, and why
+
+`volsched audit interventions --since 7d --limit 1000 -o csv`
+""",
+        answer="page",
+        parameters=WINDOW,
+        handler=f"{_HANDLERS}:interventions",
+        routes=(Route(path="/audit/interventions"),),
+        access=ACCESS,
+        columns=("position", "at", "who", "command", "object", "what", "reason"),
+        empty="nobody did anything by hand",
+    ),
+    Question(
+        name="audit reads",
+        help="Who has read the history over HTTP and what they asked, the latest first.",
+        examples="""**Examples**
+
+`volsched audit reads --since 7d` is who looked into the history this week, from where, and what they asked
+
+`volsched audit reads --limit 1000 -o csv`
+""",
+        answer="page",
+        parameters=WINDOW,
+        handler=f"{_HANDLERS}:history_reads",
+        routes=(Route(path="/audit/reads"),),
+        access=ACCESS,
+        columns=("position", "at", "actor", "question", "client"),
+        empty="nobody has read the history over HTTP",
+    ),
+    Question(
+        name="audit orphans",
+        help="What was left behind: released volumes, lost claims, promises to nodes that are gone.",
+        examples="""**Examples**
+
+`volsched audit orphans --older-than 7d` is what nobody has come back for in a week, with the remedy for each
+
+`volsched audit orphans -o csv`
+""",
+        answer="page",
+        parameters=f"{_PARAMETERS}:Orphans",
+        handler=f"{_HANDLERS}:orphans",
+        routes=(Route(path="/audit/orphans"),),
+        access=ACCESS,
+        columns=("kind", "object", "since", "detail", "remedy"),
+        empty="nothing was left behind",
+        turn="long",
+    ),
+)

@@ -1,0 +1,90 @@
+"""Parameters of the audit questions."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from volsched.questions.audit.latency import LAST_BINDINGS
+from volsched.questions.parameters import (
+    MOST,
+    AsOf,
+    NodeParameters,
+    ObjectParameters,
+    OlderThan,
+    Page,
+    Parameters,
+    PodParameters,
+    Since,
+    Spelling,
+    Until,
+    VolumeParameters,
+    Window,
+    argument,
+    option,
+)
+
+TREE = 200
+MOST_BINDINGS = 100_000
+WhyNode = Annotated[str | None, option("--node"), Field(description="And why, or why not, this node.")]
+
+
+class VolumeWindow(Window, VolumeParameters):
+    pass
+
+
+class ObjectWindow(Window, ObjectParameters):
+    pass
+
+
+class PodWindow(Window, PodParameters):
+    pass
+
+
+class NodeWindow(Window, NodeParameters):
+    pass
+
+
+class VolumeAt(VolumeParameters):
+    as_of: Annotated[
+        str | None,
+        option("--at", "--as-of", metavar="TIME", query="asOf"),
+        Field(description="When: 2h (ago), a time, or a position."),
+    ] = None
+
+
+class Why(PodParameters):
+    """Without a namespace the name may be that of an attempt, or of a pod in `default`."""
+
+    name: Annotated[
+        str, argument("POD|ATTEMPT"), Field(description="A pod, or an attempt as `audit attempts` names it.")
+    ]
+    node: WhyNode = None
+    as_of: AsOf = None
+    bare_name: ClassVar[bool] = True
+
+
+class Cause(Parameters):
+    position: Annotated[str | None, argument("POSITION", optional=True), Field(description="Of the event.")] = None
+    binding: Annotated[
+        str | None, Spelling("path", ("--binding",)), Field(description="Instead: everything of this binding.")
+    ] = None
+    limit: Annotated[int, option("--limit"), Field(ge=1, le=MOST, description="Items of a page, at most.")] = TREE
+
+
+class InFlight(Page):
+    older_than: OlderThan = "0s"
+    as_of: AsOf = None
+
+
+class Latency(Parameters):
+    since: Since = None
+    until: Until = None
+    bindings: Annotated[
+        int,
+        option("--bindings"),
+        Field(ge=1, le=MOST_BINDINGS, description="Look at so many committed bindings, the latest."),
+    ] = LAST_BINDINGS
+
+
+class Orphans(Parameters):
+    older_than: OlderThan = "0s"

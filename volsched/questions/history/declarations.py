@@ -1,0 +1,49 @@
+"""The timeline of one object, and how the world differs between two moments."""
+
+from volsched.questions.registry import Question, Route
+
+QUESTIONS = (
+    Question(
+        name="history",
+        help="Tell all that happened to an object: who did what, when, why, and which event it followed from.",
+        text="It is told of deleted objects as well, and goes on if the name is used again.",
+        examples="""**Examples**
+
+`volsched history pv disk-7` is all that ever happened to a volume, and what it followed from
+
+`volsched history pvc data-0 -n shop --since 2d -o csv`
+
+`volsched history binding 3f2a` is everything that was done for one binding, on all objects
+""",
+        answer="page",
+        parameters="volsched.questions.history.parameters:Timeline",
+        handler="volsched.questions.history.handlers:timeline",
+        routes=(Route(path="/history/{kind}/{name}", within="either"),),
+        access="history/*",
+        columns=("position", "at", "actor", "what", "reason", "cause", "causedBy"),
+        columns_of_kind={"binding": ("position", "at", "object", "actor", "what", "reason", "cause")},
+        empty="nothing happened to {subject} in that time",
+    ),
+    Question(
+        name="diff",
+        help="Show how the world differs between two moments: what was created, changed and deleted.",
+        text="What was changed and changed back does not differ. Events about objects are left out unless asked "
+        "for: diff ev.",
+        examples="""**Examples**
+
+`volsched diff --from 2h` is what has changed in the last two hours
+
+`volsched diff pv --from 2025-11-16T22:00:00Z --to 2025-11-17T06:00:00Z -o json`
+
+`volsched diff --from 1200 --to 1300`
+""",
+        answer="page",
+        parameters="volsched.questions.history.parameters:Diff",
+        handler="volsched.questions.history.handlers:diff",
+        routes=(Route(path="/diff"),),
+        access="diff/*",
+        columns=("kind", "name", "change", "what", "firstPosition"),
+        empty="nothing differs between the two moments",
+        turn="long",
+    ),
+)

@@ -1,0 +1,33 @@
+"""Parameters of `history` and `diff`."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from volsched.questions.parameters import MOST, ObjectParameters, Page, Spelling, Window, option
+
+TIMELINE_PAGE = 100
+
+
+class Timeline(Window, ObjectParameters):
+    limit: Annotated[int, option("--limit"), Field(ge=1, le=MOST, description="Items of a page, at most.")] = (
+        TIMELINE_PAGE
+    )
+
+
+class Diff(Page):
+    kind: Annotated[
+        str | None,
+        Spelling("query", metavar="KIND", optional=True),
+        Field(description="Only objects of this kind."),
+    ] = None
+    begin: Annotated[
+        str,
+        option("--from", metavar="TIME", query="from"),
+        Field(description="The first moment: 2h (ago), a time, or a position."),
+    ]
+    end: Annotated[
+        str | None,
+        option("--to", metavar="TIME", query="to"),
+        Field(description="The second moment; else now."),
+    ] = None
