@@ -237,14 +237,14 @@ class Engine:
             if after is None:
                 return items
 
-    def ask(self, name: str, **parameters: Any) -> dict[str, Any]:
+    def ask(self, name: str, /, **parameters: Any) -> dict[str, Any]:
         """Any question of the command line by its words, as `audit rollbacks`, with `since="1d"` for `--since 1d`.
 
         The answer is the document that `-o json` prints. LookupError where there is no such question, or nothing
         of the name that is asked about; ValueError where it cannot be asked like that.
         """
         wanted = question(name)
-        context = QuestionContext(database=self._database, now=self._clock())
+        context = QuestionContext(store=self._database, now=self._clock())
         return ask(wanted, context, model_of(wanted)(**parameters))
 
     # --- inside -----------------------------------------------------------------------------------------

@@ -6,35 +6,18 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
-from volsched.cli.explain_source import (
-    ConfigOption,
-    OptionalFiles,
-    answered,
-    deciding_profile,
-    explained_by,
-    sight,
-)
+from volsched.cli.explain_source import ConfigOption, OptionalFiles, client_for
 from volsched.cli.kind_names import NamespaceOption, key_of, kind_of
-from volsched.cli.remote.server_choice import chosen_server
-from volsched.cli.store_option import Db, opened
+from volsched.cli.question_client import asked_of
+from volsched.cli.question_command import help_of
+from volsched.cli.store_option import Db
 from volsched.cli.store_view import AsOfOption, check_as_of
 from volsched.questions.explain.reason_lines import claim_lines, failing_lines
-from volsched.questions.source import explained, explained_as_of
-from volsched.runtime.clock import system_clock
+from volsched.questions.registry import question
 from volsched.scheduling.rules.attempts import FAILED, PLANNED
 
-EXAMPLES = """**Examples**
-
-`volsched explain pod shop/db-0` why it waits, or why it is where it is
-
-`volsched explain pod shop/db-0 -f pod.yaml --db store.db` a pod that is not there yet
-
-`kubectl get nodes,pv,pvc,sc,pods -A -o yaml | volsched explain pod shop/db-0 -f -` on a dump, without a store
-
-`volsched explain pod shop/db-0 --as-of 2025-11-16T22:00:00Z` what was decided about it up to then
-
-`volsched explain pod shop/db-0 -f cluster.yaml --node node-7 -o json`
-"""
+QUESTION = question("explain pod")
+EXAMPLES = QUESTION.examples
 NODES_SHOWN = 2
 NAMES_SHOWN = 5
 ELSEWHERE_SHOWN = 3
@@ -47,7 +30,6 @@ def _group() -> None:
     """Say why a pod can or cannot be placed."""
 
 
-@app.command(epilog=EXAMPLES, no_args_is_help=True)
 def pod(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pod, as NAME or NAMESPACE/NAME.")],
     namespace: NamespaceOption = None,
@@ -61,31 +43,13 @@ def pod(
     as_of: AsOfOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Say what was decided about a pod, decide it again as of now, and name the smallest changes that would help.
-
-    Nodes that refuse the pod for the same reasons stand together; of claims the nearest volumes are shown with the
-    rule, what was wanted and what was found. Every change was tried: with it, the pod finds a node.
-
-    A pod whose bindings keep failing fits nowhere, whatever the rules say: the failures are told, and what helps.
-    `--as-of` tells what was stored up to then, and decides nothing.
-
-    Exit 0 if a node fits, 4 if none does, 3 if the pod or node is not there.
-    """
-    key = key_of(kind_of("pod"), name, namespace)
+    within, _, bare = key_of(kind_of("pod"), name, namespace).rpartition("/")
     if as_of is not None and (filename or node is not None):
         fail(Exit.USAGE, "--as-of tells what was stored; it goes with neither -f nor --node")
     check_as_of(as_of)
-    server = chosen_server(db)
-    if server is not None:
-        if config is not None:
-            fail(Exit.USAGE, "a server decides under its own configuration; leave --config out, or give --profile")
-        told = explained_by(server, key, filename, node=node, profile=profile, as_of=as_of)
-    elif as_of is not None:
-        with opened(db) as database:
-            told = answered(lambda: explained_as_of(database, key, as_of=as_of, now=system_clock()))
-    else:
-        with sight(db, filename, profile=deciding_profile(profile, config)) as seen:
-            told = answered(lambda: explained(seen, key, node=node, now=system_clock()))
+    client, over = client_for(db, filename, profile=profile, config=config)
+    words = {"name": bare, "namespace": within, "node": node, "profile": profile, "as_of": as_of}
+    told = asked_of(client, QUESTION.name, **words, **over)
     if output is Output.json:
         print_json(told)
     elif as_of is not None:
@@ -96,9 +60,10 @@ def pod(
         raise typer.Exit(Exit.UNSATISFIABLE)
 
 
-for other in ("po", "pods"):
+pod.__doc__ = help_of(QUESTION)
+for other in ("pod", "po", "pods"):
     # As everywhere else; listed once is enough.
-    app.command(other, hidden=True, epilog=EXAMPLES, no_args_is_help=True)(pod)
+    app.command(other, hidden=other != "pod", epilog=EXAMPLES, no_args_is_help=True)(pod)
 
 
 # --- for people -----------------------------------------------------------------------------------------

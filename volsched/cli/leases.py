@@ -7,12 +7,13 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.operator import Reason, actor, checked_reason
+from volsched.cli.question_client import asked_of, client_of
 from volsched.cli.remote import paths
 from volsched.cli.remote.server import ServerRefusedError
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db, opened
-from volsched.log.leases import free, standings
-from volsched.questions.audit.leases import lease_rows
+from volsched.log.leases import free
+from volsched.questions.registry import question
 from volsched.runtime.clock import system_clock
 
 EXAMPLES = """**Examples**
@@ -30,17 +31,13 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="As `volsched leases l
 @app.command("list", epilog=EXAMPLES)
 def list_leases(db: Db = None, output: OutputOption = Output.table) -> None:
     """Leases that somebody holds, or held when it ended."""
-    server, now = chosen_server(db), system_clock()
-    if server is not None:
-        rows = server.get(paths.own("leases"))["items"]
-    else:
-        with opened(db) as database:
-            rows = lease_rows(standings(database, now=now), now=now)
+    document = asked_of(client_of(db), "leases list")
+    rows = document["items"]
     if output is Output.json:
-        print_json({"apiVersion": "volsched.io/v1", "kind": "List", "items": rows})
+        print_json(document)
         return
     if not rows:
-        stdout.print("nobody holds a lease")
+        stdout.print(question("leases list").empty)
         return
     table = table_of("name", "holder", "epoch", "renewed", "until", "state")
     for it in rows:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.files import lines_of, written
 from volsched.cli.integrity import last_position
-from volsched.cli.remote.paths import own
+from volsched.cli.question_client import ServerClient, asked_of
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db, bar, explained, opened
 from volsched.log.errors import StoreError
@@ -89,7 +89,7 @@ def verify(
         if archive or write_anchor is not None:
             fail(Exit.USAGE, "--archive and --write-anchor need the store itself; run it there, without --server")
         lines = [it.dump() for it in wanted[-MOST_SENT:]]
-        told = server.ask("POST", own("verify"), body={"anchors": lines} if lines else {})
+        told = asked_of(ServerClient(server), "verify", anchors=tuple(lines))
     else:
         with opened(db, *names) as database, bar("Verifying", last_position(database)) as progress:
             report = verify_store(database, anchors=wanted, archives=[*map(lines_of, names)], progress=progress)

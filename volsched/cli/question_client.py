@@ -1,17 +1,20 @@
 """Whom a command asks a question: a store that it opens itself, or a server. The answer is the same document."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from volsched.cli.console import Exit, fail
 from volsched.cli.remote.paths import own
 from volsched.cli.remote.server_choice import chosen_server
-from volsched.cli.store_option import opened
+from volsched.cli.store_option import bar, opened
+from volsched.log.database import Database
 from volsched.log.events.kind_names import UnknownKindError
+from volsched.log.reads.tail import read_head
 from volsched.questions.audit.answers import QuestionError, TokenError, UnknownError
 from volsched.questions.context import QuestionContext
 from volsched.questions.history.moments import MomentError
@@ -21,6 +24,8 @@ from volsched.runtime.clock import system_clock
 
 if TYPE_CHECKING:
     from volsched.cli.remote.server import RemoteServer
+    from volsched.kube.kinds import Object
+    from volsched.scheduling.rules.profile import Profile
 
 
 class Client(Protocol):
@@ -28,13 +33,38 @@ class Client(Protocol):
         """The answer, or the end of the command with what is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreClient:
     db: str | None
+    over: Sequence["Object"] = ()
+    """Objects that are laid over the store in memory; without a store, they are all there is."""
+    profile: "Profile | None" = None
+    bar: str = ""
+    """What long work is called where its progress is shown."""
 
     def ask(self, asked: Question, parameters: Parameters) -> dict[str, Any]:
-        with opened(self.db) as database, refusals():
-            return ask(asked, QuestionContext(database=database, now=system_clock()), parameters)
+        if self.over and self.db is None:
+            return self._asked(None, asked, parameters)
+        with opened(self.db) as database:
+            if not self.bar:
+                return self._asked(database, asked, parameters)
+            with database.read() as connection:
+                last = read_head(connection).position
+            with bar(self.bar, last) as progress:
+                return self._asked(database, asked, parameters, progress)
+
+    def _asked(
+        self,
+        database: Database | None,
+        asked: Question,
+        parameters: Parameters,
+        progress: Callable[[int], None] | None = None,
+    ) -> dict[str, Any]:
+        context = QuestionContext(
+            store=database, now=system_clock(), profile=self.profile, over=self.over, progress=progress
+        )
+        with refusals():
+            return ask(asked, context, parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +80,15 @@ class ServerClient:
 
 def client_of(db: str | None) -> Client:
     server = chosen_server(db)
-    return StoreClient(db) if server is None else ServerClient(server)
+    return StoreClient(db=db) if server is None else ServerClient(server)
 
 
-def asked_of(db: str | None, name: str, **parameters: Any) -> dict[str, Any]:
-    """For verbs that print an answer in a way of their own."""
+def asked_of(client: Client, name: str, /, **parameters: Any) -> dict[str, Any]:
+    """For verbs that have options of their own, or print an answer in a way of their own."""
     wanted = question(name)
     with refusals():
         checked = model_of(wanted)(**parameters)
-    return client_of(db).ask(wanted, checked)
+    return client.ask(wanted, checked)
 
 
 @contextmanager
@@ -76,16 +106,19 @@ def refusals() -> Iterator[None]:
 
 def route_for(asked: Question, parameters: Parameters) -> Route:
     """The first route that takes all parameters that are given."""
-    given = {name for name in parameters.model_fields_set if getattr(parameters, name) is not None}
+    given = {name for name, it in type(parameters).model_fields.items() if _is_given(parameters, name, it)}
     for route in asked.routes:
-        spelled = _path_fields(route)
-        in_namespace = "namespace" in given
-        fits = route.within == "either" or (route.within == "namespace") == in_namespace
-        defaults = {it for it in given if getattr(parameters, it) == type(parameters).model_fields[it].default}
-        taken = spelled | set(parameters.query_names(route.query)) | body_fields(route) | {"namespace"}
-        if fits and spelled <= given and given - defaults <= taken:
+        named, in_namespace = _path_fields(route), route.within == "namespace"
+        fits = route.within == "either" or bool(route.body) or in_namespace == ("namespace" in given)
+        sent = loaded(route.body).takes if route.body else frozenset()
+        taken = {*named, *parameters.query_names(route.query), *sent, "namespace"}
+        if fits and named <= given <= taken:
             return route
     raise LookupError(f"no route of {asked.name} takes {sorted(given)}")
+
+
+def _is_given(parameters: Parameters, name: str, info: FieldInfo) -> bool:
+    return bool(getattr(parameters, name) != info.get_default(call_default_factory=True))
 
 
 def request_of(
@@ -96,17 +129,12 @@ def request_of(
         str(getattr(parameters, route.names.get(it[1:-1], it[1:-1]))) if it.startswith("{") else it
         for it in route.path.strip("/").split("/")
     ]
-    namespace = getattr(parameters, "namespace", None)
+    namespace = None if route.within == "cluster" else getattr(parameters, "namespace", None)
     query = {called: getattr(parameters, name) for name, called in parameters.query_names(route.query).items()}
-    sent = {name: getattr(parameters, name) for name in sorted(body_fields(route))}
-    body = sent if route.method == "POST" else None
+    body = loaded(route.body).of(parameters) if route.body else None
     return own(*segments, namespace=namespace), query, body
 
 
 def _path_fields(route: Route) -> set[str]:
     names = (it[1:-1] for it in route.path.split("/") if it.startswith("{"))
     return {route.names.get(it, it) for it in names}
-
-
-def body_fields(route: Route) -> set[str]:
-    return set(loaded(route.body).model_fields) if route.body else set()

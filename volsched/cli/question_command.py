@@ -53,8 +53,12 @@ def command_of(asked: Question) -> Callable[..., None]:
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {it.name: it.annotation for it in parameters}
-    command.__doc__ = f"{asked.help}\n\n{asked.text}" if asked.text else asked.help
+    command.__doc__ = help_of(asked)
     return command
+
+
+def help_of(asked: Question) -> str:
+    return f"{asked.help}\n\n{asked.text}" if asked.text else asked.help
 
 
 def parameters_of(model: type[Parameters], words: dict[str, Any]) -> Parameters:

@@ -1,21 +1,18 @@
 """What was left behind: `orphans` lists it, `release` gives a volume back by hand."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
-from volsched.cli.durations import duration
 from volsched.cli.operator import user
-from volsched.cli.remote.paths import own
-from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.question_client import asked_of, client_of
 from volsched.cli.store_option import Db, opened
 from volsched.log.commands import ConflictError
 from volsched.log.transaction import execute
 from volsched.pv_controller.manual_release import releasing
-from volsched.questions.audit.orphans import Orphan, orphans_of
-from volsched.runtime.clock import rfc3339, system_clock
+from volsched.runtime.clock import system_clock
 
 FIELDS = ("kind", "object", "since", "detail", "remedy")
 SECONDS_SHOWN = len("2025-11-16T22:00:00")
@@ -64,15 +61,10 @@ def orphans(
     output: OutputOption = Output.table,
 ) -> None:
     """List what was left behind: released volumes, lost claims, promises to nodes that are gone."""
-    age, server = duration(older_than), chosen_server(db)
-    if server is not None:
-        told = server.get(own("audit", "orphans"), {"olderThan": older_than})["items"]
-        items = [{name: it[name] for name in FIELDS} for it in told]
-        for item in items:
-            item["since"] = item["since"] and f"{item['since'][:SECONDS_SHOWN]}Z"
-    else:
-        with opened(db) as database, database.read() as connection:
-            items = [_as_json(it) for it in orphans_of(connection, now=system_clock(), older_than=age)]
+    told = asked_of(client_of(db), "audit orphans", older_than=older_than)["items"]
+    items = [{name: it[name] for name in FIELDS} for it in told]
+    for item in items:
+        item["since"] = item["since"] and f"{item['since'][:SECONDS_SHOWN]}Z"
     if output is Output.json:
         print_json({"apiVersion": "volsched.io/v1", "kind": "List", "items": items})
         return
@@ -83,13 +75,3 @@ def orphans(
     for it in items:
         table.add_row(*(escape(it[name] or "-") for name in FIELDS))
     stdout.print(table)
-
-
-def _as_json(orphan: Orphan) -> dict[str, Any]:
-    return {
-        "kind": orphan.kind.value,
-        "object": orphan.object,
-        "since": None if orphan.since is None else rfc3339(orphan.since),
-        "detail": orphan.detail,
-        "remedy": orphan.remedy,
-    }

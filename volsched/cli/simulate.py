@@ -6,28 +6,16 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
-from volsched.cli.explain_source import ConfigOption, OptionalFiles, answered, deciding_profile, sight
+from volsched.cli.explain_source import ConfigOption, OptionalFiles, client_for
 from volsched.cli.manifest_input import load_files
-from volsched.cli.remote.paths import own
-from volsched.cli.remote.server_choice import chosen_server
+from volsched.cli.question_client import asked_of
+from volsched.cli.question_command import help_of
 from volsched.cli.store_option import Db
-from volsched.kube.kinds import Object
-from volsched.log.events.kind_names import UnknownKindError
-from volsched.questions.audit.answers import QuestionError
-from volsched.questions.simulate.simulate import Scenario
+from volsched.questions.registry import question
 from volsched.questions.simulate.stuck_pods import GONE
-from volsched.questions.source import named_object, simulated
 
-EXAMPLES = """**Examples**
-
-`volsched simulate --drain node-7` who has to leave, who comes back where, and whose volumes keep it from that
-
-`volsched simulate --lose-zone a --add spare-nodes.yaml -o json`
-
-`volsched simulate --delete pv/disk-3 --delete pvc/shop/data-db-0`
-
-`kubectl get nodes,pv,pvc,sc,pods -A -o yaml | volsched simulate --lose-node node-7 -f -` on a dump
-"""
+QUESTION = question("simulate")
+EXAMPLES = QUESTION.examples
 NEAR_NAMES = 5
 NODES_SHOWN = 3
 
@@ -58,42 +46,21 @@ def run_simulation(
     config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Try a change on a copy in memory: who loses its place, who finds another, whose volumes keep it from that.
-
-    Pods look for a place in order of priority, then of name, each seeing what those before it took. The store is
-    only read. Exit 0 if every pod finds a place, 4 if some do not, 3 if something named is not there.
-    """
-    added = load_files(add) if add else []
-    scenario = Scenario(
-        drain=tuple(drain or ()),
-        lose_nodes=tuple(lose_node or ()),
-        lose_zones=tuple(lose_zone or ()),
-        add=tuple(entry.value for entry in added),
-        delete=tuple(_named(it) for it in delete or ()),
-    )
-    if scenario == Scenario():
+    scenario = {
+        "drain": drain or [],
+        "loseNodes": lose_node or [],
+        "loseZones": lose_zone or [],
+        "add": [entry.manifest for entry in load_files(add)] if add else [],
+        "delete": delete or [],
+    }
+    if not any(scenario.values()):
         fail(Exit.USAGE, "nothing to try; give --drain, --lose-node, --lose-zone, --add or --delete")
     if add and filename and "-" in add and "-" in filename:
         fail(Exit.USAGE, "--add - and -f - both read standard input; put one of them into a file")
-    server = chosen_server(db)
-    if server is not None:
-        if config is not None:
-            fail(Exit.USAGE, "a server decides under its own configuration; leave --config out")
-        if filename:
-            fail(
-                Exit.USAGE, "-f is looked at without a server; leave --server out, or give the objects with --add"
-            )
-        body = {
-            "drain": drain or [],
-            "loseNodes": lose_node or [],
-            "loseZones": lose_zone or [],
-            "add": [entry.manifest for entry in added],
-            "delete": delete or [],
-        }
-        answer = server.ask("POST", own("simulate"), body=body, unasked=Exit.USAGE)
-    else:
-        with sight(db, filename, profile=deciding_profile(None, config)) as seen:
-            answer = answered(lambda: simulated(seen, scenario))
+    client, over = client_for(db, filename, profile=None, config=config)
+    if over:
+        fail(Exit.USAGE, "-f is looked at without a server; leave --server out, or give the objects with --add")
+    answer = asked_of(client, QUESTION.name, **scenario)
     if output is Output.json:
         print_json(answer)
     else:
@@ -102,13 +69,7 @@ def run_simulation(
         raise typer.Exit(Exit.UNSATISFIABLE)
 
 
-def _named(text: str) -> tuple[type[Object], str]:
-    try:
-        return named_object(text)
-    except UnknownKindError as error:
-        fail(Exit.NOT_FOUND, str(error))
-    except QuestionError as error:
-        fail(Exit.USAGE, str(error))
+run_simulation.__doc__ = help_of(QUESTION)
 
 
 # --- for people -----------------------------------------------------------------------------------------

@@ -16,6 +16,11 @@ DEFAULT_NAMESPACE = "default"
 PAGE = 50
 MOST = 1_000
 """Items of one page."""
+LONGEST_NAME = 253
+MOST_MANIFESTS = 5_000
+MOST_NAMES = 1_000
+"""In one request over HTTP."""
+PLAIN_TEXT = r"^[^\x00-\x1f\x7f]*$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,23 @@ class Parameters(BaseModel):
             for name, (_, it) in cls.spellings().items()
             if it.place == "query" and (only is None or name in only)
         }
+
+
+class Body(BaseModel):
+    """What is sent to a route; it gives parameters, and is made of them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    takes: ClassVar[frozenset[str]]
+    """The parameters that it can hold."""
+
+    def words(self) -> dict[str, Any]:
+        """The parameters that it gives."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+    @classmethod
+    def of(cls, parameters: Parameters) -> dict[str, Any]:
+        """As it is sent."""
+        return parameters.model_dump(include=set(cls.takes), exclude_none=True)
 
 
 class Page(Parameters):

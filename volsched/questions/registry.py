@@ -88,6 +88,8 @@ class Question:
 ROOMS = (
     "volsched.questions.audit.declarations",
     "volsched.questions.history.declarations",
+    "volsched.questions.explain.declarations",
+    "volsched.questions.simulate.declarations",
 )
 """The modules that declare questions, each in its tuple QUESTIONS."""
 

@@ -4,11 +4,14 @@ Whoever asks gets the same answer: the command line prints it, the API sends it.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from volsched.kube.kinds import Object
+from volsched.kube.manifest_reader import load_manifests
 from volsched.kube.meta import LEGACY_ZONE, ZONE
 from volsched.kube.workloads import Pod
 from volsched.log.database import Database
@@ -18,6 +21,7 @@ from volsched.log.events.streams import KIND_OF_NOUN
 from volsched.log.reads.object_pages import namespace_names
 from volsched.log.reads.tail import event, read_head, state_as_of
 from volsched.questions.audit.answers import QuestionError, UnknownError
+from volsched.questions.context import QuestionContext
 from volsched.questions.explain.disclosure import disclosed
 from volsched.questions.explain.explain import explain_pod
 from volsched.questions.explain.remedies_failures import failure_remedies
@@ -27,13 +31,14 @@ from volsched.questions.simulate.hypothetical import index_of, lay_over
 from volsched.questions.simulate.outcome import told
 from volsched.questions.simulate.simulate import NoSuchZoneError, NotThereError, Scenario, simulate
 from volsched.runtime.clock import SECOND, rfc3339
+from volsched.runtime.settings import configuration
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.attempts import PLANNED
 from volsched.scheduling.rules.failure_memory import NO_DEMERITS
 from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
-from volsched.scheduling.rules.profile import Profile
+from volsched.scheduling.rules.profile import PROFILES, Profile
 from volsched.scheduling.rules.snapshot import FIELD_OF
 
 NEAR_NAMES = 5
@@ -61,6 +66,21 @@ def sight_of(database: Database | None, objects: Iterable[Object], *, profile: P
     picture.update(world.catch_up())
     lay_over(picture.index, objects)
     return Sight(picture.index, database, picture)
+
+
+def objects_of(manifests: Sequence[Mapping[str, Any]]) -> list[Object]:
+    """ManifestError with every defect of every manifest."""
+    if not manifests:
+        return []
+    listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+    return [it.value for it in load_manifests(orjson.dumps(listed), source="the body of the request")]
+
+
+def deciding_profile(context: QuestionContext, name: str | None) -> Profile:
+    """The profile of that name, else the one that the schedulers decide with."""
+    if name is not None:
+        return PROFILES[name]
+    return configuration().profile if context.profile is None else context.profile
 
 
 def explained(

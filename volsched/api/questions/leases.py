@@ -1,17 +1,10 @@
-"""Leases: who acts in an exclusive role, and taking one from a holder that keeps others away for no reason."""
+"""Taking a lease from a holder that keeps others away for no reason."""
 
 from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.api.questions.models import Reason
 from volsched.api.questions.operations import Context, OperationRequest
-from volsched.log.leases import free, standings
-from volsched.questions.audit.leases import lease_rows
-from volsched.questions.registry import API_VERSION
-
-
-def list_leases(context: Context, asked: OperationRequest) -> HttpAnswer:
-    items = lease_rows(standings(context.services.database, now=asked.now), now=asked.now)
-    return HttpAnswer({"apiVersion": API_VERSION, "kind": "List", "items": items})
+from volsched.log.leases import free
 
 
 def free_one(context: Context, asked: OperationRequest) -> HttpAnswer:

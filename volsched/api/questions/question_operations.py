@@ -11,7 +11,7 @@ from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.api.questions.operations import Context, Operation, OperationRequest, Param, Serve, Type
 from volsched.questions.context import QuestionContext
-from volsched.questions.parameters import ObjectParameters, Parameters
+from volsched.questions.parameters import Body, ObjectParameters, Parameters
 from volsched.questions.registry import Question, Route, ask, every_question, loaded, model_of
 
 TYPES: Mapping[Any, Type] = {int: "integer", bool: "boolean"}
@@ -40,11 +40,17 @@ def _serve(question: Question, route: Route) -> Serve:
     def serve(context: Context, asked: OperationRequest) -> HttpAnswer:
         words: dict[str, Any] = {route.names.get(name, name): it for name, it in asked.path.items()}
         words |= {name: asked.query[called] for name, called in model.query_names(route.query).items()}
+        words |= asked.body.words() if isinstance(asked.body, Body) else {}
         parameters = model(**words)
         if isinstance(parameters, ObjectParameters):
             _check_namespace(parameters)
-        store = QuestionContext(database=context.services.database, now=asked.now, namespaces=asked.namespaces)
-        return HttpAnswer(ask(question, store, parameters))
+        asker = QuestionContext(
+            store=context.services.database,
+            now=asked.now,
+            namespaces=asked.namespaces,
+            profile=context.configuration.profile,
+        )
+        return HttpAnswer(ask(question, asker, parameters))
 
     return serve
 

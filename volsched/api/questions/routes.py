@@ -2,8 +2,8 @@
 
 from volsched.api.kubernetes.negotiation import MERGE_PATCH
 from volsched.api.kubernetes.queries import FieldValidation
-from volsched.api.questions import decisions, effects, hypotheses, leases, questions, reservations
-from volsched.api.questions.models import Explain, Reason, Renewal, Reservation, ReservationPatch, Simulate, Verify
+from volsched.api.questions import decisions, effects, export, leases, questions, reservations
+from volsched.api.questions.models import Reason, Renewal, Reservation, ReservationPatch
 from volsched.api.questions.operations import Operation, Param
 from volsched.api.questions.question_operations import question_operations
 from volsched.api.questions.rows import INCLUDE
@@ -48,9 +48,6 @@ EFFECT_LIST = (
 VALIDATION = Param(
     name="fieldValidation", about="Unknown fields are refused, whatever is said.", choices=tuple(FieldValidation)
 )
-PROFILE = Param(
-    name="profile", about="How to decide; else as the server is configured.", choices=("volsched", "parity")
-)
 
 
 def _get(path: str, about: str, serve: object, answer: str, *query: Param, **more: object) -> Operation:
@@ -87,7 +84,6 @@ OPERATIONS: tuple[Operation, ...] = (
           writes=True, codes=(409,)),
     _post("/effects/{name}/cancel", "Let a binding end without its parked work.", effects.cancel, "Status",
           body=Reason, writes=True, codes=(409,)),
-    _get("/leases", "Who acts in the roles of which there is one.", leases.list_leases, "List"),
     _post("/leases/{name}/free", "Take such a role from its holder.", leases.free_one, "Status", body=Reason,
           writes=True, codes=(409,)),
     *_both("/reservations", "Reservations that are held.", reservations.list_held, "ReservationList", *LISTS,
@@ -106,19 +102,9 @@ OPERATIONS: tuple[Operation, ...] = (
           body=Reason, codes=(409,)),
     _post(f"{HELD}/{{name}}/renew", "Let its lease end later.", reservations.renew, "Reservation", writes=True,
           body=Renewal, codes=(409,)),
-    _get(f"{NAMESPACED}/explain/{{name}}", "Why a pod waits, or is where it is, and what would help.",
-         hypotheses.explain_stored, "Explanation", NODE, PROFILE, AS_OF, turn="hypothesis"),
-    _post("/explain", "The same of a pod in manifests, alone or laid over the store.", hypotheses.explain,
-          "Explanation", body=Explain, needs_body=True, turn="hypothesis"),
-    _post("/simulate", "What would happen if.", hypotheses.simulate, "Simulation", body=Simulate, needs_body=True,
-          turn="hypothesis"),
-    _get("/verify", "Prove that the log is whole and the views are what it says.", hypotheses.verify_store,
-         "Verification", turn="long"),
-    _post("/verify", "The same, and that the log still holds an anchor.", hypotheses.verify_store, "Verification",
-          body=Verify, turn="long"),
-    _get("/export", "A part of the log, for anybody to verify.", hypotheses.export, "Export", SINCE, UNTIL,
-         Param(name="limit", about="Events, at most.", type="integer", default=hypotheses.MOST_EXPORTED, least=1,
-               most=hypotheses.MOST_EXPORTED), turn="long"),
+    _get("/export", "A part of the log, for anybody to verify.", export.export_range, "Export", SINCE, UNTIL,
+         Param(name="limit", about="Events, at most.", type="integer", default=export.MOST_EXPORTED, least=1,
+               most=export.MOST_EXPORTED), turn="long"),
     *_both("/history/{kind}", "All objects of a kind, as they were.", questions.as_it_was, "List", AS_OF,
            INCLUDE, turn="long"),
     *_both("/history/{kind}/{name}/object", "An object as it was.", questions.one_as_it_was, "Object", AS_OF,

@@ -1,10 +1,16 @@
 """How the audit questions are asked of a store: from parameters to the reads that answer them."""
 
 from dataclasses import asdict
+from typing import Any
 
+from volsched.log.errors import StoreError
 from volsched.log.events.kind_names import kind_called
+from volsched.log.integrity.anchors import parse_anchor
+from volsched.log.integrity.verify import verify
+from volsched.log.leases import standings
 from volsched.questions.audit import decisions, latency, reads
-from volsched.questions.audit.answers import Answer, Item, UnknownError, time_text
+from volsched.questions.audit.answers import Answer, Item, QuestionError, UnknownError, time_text
+from volsched.questions.audit.leases import lease_rows
 from volsched.questions.audit.orphans import orphans_of
 from volsched.questions.audit.parameters import (
     Cause,
@@ -14,10 +20,12 @@ from volsched.questions.audit.parameters import (
     ObjectWindow,
     Orphans,
     PodWindow,
+    VerifyParameters,
     VolumeAt,
     VolumeWindow,
     Why,
 )
+from volsched.questions.audit.verification import verified
 from volsched.questions.context import QuestionContext
 from volsched.questions.explain import attempts
 from volsched.questions.history import causes, history, volume_history
@@ -28,7 +36,7 @@ from volsched.questions.history.moments import (
     position_of,
     window_of,
 )
-from volsched.questions.parameters import Window
+from volsched.questions.parameters import Parameters, Window
 
 VOLUME, NODE, POD = (kind_called(it) for it in ("pv", "node", "pod"))
 ONE_OF_BOTH = "give the POSITION of an event, or --binding ID, and not both"
@@ -125,3 +133,15 @@ def orphans(context: QuestionContext, asked: Orphans) -> Answer:
     with context.database.read() as connection:
         found = orphans_of(connection, now=context.now, older_than=age)
     return Answer(items=[asdict(it) | {"since": time_text(it.since), "remedy": it.remedy} for it in found])
+
+
+def verify_store(context: QuestionContext, asked: VerifyParameters) -> dict[str, Any]:
+    try:
+        anchors = [parse_anchor(line) for line in (asked.anchor, *asked.anchors) if line]
+    except StoreError as error:
+        raise QuestionError(f"anchor: {error}") from None
+    return verified(verify(context.database, anchors=anchors, progress=context.progress))
+
+
+def leases(context: QuestionContext, _: Parameters) -> Answer:
+    return Answer(items=lease_rows(standings(context.database, now=context.now), now=context.now))

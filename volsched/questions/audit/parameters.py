@@ -8,6 +8,7 @@ from volsched.questions.audit.latency import LAST_BINDINGS
 from volsched.questions.parameters import (
     MOST,
     AsOf,
+    Body,
     NodeParameters,
     ObjectParameters,
     OlderThan,
@@ -24,6 +25,8 @@ from volsched.questions.parameters import (
 )
 
 TREE = 200
+LONGEST_ANCHOR = 1_000
+MOST_ANCHORS = 1_000
 MOST_BINDINGS = 100_000
 WhyNode = Annotated[str | None, option("--node"), Field(description="And why, or why not, this node.")]
 
@@ -88,3 +91,22 @@ class Latency(Parameters):
 
 class Orphans(Parameters):
     older_than: OlderThan = "0s"
+
+
+class VerifyParameters(Parameters):
+    anchor: Annotated[
+        str,
+        Spelling("body", ("--anchor",), "FILE"),
+        Field(description="The log must still hold what this anchor or export says."),
+    ] = ""
+    anchors: Annotated[tuple[str, ...], Spelling("body", ("--anchors",), "FILE"), Field(description="More.")] = ()
+
+
+class Verify(Body):
+    anchor: str = Field(
+        default="", max_length=LONGEST_ANCHOR, description="A line that `verify --write-anchor` wrote."
+    )
+    anchors: list[Annotated[str, Field(max_length=LONGEST_ANCHOR)]] = Field(
+        default_factory=list, max_length=MOST_ANCHORS, description="More such lines; signatures are not looked at."
+    )
+    takes: ClassVar[frozenset[str]] = frozenset({"anchor", "anchors"})

@@ -1,0 +1,38 @@
+"""What would happen if."""
+
+from volsched.questions.registry import Question, Route
+
+QUESTIONS = (
+    Question(
+        name="simulate",
+        help="Try a change on a copy in memory: who loses its place, who finds another, whose volumes keep it "
+        "from that.",
+        text="""Pods look for a place in order of priority, then of name, each seeing what those before it took.
+The store is only read. Exit 0 if every pod finds a place, 4 if some do not, 3 if something named is not there.""",
+        examples="""**Examples**
+
+`volsched simulate --drain node-7` who has to leave, who comes back where, and whose volumes keep it from that
+
+`volsched simulate --lose-zone a --add spare-nodes.yaml -o json`
+
+`volsched simulate --delete pv/disk-3 --delete pvc/shop/data-db-0`
+
+`kubectl get nodes,pv,pvc,sc,pods -A -o yaml | volsched simulate --lose-node node-7 -f -` on a dump
+""",
+        answer="document",
+        schema="Simulation",
+        parameters="volsched.questions.simulate.parameters:ScenarioParameters",
+        handler="volsched.questions.simulate.handlers:simulate",
+        routes=(
+            Route(
+                path="/simulate",
+                method="POST",
+                help="What would happen if.",
+                body="volsched.questions.simulate.parameters:Simulate",
+                needs_body=True,
+            ),
+        ),
+        access="simulate/*",
+        turn="hypothesis",
+    ),
+)
