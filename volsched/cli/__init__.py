@@ -17,6 +17,8 @@ AGAIN_SECONDS = 0.05
 def main() -> None:
     signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _unraisable
+    # Nothing of ours is a plugin of pydantic; looking for some reads the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         # Loaded in here, so that Ctrl-C ends the command quietly at any moment.
         from volsched.cli.app import app

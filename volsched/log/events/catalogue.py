@@ -43,7 +43,8 @@ class StateChange(StrEnum):
 class Payload(BaseModel):
     """Data of an event. Unknown fields are refused when writing, because nobody would ever read them."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    # Validators are made when an event is first written: most commands only read.
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class Patch(Payload):

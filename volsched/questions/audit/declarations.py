@@ -70,7 +70,7 @@ QUESTIONS = (
 """,
         answer="page",
         parameters=f"{_PARAMETERS}:PodWindow",
-        handler=f"{_HANDLERS}:attempts_of",
+        handler="volsched.questions.audit.attempt_handlers:attempts_of",
         routes=(Route(path="/audit/attempts/{name}", within="namespace"),),
         access=ACCESS,
         columns=("attempt", "lastAt", "count", "outcome", "node", "message"),
@@ -92,7 +92,7 @@ QUESTIONS = (
         answer="item",
         schema="Item",
         parameters=f"{_PARAMETERS}:Why",
-        handler=f"{_HANDLERS}:why",
+        handler="volsched.questions.audit.attempt_handlers:why",
         routes=(
             Route(
                 path="/audit/why/{name}",
@@ -247,7 +247,7 @@ QUESTIONS = (
 """,
         answer="page",
         parameters=f"{_PARAMETERS}:Orphans",
-        handler=f"{_HANDLERS}:orphans",
+        handler="volsched.questions.audit.orphans:orphans",
         routes=(Route(path="/audit/orphans"),),
         access=ACCESS,
         columns=("kind", "object", "since", "detail", "remedy"),
@@ -261,7 +261,7 @@ QUESTIONS = (
         answer="document",
         schema="Verification",
         parameters=f"{_PARAMETERS}:VerifyParameters",
-        handler=f"{_HANDLERS}:verify_store",
+        handler="volsched.questions.audit.verification:verify_store",
         routes=(
             Route(path="/verify"),
             Route(

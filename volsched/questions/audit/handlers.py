@@ -1,33 +1,20 @@
 """How the audit questions are asked of a store: from parameters to the reads that answer them."""
 
-from dataclasses import asdict
-from typing import Any
-
-from volsched.log.errors import StoreError
 from volsched.log.events.kind_names import kind_called
-from volsched.log.integrity.anchors import parse_anchor
-from volsched.log.integrity.verify import verify
 from volsched.log.leases import standings
 from volsched.questions.audit import decisions, latency, reads
-from volsched.questions.audit.answers import Answer, Item, QuestionError, UnknownError, time_text
+from volsched.questions.audit.answers import Answer, Item
 from volsched.questions.audit.leases import lease_rows
-from volsched.questions.audit.orphans import orphans_of
 from volsched.questions.audit.parameters import (
     Cause,
     InFlight,
     Latency,
     NodeWindow,
     ObjectWindow,
-    Orphans,
-    PodWindow,
-    VerifyParameters,
     VolumeAt,
     VolumeWindow,
-    Why,
 )
-from volsched.questions.audit.verification import verified
 from volsched.questions.context import QuestionContext
-from volsched.questions.explain import attempts
 from volsched.questions.history import causes, history, volume_history
 from volsched.questions.history.moments import (
     MomentError,
@@ -57,26 +44,6 @@ def claims_of(context: QuestionContext, asked: VolumeWindow) -> Answer:
 def who(context: QuestionContext, asked: ObjectWindow) -> Answer:
     with context.window(asked) as (connection, within), context.known(connection, asked.named, asked.key):
         return history.changes(connection, f"{asked.noun}/{asked.key}", within, **asked.rest)
-
-
-def attempts_of(context: QuestionContext, asked: PodWindow) -> Answer:
-    with context.window(asked) as (connection, within):
-        page = attempts.attempts_of(connection, asked.key, within, **asked.rest)
-        if not page.items:
-            context.refuse_unknown(connection, POD, asked.key)
-        return page
-
-
-def why(context: QuestionContext, asked: Why) -> Item:
-    with context.database.read() as connection:
-        if asked.namespace is None and asked.as_of is None:
-            return attempts.why_named(connection, asked.name, node=asked.node)
-        position = position_of(connection, asked.as_of, now=context.now)
-        item = attempts.why_pod(connection, asked.key, position=position, node=asked.node)
-        if item is None:
-            context.refuse_unknown(connection, POD, asked.key)
-            raise UnknownError(attempts.NOTHING_TRIED.format(pod=asked.key))
-        return item
 
 
 def cause(context: QuestionContext, asked: Cause) -> Answer:
@@ -126,21 +93,6 @@ def interventions(context: QuestionContext, asked: Window) -> Answer:
 def history_reads(context: QuestionContext, asked: Window) -> Answer:
     with context.window(asked) as (connection, within):
         return reads.reads(connection, within, **asked.rest)
-
-
-def orphans(context: QuestionContext, asked: Orphans) -> Answer:
-    age = duration_of(asked.older_than)
-    with context.database.read() as connection:
-        found = orphans_of(connection, now=context.now, older_than=age)
-    return Answer(items=[asdict(it) | {"since": time_text(it.since), "remedy": it.remedy} for it in found])
-
-
-def verify_store(context: QuestionContext, asked: VerifyParameters) -> dict[str, Any]:
-    try:
-        anchors = [parse_anchor(line) for line in (asked.anchor, *asked.anchors) if line]
-    except StoreError as error:
-        raise QuestionError(f"anchor: {error}") from None
-    return verified(verify(context.database, anchors=anchors, progress=context.progress))
 
 
 def leases(context: QuestionContext, _: Parameters) -> Answer:

@@ -1,7 +1,7 @@
 """What was left behind and will not go away by itself: found for people, never touched from here."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from sqlalchemy import Connection
@@ -14,6 +14,10 @@ from volsched.log.reads.tail import read_head
 from volsched.log.reads.timelines import last_written
 from volsched.pv_controller.rules.manual_release import claim_stream
 from volsched.pv_controller.rules.phases import RELEASED
+from volsched.questions.audit.answers import Answer, time_text
+from volsched.questions.audit.parameters import Orphans
+from volsched.questions.context import QuestionContext
+from volsched.questions.history.moments import duration_of
 from volsched.scheduling.index.domains import Domains, places_of_selector
 from volsched.scheduling.index.node_sets import Nodes
 from volsched.workloads.rules.stale_nodes import promised_node
@@ -52,6 +56,13 @@ class Orphan:
     @property
     def remedy(self) -> str:
         return REMEDIES[self.kind]
+
+
+def orphans(context: QuestionContext, asked: Orphans) -> Answer:
+    age = duration_of(asked.older_than)
+    with context.database.read() as connection:
+        found = orphans_of(connection, now=context.now, older_than=age)
+    return Answer(items=[asdict(it) | {"since": time_text(it.since), "remedy": it.remedy} for it in found])
 
 
 def orphans_of(connection: Connection, *, now: int, older_than: int = 0) -> list[Orphan]:
