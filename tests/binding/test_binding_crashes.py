@@ -12,17 +12,13 @@ from tests.support.binding_world import (
     is_free,
     once,
 )
+from tests.support.crash_points import CALLS, POINTS
 from volsched.binding.executor import ExecutorProgress
 from volsched.binding.rules.phases import Guards
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLER
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.effects import unpark
-
-# Crashes ----------------------------------------------------------------------------------------------
-POINTS = ("executor.claimed", "commit.before", "commit.after", "executor.recorded")
-CALLS = ("executor.calling", "executor.called")
-
 
 # There are no calls on our own log.
 PLACES = [("local", point) for point in POINTS] + [("foreign", point) for point in (*POINTS, *CALLS)]

@@ -7,7 +7,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.binding.test_binding_crashes import CALLS, POINTS
 from tests.support.binding_scene import LEGS, furnished
 from tests.support.binding_world import (
     LEASE,
@@ -20,6 +19,7 @@ from tests.support.binding_world import (
     notes,
     once,
 )
+from tests.support.crash_points import CALLS, POINTS
 from volsched.binding.rules.phases import LegPhase
 from volsched.binding.rules.plan import PlannedLeg
 from volsched.binding.rules.saga import LegOutcome, PodOutcome, record_leg, record_pod

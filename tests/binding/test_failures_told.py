@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.refused_storage import REFUSED, ZONE, simulated
 from volsched.log.database import Database
 from volsched.log.events.fold import AttemptState
 from volsched.log.integrity.verify import verify
@@ -13,22 +14,9 @@ from volsched.log.reads.tail import read_head
 from volsched.provisioning.simulated import Simulated
 from volsched.scheduling.rules.attempts import FAILED, PLANNED
 
-REFUSED = 'Failed to provision volume with StorageClass "sim": Internal: the array refuses'
 PREBIND = 'running PreBind plugin "VolumeBinding": '
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 FAILING = f"{PREBIND}binding volumes: "
-ZONE = "topology.kubernetes.io/zone"
-
-
-def simulated(**parameters: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "sim"},
-        "provisioner": "volsched.io/simulated",
-        "volumeBindingMode": "WaitForFirstConsumer",
-        "parameters": parameters,
-    }
 
 
 def refusing(database: Database) -> Stepped:

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.cli.test_history import story
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.history_story import story
 from volsched.log.database import open_database
 from volsched.log.effects import claim as claim_effects
 from volsched.log.effects import park

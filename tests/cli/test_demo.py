@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.test_interrupts import ROOT, line, started
+from tests.support.command_processes import ROOT, line, started
 from tests.support.documents import ANYTHING, agrees
 from tests.support.patience import HANG_SECONDS
 from volsched.lab.cli import demo

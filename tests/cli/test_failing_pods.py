@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.binding.test_failures_told import REFUSED, ZONE, simulated
 from tests.cli.conftest import Run
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.refused_storage import REFUSED, ZONE, simulated
 from volsched.log import tables
 from volsched.log.database import Database, open_database
 from volsched.provisioning.simulated import Simulated

@@ -3,29 +3,13 @@
 import csv
 import io
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.conftest import unsynced
-from tests.support.audit_story import tell
 from tests.support.clusters import node
-from volsched.log.database import open_database
-
-
-@pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> str:
-    """The store of the stolen volume; nothing here writes to it."""
-    path = tmp_path_factory.mktemp("story") / "store.db"
-    shutil.copyfile(migrated_file, path)
-    database = open_database(f"sqlite:///{path}")
-    unsynced(database)
-    tell(database)
-    database.close()
-    return str(path)
 
 
 def test_the_timeline_of_an_object_names_its_causes(run: Run, story: str) -> None:

@@ -5,20 +5,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import pytest
 import yaml
 
 from tests.cli.conftest import Run
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.command_processes import ROOT, line, started
 from tests.support.patience import HANG_SECONDS, wait_until
 from volsched import Engine
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -26,22 +22,6 @@ def db(tmp_path: Path, migrated_file: Path) -> str:
     path = tmp_path / "store.db"
     shutil.copyfile(migrated_file, path)
     return str(path)
-
-
-@contextmanager
-def started(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process of its own, which is gone afterwards."""
-    command = [sys.executable, "-m", "volsched", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def line(stream: IO[str] | None) -> str:
-    assert stream is not None
-    return stream.readline().rstrip("\n")
 
 
 def test_a_watch_shows_every_change_and_ends_well_with_ctrl_c(db: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.conftest import unsynced
-from tests.log.test_transaction import log
+from tests.support.log_reads import log
 from tests.support.serving import served
 from volsched.log.database import Database, open_database
 from volsched.log.leases import acquire, current, renew

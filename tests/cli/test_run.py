@@ -1,7 +1,6 @@
 """`volsched apply`, `schedule`, `recover`, `effects`: from manifests to bound pods, and what to do if it fails."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,18 +8,11 @@ import yaml
 
 from tests.cli.conftest import Run
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.half_done import CLUSTER, half_done
 from volsched.log.database import open_database
 from volsched.log.effects import claim as claim_effects
 from volsched.log.effects import park
-from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
-
-CLUSTER = (LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi"), pod("db", "data"))
-
-
-@pytest.fixture
-def db(tmp_path: Path, migrated_file: Path) -> str:
-    return str(shutil.copyfile(migrated_file, tmp_path / "store.db"))
 
 
 @pytest.fixture
@@ -100,24 +92,6 @@ def test_schedule_gives_up_waiting_when_its_time_is_over(run: Run, db: str, tmp_
     ran = run("schedule", "--db", db, "--timeout", "0.2")
     assert ran.code == 6
     assert "run volsched schedule again" in ran.err
-
-
-def half_done(db: str) -> None:
-    """A process that dies after it has planned a binding."""
-    database = open_database(f"sqlite:///{db}")
-    stepped = Stepped(database, CLUSTER)
-    stepped.settle()
-
-    def die(point: str) -> None:
-        if point == "scheduler.planned":
-            raise fault_points.FaultError
-
-    stepped.create(claim("more", "1Gi"), volume("disk-2", "2Gi", "node-0"), pod("late", "more"))
-    fault_points.arm(die, drill=True)
-    with pytest.raises(fault_points.FaultError):
-        stepped.until(lambda: False)
-    fault_points.arm(None, drill=False)
-    database.close()
 
 
 def test_recover_reports_what_was_in_flight(run: Run, db: str) -> None:

@@ -1,6 +1,5 @@
 """`--server`: every verb says over HTTP what it says where the store is, with the same exit code."""
 
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +11,9 @@ from tests.cli.conftest import Ran, Run
 from tests.cli.stories import tell
 from tests.conftest import unsynced
 from tests.support.serving import Served, served
+from tests.support.settled_server import settled
 from volsched.log.database import open_database
 from volsched.log.reads.tail import read_head
-
-AGE = re.compile(r"\b\d+[smhd](\d+[smhd])?( ago)?\b")
-"""Time goes on between two commands."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +42,6 @@ class Both:
         assert (there.code, shown(there.out)) == (here.code, shown(here.out)), there.err
         assert bool(there.err) == bool(here.err), (here.err, there.err)
         return there
-
-
-def settled(text: str) -> str:
-    """Without what the moment of asking decides: ages, and the width of their column."""
-    return "\n".join(re.sub(r" +", " ", AGE.sub("AGE", line)).rstrip() for line in text.splitlines())
 
 
 @pytest.fixture(scope="module")

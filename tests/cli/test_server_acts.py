@@ -14,13 +14,13 @@ import yaml
 from tests.api.access.secured import LONG, issue_token, secured, write_issued
 from tests.api.questions.conftest import furnished
 from tests.cli.conftest import Ran, Run
-from tests.cli.test_interrupts import line, started
-from tests.cli.test_run import half_done
-from tests.cli.test_server import settled
 from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, claim, node, pod, volume
+from tests.support.command_processes import line, started
+from tests.support.half_done import half_done
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served, served
+from tests.support.settled_server import settled
 from volsched.api.access.authority import make_authority
 from volsched.api.access.callers import Role
 from volsched.api.access.certificates import organizations

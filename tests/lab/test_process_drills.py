@@ -30,7 +30,7 @@ from volsched.lab.drills.process_scenario import (
 )
 from volsched.lab.drills.report import DrillReport, as_saved, read_saved
 from volsched.lab.drills.scenario import ScenarioError, read_scenario
-from volsched.lab.drills.timeline import Bar, Positions, Timeline, TimelineMark
+from volsched.lab.drills.timeline import Bar, DrillTimeline, Positions, TimelineMark
 
 __all__ = ["run"]
 ALL = "VOLSCHED_DRILL_SEEDS" in os.environ
@@ -264,7 +264,7 @@ def played() -> Played:
         asked=(1, 2),
         facts={"engine": "sqlite"},
     )
-    return Played(report, Timeline(bars=bars, marks=marks, settled=2200))
+    return Played(report, DrillTimeline(bars=bars, marks=marks, settled=2200))
 
 
 def test_a_saved_report_is_read_as_it_was(tmp_path: Path) -> None:

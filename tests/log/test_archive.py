@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.log.test_export import emptied, exported
 from tests.support.archived_stores import answers, ended, files, problems, put
+from tests.support.exported_logs import emptied, exported
 from tests.support.histories import SECOND, fill, log, rewrite, sql, views
 from tests.support.store_samples import NOW, append, change_volume, create_volume, delete_volume, must, plan
 from volsched.log import tables

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.test_export import exported
-from tests.log.test_rebuild import writing
 from tests.support.archived_stores import LATER, ROOT, Progress, answers, ended, problems, put
+from tests.support.exported_logs import exported
 from tests.support.histories import log
+from tests.support.views import writing
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError, StoreError
 from volsched.log.reads.tail import tail

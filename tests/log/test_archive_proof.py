@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.test_export import exported
 from tests.support.archived_stores import ended, problems, put
+from tests.support.exported_logs import exported
 from tests.support.histories import log, rewrite, sql, views
 from tests.support.store_samples import create_volume, must
 from volsched.log.base import archived_files, base_rows, read_base, sum_of

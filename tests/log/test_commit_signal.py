@@ -2,7 +2,7 @@
 
 import threading
 
-from tests.log.test_transaction import log
+from tests.support.log_reads import log
 from tests.support.patience import HANG_SECONDS
 from tests.support.store_samples import create_volume
 from volsched.log.commit_signal import commits

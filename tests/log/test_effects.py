@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import RowMapping, select
 
+from tests.support.effect_work import effect, queue_up
 from tests.support.store_samples import NOW, create_volume, must, run
 from volsched.log import tables
 from volsched.log.batch import lock_head
@@ -32,15 +33,6 @@ from volsched.log.events.envelope import NewEvent
 
 LEASE = 10_000_000
 AFTER_LEASE = NOW + LEASE + 1
-
-
-def effect(key: str, lane: str | None = None, *, queue: str = "prebind", due: int = 0, **data: Any) -> NewEffect:
-    return NewEffect(key=key, lane=lane or f"lane of {key}", queue=queue, kind="prebind", due=due, data=data)
-
-
-def queue_up(*effects: NewEffect) -> Command:
-    """A command without events, so that all its effects share a position with what came before."""
-    return Command(actor="test", streams=(), decide=lambda _: Decision(effects=effects))
 
 
 def take(

@@ -18,7 +18,7 @@ from multiprocessing.synchronize import Barrier, Event
 import pytest
 from sqlalchemy import select, text
 
-from tests.log.test_transaction import log
+from tests.support.log_reads import log
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.store_samples import NOW, create_volume, must, run
 from volsched.log import tables

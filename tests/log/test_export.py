@@ -7,40 +7,20 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.exported_logs import EXPORTED_AT, Lines, emptied, exported
 from tests.support.histories import fill, log, rewrite, sql, views
 from tests.support.store_samples import change_volume, create_volume, must
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
-from volsched.log.events.envelope import GENESIS, Event
+from volsched.log.events.envelope import Event
 from volsched.log.integrity.anchors import parse_anchor
 from volsched.log.integrity.findings import BrokenLogError
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import read_head
-from volsched.log.retention.export import ExportError, events_of, manifest_of, write_csv, write_jsonl
+from volsched.log.retention.export import ExportError, events_of, manifest_of, write_csv
 from volsched.log.retention.import_files import import_log, verify_export
 from volsched.log.snapshots import EVERY
-
-EXPORTED_AT = 1_800_000_000_000_000
-Lines = list[str]
-
-
-def exported(database: Database, *, first: int | None = None, last: int | None = None) -> Lines:
-    out = io.StringIO()
-    with database.read() as connection:
-        manifest = manifest_of(connection, first=first, last=last, now=EXPORTED_AT)
-        write_jsonl(out, manifest, events_of(connection, manifest))
-    return list(io.StringIO(out.getvalue()))
-
-
-def emptied(database: Database) -> Database:
-    """The same database with nothing in it: where an import goes."""
-    sql(
-        database,
-        *(f"DELETE FROM {table.name}" for table in tables.metadata.sorted_tables if table.name != "log_head"),
-    )
-    sql(database, "UPDATE log_head SET position = 0, hash = :hash, at = 0", hash=GENESIS)
-    return database
 
 
 def test_a_store_made_from_an_export_is_the_same_store(database: Database) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, text, update
 
-from tests.log.test_processes import check_chain
-from tests.log.test_transaction import log
+from tests.support.log_chain import check_chain
+from tests.support.log_reads import log
 from tests.support.store_samples import NOW, create_volume, must, run
 from volsched.log import tables
 from volsched.log.database import Database, open_database

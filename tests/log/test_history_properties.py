@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.log.test_export import emptied
+from tests.support.exported_logs import emptied
 from tests.support.histories import log, views
 from tests.support.store_samples import NOW, append, change_volume, create_volume, delete_volume, plan
 from volsched.log import tables

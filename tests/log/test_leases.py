@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.log.test_transaction import log
+from tests.support.log_reads import log
 from tests.support.patience import HANG_SECONDS
 from tests.support.store_samples import NOW, create_volume, must, run
 from volsched.log.batch import lock_head

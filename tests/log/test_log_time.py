@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.log.test_transaction import log
+from tests.support.log_reads import log
 from tests.support.store_samples import NOW, create_volume, must
 from volsched.log.base import read_base
 from volsched.log.batch import CARRIED_US

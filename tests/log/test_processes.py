@@ -12,18 +12,16 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from tests.log.test_transaction import log
+from tests.support.log_chain import ROOT, check_chain
+from tests.support.log_reads import log
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.store_samples import create_volume
 from volsched.log import tables
 from volsched.log.database import Database, open_database
-from volsched.log.events.envelope import GENESIS, links_to
 from volsched.log.migrations import migrate
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import running
 from volsched.runtime.writer import Writer
-
-ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
@@ -44,14 +42,6 @@ def writer_process(url: str, name: str, count: int, batch: int) -> Iterator["sub
 def acknowledged(process: "subprocess.Popen[str]") -> dict[int, str]:
     assert process.stdout is not None
     return {int(position): name for position, name in map(str.split, process.stdout)}
-
-
-def check_chain(database: Database) -> None:
-    previous = GENESIS
-    for place, event in enumerate(log(database), start=1):
-        assert event.position == place
-        assert links_to(event, previous)
-        previous = event.hash
 
 
 def test_eight_writers_and_a_tailing_reader_that_misses_nothing(database: Database, url: str) -> None:

@@ -1,21 +1,17 @@
 """Rebuilding: wrong views become right, right ones stay, and writers go on meanwhile."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from tests.support.histories import fill, log, sql, views
-from tests.support.store_samples import NOW, change_volume, create_volume, must
+from tests.support.store_samples import change_volume, create_volume, must
+from tests.support.views import writing
 from volsched.log import tables
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 from volsched.log.integrity import rebuild as rebuilding
 from volsched.log.integrity.findings import BrokenLogError
 from volsched.log.integrity.rebuild import rebuild
 from volsched.log.integrity.verify import verify
 from volsched.log.snapshots import EVERY
-from volsched.log.transaction import execute
 
 DAMAGE = (
     "UPDATE volumes SET phase = 'Lost', rv = 1 WHERE key = 'a'",
@@ -117,34 +113,6 @@ def test_a_long_tail_is_caught_up_before_the_lock_is_taken(
         behind = rebuilding.fold_log(connection, until=4)
     rebuilding._catch_up(database, behind)
     assert behind.head.position == 15
-
-
-@contextmanager
-def writing(url: str) -> Iterator[list[int]]:
-    """A writer on a connection of its own that goes on until the end; gives the positions it was told."""
-    told: list[int] = []
-    stop = threading.Event()
-    failures: list[Exception] = []
-
-    def write() -> None:
-        database = open_database(url)
-        turn = 0
-        while not stop.is_set():
-            turn += 1
-            made = create_volume(f"w{turn}"), change_volume("b", {"metadata": {"labels": {"turn": str(turn)}}})
-            for outcome in execute(database, made, now=NOW):
-                if isinstance(outcome, Exception):
-                    failures.append(outcome)
-                else:
-                    told.append(outcome.position)
-        database.close()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    yield told
-    stop.set()
-    writer.join()
-    assert failures == []
 
 
 def test_writers_go_on_while_views_are_repaired(url: str, database: Database) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.log.test_effects import effect, queue_up
+from tests.support.effect_work import effect, queue_up
 from tests.support.patience import wait_until
 from tests.support.store_samples import NOW, must
 from volsched.log.database import Database, open_database

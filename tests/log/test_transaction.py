@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
+from tests.support.log_reads import log, rows
 from tests.support.store_samples import NOW, append, change_volume, create_volume, delete_volume, must, plan, run
 from volsched.log import tables
 from volsched.log.batch import load_states
@@ -12,19 +12,8 @@ from volsched.log.commands import ConflictError, DeposedError, Done, LeaseProof
 from volsched.log.database import Database
 from volsched.log.events.catalogue import CatalogueError
 from volsched.log.events.decision import Decision
-from volsched.log.events.envelope import GENESIS, Event, NewEvent, links_to
+from volsched.log.events.envelope import GENESIS, NewEvent, links_to
 from volsched.log.events.fold import ObjectState
-
-
-def log(database: Database) -> list[Event]:
-    with database.read() as connection:
-        rows = connection.execute(select(tables.events).order_by(tables.events.c.position))
-        return [Event(*row[:-1], hash=bytes(row[-1])) for row in rows]
-
-
-def rows(database: Database, table: object) -> list[dict[str, object]]:
-    with database.read() as connection:
-        return [dict(row._mapping) for row in connection.execute(select(table))]
 
 
 def test_positions_and_versions_are_dense_and_the_chain_holds(database: Database) -> None:

@@ -18,8 +18,8 @@ import pytest
 from sqlalchemy import event
 
 from tests.conftest import unsynced
-from tests.log.test_processes import ROOT
-from tests.log.test_transaction import log
+from tests.support.log_chain import ROOT
+from tests.support.log_reads import log
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.store_samples import create_volume
 from volsched.log.batch import lock_head

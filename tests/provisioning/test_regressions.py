@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.stateful_sets import stateful_set
 from tests.support.storage import (
     CLAIM,
     OUTSIDE,
@@ -16,7 +17,6 @@ from tests.support.storage import (
     made_by,
     using,
 )
-from tests.workloads.test_workloads import stateful_set
 from volsched.library import whole_system
 from volsched.log.database import Database
 from volsched.node_agent.agent import NodeAgent

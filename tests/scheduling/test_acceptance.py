@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.stateful_sets import stateful_set
 from tests.support.storage import made_by
-from tests.workloads.test_workloads import stateful_set
 from volsched.kube.meta import PROVISIONED_BY
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify

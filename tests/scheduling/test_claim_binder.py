@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling.test_regressions import change, once_decided
-from tests.scheduling.test_two_schedulers import capacity_cluster, follow
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.interruptions import change, once_decided
+from tests.support.two_schedulers import capacity_cluster, follow
 from volsched.binding.rules.bind_claim import NothingFitsError
 from volsched.log.commands import ConflictError, Done
 from volsched.log.database import Database

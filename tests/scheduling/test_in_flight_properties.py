@@ -6,7 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.index_streams import Stream, World
-from tests.scheduling.test_index_properties import outcome
+from tests.support.index_outcomes import outcome
 from tests.support.objects import on_node, ref_to, volume
 from volsched.kube.meta import BIND_COMPLETED
 from volsched.kube.storage import Claim, Volume

@@ -8,6 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.index_streams import NODES, Stream
+from tests.support.index_outcomes import outcome
 from tests.support.random_clusters import Cluster, clusters
 from volsched.binding.rules.rollback_request import freed
 from volsched.kube.claim_reference import bind_volume
@@ -19,7 +20,7 @@ from volsched.scheduling.plugins.plugin import Plugin, Prepared
 from volsched.scheduling.plugins.registry import Enabled
 from volsched.scheduling.queue.shares import ALL, Share
 from volsched.scheduling.rules.attempts import RUNNERS_UP
-from volsched.scheduling.rules.cycle import VOLUME_BINDING, Attempt, Verdict, attempt
+from volsched.scheduling.rules.cycle import VOLUME_BINDING, Verdict, attempt
 from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
 from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
@@ -31,15 +32,6 @@ seeds = st.integers(0, 2**48)
 KEYS = (TOPOLOGY_LABELS, (ZONE,), (HOSTNAME,), (ZONE, HOSTNAME))
 # A smaller seed is no simpler stream: a failing one is reported as it is.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-
-
-def outcome(made: Attempt) -> object:
-    """What a scheduler acts on and a user reads."""
-    chosen = made.chosen
-    if chosen is None:
-        return made.status, made.rejectors, dict(made.refused), dict(made.examples)
-    answer, scores = chosen.answer, dict(chosen.scores)
-    return made.status, chosen.node, chosen.score, scores, chosen.status, answer.bindings, answer.provisions
 
 
 def drawn_demerits(stream: Stream, snapshot: Snapshot) -> Demerits:

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 from pydantic_core import from_json
-from sqlalchemy import select
 
+from tests.support.attempt_reads import attempts, change, condition
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import read_stream
@@ -30,26 +29,8 @@ def waiting_pod(database: Database) -> Stepped:
     return stepped
 
 
-def attempts(stepped: Stepped, name: str = "db") -> list[Any]:
-    made = tables.attempts
-    asked = select(made).where(made.c.pod == f"default/{name}").order_by(made.c.first_at, made.c.id)
-    with stepped.database.read() as connection:
-        return list(connection.execute(asked))
-
-
-def condition(stepped: Stepped, name: str = "db") -> dict[str, Any] | None:
-    held = stepped.cluster.get("Pod", f"default/{name}") or {}
-    found = held["status"].get("conditions", [])
-    return next((it for it in found if it["type"] == "PodScheduled"), None)
-
-
 def told(stepped: Stepped, reason: str) -> list[dict[str, Any]]:
     return [dict(it) for it in stepped.cluster.list("Event").objects if it["reason"] == reason]
-
-
-def change(stepped: Stepped, kind: str, key: str, *, to_status: bool = False, **parts: Any) -> None:
-    held = dict(stepped.cluster.get(kind, key) or {})
-    stepped.cluster.update(kind, held | parts, status=to_status)
 
 
 def test_a_pod_that_found_no_node_says_so_with_the_exact_words(database: Database) -> None:

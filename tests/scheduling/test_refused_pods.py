@@ -7,7 +7,7 @@ import pytest
 from pydantic_core import from_json
 from sqlalchemy import select
 
-from tests.scheduling.test_queue_in_the_system import attempts, change, condition
+from tests.support.attempt_reads import attempts, change, condition
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.log import tables
 from volsched.log.commands import Command, Done

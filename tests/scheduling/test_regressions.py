@@ -1,13 +1,14 @@
 """What a fresh reviewer of queue, plugins and planning broke once, and must not break again."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.scheduling.test_two_schedulers import follow
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.interruptions import change, once_decided
+from tests.support.two_schedulers import follow
 from volsched.binding.rules.bind_claim import NothingFitsError
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
@@ -29,17 +30,6 @@ def disarmed() -> Iterator[None]:
     fault_points.arm(None, drill=False)
 
 
-def once_decided(deed: Callable[[], Any]) -> None:
-    """Do something else between the next decisions and their commit."""
-
-    def reached(at: str) -> None:
-        if at == "scheduler.decided":
-            fault_points.arm(None, drill=False)
-            deed()
-
-    fault_points.arm(reached, drill=True)
-
-
 def labelled(made: Manifest, app: str, **spec: Any) -> Manifest:
     made["metadata"]["labels"] = {"app": app}
     return {**made, "spec": {**made["spec"], **spec}}
@@ -48,14 +38,6 @@ def labelled(made: Manifest, app: str, **spec: Any) -> Manifest:
 def near(app: str, key: str = ZONE, *, how: str = "podAffinity") -> dict[str, Any]:
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
     return {how: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-
-
-def change(
-    stepped: Stepped, kind: str, key: str, deed: Callable[[Manifest], None], *, status: bool = False
-) -> None:
-    held: Manifest = dict(stepped.cluster.get(kind, key) or {})
-    deed(held)
-    stepped.cluster.update(kind, held, status=status)
 
 
 # --- who is scheduled at all ----------------------------------------------------------------------------

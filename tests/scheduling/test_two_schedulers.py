@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.two_schedulers import capacity_cluster, follow
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
@@ -32,12 +33,6 @@ def interleaved(first: Stepped, second: Stepped) -> None:
     follow(first)
 
 
-def follow(stepped: Stepped) -> None:
-    """One round of the scheduler alone."""
-    stepped.system.catch_up(stepped.now)
-    stepped.system.scheduler.step(stepped.now)
-
-
 def test_contended_volumes_are_given_out_once_and_all_of_them(database: Database) -> None:
     volumes = [volume(f"disk-{i}", "5Gi", f"node-{i % 3}") for i in range(9)]
     first = Stepped(database, [LOCAL, *(node(f"node-{i}") for i in range(3)), *volumes], owner="one")
@@ -58,29 +53,6 @@ def test_contended_volumes_are_given_out_once_and_all_of_them(database: Database
     assert max(count for name, count in taken.items() if name) == 1
     assert {row.state for row in first.bindings()} <= {"committed", "rolled-back"}
     assert verify(database).ok
-
-
-def capacity_cluster() -> list[dict[str, Any]]:
-    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "csi.example.com"}}
-    made = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "made"},
-        "provisioner": "csi.example.com",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
-    room = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "CSIStorageCapacity",
-        "metadata": {"name": "pool", "namespace": "default"},
-        "storageClassName": "made",
-        "nodeTopology": {},
-        "capacity": "10Gi",
-    }
-    return [
-        {**driver, "spec": {"storageCapacity": True}}, made, room, node("node-0"), node("node-1"),
-        claim("a", "6Gi", "made"), claim("b", "6Gi", "made"), pod("a", "a"), pod("b", "b"),
-    ]  # fmt: skip
 
 
 def test_the_same_capacity_is_not_promised_twice(database: Database) -> None:

@@ -8,25 +8,16 @@ import pytest
 
 from tests.stack.processes import Redis, worker
 from tests.stack.proxy import Line, to_port
-from tests.stack.work import done, leg_moves, phases, plan_legs, queued
+from tests.stack.work import done, plan_legs, queued
 from tests.support.patience import wait_until
+from tests.support.written_legs import every_leg_was_written_once
 from volsched.binding.executor import QUEUES
 from volsched.binding.wakeup import CANARY, SILENCE, WAKE_UPS, RedisBell, wake_up_name
 from volsched.log.database import Database
-from volsched.log.integrity.verify import verify
 from volsched.log.leases import current
 from volsched.runtime.clock import system_clock
 
 pytestmark = [pytest.mark.usefixtures("url"), pytest.mark.parametrize("url", ["postgres"], indirect=True)]
-
-
-def every_leg_was_written_once(database: Database, legs: int) -> None:
-    written = leg_moves(database, "written")
-    assert len(written) == legs
-    assert set(written.values()) == {1}
-    assert (done(database), queued(database)) == (legs, 0)
-    assert set(phases(database)) == {"waiting"}
-    assert verify(database).ok
 
 
 def legs_done(database: Database, legs: int) -> Callable[[], bool]:

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import delete, func, select
 
 from tests.stack.processes import Redis, Worker, worker
-from tests.stack.test_redis_may_forget import every_leg_was_written_once
 from tests.stack.work import delete_pods, done, head, leg_moves, manifests, phases, plan_legs, queued
 from tests.support.patience import HANG_SECONDS, wait_until
+from tests.support.written_legs import every_leg_was_written_once
 from volsched.binding.executor import QUEUES
 from volsched.kube.meta import BINDING_STAMP
 from volsched.log import tables

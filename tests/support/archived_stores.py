@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.log.test_export import exported
+from tests.support.exported_logs import exported
 from tests.support.histories import SECOND, fill, log, views
 from tests.support.store_samples import NOW, append, change_volume, create_volume, delete_volume, must
 from volsched.log import tables

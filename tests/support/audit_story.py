@@ -4,8 +4,8 @@
 the pod ends on the other node. Later the pod and one of its claims go, and that claim's data was dirty.
 """
 
-from tests.binding.test_stolen_volume import take
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.volume_theft import take
 from volsched.log.database import Database
 from volsched.runtime.clock import SECOND
 

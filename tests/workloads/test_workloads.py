@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.stateful_sets import stateful_set
 from volsched.log.commands import Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
@@ -14,29 +15,6 @@ from volsched.objects import door
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.workloads.controllers import Upkeep
-
-
-def stateful_set(name: str = "db", replicas: int = 3, *, templates: int = 1, **spec: Any) -> Manifest:
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "replicas": replicas,
-            "serviceName": name,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "main", "image": "app"}]},
-            },
-            "volumeClaimTemplates": [
-                {"metadata": {"name": f"data{i or ''}"}, "spec": claim("x", "1Gi")["spec"]}
-                for i in range(templates)
-            ],
-            **spec,
-        },
-    }
 
 
 def disks(nodes: int, each: int = 1) -> list[Manifest]:

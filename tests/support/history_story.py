@@ -1,0 +1,22 @@
+"""A short history to ask about."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import unsynced
+from tests.support.audit_story import tell
+from volsched.log.database import open_database
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> str:
+    """The store of the stolen volume; nothing here writes to it."""
+    path = tmp_path_factory.mktemp("story") / "store.db"
+    shutil.copyfile(migrated_file, path)
+    database = open_database(f"sqlite:///{path}")
+    unsynced(database)
+    tell(database)
+    database.close()
+    return str(path)
