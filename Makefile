@@ -31,11 +31,12 @@ demo: $(READY)  ## what volsched does, in a few seconds: placing, explaining, a 
 test: lint  ## lint, types, import contract, then all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-lint: $(READY)  ## ruff, mypy --strict, import-linter
+lint: $(READY)  ## ruff, mypy --strict, import-linter, and what keeps the house in order
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.house
 
 bench: $(READY)  ## what our work costs, as ratios to baselines measured in the same run
 	$(BIN)/volsched bench decide

@@ -33,7 +33,7 @@ class ParameterError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
+class StorageParameters:
     keys: tuple[str, ...] = (ZONE,)
     replicas: int = 1
     room: int | None = None
@@ -42,7 +42,7 @@ class Parameters:
     failure_rate: float = 1.0
 
 
-def read_parameters(given: Mapping[str, str]) -> Parameters:
+def read_parameters(given: Mapping[str, str]) -> StorageParameters:
     """Raises ParameterError where one is unknown, or cannot be read."""
     unknown = sorted(given.keys() - _READERS.keys())
     if unknown:
@@ -54,7 +54,7 @@ def read_parameters(given: Mapping[str, str]) -> Parameters:
             fields[field_name] = read(text)
         except (ValueError, QuantityError):
             raise ParameterError(f'parameters.{name} is "{text}"; {remedy}') from None
-    return Parameters(**fields)
+    return StorageParameters(**fields)
 
 
 def _keys(text: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from volsched.provisioning.class_parameters import (
     TOO_SMALL,
     WRONG_DOMAIN,
     ParameterError,
-    Parameters,
+    StorageParameters,
     read_parameters,
 )
 from volsched.provisioning.driver import CreateVolume
@@ -50,7 +50,7 @@ class Array:
     topology: bool = True
     _assets: dict[str, _Asset] = field(default_factory=dict)
     _calls: dict[str, int] = field(default_factory=dict)
-    _classes: dict[str, Parameters] = field(default_factory=dict)
+    _classes: dict[str, StorageParameters] = field(default_factory=dict)
     _nodes: tuple[Mapping[str, str], ...] = ()
     _handles: dict[str, str] = field(default_factory=dict)
     """Volume → its asset."""
@@ -133,7 +133,7 @@ class Array:
             for term in ordered(terms_of(self._nodes, it.keys))
         ]
 
-    def _begin(self, request: CreateVolume, wanted: Parameters, now: int) -> _Asset | DriverRefusal:
+    def _begin(self, request: CreateVolume, wanted: StorageParameters, now: int) -> _Asset | DriverRefusal:
         mishap = self._next_mishap(request, wanted)
         if mishap == RAISE:
             raise RuntimeError("the array's controller has crashed")
@@ -154,7 +154,7 @@ class Array:
         ready_at = NEVER if mishap == HANG else now + wanted.latency
         return _Asset(class_name=request.class_name, bytes=size, terms=terms, ready_at=ready_at)
 
-    def _next_mishap(self, request: CreateVolume, wanted: Parameters) -> str:
+    def _next_mishap(self, request: CreateVolume, wanted: StorageParameters) -> str:
         if self.mishap is None and not wanted.failure:
             return ""
         before = self._calls.get(request.name, 0)
@@ -165,7 +165,7 @@ class Array:
         return wanted.failure if lot < wanted.failure_rate else ""
 
     def _place(
-        self, request: CreateVolume, wanted: Parameters, preferred: Sequence[Term]
+        self, request: CreateVolume, wanted: StorageParameters, preferred: Sequence[Term]
     ) -> tuple[Term, ...] | None:
         """The first domains that have room; where a pod waits, the first of all must be among them."""
         chosen: list[Term] = []

@@ -13,7 +13,7 @@ from volsched.log.reads.event_audit import Window
 from volsched.questions.audit.answers import QuestionError, UnknownError
 from volsched.questions.get.near_names import never_was
 from volsched.questions.history.moments import window_of
-from volsched.questions.parameters import Window as AskedWindow
+from volsched.questions.parameters import WindowParameters as AskedWindow
 
 if TYPE_CHECKING:
     from volsched.kube.kinds import Object

@@ -90,7 +90,7 @@ class Body(BaseModel):
         return parameters.model_dump(include=set(cls.takes), exclude_none=True)
 
 
-class Page(Parameters):
+class PageParameters(Parameters):
     limit: Annotated[int, option("--limit"), Field(ge=1, le=MOST, description="Items of a page, at most.")] = PAGE
     after: Annotated[
         str | None,
@@ -120,7 +120,7 @@ OlderThan = Annotated[
 ]
 
 
-class Window(Page):
+class WindowParameters(PageParameters):
     """A part of the history, a page at a time."""
 
     since: Since = None

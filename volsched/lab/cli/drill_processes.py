@@ -15,7 +15,7 @@ from volsched.lab.drills.html_report import page
 from volsched.lab.drills.process_scenario import ENGINES, Play, play_of
 from volsched.lab.drills.report import DrillReport, SavedError, as_saved, read_saved
 from volsched.lab.drills.scenario import DrillScenario, ScenarioError
-from volsched.lab.drills.timeline import Timeline
+from volsched.lab.drills.timeline import DrillTimeline
 from volsched.lab.stack.postgres_wheel import INSTALL, WheelMissingError
 
 REPORT_EXAMPLES = """**Examples**
@@ -112,7 +112,7 @@ def _check_writable(html: Path) -> None:
         fail(Exit.USAGE, f"--html: {html} cannot be written; name a file in a directory of yours")
 
 
-def _show(shown: DrillReport, timeline: Timeline | None, html: Path | None, output: Output) -> None:
+def _show(shown: DrillReport, timeline: DrillTimeline | None, html: Path | None, output: Output) -> None:
     if output is Output.json:
         print_json(as_saved(shown, timeline))
     else:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from html import escape
 
 from volsched.lab.drills.report import DrillReport
-from volsched.lab.drills.timeline import Timeline
+from volsched.lab.drills.timeline import DrillTimeline
 from volsched.lab.drills.timeline_picture import picture
 
 STYLE = """
@@ -55,7 +55,7 @@ LEGEND = (
 )
 
 
-def page(report: DrillReport, timeline: Timeline | None) -> str:
+def page(report: DrillReport, timeline: DrillTimeline | None) -> str:
     """Everything that the terminal shows, and the picture."""
     kind = "verdict" if report.passed else "verdict failed"
     verdict = f'<span class="{kind}">{escape(report.verdict.partition(":")[0])}</span>'

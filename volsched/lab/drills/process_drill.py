@@ -22,7 +22,7 @@ from volsched.lab.drills.process_work import (
 )
 from volsched.lab.drills.readiness import Readiness
 from volsched.lab.drills.report import DrillReport
-from volsched.lab.drills.timeline import Bar, Positions, Timeline, TimelineMark, read_bars
+from volsched.lab.drills.timeline import Bar, DrillTimeline, Positions, TimelineMark, read_bars
 from volsched.lab.simulation.invariants_at_rest import integrity
 from volsched.lab.simulation.violations import told
 from volsched.lab.stack.handle import Stack
@@ -53,7 +53,7 @@ class DrillError(Exception):
 @dataclass(frozen=True, slots=True)
 class Played:
     report: DrillReport
-    timeline: Timeline
+    timeline: DrillTimeline
 
 
 def play(play: Play, *, engine: str, seed: int = 1, durable: bool = True, told: Told = lambda _: None) -> Played:
@@ -166,7 +166,7 @@ class _Run:
             inconclusive="" if flying else NOTHING_IN_FLIGHT,
             facts=self._facts(seed, bars),
         )
-        return Played(report, Timeline(bars=bars, marks=self.marks, settled=self.settled_at or self._now()))
+        return Played(report, DrillTimeline(bars=bars, marks=self.marks, settled=self.settled_at or self._now()))
 
     def _facts(self, seed: int, bars: Sequence[Bar]) -> Mapping[str, str]:
         engine = "one SQLite file" if self.engine == ON_SQLITE else "PostgreSQL, Redis, Celery"

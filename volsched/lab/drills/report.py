@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from volsched.lab.drills.timeline import TIMELINE, Timeline
+from volsched.lab.drills.timeline import TIMELINE, DrillTimeline
 
 INVARIANTS: Mapping[int, str] = {
     1: "a volume and a claim have one owner, and each other",
@@ -120,13 +120,13 @@ class SavedError(ValueError):
 _REPORT = TypeAdapter(DrillReport)
 
 
-def as_saved(report: DrillReport, timeline: Timeline | None) -> dict[str, Any]:
+def as_saved(report: DrillReport, timeline: DrillTimeline | None) -> dict[str, Any]:
     """What `-o json` prints and `read_saved` reads."""
     shown = {} if timeline is None else {"timeline": TIMELINE.dump_python(timeline, mode="json")}
     return {**report.as_json(), **shown}
 
 
-def read_saved(path: Path) -> tuple[DrillReport, Timeline | None]:
+def read_saved(path: Path) -> tuple[DrillReport, DrillTimeline | None]:
     """A report of any drill, as it was printed with `-o json`."""
     try:
         given = json.loads(path.read_text())

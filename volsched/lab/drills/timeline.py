@@ -52,14 +52,14 @@ class TimelineMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class DrillTimeline:
     bars: Sequence[Bar] = ()
     marks: Sequence[TimelineMark] = ()
     settled: float = 0
     """When everything had come to rest."""
 
 
-TIMELINE = TypeAdapter(Timeline)
+TIMELINE = TypeAdapter(DrillTimeline)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from math import ceil, floor, log10
 
-from volsched.lab.drills.timeline import Bar, Timeline, TimelineMark
+from volsched.lab.drills.timeline import Bar, DrillTimeline, TimelineMark
 
 WIDTH, LEFT, RIGHT = 1080, 84, 24
 TOP, BOTTOM = 34, 34
@@ -18,7 +18,7 @@ MARK_LINE = 13
 """Between two labels of marks, which would else be written over each other."""
 
 
-def picture(timeline: Timeline) -> str:
+def picture(timeline: DrillTimeline) -> str:
     """Times are milliseconds since the load began."""
     bars = sorted(timeline.bars, key=lambda it: (it.planned, it.pod))
     row = 12 if len(bars) <= MOST_LABELLED else max(4, 960 // len(bars))

@@ -5,7 +5,7 @@ from volsched.questions.registry import Question, Route
 BINDINGS = ("plannedAt", "binding", "pod", "node", "state", "seconds", "legs", "reason")
 _PARAMETERS = "volsched.questions.audit.parameters"
 _HANDLERS = "volsched.questions.audit.handlers"
-WINDOW = "volsched.questions.parameters:Window"
+WINDOW = "volsched.questions.parameters:WindowParameters"
 ACCESS = "audit/*"
 
 QUESTIONS = (
@@ -178,7 +178,7 @@ QUESTIONS = (
 `volsched audit in-flight --as-of 2025-11-16T22:00:00Z` is what was under way when it happened
 """,
         answer="page",
-        parameters=f"{_PARAMETERS}:InFlight",
+        parameters=f"{_PARAMETERS}:InFlightParameters",
         handler=f"{_HANDLERS}:in_flight",
         routes=(Route(path="/audit/in-flight"),),
         access=ACCESS,

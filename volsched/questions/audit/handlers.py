@@ -7,7 +7,7 @@ from volsched.questions.audit.answers import Answer, Item
 from volsched.questions.audit.leases import lease_rows
 from volsched.questions.audit.parameters import (
     Cause,
-    InFlight,
+    InFlightParameters,
     Latency,
     NodeWindow,
     ObjectWindow,
@@ -23,7 +23,7 @@ from volsched.questions.history.moments import (
     position_of,
     window_of,
 )
-from volsched.questions.parameters import Parameters, Window
+from volsched.questions.parameters import Parameters, WindowParameters
 
 VOLUME, NODE, POD = (kind_called(it) for it in ("pv", "node", "pod"))
 ONE_OF_BOTH = "give the POSITION of an event, or --binding ID, and not both"
@@ -65,12 +65,12 @@ def on_node(context: QuestionContext, asked: NodeWindow) -> Answer:
         return page
 
 
-def rollbacks(context: QuestionContext, asked: Window) -> Answer:
+def rollbacks(context: QuestionContext, asked: WindowParameters) -> Answer:
     with context.window(asked) as (connection, within):
         return decisions.rollbacks(connection, within, **asked.rest)
 
 
-def in_flight(context: QuestionContext, asked: InFlight) -> Answer:
+def in_flight(context: QuestionContext, asked: InFlightParameters) -> Answer:
     age = duration_of(asked.older_than)
     with context.database.read() as connection:
         if asked.as_of is None:
@@ -85,12 +85,12 @@ def latencies(context: QuestionContext, asked: Latency) -> Answer:
         return latency.latency(connection, within, limit=asked.bindings)
 
 
-def interventions(context: QuestionContext, asked: Window) -> Answer:
+def interventions(context: QuestionContext, asked: WindowParameters) -> Answer:
     with context.window(asked) as (connection, within):
         return history.interventions(connection, within, **asked.rest)
 
 
-def history_reads(context: QuestionContext, asked: Window) -> Answer:
+def history_reads(context: QuestionContext, asked: WindowParameters) -> Answer:
     with context.window(asked) as (connection, within):
         return reads.reads(connection, within, **asked.rest)
 

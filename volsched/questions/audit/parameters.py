@@ -12,14 +12,14 @@ from volsched.questions.parameters import (
     NodeParameters,
     ObjectParameters,
     OlderThan,
-    Page,
+    PageParameters,
     Parameters,
     PodParameters,
     Since,
     Spelling,
     Until,
     VolumeParameters,
-    Window,
+    WindowParameters,
     argument,
     option,
 )
@@ -31,19 +31,19 @@ MOST_BINDINGS = 100_000
 WhyNode = Annotated[str | None, option("--node"), Field(description="And why, or why not, this node.")]
 
 
-class VolumeWindow(Window, VolumeParameters):
+class VolumeWindow(WindowParameters, VolumeParameters):
     pass
 
 
-class ObjectWindow(Window, ObjectParameters):
+class ObjectWindow(WindowParameters, ObjectParameters):
     pass
 
 
-class PodWindow(Window, PodParameters):
+class PodWindow(WindowParameters, PodParameters):
     pass
 
 
-class NodeWindow(Window, NodeParameters):
+class NodeWindow(WindowParameters, NodeParameters):
     pass
 
 
@@ -74,7 +74,7 @@ class Cause(Parameters):
     limit: Annotated[int, option("--limit"), Field(ge=1, le=MOST, description="Items of a page, at most.")] = TREE
 
 
-class InFlight(Page):
+class InFlightParameters(PageParameters):
     older_than: OlderThan = "0s"
     as_of: AsOf = None
 

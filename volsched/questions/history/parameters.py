@@ -4,18 +4,25 @@ from typing import Annotated
 
 from pydantic import Field
 
-from volsched.questions.parameters import MOST, ObjectParameters, Page, Spelling, Window, option
+from volsched.questions.parameters import (
+    MOST,
+    ObjectParameters,
+    PageParameters,
+    Spelling,
+    WindowParameters,
+    option,
+)
 
 TIMELINE_PAGE = 100
 
 
-class Timeline(Window, ObjectParameters):
+class Timeline(WindowParameters, ObjectParameters):
     limit: Annotated[int, option("--limit"), Field(ge=1, le=MOST, description="Items of a page, at most.")] = (
         TIMELINE_PAGE
     )
 
 
-class Diff(Page):
+class Diff(PageParameters):
     kind: Annotated[
         str | None,
         Spelling("query", metavar="KIND", optional=True),
