@@ -8,7 +8,6 @@ from volsched.api.kubernetes import tables
 from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.negotiation import AnswerFormat
 from volsched.api.questions.operations import OperationRequest
-from volsched.questions.audit.answers import Answer as Page
 from volsched.questions.registry import API_VERSION
 
 Manifest = Mapping[str, Any]
@@ -62,14 +61,6 @@ def shown_one(kind: ListKind, item: Manifest, asked: OperationRequest, code: int
             return HttpAnswer(tables.partial(item, wanted), code)
         case _:
             return HttpAnswer(dict(item), code)
-
-
-def page(answer: Page) -> HttpAnswer:
-    """As `-o json` prints it."""
-    metadata: dict[str, Any] = {} if answer.after is None else {"continue": answer.after}
-    metadata |= {"cut": True} if answer.cut else {}
-    told = {"apiVersion": API_VERSION, "kind": "List"} | ({"metadata": metadata} if metadata else {})
-    return HttpAnswer(told | {"items": answer.items})
 
 
 def _table(
