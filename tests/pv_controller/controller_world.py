@@ -7,7 +7,7 @@ from typing import Any
 
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, SELECTED_NODE
 from volsched.lab.conformance.server import ObedientPlugin, VectorFault, VectorServer
-from volsched.objects.rules.refusals import ObjectError
+from volsched.log.commands import RejectedError
 from volsched.pv_controller.rules import (
     CLAIM,
     VOLSCHED,
@@ -246,7 +246,7 @@ class World:
     def _run(self, steps: Steps[None]) -> None:
         try:
             drive(steps, self._answer)
-        except (SyncError, ObjectError, PluginError) as error:
+        except (SyncError, RejectedError, PluginError) as error:
             self.errors.append(error)
 
     def _answer(self, request: Request) -> Any:

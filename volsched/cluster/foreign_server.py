@@ -2,7 +2,8 @@
 
 It has versions and uids of its own and knows nothing of our log. Tests write here as somebody else would: the PV
 controller, a provisioner, an administrator, a second scheduler. The rules are those of our own store
-(`core.objects`), so the two clusters we can play differ only in where objects live and who numbers them.
+(`objects.rules.lifecycle`), so the two clusters that we play differ only in where objects live and who numbers
+them.
 """
 
 import json
