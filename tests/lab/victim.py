@@ -9,6 +9,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tests.stack.work import create
@@ -40,6 +41,7 @@ class Calls:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self.capabilities = replace(cluster.capabilities, is_own_log=False)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
