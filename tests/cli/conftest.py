@@ -6,7 +6,10 @@ from dataclasses import dataclass
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.history_story import story
 from volsched.cli.app import app
+
+__all__ = ["Ran", "Run", "run", "story"]
 
 
 @dataclass(frozen=True)

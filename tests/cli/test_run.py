@@ -1,6 +1,7 @@
 """`volsched apply`, `schedule`, `recover`, `effects`: from manifests to bound pods, and what to do if it fails."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,11 @@ from volsched.log.database import open_database
 from volsched.log.effects import claim as claim_effects
 from volsched.log.effects import park
 from volsched.runtime.clock import SECOND
+
+
+@pytest.fixture
+def db(tmp_path: Path, migrated_file: Path) -> str:
+    return str(shutil.copyfile(migrated_file, tmp_path / "store.db"))
 
 
 @pytest.fixture

@@ -1,8 +1,5 @@
 """A store in the middle of a binding."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
@@ -10,11 +7,6 @@ from volsched.log.database import open_database
 from volsched.runtime import fault_points
 
 CLUSTER = (LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi"), pod("db", "data"))
-
-
-@pytest.fixture
-def db(tmp_path: Path, migrated_file: Path) -> str:
-    return str(shutil.copyfile(migrated_file, tmp_path / "store.db"))
 
 
 def half_done(db: str) -> None:
