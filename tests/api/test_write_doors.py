@@ -24,7 +24,7 @@ from tests.support.clusters import claim, node, pod, volume
 from tests.support.serving import collection, served
 from volsched.cli.app import app
 from volsched.cluster.local import LocalCluster
-from volsched.cluster.port import RefusedError as PortRefusedError
+from volsched.cluster.port import CallRefusedError as PortRefusedError
 from volsched.kube.kinds import key_of
 from volsched.kube.merge_patch import merged
 from volsched.kube.problems import ManifestError

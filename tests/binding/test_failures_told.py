@@ -6,11 +6,15 @@ import pytest
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.refused_storage import REFUSED, ZONE, simulated
+from volsched.log.commands import Command, Done
 from volsched.log.database import Database
+from volsched.log.events.decision import Decision
+from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import AttemptState
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.as_of import AsOf, Now
 from volsched.log.reads.tail import read_head
+from volsched.log.transaction import execute
 from volsched.provisioning.simulated import Simulated
 from volsched.scheduling.rules.attempts import FAILED, PLANNED
 
@@ -122,6 +126,13 @@ def test_a_pod_whose_status_cannot_be_added_to_keeps_nobody_from_recording(
     stepped = Stepped(
         database, [simulated(failure="refused"), node("n1", **{ZONE: "a"})], provisioners=[Simulated()]
     )
-    stepped.create(claim("data", "1Gi", "sim"), {**pod("db", "data"), "status": {"conditions": conditions}})
+    stepped.create(pod("db", "data"))
+    odd = NewEvent(
+        stream="pod/default/db", type="PodChanged", data={"patch": {"status": {"conditions": conditions}}}
+    )
+    written = Command(actor="before", streams=(odd.stream,), decide=lambda _: Decision(events=(odd,)))
+    (outcome,) = execute(database, [written], now=stepped.now)
+    assert isinstance(outcome, Done)
+    stepped.create(claim("data", "1Gi", "sim"))
     stepped.until(lambda: any(it.made["outcome"] == FAILED for it in attempts(stepped)))
     assert verify(database).ok

@@ -75,7 +75,7 @@ def test_a_killed_archive_has_its_file_before_rows_are_gone(database: Database, 
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from volsched.log import archive as archiving\n"
+        "from volsched.log.retention import archive as archiving\n"
         "from volsched.log.database import open_database\n"
         "archiving.STEP = 2\n"
         "def progress(position):\n"

@@ -8,6 +8,7 @@ from pydantic_core import from_json
 
 from tests.support.attempt_reads import attempts, change, condition
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from volsched.kube.manifest import Manifest
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import read_stream
@@ -140,13 +141,18 @@ def test_after_five_minutes_a_pod_is_tried_again_anyway(database: Database) -> N
     assert [attempt._mapping["count"] for attempt in attempts(stepped)] == [2]
 
 
+def priority_class(name: str, value: int) -> Manifest:
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return {**kind, "metadata": {"name": name}, "value": value}
+
+
 def test_pods_of_higher_priority_are_served_first(database: Database) -> None:
     stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0")])
     stepped.settle()
     for name, priority in (("low", 1), ("high", 1000), ("middle", 10)):
         wanted = pod(name, f"data-{name}")
-        wanted["spec"]["priority"] = priority
-        stepped.create(claim(f"data-{name}", "4Gi"), wanted)
+        wanted["spec"]["priorityClassName"] = name
+        stepped.create(priority_class(name, priority), claim(f"data-{name}", "4Gi"), wanted)
     stepped.settle()
     assert [stepped.node_of(name) for name in ("high", "middle", "low")] == ["node-0", None, None]
 

@@ -133,7 +133,9 @@ def _with_tolerations(pod: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(spec, dict) or not isinstance(given, list):
         return pod
     named = {
-        it.get("key") or "" for it in given if isinstance(it, dict) and it.get("effect") in (EXECUTE, "", None)
+        str(it.get("key") or "")
+        for it in given
+        if isinstance(it, dict) and it.get("effect") in [EXECUTE, "", None]
     }
     added = [
         {"key": key, "operator": "Exists", "effect": EXECUTE, "tolerationSeconds": TOLERATED_SECONDS}

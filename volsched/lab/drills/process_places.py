@@ -12,6 +12,7 @@ from volsched.lab.drills.process_scenario import ON_SQLITE, Moment
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.local import HOST, free_port, prepare, services
 from volsched.lab.stack.postgres_wheel import commands_directory
+from volsched.lab.stack.secret_files import make_anchor_keys
 from volsched.lab.stack.services import Definition, StackService, write_definition
 from volsched.lab.stack.states import WantedState, want
 from volsched.runtime.fault_points import DRILL_FLAG, FAULT
@@ -100,8 +101,9 @@ def named(engine: str, name: str) -> list[str]:
 
 def _prepare_sqlite(place: Path) -> Definition:
     """The same processes without servers: every one of them is its own worker."""
-    for name in ("", "run", "logs"):
-        (place / name).mkdir(mode=0o711)
+    for name, mode in (("", 0o711), ("run", 0o711), ("logs", 0o711), ("secrets", 0o700)):
+        (place / name).mkdir(mode=mode)
+    make_anchor_keys(place / "secrets")
     api_port = free_port()
     of_a_stack = services(place, ports={"postgres": 0, "redis": 0}, api_port=api_port, durable=True)
     store = {"VOLSCHED_DATABASE_URL": _sqlite_url(place)}
