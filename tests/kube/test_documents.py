@@ -5,8 +5,7 @@ import json
 import pytest
 
 from volsched.kube.documents import read_documents
-from volsched.kube.limits import BYTES_MAX, DEPTH_MAX, REPEATED_MAX
-from volsched.kube.problems import ManifestError
+from volsched.kube.problems import BYTES_MAX, DEPTH_MAX, REPEATED_MAX, ManifestError
 
 
 def values(text: str | bytes) -> list[object]:

@@ -7,8 +7,8 @@ import pytest
 from tests.support.manifest_samples import REMOVED, changed, sample
 from volsched.kube.defaults import with_defaults
 from volsched.kube.kinds import KINDS
-from volsched.kube.meta import BETA_STORAGE_CLASS, ROLLBACK
-from volsched.kube.update_rules import STABLE_LABELS, update_problems
+from volsched.kube.meta import BETA_STORAGE_CLASS, ROLLBACK, STABLE_LABELS
+from volsched.kube.update_rules import update_problems
 
 VOLUME_TERM = "spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0"
 

@@ -1,53 +1,47 @@
-"""What the API server fills in where a manifest is silent, as far as it decides anything here.
+"""Defaults that the API server fills into a manifest, as far as they decide anything here.
 
-Pure: the given manifest is never changed, and what is not a mapping is left for the checks to refuse.
+Pure: the given manifest is never changed, and a value that is not a mapping is left for the checks to refuse.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from volsched.kube.kinds import Kind, Manifest
+from volsched.kube.pod_defaults import with_pod_defaults
 from volsched.kube.storage import FILESYSTEM, IMMEDIATE
-from volsched.kube.validation.claims import DATA_SOURCES
+from volsched.kube.validation.volumes import DATA_SOURCES
 
 DEFAULT_NAMESPACE = "default"
-DEFAULT_SCHEDULER = "default-scheduler"
 NAME_LABEL = "kubernetes.io/metadata.name"
 BINDING_MODE_ALIAS = "bindingMode"
 BINDING_MODE = "volumeBindingMode"
 
-EXECUTE = "NoExecute"
-TOLERATED_AT_FIRST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-TOLERATED_SECONDS = 300
+ROLLING_UPDATE = "RollingUpdate"
 
 _Fill = tuple[tuple[str, ...], Any]
 
-# Optional fields: only absence is silence.
+# Optional fields: filled only where absent.
 _IF_ABSENT: Mapping[str, tuple[_Fill, ...]] = {
     "StorageClass": ((("reclaimPolicy",), "Delete"), ((BINDING_MODE,), IMMEDIATE)),
     "PersistentVolume": ((("spec", "volumeMode"), FILESYSTEM),),
     "PersistentVolumeClaim": ((("spec", "volumeMode"), FILESYSTEM),),
     "StatefulSet": (
         (("spec", "replicas"), 1),
-        # kube-controller-manager follows the limit without looking whether there is one, and dies of it.
+        # kube-controller-manager reads the limit without a nil check, and crashes.
         (("spec", "revisionHistoryLimit"), 10),
-        (("spec", "updateStrategy"), {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
         (("spec", "persistentVolumeClaimRetentionPolicy", "whenDeleted"), "Retain"),
         (("spec", "persistentVolumeClaimRetentionPolicy", "whenScaled"), "Retain"),
     ),
-    "Pod": ((("spec", "terminationGracePeriodSeconds"), 30),),
     "CSIDriver": ((("spec", "storageCapacity"), False),),
     "PriorityClass": ((("preemptionPolicy",), "PreemptLowerPriority"),),
 }
-# Plain strings of the API, where it cannot tell the empty string from absence.
+# Plain strings of the API, in which the empty string equals absence.
 _IF_EMPTY: Mapping[str, tuple[_Fill, ...]] = {
     "PersistentVolume": ((("spec", "persistentVolumeReclaimPolicy"), "Retain"),),
-    "Pod": (
-        (("spec", "restartPolicy"), "Always"),
-        (("spec", "dnsPolicy"), "ClusterFirst"),
-        (("spec", "schedulerName"), DEFAULT_SCHEDULER),
+    "StatefulSet": (
+        (("spec", "podManagementPolicy"), "OrderedReady"),
+        (("spec", "updateStrategy", "type"), ROLLING_UPDATE),
     ),
-    "StatefulSet": ((("spec", "podManagementPolicy"), "OrderedReady"),),
 }
 
 
@@ -65,7 +59,9 @@ def with_defaults(kind: Kind, manifest: Manifest) -> dict[str, Any]:
         filled = _named_by_label(filled)
     if kind.name == "PersistentVolumeClaim":
         filled = _with_data_source(filled)
-    return _with_tolerations(_with_requests(filled)) if kind.name == "Pod" else filled
+    if kind.name == "StatefulSet":
+        filled = _with_rolling_update(filled)
+    return with_pod_defaults(filled) if kind.name == "Pod" else filled
 
 
 def _named_by_label(namespace: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +69,16 @@ def _named_by_label(namespace: dict[str, Any]) -> dict[str, Any]:
     metadata = namespace.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return _filled(namespace, ("metadata", "labels", NAME_LABEL), name, silent=("", None)) if name else namespace
+
+
+def _with_rolling_update(stateful_set: dict[str, Any]) -> dict[str, Any]:
+    spec = stateful_set.get("spec")
+    strategy = spec.get("updateStrategy") if isinstance(spec, dict) else None
+    if not isinstance(strategy, dict) or strategy.get("type") != ROLLING_UPDATE:
+        return stateful_set
+    at = ("spec", "updateStrategy", "rollingUpdate")
+    filled = _filled(stateful_set, (*at, "partition"), 0, silent=(None,))
+    return _filled(filled, (*at, "maxUnavailable"), 1, silent=(None,))
 
 
 def _filled(
@@ -88,8 +94,8 @@ def _filled(
 
 
 def _with_data_source(claim: dict[str, Any]) -> dict[str, Any]:
-    """Two fields that mean the same: each is given where the other is, but for a source of another namespace. The
-    older one is dropped where it names what it never could."""
+    """Two fields with the same meaning: each is copied from the other, except for a source of another namespace.
+    The older one is dropped where it names a kind that it does not support."""
     spec = claim.get("spec")
     if not isinstance(spec, dict):
         return claim
@@ -112,46 +118,3 @@ def _without_alias(storage_class: dict[str, Any]) -> dict[str, Any]:
     if BINDING_MODE in storage_class:
         return {key: value for key, value in storage_class.items() if key != BINDING_MODE_ALIAS}
     return {BINDING_MODE if key == BINDING_MODE_ALIAS else key: value for key, value in storage_class.items()}
-
-
-def _with_requests(pod: dict[str, Any]) -> dict[str, Any]:
-    spec = pod.get("spec")
-    if not isinstance(spec, dict):
-        return pod
-    changed = {
-        name: [_requesting(container) for container in spec[name]]
-        for name in ("containers", "initContainers")
-        if isinstance(spec.get(name), list)
-    }
-    return {**pod, "spec": {**spec, **changed}}
-
-
-def _with_tolerations(pod: dict[str, Any]) -> dict[str, Any]:
-    """A pod may stay for a while on a node that has gone, and be placed there, unless it says something of it."""
-    spec = pod.get("spec")
-    given = spec.get("tolerations") or [] if isinstance(spec, dict) else None
-    if not isinstance(spec, dict) or not isinstance(given, list):
-        return pod
-    named = {
-        str(it.get("key") or "")
-        for it in given
-        if isinstance(it, dict) and it.get("effect") in [EXECUTE, "", None]
-    }
-    added = [
-        {"key": key, "operator": "Exists", "effect": EXECUTE, "tolerationSeconds": TOLERATED_SECONDS}
-        for key in TOLERATED_AT_FIRST
-        if not named.intersection((key, ""))
-    ]
-    return {**pod, "spec": {**spec, "tolerations": [*given, *added]}} if added else pod
-
-
-def _requesting(container: Any) -> Any:
-    """A container that requests what it is limited to, where it does not say what it requests."""
-    resources = container.get("resources") if isinstance(container, dict) else None
-    if not isinstance(resources, dict):
-        return container
-    limits, requests = resources.get("limits"), resources.get("requests", {})
-    if not isinstance(limits, dict) or not isinstance(requests, dict) or limits.keys() <= requests.keys():
-        return container
-    missing = {name: amount for name, amount in limits.items() if name not in requests}
-    return {**container, "resources": {**resources, "requests": {**requests, **missing}}}

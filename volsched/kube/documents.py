@@ -1,7 +1,7 @@
-"""Bytes to plain values: the YAML or JSON of a manifest, without any of the ways in which it can do harm.
+"""Bytes to plain values: the YAML or JSON of a manifest, safe against hostile input.
 
 Nulls are dropped from mappings, because a stored merge patch reads null as "remove". A null inside a list is left
-for the caller, who can name the object it stands in.
+for the caller, which can name the object that holds it.
 """
 
 import codecs
@@ -11,17 +11,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from volsched.kube.limits import (
+from volsched.kube.problems import (
     BYTES_MAX,
     DEPTH_MAX,
+    ManifestError,
+    Path,
+    Place,
+    Problem,
     UnfitError,
     checked_text,
     is_deeper,
     real_number,
+    shown,
     too_deep,
     whole_number,
 )
-from volsched.kube.problems import ManifestError, Path, Place, Problem, shown
 from volsched.kube.yaml_values import YamlSyntaxError, yaml_values
 
 _JSON_BLANK = re.compile(r"[ \t\r\n]*")
@@ -33,7 +37,7 @@ _FOREIGN_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`number` counts from 1 and includes empty documents, so that it is the one an editor shows."""
+    """`number` counts from 1 and includes empty documents, as an editor does."""
 
     number: int
     value: Any
@@ -80,7 +84,7 @@ def null_items(value: Any) -> list[Path]:
 
 
 def _holds_null(value: Any) -> bool:
-    """The common answer, no, without the cost of knowing every path."""
+    """The common answer, no, without the cost of collecting every path."""
     waiting = [value]
     while waiting:
         holder = waiting.pop()
@@ -126,7 +130,7 @@ def _values(text: str) -> Iterator[Any]:
         return
     values: list[Any] = []
     refusal: UnfitError | None = None
-    # Nothing is handed out before the end, because what turns out not to be JSON is read again as YAML.
+    # Nothing is yielded before the end, because input that turns out not to be JSON is read again as YAML.
     try:
         values.extend(_json_values(text))
     except json.JSONDecodeError as error:
@@ -159,7 +163,7 @@ def _json_values(text: str, *, nulls: bool = False) -> Iterator[Any]:
         parse_float=real_number,
         parse_constant=real_number,
     )
-    # The hooks never see strings, and looking at each afterwards costs more than reading them.
+    # The hooks never see strings, and checking each afterwards costs more than reading them.
     suspect = _SUSPECT_ESCAPE.search(text) is not None
     end = _blank_end(text, 0)
     while end < len(text):

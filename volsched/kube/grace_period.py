@@ -1,7 +1,7 @@
-"""How long a pod that is deleted has to end: only where it has a node does anybody have to be waited for.
+"""The grace period of a deleted pod: only a pod with a node is waited for.
 
-Until then it is there, with the time at which it should be gone; whoever runs it deletes it for good, with no
-grace left. Objects of other kinds have no such time: they go at once, or with their last finalizer.
+Until then the pod exists, with the time of its end; its node agent deletes it for good, with no grace period left.
+Objects of other kinds have no grace period: they are deleted at once, or with their last finalizer.
 """
 
 from datetime import datetime, timedelta
@@ -10,12 +10,12 @@ from typing import Any
 from volsched.kube.manifest import Manifest, metadata, spec, status
 
 DEFAULT_SECONDS = 30
-"""Of a pod that does not say how long it needs."""
+"""For a pod without a grace period of its own."""
 ENDED = ("Succeeded", "Failed")
 
 
 def grace_seconds(pod: Manifest, asked: int | None) -> int:
-    """The time that a pod gets; `asked` as the request says it, None: as the pod does."""
+    """The grace period of a pod; `asked` is that of the request, None: the pod's own."""
     if not spec(pod).get("nodeName") or status(pod).get("phase") in ENDED:
         return 0
     own = spec(pod).get("terminationGracePeriodSeconds")
@@ -23,35 +23,35 @@ def grace_seconds(pod: Manifest, asked: int | None) -> int:
 
 
 def shortened(pod: Manifest, asked: int | None, now: str) -> dict[str, Any] | None:
-    """What changes about a pod that is being deleted when it is deleted again; None: nothing.
+    """The change of a terminating pod that is deleted again; None: nothing changes.
 
-    Its time can only become less, and never ends in the past.
+    The grace period can only shrink, and never ends in the past.
     """
     left, wanted = time_left(pod), None if asked is None else _at_least_one(asked)
     if wanted is None or wanted >= left:
         return None
-    end = _later(str(metadata(pod)["deletionTimestamp"]), wanted - left)
+    end = later(str(metadata(pod)["deletionTimestamp"]), wanted - left)
     if end < now:
         return {"deletionTimestamp": now, "deletionGracePeriodSeconds": min(wanted, 1)}
     return {"deletionTimestamp": end, "deletionGracePeriodSeconds": wanted}
 
 
 def time_left(manifest: Manifest) -> int:
-    """The seconds that were given to whoever ends it; with none, nobody has to be waited for."""
+    """The remaining grace period in seconds; with none, deletion need not wait."""
     return int(metadata(manifest).get("deletionGracePeriodSeconds") or 0)
 
 
 def going(now: str, seconds: int) -> dict[str, Any]:
-    """What an object says that is to go."""
-    return {"deletionTimestamp": _later(now, seconds), "deletionGracePeriodSeconds": seconds}
+    """The metadata of an object that is marked for deletion."""
+    return {"deletionTimestamp": later(now, seconds), "deletionGracePeriodSeconds": seconds}
 
 
 def _at_least_one(seconds: int) -> int:
-    """Less than none counts as the least there is; none at all means at once."""
+    """A negative period counts as one second; zero means at once."""
     return 1 if seconds < 0 else seconds
 
 
-def _later(time: str, seconds: int) -> str:
+def later(time: str, seconds: int) -> str:
     if not seconds:
         return time
     end = datetime.fromisoformat(time) + timedelta(seconds=seconds)

@@ -1,43 +1,19 @@
-"""The kinds volsched knows, and the one way from a manifest to a value."""
+"""The kinds that volsched knows, some of them only stored, and the one way from a manifest to a value.
+
+A kind names the class of its values and loads it on use: commands know all kinds, and read values of few.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
-from volsched.kube.storage import (
-    Claim,
-    CSIDriver,
-    CSINode,
-    StorageCapacity,
-    StorageClass,
-    Volume,
-    VolumeAttachment,
-)
-from volsched.kube.stored_kinds import Bare, ControllerRevision, PodDisruptionBudget, PriorityClass, Service
-from volsched.kube.workloads import EventObject, Namespace, Node, Pod, StatefulSet
+    from volsched.kube.object_values import Object
 
-Object = (
-    Node
-    | Namespace
-    | StorageClass
-    | Volume
-    | Claim
-    | Pod
-    | CSIDriver
-    | CSINode
-    | StorageCapacity
-    | VolumeAttachment
-    | EventObject
-    | StatefulSet
-    | Service
-    | ControllerRevision
-    | PodDisruptionBudget
-    | PriorityClass
-    | Bare
-)
 Manifest = Mapping[str, Any]
 
 
@@ -46,13 +22,22 @@ class Kind:
     name: str
     api_version: str
     namespaced: bool
-    value: type[Object]
+    values: str
+    """The class of its values, as module:name in this room."""
 
     @cached_property
-    def _adapter(self) -> TypeAdapter[Object]:
+    def value(self) -> "type[Object]":
+        module, _, name = self.values.partition(":")
+        value: type[Object] = getattr(import_module(f"volsched.kube.{module}"), name)
+        return value
+
+    @cached_property
+    def _adapter(self) -> "TypeAdapter[Object]":
+        from pydantic import TypeAdapter
+
         return TypeAdapter(self.value)
 
-    def read(self, manifest: Manifest) -> Object:
+    def read(self, manifest: Manifest) -> "Object":
         """The manifest as a value, undefaulted; raises pydantic's ValidationError where a type is wrong."""
         return self._adapter.validate_python(manifest)
 
@@ -60,28 +45,28 @@ class Kind:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("Node", "v1", False, Node),
-        Kind("Namespace", "v1", False, Namespace),
-        Kind("PersistentVolume", "v1", False, Volume),
-        Kind("PersistentVolumeClaim", "v1", True, Claim),
-        Kind("Pod", "v1", True, Pod),
-        Kind("Event", "v1", True, EventObject),
-        Kind("StatefulSet", "apps/v1", True, StatefulSet),
-        Kind("StorageClass", "storage.k8s.io/v1", False, StorageClass),
-        Kind("CSIDriver", "storage.k8s.io/v1", False, CSIDriver),
-        Kind("CSINode", "storage.k8s.io/v1", False, CSINode),
-        Kind("CSIStorageCapacity", "storage.k8s.io/v1", True, StorageCapacity),
-        Kind("VolumeAttachment", "storage.k8s.io/v1", False, VolumeAttachment),
-        Kind("Service", "v1", True, Service),
-        Kind("ControllerRevision", "apps/v1", True, ControllerRevision),
-        Kind("PodDisruptionBudget", "policy/v1", True, PodDisruptionBudget),
-        Kind("PriorityClass", "scheduling.k8s.io/v1", False, PriorityClass),
+        Kind("Node", "v1", False, "workloads:Node"),
+        Kind("Namespace", "v1", False, "workloads:Namespace"),
+        Kind("PersistentVolume", "v1", False, "storage:Volume"),
+        Kind("PersistentVolumeClaim", "v1", True, "storage:Claim"),
+        Kind("Pod", "v1", True, "workloads:Pod"),
+        Kind("Event", "v1", True, "workloads:EventObject"),
+        Kind("StatefulSet", "apps/v1", True, "workloads:StatefulSet"),
+        Kind("StorageClass", "storage.k8s.io/v1", False, "storage:StorageClass"),
+        Kind("CSIDriver", "storage.k8s.io/v1", False, "storage:CSIDriver"),
+        Kind("CSINode", "storage.k8s.io/v1", False, "storage:CSINode"),
+        Kind("CSIStorageCapacity", "storage.k8s.io/v1", True, "storage:StorageCapacity"),
+        Kind("VolumeAttachment", "storage.k8s.io/v1", False, "storage:VolumeAttachment"),
+        Kind("Service", "v1", True, "object_values:Service"),
+        Kind("ControllerRevision", "apps/v1", True, "object_values:ControllerRevision"),
+        Kind("PodDisruptionBudget", "policy/v1", True, "workloads:PodDisruptionBudget"),
+        Kind("PriorityClass", "scheduling.k8s.io/v1", False, "object_values:PriorityClass"),
     )
 }
 
 
 def key_of(kind: str, manifest: Manifest) -> str:
-    """`name`, or `namespace/name` of what is in a namespace."""
+    """`name`, or `namespace/name` for a namespaced kind."""
     names = manifest.get("metadata") or {}
     name = str(names.get("name", ""))
     return f"{names.get('namespace') or 'default'}/{name}" if KINDS[kind].namespaced else name

@@ -1,9 +1,10 @@
-"""Which fields a kind has, and of which types: what is refused or warned of, and what lists are merged by.
+"""The fields of a kind and their types: what is refused or warned about, and the keys that lists are merged by.
 
-`fields.json` holds Kubernetes' own types, taken from its official client (`tests/api/field_types.py`). The
-rules read far fewer fields; an object keeps them all.
+`fields.json` holds Kubernetes' own types, taken from its official client (`tests/api/field_types.py`). The rules
+read far fewer fields; an object keeps them all.
 """
 
+import difflib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -19,15 +20,19 @@ _OURS = {
     "V1PersistentVolumeClaimStatus": {"dataState": "string"},
     "V1StorageClass": {"bindingMode": "string"},
 }
-"""Fields that Kubernetes has not, or not any more."""
+"""Fields that Kubernetes does not have, or not any more."""
 _PLAIN = frozenset({"string", "int", "number", "bool", "any"})
 _HELD: Mapping[str, Any] = {"string": str, "int": int, "number": (int, float), "bool": bool, "[": list}
-"""Type, or how it begins → what may stand there. All others are mappings."""
+"""Type, or its prefix → the accepted Python types. All others are mappings."""
 _AMOUNT_LISTS = frozenset({"requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"})
 _AMOUNTS = frozenset({"capacity", "maximumVolumeSize", "sizeLimit"})
 _NO_QUANTITY = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _GO_FIELDS = {"accessModes": "[]v1.PersistentVolumeAccessMode"}
 _GO = {"string": "string", "int": "int32", "number": "float64", "bool": "bool", "any": "interface {}"}
+
+ALIKE = 0.7
+"""How like a known field a misspelt one must be, of 1, to be taken for it."""
+LEVELS_SEARCHED = 3
 
 Types = Mapping[str, Mapping[str, str]]
 
@@ -44,7 +49,7 @@ def type_of(kind: Kind) -> str:
 
 
 def fields_of(type_: str) -> Mapping[str, str] | None:
-    """Field → its type; None where any key may stand, or no mapping at all."""
+    """Field → its type; None where any key is allowed, or the type is no mapping."""
     return _catalogue()[1].get(type_)
 
 
@@ -58,15 +63,15 @@ def item_type(type_: str) -> str:
 
 
 def wrong_types(kind: Kind, manifest: Mapping[str, Any]) -> list[str]:
-    """Fields that hold something else than they can, in the words of who could not decode them.
+    """Fields with values of the wrong type, in the words of Kubernetes' decoder.
 
-    Nobody looks at most of them before they are shown, or read by whoever trusts an object that was accepted.
+    Most of them are not read before they are shown, or used by a client that trusts an admitted object.
     """
     return list(_wrong(manifest, type_of(kind), (), ""))
 
 
 def json_type(value: Any) -> str:
-    """What JSON calls it, or Go's reader of it."""
+    """The type's name in JSON, or in Go's reader of it."""
     if isinstance(value, bool):
         return "bool"
     called = {dict: "object", list: "array", str: "string", int: "number", float: "number"}
@@ -74,7 +79,7 @@ def json_type(value: Any) -> str:
 
 
 def _wrong(value: Any, type_: str, at: Path, holder: str) -> Iterator[str]:
-    """`holder` is the type that has the field; items of lists are told by their list."""
+    """`holder` is the type that has the field; items of lists are reported under their list."""
     types = _HELD.get(type_[0], _HELD.get(type_, dict))
     if value is None or type_ == "any":
         return
@@ -98,7 +103,7 @@ def _wrong(value: Any, type_: str, at: Path, holder: str) -> Iterator[str]:
 
 
 def _is_quantity(at: Path) -> bool:
-    """Amounts may be written as numbers. Whose fields they are is told by the names that hold them."""
+    """Quantities may be written as numbers. The names of the enclosing fields identify them."""
     if not at or "metadata" in at:
         return False
     return at[-1] in _AMOUNTS or (len(at) > 1 and at[-2] in _AMOUNT_LISTS)
@@ -115,11 +120,39 @@ def _go_name(type_: str) -> str:
 
 
 def unknown_fields(kind: Kind, manifest: Mapping[str, Any]) -> list[str]:
-    """The places of fields that the kind does not have: `spec.volums`."""
-    return [field_name(path) for path in _unknown(manifest, type_of(kind), ())]
+    """The paths of fields that the kind does not have: `spec.volums`."""
+    return [field_name(path) for path, _ in _unknown(manifest, type_of(kind), ())]
 
 
-def _unknown(value: Any, type_: str, at: Path) -> Iterator[Path]:
+def unknown_field_hints(kind: Kind, manifest: Mapping[str, Any]) -> dict[str, str | None]:
+    """The same, each with the field that was probably meant: one that is called alike, or so elsewhere."""
+    return {field_name(path): _nearest(kind, path, names) for path, names in _unknown(manifest, type_of(kind), ())}
+
+
+def _nearest(kind: Kind, path: Path, names: Mapping[str, str]) -> str | None:
+    *above, last = path
+    wanted = str(last).lower()
+    by_lower = {name.lower(): name for name in names}
+    alike = difflib.get_close_matches(wanted, by_lower, 1, cutoff=ALIKE)
+    if alike:
+        return field_name((*above, by_lower[alike[0]]))
+    return _elsewhere(kind, wanted)
+
+
+def _elsewhere(kind: Kind, wanted: str) -> str | None:
+    """The place of a field of that very name, the nearest to the top first; lists are not looked into."""
+    level: list[tuple[Path, str]] = [((), type_of(kind))]
+    for _ in range(LEVELS_SEARCHED):
+        fields = [((*at, name), type_) for at, above in level for name, type_ in (fields_of(above) or {}).items()]
+        found = next((at for at, _ in fields if str(at[-1]).lower() == wanted and at[0] != "status"), None)
+        if found is not None:
+            return field_name(found)
+        level = fields
+    return None
+
+
+def _unknown(value: Any, type_: str, at: Path) -> Iterator[tuple[Path, Mapping[str, str]]]:
+    """Places, each with the fields that there are beside it."""
     if type_ in _PLAIN:
         return
     if isinstance(value, list) and type_.startswith("["):
@@ -134,4 +167,4 @@ def _unknown(value: Any, type_: str, at: Path) -> Iterator[Path]:
             if fields is not None and key in fields:
                 yield from _unknown(item, fields[key], (*at, key))
             else:
-                yield (*at, key)
+                yield (*at, key), fields or {}

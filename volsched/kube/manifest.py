@@ -1,17 +1,23 @@
-"""Accessors of manifests: spec, status, metadata, and what a claim and a volume say of each other.
-
-A part that is missing, or is not what it should be, reads as empty: foreign objects are read as they are.
-"""
+"""Accessors of manifests: spec, status, metadata, how volume and claim point at each other, the dirty rule."""
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from pydantic import TypeAdapter
 
-from volsched.kube.meta import BIND_COMPLETED
+from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, GATE, ObjectReference
 from volsched.kube.selectors import NodeSelector, node_selector_matches
+
+if TYPE_CHECKING:
+    # Who looks at manifests does not load the values.
+    from pydantic import TypeAdapter
+
+    from volsched.kube.storage import Claim, Volume
+    from volsched.kube.workloads import Node
+
+# A missing or malformed part reads as empty: foreign objects are read as they are.
 
 Manifest = Mapping[str, Any]
 
@@ -33,7 +39,7 @@ def annotations(manifest: Manifest) -> Manifest:
 
 
 def _part(manifest: Manifest, name: str) -> Manifest:
-    """Nothing where it is missing, or is not what it should be: foreign objects are seen as they are."""
+    """Empty where it is missing or malformed: foreign objects are read as they are."""
     found = manifest.get(name)
     return found if isinstance(found, dict) else {}
 
@@ -52,7 +58,7 @@ def claim_is_bound(claim: Manifest) -> bool:
 
 
 def claim_of(volume: Manifest) -> Manifest | None:
-    """What the volume's claimRef says."""
+    """The volume's claimRef."""
     found = spec(volume).get("claimRef")
     return found if isinstance(found, dict) else None
 
@@ -71,8 +77,86 @@ def volume_reaches(volume: Manifest, node: Manifest) -> bool:
 
 @lru_cache(maxsize=10_000)
 def _selector(required: bytes) -> NodeSelector:
-    """Read once per selector, not once per look: the volumes of a node share theirs."""
-    return _SELECTORS.validate_json(required)
+    """Parsed once per selector: the volumes of a node share theirs."""
+    return _selectors().validate_json(required)
 
 
-_SELECTORS = TypeAdapter(NodeSelector)
+@cache
+def _selectors() -> "TypeAdapter[NodeSelector]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(NodeSelector)
+
+
+# The references between a volume and a claim.
+
+YES = "yes"
+
+
+def is_bound_to(volume: "Volume", claim: "Claim") -> bool:
+    """The volume names this claim; an empty uid stands for any claim of that name."""
+    ref = volume.claim_ref
+    return (
+        ref is not None
+        and ref.name == claim.name
+        and ref.namespace == claim.meta.namespace
+        and ref.uid in ("", claim.meta.uid)
+    )
+
+
+def bind_volume(volume: "Volume", claim: "Claim") -> tuple["Volume", bool]:
+    """The volume as it will be written for the claim, and whether that differs from the present one."""
+    found_by_us = not is_bound_to(volume, claim)
+    ref = volume.claim_ref
+    bound = volume
+    if ref is None or (ref.namespace, ref.name, ref.uid) != (claim.meta.namespace, claim.name, claim.meta.uid):
+        bound = replace(bound, claim_ref=reference_to(claim))
+    if found_by_us and BOUND_BY_CONTROLLER not in volume.meta.annotations:
+        bound = replace(bound, meta=replace(bound.meta, annotations=_marked(volume.meta.annotations)))
+    return bound, bound is not volume
+
+
+def reference_to(claim: "Claim") -> ObjectReference:
+    return ObjectReference(
+        api_version="v1",
+        kind="PersistentVolumeClaim",
+        namespace=claim.meta.namespace,
+        name=claim.name,
+        uid=claim.meta.uid,
+        resource_version=claim.meta.resource_version,
+    )
+
+
+def reaches(volume: "Volume", node: "Node", *, enforce_match_fields: bool = False) -> bool:
+    """The volume's node affinity accepts the node.
+
+    The reference gives this check the node's labels only, so matchFields are ignored unless enforced.
+    """
+    affinity = volume.node_affinity
+    if affinity is None or affinity.required is None:
+        return True
+    name = node.name if enforce_match_fields else None
+    return node_selector_matches(affinity.required, node.labels, name=name)
+
+
+def _marked(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    return {**annotations, BOUND_BY_CONTROLLER: YES}
+
+
+# The rule for dirty volumes: whether a claim may hold data, by its `status.dataState`.
+#
+# The PV controller writes `Clean` when it binds an unused volume; the node agent writes `Dirty` before a pod gets
+# access to the data. Absent means unknown, and an unknown volume is never given to another claim.
+
+CLEAN = "Clean"
+DIRTY = "Dirty"
+
+
+def may_hold_data(data_state: str | None, *, bound: bool) -> bool:
+    """A bound claim may, unless it is known to be clean; an unbound one only where it is known to be dirty."""
+    return data_state != CLEAN if bound else data_state == DIRTY
+
+
+def has_gate(pod: Manifest, gate: str = GATE) -> bool:
+    """Whether the pod still waits behind this scheduling gate."""
+    return any(it.get("name") == gate for it in spec(pod).get("schedulingGates") or ())

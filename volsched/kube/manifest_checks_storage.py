@@ -1,33 +1,33 @@
-"""What the API refuses in storage objects at their creation."""
+"""What the API refuses in storage objects at their creation, and the checks that all kinds share."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from volsched.kube.defaults import BINDING_MODE, BINDING_MODE_ALIAS
 from volsched.kube.kinds import Manifest
-from volsched.kube.manifest_checks_parts import (
-    METADATA_MAX,
-    label_selector_defects,
-    mapping_at,
-    named,
-    node_selector_defects,
-    not_negative,
-    one_of,
-    positive,
-    text_size,
-    unique,
-    within,
-)
 from volsched.kube.names import (
     annotation_key_problem,
     csi_driver_problem,
     dns_label_problem,
     dns_subdomain_problem,
+    label_value_problem,
     qualified_name_problem,
 )
 from volsched.kube.problems import Defect, Path, shown
-from volsched.kube.quantity import Quantity
-from volsched.kube.selectors import TopologyTerm, topology_expression_problem
+from volsched.kube.quantity import ZERO, Quantity
+from volsched.kube.selectors import (
+    NAME_FIELD,
+    LabelSelector,
+    NodeSelector,
+    NodeTerm,
+    Requirement,
+    TopologyTerm,
+    label_requirement_problem,
+    node_field_problem,
+    node_requirement_problem,
+    topology_expression_problem,
+)
 from volsched.kube.storage import (
     ACCESS_MODES,
     FILESYSTEM,
@@ -43,10 +43,127 @@ from volsched.kube.storage import (
     VolumeAttachment,
     VolumeSource,
 )
+from volsched.kube.validation.fields import METADATA_MAX
+from volsched.kube.validation.storage import PARAMETERS_MAX
+
+# Checks that objects of several kinds share: choices, names, labels, amounts and selectors.
+#
+# Each yields defects whose paths start at the caller's path, so that a template's claim is checked like a claim.
+
+
+def one_of(path: Path, value: str | None, allowed: Sequence[str]) -> Iterator[Defect]:
+    if not value:
+        yield Defect(path, f"is required; write one of {', '.join(allowed)}")
+    elif value not in allowed:
+        yield Defect(path, f"is not one of {', '.join(allowed)}", shown(value))
+
+
+def named(path: Path, value: str, problem_of: Callable[[str], str | None], *, what: str) -> Iterator[Defect]:
+    """A required string that follows one of the rules of `names`."""
+    if not value:
+        yield Defect(path, f"is required; write {what}")
+    elif problem := problem_of(value):
+        yield Defect(path, problem, shown(value))
+
+
+def unique(values: Iterable[str], at: Callable[[int], Path], *, what: str) -> Iterator[Defect]:
+    first: dict[str, int] = {}
+    for index, value in enumerate(values):
+        if value and first.setdefault(value, index) != index:
+            yield Defect(at(index), f"is the {what} of entry {first[value]} as well; use another", shown(value))
+
+
+def positive(path: Path, amounts: Mapping[str, Quantity]) -> Iterator[Defect]:
+    """`storage` among the amounts, above zero."""
+    if "storage" not in amounts:
+        yield Defect((*path, "storage"), "is required; write a size such as 10Gi")
+    elif amounts["storage"] <= ZERO:
+        yield Defect((*path, "storage"), "must be greater than zero", shown(str(amounts["storage"])))
+
+
+def not_negative(path: Path, amounts: Mapping[str, Quantity]) -> Iterator[Defect]:
+    for name, amount in amounts.items():
+        if amount < ZERO:
+            yield Defect((*path, name), "must not be negative", shown(str(amount)))
+
+
+def within(path: Path, value: int | None, low: int, high: int) -> Iterator[Defect]:
+    if value is not None and not low <= value <= high:
+        yield Defect(path, f"is not a whole number from {low} to {high}", shown(value))
+
+
+def label_defects(path: Path, labels: Mapping[str, str]) -> Iterator[Defect]:
+    for key, value in labels.items():
+        if problem := qualified_name_problem(key):
+            yield Defect((*path, key), f"the key {problem}")
+        elif problem := label_value_problem(value):
+            yield Defect((*path, key), problem, shown(value))
+
+
+def annotation_defects(path: Path, annotations: Mapping[str, str]) -> Iterator[Defect]:
+    for key in annotations:
+        if problem := annotation_key_problem(key):
+            yield Defect((*path, key), f"the key {problem}")
+    size = text_size(annotations)
+    if size > METADATA_MAX:
+        yield Defect(path, f"hold {size} bytes in all, more than {METADATA_MAX}; shorten them")
+
+
+def text_size(texts: Mapping[str, str]) -> int:
+    return sum(len(key.encode()) + len(value.encode()) for key, value in texts.items())
+
+
+# --- selectors ------------------------------------------------------------------------------------------
+
+
+def label_selector_defects(path: Path, selector: LabelSelector | None) -> Iterator[Defect]:
+    if selector is None:
+        return
+    yield from label_defects((*path, "matchLabels"), selector.match_labels)
+    for index, requirement in enumerate(selector.match_expressions):
+        if problem := label_requirement_problem(requirement):
+            yield Defect((*path, "matchExpressions", index), problem)
+
+
+def node_selector_defects(path: Path, selector: NodeSelector) -> Iterator[Defect]:
+    terms = selector.node_selector_terms
+    if not terms:
+        yield Defect((*path, "nodeSelectorTerms"), "is required; without a term no node fits")
+    for index, term in enumerate(terms):
+        yield from node_term_defects((*path, "nodeSelectorTerms", index), term)
+
+
+def node_term_defects(path: Path, term: NodeTerm) -> Iterator[Defect]:
+    for index, requirement in enumerate(term.match_expressions):
+        if problem := node_requirement_problem(_integer_unchecked(requirement)):
+            yield Defect((*path, "matchExpressions", index), problem)
+    for index, requirement in enumerate(term.match_fields):
+        if problem := node_field_problem(requirement):
+            yield Defect((*path, "matchFields", index), problem)
+        elif requirement.key != NAME_FIELD:
+            yield Defect(
+                (*path, "matchFields", index, "key"),
+                f"is not a field that can be selected by; use {NAME_FIELD}",
+                shown(requirement.key),
+            )
+
+
+def _integer_unchecked(requirement: Requirement) -> Requirement:
+    """The API accepts `Gt ["x"]`; only its evaluation finds that it is no integer."""
+    if requirement.operator in ("Gt", "Lt") and len(requirement.values) == 1:
+        return replace(requirement, operator="In")
+    return requirement
+
+
+def mapping_at(manifest: Any, *path: str) -> Mapping[str, Any]:
+    """The mapping at a path of a manifest, or an empty one."""
+    for step in path:
+        manifest = manifest.get(step) if isinstance(manifest, Mapping) else None
+    return manifest if isinstance(manifest, Mapping) else {}
+
 
 LOCAL_NEEDS_AFFINITY = "Local volume requires node affinity"
 VOLUME_MODES = (FILESYSTEM, "Block")
-PARAMETERS_MAX = 512
 INT32_MAX = 2**31 - 1
 # Sources that only a pod can have: they live and die with it.
 POD_ONLY_SOURCES = frozenset({"configMap", "downwardAPI", "emptyDir", "gitRepo", "image", "projected", "secret"})
@@ -121,7 +238,7 @@ def volume_defects(volume: Volume, manifest: Manifest) -> Iterator[Defect]:
     yield from _source_defects(volume, mapping_at(manifest, "spec"))
     yield from _affinity_defects(volume, mapping_at(manifest, "spec", "nodeAffinity"))
     if volume.claim_ref is not None:
-        # Kubernetes takes one that leaves something out, and no claim is ever the one that it names.
+        # Kubernetes accepts an incomplete claimRef, and no claim ever matches it.
         path = (*_SPEC, "claimRef")
         named_claim = (
             ("namespace", volume.claim_ref.namespace, dns_label_problem),

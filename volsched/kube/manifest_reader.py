@@ -1,26 +1,31 @@
-"""Manifests in and out: every object of an input, defaulted, read and judged, or every problem it has.
+"""Manifests in and out: every object of an input, defaulted, read and checked, or every problem it has.
 
-There is no partial answer. One wrong object refuses the whole input, and the error names all that is wrong in
-it, so that a user repairs a file once and not once per defect.
+There is no partial answer. One wrong object refuses the whole input, and the error names all its defects, so that
+a user repairs a file once and not once per defect.
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from volsched.kube.defaults import with_defaults
 from volsched.kube.documents import null_items, read_documents
-from volsched.kube.kinds import KINDS, Kind, Manifest, Object
+from volsched.kube.kinds import KINDS, Kind, Manifest
 from volsched.kube.manifest_checks import validation_defects
+from volsched.kube.object_values import Object
 from volsched.kube.problems import Defect, ManifestError, Place, Problem, shown
 from volsched.kube.shapes import NOT_A_LIST, read_shape
-from volsched.kube.yaml_dump import dump_yaml
+from volsched.kube.yaml_values import dump_yaml
 
 _LIST = "List"
 _LIST_API = "v1"
 _TYPED_LISTS = {f"{name}{_LIST}": kind for name, kind in KINDS.items()}
 
+KINDS_SHOWN = 5
+SLIP = 0.85
+"""How like one of our kinds a word must be, of 1, to be a misspelt one."""
 _NULL_ITEM = "is null inside a list; remove the entry or write its value"
 _NOT_AN_OBJECT = "is not an object; write a mapping with apiVersion, kind and metadata"
 
@@ -41,7 +46,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """An object of a known kind, or what stands where one should."""
+    """An object of a known kind, or the value found in its place."""
 
     place: Place
     raw: Any
@@ -52,19 +57,81 @@ class _Candidate:
         return (Problem(self.place, _subject(self.raw), defect) for defect in defects)
 
 
-def load_manifests(data: bytes, *, source: str) -> list[Loaded]:
-    """Every object of the input, in its order; raises ManifestError and nothing else."""
+@dataclass(slots=True)
+class Skipped:
+    """What a dump of a cluster holds beside the objects that we know, and is passed over."""
+
+    in_directory: bool = False
+    """Files of a directory need not be manifests at all."""
+    kinds: Counter[str] = field(default_factory=Counter)
+    repeated: int = 0
+    strays: list[str] = field(default_factory=list)
+    """Inputs that are no objects."""
+
+    def __str__(self) -> str:
+        """One line; empty where nothing was."""
+        most = [f"{count} {kind}" for kind, count in self.kinds.most_common(KINDS_SHOWN)]
+        more = [] if len(self.kinds) <= KINDS_SHOWN else [f"{len(self.kinds) - KINDS_SHOWN} kinds more"]
+        parts = [
+            f"{self.kinds.total()} objects of kinds that volsched does not know ({', '.join(most + more)})"
+            if self.kinds
+            else "",
+            f"{self.repeated} that stand in the input twice" if self.repeated else "",
+            f"{len(self.strays)} files that hold no objects ({self.strays[0]}{', …' if self.strays[1:] else ''})"
+            if self.strays
+            else "",
+        ]
+        told = " and ".join(part for part in parts if part)
+        return f"skipped {told}" if told else ""
+
+
+def newest(loaded: Iterable[Loaded], skipped: Skipped) -> list[Loaded]:
+    """Each object once. Dumps hold some twice, as `kubectl get all,pods` does: the later version counts. Two
+    without a common uid were not dumped but written, of which the caller has to say something.
+    """
+    places: dict[tuple[str, str], int] = {}
+    kept: list[Loaded] = []
+    for entry in loaded:
+        place = places.setdefault((entry.kind.name, entry.key), len(kept))
+        if place == len(kept) or not _is_same(kept[place], entry):
+            kept.append(entry)
+            continue
+        skipped.repeated += 1
+        if _version(entry) > _version(kept[place]):
+            kept[place] = entry
+    return kept
+
+
+def _is_same(one: Loaded, other: Loaded) -> bool:
+    uid = one.value.meta.uid
+    return bool(uid) and uid == other.value.meta.uid
+
+
+def _version(entry: Loaded) -> int:
+    version = entry.value.meta.resource_version
+    return int(version) if version.isdecimal() else 0
+
+
+def load_manifests(data: bytes, *, source: str, skipped: Skipped | None = None) -> list[Loaded]:
+    """Every object of the input, in its order; raises ManifestError and nothing else.
+
+    `skipped` takes note of what is no object of ours; without it, that is an error like any other. Then it is for
+    the caller to see to objects that stand there twice (`newest`).
+    """
     loaded: list[Loaded] = []
     problems: list[Problem] = []
     first: dict[str, Place] = {}
     for document in read_documents(data, source=source):
         for candidate in _candidates(document.value, Place(source, document.number), implied=None):
+            if skipped is not None and candidate.kind is None and _is_skipped(candidate, skipped):
+                continue
             problems += candidate.problems(candidate.defects)
             if candidate.kind is None:
                 continue
             manifest, value, defects = check_manifest(candidate.kind, candidate.raw)
             problems += candidate.problems(defects)
-            problems += candidate.problems(_repeated(manifest, candidate.place, first))
+            if skipped is None:
+                problems += candidate.problems(_repeated(manifest, candidate.place, first))
             if value is not None:
                 loaded.append(Loaded(candidate.kind, manifest, value, candidate.place))
     if problems:
@@ -73,7 +140,7 @@ def load_manifests(data: bytes, *, source: str) -> list[Loaded]:
 
 
 def check_manifest(kind: Kind, raw: Manifest) -> tuple[dict[str, Any], Object | None, list[Defect]]:
-    """The manifest with defaults, its value as far as it can be read, and all that is wrong with it."""
+    """The manifest with defaults, its value as far as it can be read, and all its defects."""
     manifest = with_defaults(kind, raw)
     nulls = dict.fromkeys(null_items(manifest))
     reading = read_shape(kind, manifest)
@@ -98,7 +165,7 @@ def _candidates(raw: Any, place: Place, *, implied: Kind | None) -> Iterator[_Ca
         yield _Candidate(place, raw, None, (Defect((), _NOT_AN_OBJECT, shown(raw)),))
         return
     if implied is not None:
-        # The API leaves both out of the items of a list that already says what they are.
+        # The API omits both in the items of a list that names them itself.
         raw = {"apiVersion": implied.api_version, "kind": implied.name, **raw}
     name = raw.get("kind")
     if isinstance(name, str) and (name == _LIST or name in _TYPED_LISTS):
@@ -118,6 +185,37 @@ def _list_candidates(raw: dict[str, Any], place: Place, implied: Kind | None) ->
     for number, item in enumerate(items, start=1):
         inner = Place(place.source, place.document, (*place.items, number))
         yield from _candidates(item, inner, implied=implied)
+
+
+# --- what is not ours -----------------------------------------------------------------------------------
+
+
+def _is_skipped(candidate: _Candidate, skipped: Skipped) -> bool:
+    """Notes an object of somebody else's kind. One that is spelt nearly like ours is a slip, not a stranger."""
+    raw = candidate.raw
+    version, name = (raw.get("apiVersion"), raw.get("kind")) if isinstance(raw, dict) else (None, None)
+    if not isinstance(version, str) or not isinstance(name, str):
+        stray = skipped.in_directory and not (isinstance(raw, dict) and "kind" in raw)
+        if stray:
+            skipped.strays.append(str(candidate.place))
+        return stray
+    if name == _LIST or name in _TYPED_LISTS:
+        return False
+    close = difflib.get_close_matches(name.lower(), [it.lower() for it in KINDS], 1, cutoff=SLIP)
+    near = next((it for it in KINDS if close and it.lower() == close[0]), None)
+    if near is not None and _group(KINDS[near].api_version) == _group(version):
+        return False
+    items = raw.get("items") if name.endswith(_LIST) else None
+    if isinstance(items, list):
+        skipped.kinds[name.removesuffix(_LIST)] += len(items)
+    else:
+        # A name that we use too is told with whose it is.
+        skipped.kinds[f"{name}.{_group(version)}" if name in KINDS else name] += 1
+    return True
+
+
+def _group(version: str) -> str:
+    return version.partition("/")[0] if "/" in version else ""
 
 
 # --- which kind, which object ---------------------------------------------------------------------------
@@ -145,7 +243,7 @@ def _version_defects(raw: Manifest, expected: str) -> Iterator[Defect]:
 
 
 def _subject(raw: Any) -> str:
-    """The object as far as it says who it is: `Pod "shop/db-0"`."""
+    """The object's identity, as far as it is given: `Pod "shop/db-0"`."""
     if not isinstance(raw, dict):
         return ""
     kind, key = raw.get("kind"), _key(raw)
@@ -164,7 +262,7 @@ def _key(raw: Manifest) -> str:
 
 
 def _repeated(manifest: Manifest, place: Place, first: dict[str, Place]) -> Iterator[Defect]:
-    """A second object of one kind and key, with the place of the first; `first` remembers what was met."""
+    """A second object of one kind and key, with the place of the first; `first` remembers all places."""
     if not _key(manifest):
         return
     subject = f"{manifest['kind']} {_key(manifest)}"

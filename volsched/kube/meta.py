@@ -1,20 +1,53 @@
-"""What every object has: its metadata, and references from one object to another."""
+"""Metadata and references, which every object has, and how fields of a manifest are read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from volsched.kube.field_readers import Flag
+from pydantic import AliasPath, BeforeValidator, Field, Strict
+from pydantic.fields import FieldInfo
+
+from volsched.kube.quantity import Quantity, QuantityError, parse_quantity
 from volsched.kube.selectors import CAMEL
+
+# How a manifest's fields become the fields of a value: `at` names the path, readers turn scalars into values.
+#
+# Objects are declared once, as dataclasses; pydantic builds them straight from a manifest and reports every field
+# whose type is wrong. Content (is this a legal access mode?) is checked in `validation`, so that foreign objects
+# can be read whether they are legal or not.
+
+
+def at(*path: str) -> FieldInfo:
+    """The place of a field in the manifest, for use in `Annotated`."""
+    info: FieldInfo = Field(validation_alias=AliasPath(*path))
+    return info
+
+
+def read_quantity(raw: Any) -> Quantity:
+    """A quantity as JSON or YAML may hold it: a string, or a number."""
+    if isinstance(raw, Quantity):
+        return raw
+    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+        raise ValueError("must be a quantity such as 10Gi")
+    try:
+        return parse_quantity(raw.strip() if isinstance(raw, str) else repr(raw))
+    except QuantityError as error:
+        raise ValueError(f"is not a quantity: {error}; write for example 10Gi, 10G or 1500m") from None
+
+
+Amount = Annotated[Quantity, BeforeValidator(read_quantity)]
+Flag = Annotated[bool, Strict()]
+Whole = Annotated[int, Strict()]
+
 
 # Annotations -----------------------------------------------------------------------------------------
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 ALPHA_SELECTED_NODES = ("volume.alpha.kubernetes.io/selected-node", "volume.alpha.kubernetes.io/selectedNode")
-"""What provisioners of the alpha phase read, and what the first design called it."""
+"""The keys that provisioners of the alpha phase read, and the first design's spelling."""
 SELECTED_NODE_KEYS = (SELECTED_NODE, *ALPHA_SELECTED_NODES)
-"""The first that is there counts."""
+"""The first one present counts."""
 BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 ROLLBACK = "pv.kubernetes.io/rollback"
@@ -24,6 +57,14 @@ PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 MIGRATED_TO = "pv.kubernetes.io/migrated-to"
 PRE_RESIZE_CAPACITY = "volume.alpha.kubernetes.io/pre-resize-capacity"
 BINDING_STAMP = "volsched.io/binding"
+FENCE = "volsched.io/fence"
+"""Its value is new with every fence: only a write that changes something gives the object another version."""
+GATE = "volsched.io/volumes"
+"""A scheduling gate: the pod's own scheduler waits until we have bound its claims."""
+GAVE_UP = "volsched.io/gave-up"
+"""On a pod whose gate was removed though its claims are not bound: why."""
+BIND_TIMEOUT_SECONDS = "volsched.io/bind-timeout-seconds"
+ON_FAILURE = "volsched.io/on-failure"
 DEFAULT_CLASS_KEYS = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
@@ -41,11 +82,26 @@ ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 LEGACY_ZONE = "failure-domain.beta.kubernetes.io/zone"
 LEGACY_REGION = "failure-domain.beta.kubernetes.io/region"
+STABLE_LABELS = {
+    LEGACY_ZONE: ZONE,
+    LEGACY_REGION: REGION,
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+}
+"""The labels that were renamed when they became stable; a volume's affinity may follow them."""
 # Zone labels first, legacy before GA: the order in which the reference looks at them.
 TOPOLOGY_LABELS = (LEGACY_ZONE, LEGACY_REGION, ZONE, REGION)
 ZONE_SEPARATOR = "__"
-KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-"""Set by the store alone; an update carries them along unchanged, whatever it says."""
+KEPT_METADATA = (
+    "uid",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+)
+"""Set by the store alone; an update cannot change them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,5 +152,14 @@ class ObjectReference:
 
 
 def without_bookkeeping(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata without what other servers keep in it for themselves (managedFields, selfLink); we do not."""
+    """Metadata without servers' own bookkeeping (managedFields, selfLink), which no client writes."""
     return {field: value for field, value in metadata.items() if field not in ("managedFields", "selfLink")}
+
+
+def zone_of(labels: Mapping[str, Any]) -> str | None:
+    """The zone that labels name, by the name of now or of before 1.17, which old clusters still have.
+
+    For people and reports. The rules compare labels by their keys, as the reference does.
+    """
+    zone = labels.get(ZONE) or labels.get(LEGACY_ZONE)
+    return None if zone is None else str(zone)

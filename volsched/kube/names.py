@@ -1,28 +1,30 @@
-"""Which strings Kubernetes accepts as names, label keys, label values and annotation keys.
-
-Each `*_problem` function answers None for a legal string, else a sentence that says what is legal.
-"""
+"""Which strings Kubernetes accepts as names, label keys and values and annotation keys; what a uid looks like."""
 
 import re
 from functools import lru_cache
+from hashlib import blake2b
+from uuid import UUID
+
+# Each `*_problem` function returns None for a legal string, else a sentence that says what is legal.
 
 LABEL_MAX = 63
 SUBDOMAIN_MAX = 253
 
-_DNS_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_LABEL = re.compile(_DNS_LABEL)
-_SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*")
-_NAME_PART = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+DNS_SUBDOMAIN = rf"{DNS_LABEL}(\.{DNS_LABEL})*"
+NAME_PART = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+"""The patterns as the API shows them in its messages (`validation.field_errors`)."""
+LABEL_RE, SUBDOMAIN_RE, NAME_PART_RE = map(re.compile, (DNS_LABEL, DNS_SUBDOMAIN, NAME_PART))
 
 
 def dns_label_problem(text: str) -> str | None:
-    if len(text) <= LABEL_MAX and _LABEL.fullmatch(text):
+    if len(text) <= LABEL_MAX and LABEL_RE.fullmatch(text):
         return None
     return "must be 1 to 63 lower-case letters, digits or '-', starting and ending with a letter or digit"
 
 
 def dns_subdomain_problem(text: str) -> str | None:
-    if len(text) <= SUBDOMAIN_MAX and _SUBDOMAIN.fullmatch(text):
+    if len(text) <= SUBDOMAIN_MAX and SUBDOMAIN_RE.fullmatch(text):
         return None
     return (
         "must be at most 253 lower-case letters, digits, '-' or '.', "
@@ -36,7 +38,7 @@ def qualified_name_problem(text: str) -> str | None:
     prefix, slash, name = text.rpartition("/")
     if slash and dns_subdomain_problem(prefix) is not None:
         return "must have a DNS subdomain such as example.com before its only '/'"
-    if len(name) <= LABEL_MAX and _NAME_PART.fullmatch(name):
+    if len(name) <= LABEL_MAX and NAME_PART_RE.fullmatch(name):
         return None
     return (
         "must be a name of 1 to 63 letters, digits, '-', '_' or '.', starting and ending with a letter "
@@ -51,12 +53,20 @@ def annotation_key_problem(text: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def label_value_problem(text: str) -> str | None:
-    if text == "" or (len(text) <= LABEL_MAX and _NAME_PART.fullmatch(text)):
+    if text == "" or (len(text) <= LABEL_MAX and NAME_PART_RE.fullmatch(text)):
         return None
     return "must be empty or 1 to 63 letters, digits, '-', '_' or '.', starting and ending with a letter or digit"
 
 
 def csi_driver_problem(text: str) -> str | None:
-    if 0 < len(text) <= LABEL_MAX and _SUBDOMAIN.fullmatch(text.lower()):
+    if 0 < len(text) <= LABEL_MAX and SUBDOMAIN_RE.fullmatch(text.lower()):
         return None
     return "must be a CSI driver name: a DNS subdomain of 1 to 63 characters such as ebs.csi.example.com"
+
+
+# Uids look like UUIDs wherever they come from: clients and other controllers parse them.
+
+
+def uid_of(id_: str) -> str:
+    """The uid derived from an id: deterministic, so that simulations and tests can be repeated."""
+    return str(UUID(bytes=blake2b(id_.encode(), digest_size=16).digest(), version=4))

@@ -1,13 +1,17 @@
-"""What is wrong with a manifest, where it stands and what to do about it.
-
-A Defect knows its field but not its object, so that one check serves a claim, a pod's claim template and a
-StatefulSet's alike. A Problem is a defect with the place it was met at, which is what a user reads.
-"""
+"""What is wrong with a manifest or document: its place, the remedy, and the size limits."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
+
+from volsched.kube.quantity import INT64_MAX
+
+# A Defect knows its field but not its object, so that one check serves a claim, a pod's claim template and a
+# StatefulSet's alike. A Problem is a defect with its place, which is what a user reads.
 
 Path = tuple[str | int, ...]
 
@@ -17,7 +21,7 @@ MESSAGE_MAX = 600
 
 
 def shown(value: Any) -> str:
-    """A value as an error names it: JSON, shortened, on one line; a filled collection only by what it is."""
+    """A value as an error shows it: JSON, shortened, on one line; a filled collection only by its type."""
     if isinstance(value, dict | list | tuple) and value:
         return "a mapping" if isinstance(value, dict) else "a list"
     if isinstance(value, str):
@@ -52,7 +56,7 @@ class Defect:
         return field_name(self.path)
 
     def below(self, prefix: Path) -> "Defect":
-        """The same defect, seen from an object that holds this one at `prefix`."""
+        """The same defect, relative to an object that holds this one at `prefix`."""
         return Defect((*prefix, *self.path), self.message, self.seen)
 
     def __str__(self) -> str:
@@ -86,8 +90,8 @@ class Problem:
 class ManifestError(Exception):
     """The input was refused; `problems` holds every reason, in the order of the input, and is never empty.
 
-    `unreadable`: the bytes are not YAML or JSON that a manifest can be written in, so nothing else is known about
-    them. Otherwise the documents were read, but objects in them are wrong.
+    `unreadable`: the bytes are not YAML or JSON of a manifest, so nothing else is known about them. Otherwise the
+    documents were read, but objects in them are wrong.
     """
 
     def __init__(self, problems: Sequence[Problem], *, unreadable: bool = False) -> None:
@@ -113,9 +117,140 @@ def _one_line(text: str) -> str:
 class ConfigurationError(Exception):
     """A configuration or a setting cannot be used: every mistake, with its field and the remedy.
 
-    It stands here, not beside the rules of a configuration: who only reads where the store is needs no rules.
+    It is here, not beside the rules of a configuration: a process that only reads the store's URL needs no rules.
     """
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+# How much a document may hold, in any format, and the error for exceeding it.
+
+BYTES_MAX = 256 * 2**20
+DEPTH_MAX = 64
+# Longer numbers are not quantities, and Python's conversion of them takes quadratic time.
+DIGITS_MAX = 64
+# Values that aliases and merge keys may add to a document: otherwise a page of YAML can stand for billions.
+REPEATED_MAX = 100_000
+ITEMS_MAX = 2**15
+"""Items of a list, or keys of a mapping, in one object: far beyond what any controller writes."""
+OBJECT_BYTES_MAX = 3 * 2**19
+"""Of one stored object, as JSON: etcd's limit of a request, 1.5 MiB."""
+_HOLDERS = (dict, list)
+
+
+class UnfitError(Exception):
+    """The document being read cannot be a manifest."""
+
+    def __init__(self, message: str, *, path: Path = (), seen: str = "") -> None:
+        super().__init__(message)
+        self.defect = Defect(path, message, seen)
+
+
+def too_deep(path: Path = ()) -> UnfitError:
+    return UnfitError(f"is nested more than {DEPTH_MAX} levels deep; no manifest is", path=path[:8])
+
+
+def is_deeper(value: Any, most: int) -> bool:
+    """Level by level, because a whole dump passes through here and its levels are few."""
+    level = [value] if isinstance(value, _HOLDERS) else []
+    for _ in range(most):
+        level = [
+            inner
+            for holder in level
+            for inner in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(inner, _HOLDERS)
+        ]
+        if not level:
+            return False
+    return bool(level)
+
+
+def holds_more(value: Any, most: int) -> bool:
+    """Whether it holds more values than that, counting no further than necessary."""
+    waiting, known = [value], 1
+    while waiting and known <= most:
+        holder = waiting.pop()
+        if isinstance(holder, _HOLDERS):
+            known += len(holder)
+            if known <= most:
+                waiting += holder.values() if isinstance(holder, dict) else holder
+    return known > most
+
+
+def longest(value: Any) -> int:
+    """How many items the longest list or mapping holds."""
+    most, waiting = 0, [value] if isinstance(value, _HOLDERS) else []
+    while waiting:
+        holder = waiting.pop()
+        most = max(most, len(holder))
+        inner = holder.values() if isinstance(holder, dict) else holder
+        waiting += [item for item in inner if isinstance(item, _HOLDERS)]
+    return most
+
+
+def excess(manifest: Any, before: Any = None) -> str | None:
+    """The limit that an object would exceed, for every writer: all readers must be able to read stored objects.
+
+    An object that exceeded a limit before may still shrink.
+    """
+    if is_deeper(manifest, DEPTH_MAX):
+        return (
+            None
+            if is_deeper(before, DEPTH_MAX)
+            else f"is nested more than {DEPTH_MAX} levels deep; no manifest is"
+        )
+    size = json_bytes(manifest)
+    if size <= 2 * ITEMS_MAX:
+        # Every item takes two bytes at least, so no list can be too long either.
+        return None
+    if size > OBJECT_BYTES_MAX and size > json_bytes(before):
+        return f"is {size} bytes long; at most {OBJECT_BYTES_MAX} are kept"
+    most = longest(manifest)
+    if most > ITEMS_MAX and most > longest(before):
+        return f"holds a list or mapping of {most} items; at most {ITEMS_MAX} are kept"
+    return None
+
+
+def json_bytes(value: Any) -> int:
+    """The length of a value as JSON; 0 where it cannot be serialised, which other checks report."""
+    try:
+        return len(orjson.dumps(value))
+    except TypeError:
+        return 0
+
+
+def whole_number(text: str, base: int = 10) -> int:
+    """The integer written in `text`; ValueError where it is none."""
+    if len(text) > DIGITS_MAX:
+        raise UnfitError(f"is a number of more than {DIGITS_MAX} digits; put it in quotes", seen=shown(text))
+    number = int(text, base)
+    if abs(number) > INT64_MAX:
+        raise UnfitError(
+            "is an integer beyond 64 bits, which nothing downstream keeps; put it in quotes", seen=text
+        )
+    return number
+
+
+def real_number(text: str) -> float:
+    """The float written in `text`; ValueError where it is none."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise UnfitError("is not a finite number; put it in quotes if it is text", seen=shown(text))
+    return number
+
+
+def checked_text(text: str) -> str:
+    """Text that can be stored and sent: whole Unicode characters, none of them NUL."""
+    if "\0" in text:
+        raise UnfitError("contains a NUL character; remove it", seen=shown(text))
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UnfitError(
+                r"contains half of a surrogate pair; write the whole character or both \u escapes",
+                seen=shown(text),
+            ) from None
+    return text

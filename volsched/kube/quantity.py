@@ -10,7 +10,7 @@ from functools import lru_cache, total_ordering
 
 NANO = 10**9
 INT64_MAX = 2**63 - 1
-# Longer input, or a larger exponent, is refused: it is no size that exists and would only burn time.
+# Longer input, or a larger exponent, is refused: no real size needs it and it would only burn time.
 MAX_LENGTH = 128
 MAX_EXPONENT = 64
 
@@ -36,7 +36,7 @@ class QuantityError(ValueError):
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """An exact amount; equality and order look at the amount only, never at how it was written."""
+    """An exact amount; equality and order compare the amount only, never its notation."""
 
     nano: int
     family: SuffixFamily = SuffixFamily.DECIMAL
@@ -58,7 +58,7 @@ class Quantity:
         return -(-self.nano // NANO)
 
     def int64_value(self) -> int:
-        """`value()` as the reference computes it: what does not fit an int64 silently reads as 0."""
+        """`value()` as the reference computes it: an amount that does not fit an int64 silently reads as 0."""
         whole = self.value()
         return whole if abs(whole) <= INT64_MAX else 0
 

@@ -1,8 +1,4 @@
-"""Node, topology and label selectors, with every edge case of the reference.
-
-A malformed part never raises: a node term with one cannot match, a label selector with one has a `problem`.
-Results of the syntax checks are cached, because one selector is evaluated against thousands of nodes.
-"""
+"""Node, topology and label selectors with every edge case of the reference, and as people write them."""
 
 import json
 import re
@@ -14,6 +10,9 @@ from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
 from volsched.kube.names import label_value_problem, qualified_name_problem
+
+# A malformed part never raises: a node term with one cannot match, a label selector with one has a `problem`.
+# Results of the syntax checks are cached, because one selector is evaluated against thousands of nodes.
 
 CAMEL = ConfigDict(alias_generator=to_camel)
 Labels = Mapping[str, str]
@@ -75,7 +74,7 @@ class LabelSelector:
 
 
 def parse_integer(text: str) -> int | None:
-    """A decimal int64 as the reference reads it; Python's int() would also take blanks and underscores."""
+    """A decimal int64 as the reference reads it; Python's int() would also accept blanks and underscores."""
     if _INTEGER.fullmatch(text) is None or len(text.lstrip("+-").lstrip("0")) > _INT64_DIGITS:
         return None
     number = int(text)
@@ -244,3 +243,51 @@ def _spelling_problem(key: str, values: Sequence[str]) -> str | None:
         if problem is not None:
             return f'value "{value}" {problem}'
     return None
+
+
+# Label selectors as people write them behind `-l`: `tier=db,zone in (a,b),!draining`.
+
+_SET = re.compile(r"(?P<key>[^\s=!,()]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
+_EQUAL = re.compile(r"(?P<key>[^\s=!,()]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^\s=!,()]*)")
+_EXISTS = re.compile(r"(?P<not>!?)\s*(?P<key>[^\s=!,()]+)")
+_COMMA = re.compile(r"\s*(?:,\s*|$)")
+SYNTAX = "write KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY or !KEY, with commas between them"
+
+
+class SelectorTextError(ValueError):
+    """The text is not a selector; the message names the position of the error."""
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """All parts must hold; raises SelectorTextError."""
+    requirements: list[Requirement] = []
+    place = len(text) - len(text.lstrip())
+    while place < len(text):
+        requirement, place = _requirement(text, place)
+        requirements.append(requirement)
+        comma = _COMMA.match(text, place)
+        if comma is None:
+            raise SelectorTextError(f'selector "{text}" cannot be read from "{text[place:].strip()}" on; {SYNTAX}')
+        if comma.end() == len(text) and "," in comma.group():
+            raise SelectorTextError(f'selector "{text}" ends with a comma; {SYNTAX}')
+        place = comma.end()
+    if not requirements:
+        raise SelectorTextError(f"the selector is empty; {SYNTAX}")
+    selector = LabelSelector(match_expressions=tuple(requirements))
+    problem = label_selector_problem(selector)
+    if problem is not None:
+        raise SelectorTextError(f'selector "{text}": {problem}')
+    return selector
+
+
+def _requirement(text: str, place: int) -> tuple[Requirement, int]:
+    if found := _SET.match(text, place):
+        values = tuple(value.strip() for value in found["values"].split(","))
+        return Requirement(found["key"], "In" if found["operator"] == "in" else "NotIn", values), found.end()
+    if found := _EQUAL.match(text, place):
+        return Requirement(
+            found["key"], "NotIn" if found["operator"] == "!=" else "In", (found["value"],)
+        ), found.end()
+    if found := _EXISTS.match(text, place):
+        return Requirement(found["key"], "DoesNotExist" if found["not"] else "Exists"), found.end()
+    raise SelectorTextError(f'selector "{text}" cannot be read from "{text[place:].strip()}" on; {SYNTAX}')

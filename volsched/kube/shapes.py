@@ -1,8 +1,8 @@
-"""Does a manifest have the shape its kind is read with? Every field of the wrong type, not only the first.
+"""Checks a manifest against the shape of its kind: every field of the wrong type, not only the first.
 
-pydantic reports wrong types, but it silently takes a default where a path leads through something that is no
-mapping: `spec.resources: "x"` would read as a claim without requests. So the mappings on the paths, which the
-declarations of the values name, are checked here first.
+pydantic reports wrong types, but it silently uses a default where a path leads through a value that is no mapping:
+`spec.resources: "x"` would read as a claim without requests. So the mappings on the paths, which the declarations
+of the values name, are checked here first.
 """
 
 import types
@@ -15,7 +15,8 @@ from pydantic import AliasPath, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from volsched.kube.kinds import Kind, Manifest, Object
+from volsched.kube.kinds import Kind, Manifest
+from volsched.kube.object_values import Object
 from volsched.kube.problems import Defect, Path, shown
 from volsched.kube.storage import SOURCES, Volume, VolumeSource
 from volsched.kube.workloads import PodVolume
@@ -40,13 +41,13 @@ _CALLED = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The value, as far as it could be read, and the fields that were left out because their type is wrong."""
+    """The value, as far as it could be read, and the fields that were left out for a wrong type."""
 
     value: Object | None
     defects: tuple[Defect, ...]
 
     def unexplained(self, defects: Iterable[Defect]) -> list[Defect]:
-        """Those that do more than repeat that a field, its parent or its child was left out."""
+        """The defects that do more than repeat that a field, its parent or its child was left out."""
         known = {defect.path for defect in self.defects}
         parents = {part for path in known for part in _starts(path)}
         return [
@@ -57,7 +58,7 @@ class Reading:
 
 
 def read_shape(kind: Kind, manifest: Manifest) -> Reading:
-    """The manifest as a value; where fields have a wrong type, the value of what remains without them."""
+    """The manifest as a value; fields of a wrong type are left out."""
     defects = list(_mapping_defects(kind, manifest))
     remaining = _pruned(manifest, [defect.path for defect in defects]) if defects else manifest
     for _ in range(_PASSES):
@@ -79,7 +80,7 @@ def _starts(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Where a field of a value is read, and which values stand there, if these have fields of their own."""
+    """The path of a field of a value, and the type of the values there, if they have fields of their own."""
 
     path: tuple[str, ...]
     inner: type | None
@@ -131,7 +132,7 @@ def _source_defects(raw: Manifest, at: Path, path: tuple[str, ...]) -> Iterator[
 
 @cache
 def _parts(cls: type) -> tuple[_Part, ...]:
-    """The fields of a value that lead through mappings; the others are pydantic's to check."""
+    """The fields of a value that lead through mappings; pydantic checks the others."""
     hints = get_type_hints(cls, include_extras=True)
     camel = hasattr(cls, "__pydantic_config__")
     parts = []
@@ -200,7 +201,7 @@ def _type_message(detail: Any, raw: Any) -> str:
 
 
 def _pruned(holder: Any, paths: Iterable[Path]) -> Any:
-    """The holder without what stands at the paths; an entry takes its list along, so that no index shifts."""
+    """The holder without the values at the paths; an entry removes its whole list, so that no index shifts."""
     below: dict[str | int, list[Path]] = {}
     for path in paths:
         below.setdefault(path[0], []).append(path[1:])

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from volsched.kube.field_readers import Amount, Flag, Whole, at
-from volsched.kube.meta import BETA_STORAGE_CLASS, Metadata, ObjectReference
+from volsched.kube.meta import BETA_STORAGE_CLASS, Amount, Flag, Metadata, ObjectReference, Whole, at
 from volsched.kube.quantity import ZERO, Quantity
 from volsched.kube.selectors import CAMEL, LabelSelector, NodeSelector, TopologyTerm
 
@@ -34,7 +33,7 @@ SOURCES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class VolumeSource:
-    """Where the bytes are: the source's field name (`csi`, `local`, …) and what stands in it."""
+    """Where the bytes are: the source's field name (`csi`, `local`, …) and its content."""
 
     kind: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -157,7 +156,7 @@ class Claim:
 
     @property
     def has_class(self) -> bool:
-        """An explicit empty name counts: it says "no class, and no default either"."""
+        """An explicit empty name counts: it means "no class, and no default either"."""
         return BETA_STORAGE_CLASS in self.meta.annotations or self.storage_class_name is not None
 
     @property

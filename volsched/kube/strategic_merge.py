@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from volsched.kube.json_patch import PatchError
 from volsched.kube.known_fields import fields_of, item_type
+from volsched.kube.patches import PatchError
 
 PRIMITIVE = ""
 """Instead of a key: the list is a set of plain values."""
@@ -38,13 +38,13 @@ MERGE_KEYS: Mapping[str, Mapping[str, str]] = {
     "V1StatefulSetStatus": {"conditions": "type"},
     "V1CSINodeSpec": {"drivers": "name"},
 }
-"""Type → field → by what its items are told apart."""
+"""Type → field → the merge key of its items."""
 _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
 _ORDER = "$setElementOrder/"
 _DELETE = "$deleteFromPrimitiveList/"
 _GONE = object()
-"""In the place of an item that was deleted, so that the places of all others stay as they are."""
+"""Replaces a deleted item, so that the indexes of the others do not change."""
 Json = Mapping[str, Any]
 
 
@@ -98,7 +98,7 @@ def _apply_directives(result: dict[str, Any], patch: Json, keys: Mapping[str, st
             order: dict[Hashable, int] = {}
             for place, item in enumerate(value):
                 order.setdefault(_identity(item, key), place)
-            # What the patch does not name stays behind what it does, in the order it had. A new list: the old one
+            # Items that the patch does not name follow those it names, in their old order. A new list: the old one
             # may be the stored object's.
             places = [order.get(_identity(item, key), len(value)) for item in result[field]]
             result[field] = [result[field][at] for at in sorted(range(len(places)), key=places.__getitem__)]
@@ -137,7 +137,7 @@ def _identity(item: Any, key: str) -> Hashable:
 
 
 def _hashable(value: Any) -> Hashable:
-    """Equal for equal values: what a list is searched by must not cost a walk through the list."""
+    """Equal for equal values: a lookup must not walk the list."""
     if isinstance(value, dict | list):
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     scalar: Hashable = value

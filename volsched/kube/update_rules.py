@@ -1,15 +1,15 @@
 """Which changes of an object the API refuses.
 
-Both manifests are defaulted and valid. Fields are compared as the values they are read as, so that `1Gi` and
-`1024Mi`, or an absent and an empty list, are no change. Status is not looked at: an update ignores it.
+Both manifests are defaulted and valid. Fields are compared as decoded values, so that `1Gi` and `1024Mi`, or an
+absent and an empty list, are no change. Status is not compared: an update ignores it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from volsched.kube.kinds import Kind, Manifest
-from volsched.kube.manifest_checks_parts import mapping_at
-from volsched.kube.meta import BETA_STORAGE_CLASS, LEGACY_REGION, LEGACY_ZONE, REGION, ROLLBACK, ZONE, Metadata
+from volsched.kube.manifest_checks_storage import mapping_at
+from volsched.kube.meta import BETA_STORAGE_CLASS, ROLLBACK, STABLE_LABELS, Metadata
 from volsched.kube.problems import Defect, Path, shown
 from volsched.kube.quantity import ZERO
 from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement
@@ -17,14 +17,6 @@ from volsched.kube.storage import Claim, Volume
 
 IMMUTABLE = "may not be changed once the object exists; delete it and make a new one"
 BOUND = "Bound"
-# The labels that were renamed when they became stable; a volume's affinity may follow them.
-STABLE_LABELS = {
-    LEGACY_ZONE: ZONE,
-    LEGACY_REGION: REGION,
-    "beta.kubernetes.io/arch": "kubernetes.io/arch",
-    "beta.kubernetes.io/os": "kubernetes.io/os",
-    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
-}
 
 _Field = tuple[Path, Callable[[Any], Any]]
 
@@ -53,7 +45,7 @@ _FIXED: Mapping[str, tuple[_Field, ...]] = {
         (("nodeTopology",), lambda value: value.node_topology),
     ),
 }
-# Fields of a claim's spec with a rule of their own; what is not listed may not change at all.
+# Fields of a claim's spec with a rule of their own; all others may not change.
 _CLAIM_FIELDS = frozenset(
     {
         "accessModes",
@@ -70,7 +62,7 @@ _CLAIM_FIELDS = frozenset(
 def update_problems(
     kind: Kind, old: Manifest, new: Manifest, *, by_volume_controller: bool = False
 ) -> list[Defect]:
-    """Why `new` may not replace `old`; only the PV controller may take a claim's volume away, in a rollback."""
+    """Why `new` may not replace `old`; only the PV controller may remove a claim's volume, in a rollback."""
     before: Any = kind.read(old)
     after: Any = kind.read(new)
     found = [*_metadata_changes(before.meta, after.meta)]
@@ -97,7 +89,7 @@ def _metadata_changes(old: Metadata, new: Metadata) -> Iterator[Defect]:
     if new.namespace != old.namespace:
         message = f"is not the object's namespace {shown(old.namespace)}; keep it"
         yield Defect(("metadata", "namespace"), message, shown(new.namespace))
-    # A manifest that is applied again does not know the uid; one that states another means another object.
+    # A manifest that is applied again does not know the uid; one with another uid means another object.
     if new.uid and old.uid and new.uid != old.uid:
         message = f"is not the object's uid {shown(old.uid)}: it was replaced; read it again"
         yield Defect(("metadata", "uid"), message, shown(new.uid))
@@ -124,7 +116,7 @@ def _volume_changes(old: Volume, new: Volume) -> Iterator[Defect]:
 
 
 def _follows(old: NodeSelector, new: NodeSelector | None) -> bool:
-    """Is `new` the old selector, with at most legacy keys made stable?"""
+    """Whether `new` is the old selector, with at most legacy keys made stable."""
     if new is None or len(old.node_selector_terms) != len(new.node_selector_terms):
         return False
     return all(map(_term_follows, old.node_selector_terms, new.node_selector_terms))
@@ -194,7 +186,7 @@ def _other_claim_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
 
 
 def _fixed_resources(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What a claim asks for besides storage; volsched gives it no meaning, so it is compared as written."""
+    """A claim's requests besides storage; volsched gives them no meaning, so they are compared as written."""
     resources = mapping_at(spec, "resources")
     requests = {name: amount for name, amount in mapping_at(resources, "requests").items() if name != "storage"}
     others = {name: value for name, value in resources.items() if name != "requests"}

@@ -1,4 +1,4 @@
-"""Nodes, pods and what surrounds them. A pod carries all that decides where it may run."""
+"""Nodes, pods and what surrounds them. A pod carries everything that decides where it may run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from volsched.kube.field_readers import Amount, Flag, Whole, at
-from volsched.kube.meta import Metadata, ObjectReference
+from volsched.kube.meta import Amount, Flag, Metadata, ObjectReference, Whole, at
 from volsched.kube.selectors import CAMEL, LabelSelector, NodeSelector, NodeTerm
 from volsched.kube.storage import VolumeSource, read_source
 
@@ -124,7 +123,7 @@ class PodVolume:
     source: VolumeSource | None = None
 
 
-# What a claim volume reads as where it does not say which: the presence of the source makes the volume.
+# The value of a claim volume that does not name its claim: the presence of the source makes the volume.
 _UNSAID: tuple[tuple[str, dict[str, Any]], ...] = (
     ("persistentVolumeClaim", {"claimName": ""}),
     ("ephemeral", {"volumeClaimTemplate": {}}),
@@ -187,6 +186,12 @@ class StatefulSet:
     service_name: Annotated[str, at("spec", "serviceName")] = ""
     claims_when_deleted: Annotated[str, at("spec", "persistentVolumeClaimRetentionPolicy", "whenDeleted")] = ""
     claims_when_scaled: Annotated[str, at("spec", "persistentVolumeClaimRetentionPolicy", "whenScaled")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDisruptionBudget:
+    meta: Annotated[Metadata, at("metadata")]
+    selector: Annotated[LabelSelector | None, at("spec", "selector")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,26 +1,27 @@
-"""YAML to plain values, built from PyYAML's event stream on an explicit stack.
+"""YAML to plain values and back: from PyYAML's event stream, and to text that every reader reads alike."""
 
-PyYAML's own composers are not used: the C one overflows the process's stack on deep nesting, and both expand
-aliases without bound. The event stream does neither. Scalars resolve as in YAML 1.1, which PyYAML and kubectl
-share, with two exceptions that follow kubectl: timestamps and base-60 numbers stay strings.
-"""
-
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from volsched.kube.limits import (
+from volsched.kube.problems import (
     DEPTH_MAX,
     REPEATED_MAX,
+    Path,
     UnfitError,
     checked_text,
     real_number,
+    shown,
     too_deep,
     whole_number,
 )
-from volsched.kube.problems import Path, shown
+
+# PyYAML's own composers are not used: the C one overflows the process's stack on deep nesting, and both
+# expand aliases without bound. The event stream does neither. Scalars resolve as in YAML 1.1, which PyYAML
+# and kubectl share, with two exceptions that follow kubectl: timestamps and base-60 numbers stay strings.
 
 _LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _TAG = "tag:yaml.org,2002:"
@@ -63,7 +64,7 @@ def _events(text: str) -> Iterator[yaml.Event]:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A value with what it costs to repeat: how many values it holds, and how deep."""
+    """A value with the cost of repeating it: how many values it holds, and how deep."""
 
     value: Any
     size: int = 1
@@ -113,7 +114,7 @@ class _Builder:
         raise YamlSyntaxError("the document has no end")
 
     def _node(self, event: yaml.Event) -> _Node | None:
-        """The node that this event completes, if it does."""
+        """The node that this event completes, if any."""
         if isinstance(event, yaml.ScalarEvent):
             node = _Node(_scalar(event.value, event.tag, plain=event.implicit[0]))
             if event.anchor is not None:
@@ -139,7 +140,7 @@ class _Builder:
         if len(self.stack) >= DEPTH_MAX:
             raise too_deep(self._path())
         if event.anchor is not None:
-            # From here on the name means this collection, which cannot be repeated before it ends.
+            # From here on the anchor names this collection, which cannot be repeated before it ends.
             self.anchors.pop(event.anchor, None)
         self.stack.append(_Open(value, event.anchor))
 
@@ -233,7 +234,7 @@ def _resolved(text: str) -> Any:
 
 
 def _converted(text: str, tag: str) -> Any:
-    """The text read as its tag says; ValueError where it cannot be."""
+    """The text read by its tag; ValueError where it does not fit."""
     if tag == _NULL:
         return None
     if tag == _BOOL:
@@ -258,3 +259,39 @@ def _integer(text: str) -> int:
 def _foreign_tag(tag: str) -> str:
     name = tag.replace(_TAG, "!!")
     return f"the tag {name} is not one that a manifest can have; remove it and write plain text, numbers and lists"
+
+
+# Plain values to YAML that every reader reads as the same values.
+
+_DUMPER = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
+_WIDTH = 4096
+# Text that YAML 1.2 readers, or kubectl's, read as a number, a boolean or null although YAML 1.1 does not.
+_AMBIGUOUS = re.compile(r"[-+]?(?:\.?[0-9][0-9_.]*(?:[eE][-+]?[0-9]+)?|0[oO][0-7]+)|[yYnN]")
+
+
+class _Dumper(_DUMPER):  # type: ignore[misc, valid-type]
+    """Writes everything out, since anchors obscure a manifest, and quotes what could be misread."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "'" if _AMBIGUOUS.fullmatch(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def dump_yaml(values: Iterable[Mapping[str, Any]]) -> str:
+    text: str = yaml.dump_all(
+        values,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=False,
+        explicit_start=True,
+        width=_WIDTH,
+    )
+    return text

@@ -4,13 +4,18 @@ from collections.abc import Iterable, Mapping
 
 from volsched.kube.validation.field_errors import (
     FieldErrors,
+    dns_label,
     duplicate,
     each,
     forbidden,
     invalid,
     not_found,
+    port_name,
+    port_number,
+    qualified_name,
     required,
     unsupported,
+    without_backsteps,
 )
 from volsched.kube.validation.fields import (
     Fields,
@@ -21,7 +26,6 @@ from volsched.kube.validation.fields import (
     quantity_of,
     text_at,
 )
-from volsched.kube.validation.formats import dns_label, port_name, port_number, qualified_name, without_backsteps
 
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -31,7 +35,7 @@ _OTHER_STANDARD = (
     "persistentvolumeclaims", "services.nodeports", "services.loadbalancers", "requests.cpu", "requests.memory",
     "requests.ephemeral-storage", "requests.storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage",
 )  # fmt: skip
-"""Resources that the API knows, but not of containers."""
+"""Resources that the API knows, but not for containers."""
 CLAIM_SOURCES = ("persistentVolumeClaim", "ephemeral")
 _ONE_BY_ONE = "may not be set for init containers without restartPolicy=Always"
 
@@ -207,7 +211,7 @@ def resource_errors(at: str, resources: Fields) -> FieldErrors:
 
 
 def _may_overcommit(name: str) -> bool:
-    """Kubernetes' own resources may be promised more than once; others, and huge pages, may not."""
+    """Kubernetes' own resources may be overcommitted; others, and huge pages, may not."""
     native = "/" not in name or name.split("/")[0].endswith("kubernetes.io")
     return native and not name.startswith("hugepages-")
 

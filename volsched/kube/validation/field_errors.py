@@ -1,9 +1,21 @@
-"""One thing wrong with one field, as Kubernetes words it: `spec.replicas: Invalid value: -1: must be …`."""
+"""One error of one field in Kubernetes' words, and which strings the API accepts as names and labels."""
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from volsched.kube.names import (
+    DNS_LABEL,
+    DNS_SUBDOMAIN,
+    LABEL_MAX,
+    LABEL_RE,
+    NAME_PART,
+    NAME_PART_RE,
+    SUBDOMAIN_MAX,
+    SUBDOMAIN_RE,
+)
 
 IMMUTABLE = "field is immutable"
 NOT_NEGATIVE = "must be greater than or equal to 0"
@@ -33,7 +45,7 @@ class FieldError:
     type: str
     detail: str = ""
     value: str | None = None
-    """As it is shown, or None where this type of error shows none."""
+    """As shown in the message, or None where this type of error shows no value."""
 
     @property
     def cause(self) -> str:
@@ -92,7 +104,7 @@ def _shown(value: Any) -> str:
 
 
 def _ordered(value: Any) -> Any:
-    """Mappings by key, as Go writes them; but those of the reference's own types, in the order of its fields."""
+    """Mappings by key, as Go writes them; the reference's own types in the order of their fields."""
     if isinstance(value, dict):
         typed = any(key[:1].isupper() for key in value)
         return {key: _ordered(item) for key, item in (value.items() if typed else sorted(value.items()))}
@@ -100,7 +112,7 @@ def _ordered(value: Any) -> Any:
 
 
 def internal_terms(terms: Any) -> Any:
-    """Node selector terms as the reference shows them: its own types have no names for JSON."""
+    """Node selector terms as the reference shows them: its internal types have no JSON names."""
     if not terms:
         return None
     return [
@@ -117,3 +129,103 @@ def internal_terms(terms: Any) -> Any:
 def _internal_requirement(requirement: Any) -> dict[str, Any]:
     values = requirement.get("values") or None
     return {"Key": requirement.get("key", ""), "Operator": requirement.get("operator", ""), "Values": values}
+
+
+# The strings that the API accepts as names, label keys and values, and its messages for the others.
+
+_VALUE = f"({NAME_PART})?"
+_PERCENT = "[0-9]+%"
+_PERCENT_RE = re.compile(_PERCENT)
+_VALUE_RE = re.compile(_VALUE)
+_PORT_RE, _LETTER_RE = re.compile("[-a-z0-9]+"), re.compile("[a-z]")
+_ENDS = "and must start and end with an alphanumeric character"
+
+Format = Callable[[str], list[str]]
+
+
+def _regex(message: str, pattern: str, *examples: str) -> str:
+    shown = " or ".join(f"'{example}', " for example in examples)
+    return f"{message} (e.g. {shown}regex used for validation is '{pattern}')"
+
+
+def _too_long(most: int) -> str:
+    return f"must be no more than {most} characters"
+
+
+def dns_label(text: str) -> list[str]:
+    found = [_too_long(LABEL_MAX)] if len(text) > LABEL_MAX else []
+    if LABEL_RE.fullmatch(text):
+        return found
+    if SUBDOMAIN_RE.fullmatch(text):
+        return [*found, "must not contain dots"]
+    message = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ENDS}"
+    return [*found, _regex(message, DNS_LABEL, "my-name", "123-abc")]
+
+
+def dns_subdomain(text: str) -> list[str]:
+    found = [_too_long(SUBDOMAIN_MAX)] if len(text) > SUBDOMAIN_MAX else []
+    if SUBDOMAIN_RE.fullmatch(text):
+        return found
+    message = (
+        f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ENDS}"
+    )
+    return [*found, _regex(message, DNS_SUBDOMAIN, "example.com")]
+
+
+def qualified_name(text: str) -> list[str]:
+    """Label keys, taint keys, gates, resources: an optional DNS subdomain and '/', then a name."""
+    message = f"must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
+    shape = _regex(message, NAME_PART, "MyName", "my.name", "123-abc")
+    parts = text.split("/")
+    if len(parts) > 2:
+        return [
+            f"a valid label key {shape} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    found: list[str] = []
+    if len(parts) == 2:
+        problems = dns_subdomain(parts[0]) if parts[0] else ["must be non-empty"]
+        found += [f"prefix part {problem}" for problem in problems]
+    name = parts[-1]
+    if not name:
+        found.append("name part must be non-empty")
+    elif len(name) > LABEL_MAX:
+        found.append(f"name part {_too_long(LABEL_MAX)}")
+    if not NAME_PART_RE.fullmatch(name):
+        found.append(f"name part {shape}")
+    return found
+
+
+def label_value(text: str) -> list[str]:
+    found = [_too_long(LABEL_MAX)] if len(text) > LABEL_MAX else []
+    if _VALUE_RE.fullmatch(text):
+        return found
+    message = (
+        "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', " + _ENDS
+    )
+    return [*found, _regex(message, _VALUE, "MyValue", "my_value", "12345")]
+
+
+def port_name(text: str) -> list[str]:
+    found = [_too_long(15)] if len(text) > 15 else []
+    if not _PORT_RE.fullmatch(text):
+        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not _LETTER_RE.search(text):
+        found.append("must contain at least one letter (a-z)")
+    if "--" in text:
+        found.append("must not contain consecutive hyphens")
+    if text.startswith("-") or text.endswith("-"):
+        found.append("must not begin or end with a hyphen")
+    return found
+
+
+def percentage(text: str) -> list[str]:
+    message = "a valid percent string must be a numeric string followed by an ending '%'"
+    return [] if _PERCENT_RE.fullmatch(text) else [_regex(message, _PERCENT, "1%", "93%")]
+
+
+def port_number(number: int) -> list[str]:
+    return [] if 1 <= number <= 65535 else ["must be between 1 and 65535, inclusive"]
+
+
+def without_backsteps(path: str) -> list[str]:
+    return ["must not contain '..'"] if ".." in path.split("/") else []

@@ -1,21 +1,28 @@
-"""How the rules look into a manifest, and the checks that several kinds share: labels, selectors, amounts."""
+"""Accessors of manifests for the rules, the checks that several kinds share, and the rules of metadata."""
 
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from volsched.kube.kinds import Kind
 from volsched.kube.quantity import ZERO, Quantity, QuantityError, parse_quantity
 from volsched.kube.validation.field_errors import (
+    IMMUTABLE,
     NOT_NEGATIVE,
     NOT_POSITIVE,
     FieldErrors,
+    Format,
+    dns_label,
+    dns_subdomain,
     each,
     forbidden,
     invalid,
+    label_value,
+    percentage,
+    qualified_name,
     required,
     too_long,
 )
-from volsched.kube.validation.formats import dns_subdomain, label_value, percentage, qualified_name
 
 Fields = Mapping[str, Any]
 DRIVER_MAX = 63
@@ -27,7 +34,7 @@ _TAKES_NO_VALUES = "may not be specified when `operator` is 'Exists' or 'DoesNot
 _NO_OPERATOR = "not a valid selector operator"
 
 
-# What has a wrong type is refused elsewhere; here it is taken as absent.
+# A value of a wrong type is refused elsewhere; here it counts as absent.
 
 
 def fields_at(holder: Any, *path: str) -> Fields:
@@ -84,7 +91,7 @@ def number_not_negative(at: str, number: int | None) -> FieldErrors:
 
 
 def int_or_percent(at: str, given: Any) -> FieldErrors:
-    """A count, or a share of at most all."""
+    """A count, or a percentage of at most 100."""
     if isinstance(given, str):
         found = each(at, given, percentage(given))
         too_much = not found and int(given.removesuffix("%")) > 100
@@ -152,7 +159,7 @@ def node_term(at: str, term: Fields, *, judge_values: bool) -> FieldErrors:
 
 
 def _requirement(at: str, requirement: Fields, *, judge_values: bool, ordered: bool) -> FieldErrors:
-    """`ordered`: a node's labels can be compared as numbers, others not."""
+    """`ordered`: a node's labels can be compared as numbers, others cannot."""
     operator, values = text_at(requirement, "operator"), texts_at(requirement, "values")
     found: FieldErrors = []
     if operator in SET_OPERATORS:
@@ -194,7 +201,7 @@ _AMOUNTS = frozenset({"requests", "limits", "capacity", "overhead", "allocatable
 
 
 def plain(value: Any, name: str = "") -> Any:
-    """The value such that two which mean the same are equal: `1Gi` is `1024Mi`, and empty is absent."""
+    """Normalises a value so that equal meanings compare equal: `1Gi` is `1024Mi`, and empty is absent."""
     if isinstance(value, Mapping):
         amounts = name in _AMOUNTS
         kept = {}
@@ -216,7 +223,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def difference(type_: str, old: Fields, new: Fields) -> str:
-    """Which fields differ, in the manner of the reference's own diff; people read it, nobody parses it."""
+    """The fields that differ, in the style of the reference's own diff; for people, not for parsers."""
     before, after = plain(old), plain(new)
     lines = [f"  {type_}{{"]
     for name in _names(before, after):
@@ -234,3 +241,94 @@ def _shown(value: Any) -> str:
 
 def _names(*holders: Fields) -> Iterable[str]:
     return dict.fromkeys(name for holder in holders for name in holder)
+
+
+# The rules of metadata, the same for every kind except for the form of a name.
+
+_STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+_LABEL_NAMES = frozenset({"Namespace", "StatefulSet"})
+
+
+def _name_format(kind: Kind) -> Format:
+    if kind.name == "Event":
+        return lambda _: []
+    if kind.name == "CSIDriver":
+        # A driver is found by the provisioner that classes name, and those of volsched itself have a '/'.
+        return lambda text: qualified_name(text) if "/" in text else dns_subdomain(text)
+    return dns_label if kind.name in _LABEL_NAMES else dns_subdomain
+
+
+def creation_errors(kind: Kind, manifest: Fields) -> FieldErrors:
+    meta, at = fields_at(manifest, "metadata"), "metadata"
+    name, generated = text_at(meta, "name"), text_at(meta, "generateName")
+    form = _name_format(kind)
+    # A prefix may end as no name may: a suffix is appended.
+    found = each(f"{at}.generateName", generated, form(generated.removesuffix("-") + "a" if generated else "a"))
+    if not name:
+        found.append(required(f"{at}.name", "name or generateName is required"))
+    else:
+        found += each(f"{at}.name", name, form(name))
+    namespace = text_at(meta, "namespace")
+    if kind.namespaced:
+        found += (
+            each(f"{at}.namespace", namespace, dns_label(namespace))
+            if namespace
+            else [required(f"{at}.namespace")]
+        )
+    elif namespace:
+        found.append(forbidden(f"{at}.namespace", "not allowed on this type"))
+    found += number_not_negative(f"{at}.generation", meta.get("generation"))
+    return [*found, *_common(meta, at), *_finalizers(meta, at)]
+
+
+def _common(meta: Fields, at: str) -> FieldErrors:
+    found = labels(f"{at}.labels", fields_at(meta, "labels"))
+    found += annotations(f"{at}.annotations", fields_at(meta, "annotations"))
+    return [*found, *_owners(f"{at}.ownerReferences", items_at(meta, "ownerReferences"))]
+
+
+def _finalizers(meta: Fields, at: str) -> FieldErrors:
+    given = texts_at(meta, "finalizers")
+    found = [error for name in given for error in each(f"{at}.finalizers", name, qualified_name(name))]
+    message = "name is neither a standard finalizer name nor is it fully qualified"
+    for index, name in enumerate(given):
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            found.append(invalid(f"{at}.finalizers[{index}]", name, message))
+    return found
+
+
+def _owners(at: str, references: list[Fields]) -> FieldErrors:
+    found: FieldErrors = []
+    for index, reference in enumerate(references):
+        for name in ("apiVersion", "kind", "name", "uid"):
+            if not text_at(reference, name):
+                found.append(required(f"{at}[{index}].{name}", "must not be empty"))
+    controllers = [it for it in references if it.get("controller") is True]
+    if len(controllers) > 1:
+        first, second = (f"{text_at(it, 'kind')}/{text_at(it, 'name')}" for it in controllers[:2])
+        message = (
+            'Only one reference can have Controller set to true. Found "true" in references for '
+            f"{first} and {second}"
+        )
+        found.append(invalid(at, references, message))
+    return found
+
+
+def update_errors(old: Fields, new: Fields) -> FieldErrors:
+    before, after, at = fields_at(old, "metadata"), fields_at(new, "metadata"), "metadata"
+    found: FieldErrors = []
+    if before.get("deletionTimestamp"):
+        added = sorted(set(texts_at(after, "finalizers")) - set(texts_at(before, "finalizers")))
+        if added:
+            listed = ", ".join(f'"{name}"' for name in added)
+            message = (
+                "no new finalizers can be added if the object is being deleted, found new finalizers "
+                f"[]string{{{listed}}}"
+            )
+            found.append(forbidden(f"{at}.finalizers", message))
+    for name in ("name", "namespace", "uid"):
+        given = text_at(after, name)
+        # A manifest that is applied again does not know the uid.
+        if given != text_at(before, name) and not (name == "uid" and not given):
+            found.append(invalid(f"{at}.{name}", given, IMMUTABLE))
+    return [*found, *_common(after, at), *_finalizers(after, at)]

@@ -1,29 +1,91 @@
-"""Where a pod may run: affinity, tolerations, spreading and gates, as far as a manifest can be wrong there."""
+"""Where a pod may run (affinity, tolerations, spreading, gates), and the nodes themselves: taints and amounts."""
 
 from volsched.kube.validation.field_errors import (
     NOT_POSITIVE,
     FieldErrors,
+    dns_label,
     duplicate,
     each,
     forbidden,
     internal_terms,
     invalid,
+    label_value,
+    qualified_name,
     required,
     unsupported,
 )
 from volsched.kube.validation.fields import (
     Fields,
+    amount_not_negative,
     fields_at,
     items_at,
     label_selector,
     node_selector,
     node_term,
     number_at,
+    quantity_of,
     text_at,
     texts_at,
 )
-from volsched.kube.validation.formats import dns_label, label_value, qualified_name
-from volsched.kube.validation.nodes import effect_errors
+
+# Nodes: taints, amounts, and the few fields that are fixed once set.
+
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def node_creation_errors(node: Fields) -> FieldErrors:
+    # The reference writes `metadata.taints`, and clients know it.
+    found = taint_errors("metadata.taints", items_at(fields_at(node, "spec"), "taints"))
+    return [*found, *_amount_errors(node)]
+
+
+def taint_errors(at: str, taints: list[Fields]) -> FieldErrors:
+    found: FieldErrors = []
+    known: set[tuple[str, str]] = set()
+    for index, taint in enumerate(taints):
+        where, key, effect = f"{at}[{index}]", text_at(taint, "key"), text_at(taint, "effect")
+        found += each(f"{where}.key", key, qualified_name(key))
+        if problems := label_value(text_at(taint, "value")):
+            found.append(invalid(f"{where}.value", text_at(taint, "value"), ";".join(problems)))
+        found += effect_errors(f"{where}.effect", effect)
+        if (key, effect) in known:
+            shown = {"Key": key, "Value": text_at(taint, "value"), "Effect": effect, "TimeAdded": None}
+            found.append(duplicate(where, shown, "taints must be unique by key and effect pair"))
+        known.add((key, effect))
+    return found
+
+
+def effect_errors(at: str, effect: str) -> FieldErrors:
+    if not effect:
+        return [required(at)]
+    return [] if effect in TAINT_EFFECTS else [unsupported(at, effect, TAINT_EFFECTS)]
+
+
+def _amount_errors(node: Fields) -> FieldErrors:
+    found: FieldErrors = []
+    # Allocatable defaults to the capacity.
+    capacity = fields_at(node, "status", "capacity")
+    amounts = {"capacity": capacity, "allocatable": {**capacity, **fields_at(node, "status", "allocatable")}}
+    for name, given in amounts.items():
+        for resource, raw in given.items():
+            amount = quantity_of(raw)
+            if amount is not None:
+                found += amount_not_negative(f"status.{name}.{resource}", amount)
+    return found
+
+
+def node_update_errors(old: Fields, new: Fields) -> FieldErrors:
+    found = node_creation_errors(new)
+    before, after = fields_at(old, "spec"), fields_at(new, "spec")
+    if before.get("podCIDRs") and before.get("podCIDRs") != after.get("podCIDRs"):
+        message = 'node updates may not change podCIDR except from "" to valid'
+        found.append(forbidden("spec.podCIDRs", message))
+    known, given = text_at(before, "providerID"), text_at(after, "providerID")
+    if known and given != known:
+        what = "modified" if given else "cleared"
+        found.append(invalid("spec.providerID", None, f"field cannot be {what} once set"))
+    return found
+
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -165,7 +227,7 @@ def _min_domains(at: str, least: int | None, action: str) -> FieldErrors:
 
 
 def affinity_tightening_errors(at: str, old: Fields, new: Fields) -> FieldErrors:
-    """What a gated pod may change of its node affinity: it may only ask for more."""
+    """A gated pod's allowed changes of its node affinity: it may only become stricter."""
     before = items_at(fields_at(old, REQUIRED), "nodeSelectorTerms")
     after = items_at(fields_at(new, REQUIRED), "nodeSelectorTerms")
     where = f"{at}.{REQUIRED}.nodeSelectorTerms"
@@ -184,7 +246,7 @@ def affinity_tightening_errors(at: str, old: Fields, new: Fields) -> FieldErrors
 
 def _only_adds(old: Fields, new: Fields) -> bool:
     if not items_at(old, "matchExpressions") and not items_at(old, "matchFields"):
-        # It selects nothing; with more in it, it would select something.
+        # It selects nothing; any addition would make it select something.
         return not items_at(new, "matchExpressions") and not items_at(new, "matchFields")
     return all(
         items_at(new, name)[: len(items_at(old, name))] == items_at(old, name)

@@ -1,20 +1,26 @@
-"""Pods: what one must say, and the little that may change once it exists."""
+"""Pods and their volumes: required fields, and the few that may change once a pod exists."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from volsched.kube.validation.containers import containers_errors, init_containers_errors, resource_errors
 from volsched.kube.validation.field_errors import (
     IMMUTABLE,
     FieldErrors,
+    dns_label,
+    dns_subdomain,
+    duplicate,
     each,
     forbidden,
     invalid,
+    qualified_name,
     required,
     unsupported,
 )
 from volsched.kube.validation.fields import (
     Fields,
     difference,
+    driver_name,
     fields_at,
     items_at,
     labels,
@@ -23,7 +29,6 @@ from volsched.kube.validation.fields import (
     same,
     text_at,
 )
-from volsched.kube.validation.formats import dns_label, dns_subdomain, qualified_name
 from volsched.kube.validation.placement import (
     affinity_errors,
     affinity_tightening_errors,
@@ -31,7 +36,70 @@ from volsched.kube.validation.placement import (
     spread_errors,
     toleration_errors,
 )
-from volsched.kube.validation.pod_volumes import volumes_errors
+from volsched.kube.validation.volumes import host_path_errors, nfs_errors, template_errors
+
+# The volumes of a pod: each has a unique name and one source.
+
+_ORDER = (
+    "emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi",
+    "glusterfs", "persistentVolumeClaim", "rbd", "cinder", "cephfs", "flocker", "downwardAPI", "fc", "flexVolume",
+    "configMap", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "storageos",
+    "projected", "scaleIO", "csi", "ephemeral", "image",
+)  # fmt: skip
+"""The order in which the reference checks a volume's sources: the second one present is an error."""
+
+
+def volumes_errors(at: str, volumes: list[Fields], pod_name: str) -> tuple[Mapping[str, Fields], FieldErrors]:
+    """The volumes that containers may mount, by name, and the errors of all volumes."""
+    sound: dict[str, Fields] = {}
+    found: FieldErrors = []
+    made = {f"{pod_name}-{text_at(it, 'name')}" for it in volumes if pod_name and "ephemeral" in it}
+    for index, volume in enumerate(volumes):
+        where, name = f"{at}[{index}]", text_at(volume, "name")
+        errors = _source_errors(where, volume)
+        errors += each(f"{where}.name", name, dns_label(name)) if name else [required(f"{where}.name")]
+        if name in sound:
+            errors.append(duplicate(f"{where}.name", name))
+        if not errors:
+            sound[name] = volume
+        found += errors
+        claim = text_at(fields_at(volume, "persistentVolumeClaim"), "claimName")
+        if claim in made:
+            message = "must not reference a PVC that gets created for an ephemeral volume"
+            found.append(invalid(f"{where}.persistentVolumeClaim.claimName", claim, message))
+    return sound, found
+
+
+def _source_errors(at: str, volume: Fields) -> FieldErrors:
+    present = [name for name in _ORDER if isinstance(volume.get(name), Mapping)]
+    if not present:
+        # A volume with only a name is an emptyDir.
+        return []
+    first, *others = present
+    found = list(SOURCE_RULES[first](f"{at}.{first}", volume[first])) if first in SOURCE_RULES else []
+    return [*found, *(forbidden(f"{at}.{name}", "may not specify more than 1 volume type") for name in others)]
+
+
+def _claim_errors(at: str, source: Fields) -> FieldErrors:
+    return [] if text_at(source, "claimName") else [required(f"{at}.claimName")]
+
+
+def _ephemeral_errors(at: str, source: Fields) -> FieldErrors:
+    template = source.get("volumeClaimTemplate")
+    where = f"{at}.volumeClaimTemplate"
+    return template_errors(where, template) if isinstance(template, Mapping) else [required(where)]
+
+
+SOURCE_RULES: Mapping[str, Callable[[str, Fields], FieldErrors]] = {
+    "hostPath": host_path_errors,
+    "nfs": nfs_errors,
+    "secret": lambda at, source: [] if text_at(source, "secretName") else [required(f"{at}.secretName")],
+    "configMap": lambda at, source: [] if text_at(source, "name") else [required(f"{at}.name")],
+    "persistentVolumeClaim": _claim_errors,
+    "csi": lambda at, source: driver_name(f"{at}.driver", text_at(source, "driver")),
+    "ephemeral": _ephemeral_errors,
+}
+
 
 INT32_MAX = 2**31 - 1
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -187,7 +255,7 @@ def _compared(spec: Fields) -> dict[str, Any]:
 def _tightening_errors(
     before: Fields, after: Fields, compared_old: dict[str, Any], compared_new: dict[str, Any]
 ) -> FieldErrors:
-    """A gated pod may still ask for less: more labels of its node, and more of each term of its affinity."""
+    """A gated pod may still become stricter: more labels of its node, and more of each term of its affinity."""
     found: FieldErrors = []
     old, new = fields_at(before, "nodeSelector"), fields_at(after, "nodeSelector")
     if any(new.get(key) != value for key, value in old.items()):
@@ -204,7 +272,7 @@ def _tightening_errors(
 
 
 def pod_status_errors(old: Fields, new: Fields) -> FieldErrors:
-    """A status update: the rest of the object is not taken from it."""
+    """A status update: the rest of the object is ignored."""
     before, after = fields_at(old, "status"), fields_at(new, "status")
     found: FieldErrors = []
     nominated = text_at(after, "nominatedNodeName")

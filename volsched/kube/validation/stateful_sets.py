@@ -1,15 +1,16 @@
-"""StatefulSets: a template that makes pods, templates that make claims, and what of it is fixed."""
+"""StatefulSets: a template for pods, templates for claims, and the immutable fields."""
 
 from typing import Any
 
 from volsched.kube.selectors import LabelSelector, Requirement, label_selector_matches
-from volsched.kube.validation.claims import claim_spec_errors
 from volsched.kube.validation.field_errors import (
     IMMUTABLE,
     FieldErrors,
+    dns_label,
     each,
     forbidden,
     invalid,
+    percentage,
     required,
     unsupported,
 )
@@ -27,8 +28,8 @@ from volsched.kube.validation.fields import (
     text_at,
     texts_at,
 )
-from volsched.kube.validation.formats import dns_label, percentage
 from volsched.kube.validation.pods import pod_spec_errors
+from volsched.kube.validation.volumes import claim_spec_errors
 
 POLICIES = ("OrderedReady", "Parallel")
 STRATEGIES = ("RollingUpdate", "OnDelete")
@@ -97,7 +98,7 @@ def _template_errors(at: str, spec: Fields) -> FieldErrors:
     given = fields_at(template, "metadata", "labels")
     selector = spec.get("selector")
     found: FieldErrors = []
-    # No selector selects nothing, an empty one everything.
+    # A missing selector selects nothing, an empty one everything.
     readable = not isinstance(selector, dict) or not label_selector(at, selector)
     matches = isinstance(selector, dict) and readable and label_selector_matches(_selector(selector), dict(given))
     if readable and not matches:
@@ -124,7 +125,7 @@ def _selector(raw: Fields) -> LabelSelector:
 
 
 def _with_claims(spec: Fields, pod: Fields) -> dict[str, Any]:
-    """The pod's spec as its pods will have it: with a volume for each claim that is made for it."""
+    """The spec that the set's pods will have: with a volume for each claim that is created for the pod."""
     names = [text_at(fields_at(it, "metadata"), "name") for it in items_at(spec, "volumeClaimTemplates")]
     made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)]
     taken = set(names)

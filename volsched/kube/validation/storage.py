@@ -5,10 +5,12 @@ from typing import Any
 from volsched.kube.validation.field_errors import (
     IMMUTABLE,
     FieldErrors,
+    dns_subdomain,
     duplicate,
     each,
     forbidden,
     invalid,
+    qualified_name,
     required,
     too_long,
     unsupported,
@@ -29,7 +31,6 @@ from volsched.kube.validation.fields import (
     text_at,
     texts_at,
 )
-from volsched.kube.validation.formats import dns_subdomain, qualified_name
 
 BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
 RECLAIM_POLICIES = ("Delete", "Retain")
@@ -69,7 +70,7 @@ def _parameter_errors(at: str, parameters: Fields) -> FieldErrors:
 
 def _topology_errors(at: str, terms: list[Fields]) -> FieldErrors:
     found: FieldErrors = []
-    # An empty term equals the reference's own beginning, and is told to repeat it.
+    # An empty term equals the reference's initial set, and is reported as a duplicate.
     known: set[frozenset[tuple[str, frozenset[str]]]] = {frozenset()}
     for index, term in enumerate(terms):
         where = f"{at}[{index}].matchLabelExpressions"

@@ -1,4 +1,4 @@
-"""JSON patches (RFC 6902). A patch is applied as a whole or not at all; nothing that is given is changed."""
+"""Patches of objects: JSON merge patches (RFC 7386) and JSON patches (RFC 6902)."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -6,21 +6,69 @@ from typing import Any
 
 import orjson
 
-from volsched.kube.limits import DEPTH_MAX, is_deeper
+from volsched.kube.problems import DEPTH_MAX, is_deeper
+
+# JSON merge patches (RFC 7386): an object event stores exactly what changed.
+#
+# A patch cannot hold a null as a value, since null removes; nulls are stripped where manifests enter.
+
+Json = Mapping[str, Any]
+
+
+def merged(target: Json, patch: Json) -> dict[str, Any]:
+    """The target with the patch applied. Neither is changed; unchanged parts are shared, not copied."""
+    result = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            below = result.get(key)
+            result[key] = merged(below, value) if isinstance(below, dict) else without_nulls(value)
+        else:
+            result[key] = value
+    return result
+
+
+def without_nulls(patch: Json) -> Json:
+    """The patch applied to nothing: the patch itself unless it holds a null, which is rare."""
+    for value in patch.values():
+        if value is None or (isinstance(value, dict) and without_nulls(value) is not value):
+            return merged({}, patch)
+    return patch
+
+
+def difference(old: Json, new: Json) -> dict[str, Any]:
+    """The smallest patch that turns old into new; empty where they are equal."""
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if before is value and value is not None:
+            # Most of a rewritten object is shared with the old one.
+            continue
+        if isinstance(value, dict) and isinstance(before, dict):
+            below = difference(before, value)
+            if below:
+                patch[key] = below
+        elif before != value or key not in old or type(before) is not type(value):
+            patch[key] = value
+    return patch
+
+
+# JSON patches (RFC 6902). A patch is applied as a whole or not at all; the arguments are never changed.
 
 MOST_OPERATIONS = 10_000
 MOST_COPIED = 3 * 2**20
-"""Bytes that `copy` may add: a few copies of copies would otherwise fill any memory."""
+"""Bytes that `copy` may add: otherwise a few copies of copies would exhaust memory."""
 _WITH_VALUE = frozenset({"add", "replace", "test"})
 _WITH_FROM = frozenset({"move", "copy"})
 
 
 class PatchError(ValueError):
-    """The patch is none, or does not fit the object."""
+    """The patch is malformed, or does not fit the object."""
 
 
 class DiffersError(PatchError):
-    """The object is not what a `test` of the patch says it is."""
+    """A `test` of the patch fails on the object."""
 
 
 def json_patched(target: Mapping[str, Any], operations: Any) -> Any:
@@ -45,7 +93,7 @@ def json_patched(target: Mapping[str, Any], operations: Any) -> Any:
                     raise DiffersError(f"operation {number}: the value at {operation['path']} is another one")
             case "copy":
                 source_value = _found(document, _pointer(operation["from"]))
-                # Looked at level by level: what moves and copies have made may be deeper than any recursion goes.
+                # Level by level: moves and copies may nest deeper than recursion can go.
                 _refuse_depth(source_value)
                 room -= len(orjson.dumps(source_value))
                 if room < 0:
@@ -94,7 +142,7 @@ def _found(document: Any, path: list[str]) -> Any:
 
 
 def _place(holder: Any, step: str, *, end: bool = False) -> Any:
-    """Where a step leads to in a mapping or a list; `end`: one behind the last is a place too."""
+    """The place of a step in a mapping or a list; `end`: one behind the last is a place too."""
     if isinstance(holder, dict):
         if step not in holder and not end:
             raise PatchError(f'there is nothing at "{step[:80]}"')
@@ -137,7 +185,7 @@ def _removed(document: Any, path: list[str]) -> tuple[Any, Any]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """As JSON has it: true is not 1. It ends at a difference, and so costs no more than what the patch holds."""
+    """JSON equality: true is not 1. It stops at a difference, and so costs no more than the patch's size."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
