@@ -1,9 +1,54 @@
-"""Runs migrations on the connection that `volsched migrate` gives; there is no other way to run them."""
+"""Runs migrations: on the connection that `volsched migrate` gives, or on the settings' store for `alembic`."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from alembic.operations import MigrationScript
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection
 
 from alembic import context
+from volsched.log.database import open_database
+from volsched.log.errors import StoreError
+from volsched.log.revisions import known
 from volsched.log.tables import metadata
+from volsched.runtime.settings import database_url
+from volsched.runtime.user_files import data_directory, default_url
 
-connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, render_as_batch=True)
-with context.begin_transaction():
-    context.run_migrations()
+
+@contextmanager
+def _connection() -> Iterator[Connection]:
+    given = context.config.attributes.get("connection")
+    if given is not None:
+        yield given
+        return
+    url = database_url(None)
+    if url == default_url():
+        data_directory().mkdir(parents=True, exist_ok=True)
+    try:
+        with closing(open_database(url)) as database:
+            if database.file.path is not None and not database.file.path.exists():
+                database.file.make()
+            with database.migrating() as connection:
+                yield connection
+    except (StoreError, OSError) as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def _numbered(_: MigrationContext, __: object, scripts: list[MigrationScript]) -> None:
+    """The next number instead of a random name: `volsched` finds the newest revision by it."""
+    for script in scripts:
+        script.rev_id = f"{int(known()[-1]) + 1:04}"
+
+
+if context.is_offline_mode():
+    raise SystemExit("error: migrations look at the tables and run on a store only; leave --sql out")
+with _connection() as connection:
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        render_as_batch=True,
+        process_revision_directives=_numbered,
+    )
+    with context.begin_transaction():
+        context.run_migrations()

@@ -13,20 +13,18 @@ from volsched.kube.problems import ConfigurationError
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
 from volsched.log.errors import StoreError
-from volsched.log.integrity.anchor_keys import (
-    KeyFileError,
-    PrivateKey,
-    make_keys,
-    read_private_key,
-    read_public_key,
-)
 from volsched.log.integrity.anchors import (
     Anchor,
+    KeyFileError,
+    PrivateKey,
     anchor_notes,
     anchors_in,
     check_signatures,
     keep_anchor,
+    make_keys,
     parse_anchor,
+    read_private_key,
+    read_public_key,
 )
 from volsched.log.integrity.verify import verify
 from volsched.runtime.anchors import AnchorPlan, Anchors, anchor_plan

@@ -12,22 +12,18 @@ from tests.support.exported_logs import emptied, exported
 from tests.support.histories import SECOND, fill, log, rewrite, sql, views
 from tests.support.store_samples import NOW, append, change_volume, create_volume, delete_volume, must, plan
 from volsched.log import tables
-from volsched.log.base import archived_files
+from volsched.log.base import EVERY, archived_files
 from volsched.log.database import Database
-from volsched.log.durable_files import lines_of_file
-from volsched.log.errors import ArchivedError, StoreError
+from volsched.log.durable_files import import_log, lines_of_file, verify_export
+from volsched.log.errors import ArchivedError, BrokenLogError, StoreError
 from volsched.log.events.envelope import Event, NewEvent
 from volsched.log.integrity.anchors import Anchor
-from volsched.log.integrity.findings import BrokenLogError
-from volsched.log.integrity.rebuild import rebuild
 from volsched.log.integrity.replay import fold_log
-from volsched.log.integrity.verify import verify
+from volsched.log.integrity.verify import rebuild, verify
 from volsched.log.reads.tail import position_at, state_as_of, tail
 from volsched.log.retention import archive as archiving
 from volsched.log.retention.archive import Archive, archive
 from volsched.log.retention.export import ExportError
-from volsched.log.retention.import_files import import_log, verify_export
-from volsched.log.snapshots import EVERY
 
 
 @pytest.mark.parametrize("until", [1, 2, 10, 17, 20])

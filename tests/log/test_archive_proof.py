@@ -14,10 +14,9 @@ from tests.support.store_samples import create_volume, must
 from volsched.log.base import archived_files, base_rows, read_base, sum_of
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
-from volsched.log.errors import StoreError
+from volsched.log.errors import BrokenLogError, StoreError
 from volsched.log.integrity.anchors import Anchor, parse_anchor
-from volsched.log.integrity.findings import BrokenLogError
-from volsched.log.integrity.rebuild import rebuild
+from volsched.log.integrity.verify import rebuild
 from volsched.log.retention.export import ExportError
 
 DAMAGED = 'checkpoints "base-states": what the streams had become at the base is not what was archived'

@@ -20,15 +20,13 @@ from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
 from volsched.log.effects import claim
-from volsched.log.errors import StoreError
+from volsched.log.errors import BrokenLogError, StoreError
 from volsched.log.integrity.anchors import parse_anchor
-from volsched.log.integrity.findings import BrokenLogError
 from volsched.log.integrity.verify import verify
 from volsched.log.leases import acquire, current
-from volsched.log.retention.backup import CARRIED, back_up, check_backup
+from volsched.log.migrations import scratch_store
+from volsched.log.retention.backup import CARRIED, LEAP, back_up, check_backup, restore
 from volsched.log.retention.export import ExportError
-from volsched.log.retention.restore import LEAP, restore
-from volsched.log.scratch_store import scratch_store
 from volsched.log.store import open_store
 
 ROOT = Path(__file__).parents[2]

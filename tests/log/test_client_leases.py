@@ -2,14 +2,14 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from volsched.log.client_leases import (
+from volsched.log.database import Database
+from volsched.log.leases import (
     client_lease,
     client_leases,
     make_client_lease,
     remove_client_lease,
     replace_client_lease,
 )
-from volsched.log.database import Database
 
 KEY = "kube-system/kube-scheduler"
 

@@ -28,8 +28,8 @@ from volsched.log.effects import (
     retry_later,
     unpark,
 )
-from volsched.log.events.decision import Decision, NewEffect, States
 from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import Decision, NewEffect, States
 
 LEASE = 10_000_000
 AFTER_LEASE = NOW + LEASE + 1

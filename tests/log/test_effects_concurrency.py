@@ -9,7 +9,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import Synchronized
@@ -18,6 +17,7 @@ from multiprocessing.synchronize import Barrier, Event
 import pytest
 from sqlalchemy import select, text
 
+from tests.support.forked import forking
 from tests.support.log_reads import log
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.store_samples import NOW, create_volume, must, run
@@ -25,13 +25,11 @@ from volsched.log import tables
 from volsched.log.commands import Command, DeposedError, Done, EffectDone, Precondition
 from volsched.log.database import Database, open_database
 from volsched.log.effects import Claimed, claim, counts, retry_later
-from volsched.log.events.decision import Decision, NewEffect
 from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import Decision, NewEffect
 from volsched.log.transaction import execute
 
-# Processes of their own, forked from a small one that has imported all this once and has no threads.
-processes = get_context("forkserver")
-processes.set_forkserver_preload([__name__])
+processes = forking()
 LANES = 250
 STEPS = 8
 LEASE = 60_000_000

@@ -5,7 +5,7 @@ from sqlalchemy import func, select
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.histories import views
 from tests.support.store_samples import NOW, create_volume, must
-from volsched.binding.rules.rollback_request import REQUESTED
+from volsched.binding.rules.failures import REQUESTED
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
@@ -13,7 +13,7 @@ from volsched.log.retention.expiry import expire_commands
 from volsched.log.transaction import execute
 from volsched.objects import door
 from volsched.runtime.clock import SECOND
-from volsched.workloads.expiry import DAY, Keep
+from volsched.workloads.garbage_collector import DAY, Keep
 
 
 def count(database: Database, table: object) -> int:

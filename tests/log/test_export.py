@@ -11,16 +11,15 @@ from tests.support.exported_logs import EXPORTED_AT, Lines, emptied, exported
 from tests.support.histories import fill, log, rewrite, sql, views
 from tests.support.store_samples import change_volume, create_volume, must
 from volsched.log import tables
+from volsched.log.base import EVERY
 from volsched.log.database import Database
-from volsched.log.errors import StoreError
+from volsched.log.durable_files import import_log, verify_export
+from volsched.log.errors import BrokenLogError, StoreError
 from volsched.log.events.envelope import Event
 from volsched.log.integrity.anchors import parse_anchor
-from volsched.log.integrity.findings import BrokenLogError
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.tail import read_head
 from volsched.log.retention.export import ExportError, events_of, manifest_of, write_csv
-from volsched.log.retention.import_files import import_log, verify_export
-from volsched.log.snapshots import EVERY
 
 
 def test_a_store_made_from_an_export_is_the_same_store(database: Database) -> None:

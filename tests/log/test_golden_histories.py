@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from volsched.log.base import dumped
 from volsched.log.database import Database
+from volsched.log.durable_files import import_log, verify_export
 from volsched.log.integrity.replay import fold_log
 from volsched.log.integrity.verify import verify
-from volsched.log.retention.import_files import import_log, verify_export
-from volsched.log.snapshots import dumped
 
 HISTORIES = sorted((Path(__file__).parent / "data").glob("history_v*.jsonl"))
 

@@ -14,23 +14,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.exported_logs import emptied
+from tests.support.extent import extended, extent
 from tests.support.histories import log, views
 from tests.support.store_samples import NOW, append, change_volume, create_volume, delete_volume, plan
 from volsched.log import tables
 from volsched.log.commands import Command
 from volsched.log.database import Database, open_database
-from volsched.log.durable_files import lines_of_file
+from volsched.log.durable_files import import_log, lines_of_file, verify_export
 from volsched.log.events.envelope import NewEvent
-from volsched.log.integrity.rebuild import rebuild
 from volsched.log.integrity.replay import fold_log
-from volsched.log.integrity.verify import verify
+from volsched.log.integrity.verify import rebuild, verify
 from volsched.log.migrations import migrate
 from volsched.log.reads.startup import load_world
 from volsched.log.reads.tail import read_head, state_as_of
 from volsched.log.retention import archive as archiving
 from volsched.log.retention.export import events_of, manifest_of, write_jsonl
-from volsched.log.retention.import_files import import_log, verify_export
 from volsched.log.transaction import execute
+
+pytestmark = extended
 
 NAMES = st.sampled_from("abc")
 BINDINGS = st.sampled_from(["b1", "b2", "b3"])
@@ -109,7 +110,7 @@ def _export(database: Database, last: int) -> list[str]:
     return list(io.StringIO(out.getvalue()))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=extent(16, 40), deadline=None)
 @given(batches=BATCHES, cut=st.floats(0, 1))
 def test_views_are_the_fold_and_any_prefix_is_a_store(
     copies: Copies, batches: list[list[Command]], cut: float
@@ -167,7 +168,7 @@ def _archivable(database: Database) -> int:
     return min([len(events), *first]) - 1
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=extent(8, 20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES, more=BATCHES, cuts=st.tuples(st.floats(0, 1), st.floats(0, 1)), step=st.integers(1, 9))
 def test_no_answer_depends_on_what_was_archived(
     database: Database,

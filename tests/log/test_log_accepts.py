@@ -17,23 +17,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.clusters import node
+from tests.support.extent import extended, extent
 from tests.support.serving import served
 from volsched.api.kubernetes.negotiation import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from volsched.kube.problems import ManifestError
 from volsched.library import Engine, RefusedError
 from volsched.log.database import Database, open_database
-from volsched.log.durable_files import lines_of_file
-from volsched.log.integrity.rebuild import rebuild
+from volsched.log.durable_files import import_log, lines_of_file, verify_export
 from volsched.log.integrity.replay import fold_log
-from volsched.log.integrity.verify import verify
+from volsched.log.integrity.verify import rebuild, verify
 from volsched.log.reads.startup import load_nodes, load_world
 from volsched.log.reads.tail import read_head
 from volsched.log.retention.archive import archive
-from volsched.log.retention.backup import back_up
+from volsched.log.retention.backup import back_up, restore
 from volsched.log.retention.export import events_of, manifest_of, write_csv, write_jsonl
-from volsched.log.retention.import_files import import_log, verify_export
-from volsched.log.retention.restore import restore
 from volsched.runtime.clock import SECOND, system_clock
+
+pytestmark = extended
 
 LATER = 1_000 * SECOND
 NODES, VOLUMES = "/api/v1/nodes", "/api/v1/persistentvolumes"
@@ -165,7 +165,7 @@ def copy_of(template: Path, path: Path) -> Database:
     return open_database(f"sqlite:///{path}")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=extent(6, 12), deadline=None)
 @given(requests=st.lists(REQUESTS, min_size=1, max_size=8))
 def test_whatever_a_door_accepts_every_reader_takes(migrated_file: Path, requests: list[tuple[str, Any]]) -> None:
     with TemporaryDirectory() as made:

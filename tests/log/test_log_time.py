@@ -5,6 +5,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.extent import extended, extent
 from tests.support.log_reads import log
 from tests.support.store_samples import NOW, create_volume, must
 from volsched.log.base import read_base
@@ -16,7 +17,9 @@ from volsched.log.leases import acquire, current, free
 from volsched.log.reads.event_audit import position_since, window
 from volsched.log.reads.tail import last_until, position_at, read_head
 from volsched.log.retention.archive import archive
-from volsched.log.retention.closed_range import SETTLED_AFTER_US, closed_until
+from volsched.log.retention.redaction import SETTLED_AFTER_US, closed_until
+
+pytestmark = extended
 
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND
@@ -72,7 +75,7 @@ def test_archiving_goes_on_and_the_log_does_not_begin_in_the_future(database: Da
     assert verify(database).findings == []
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=extent(12, 30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.integers(-400 * 24, 400 * 24), min_size=1, max_size=6))
 def test_whatever_clocks_do_the_log_stays_whole(sqlite: Database, steps: list[int]) -> None:
     """And a writer's event is never stamped further from its own clock than is carried on."""

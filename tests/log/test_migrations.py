@@ -1,8 +1,9 @@
 """Migrations produce exactly the tables of the program, can be taken back, and travel with the wheel."""
 
+import os
+import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 from alembic.autogenerate import compare_metadata
@@ -16,7 +17,8 @@ from tests.support.store_samples import create_volume, must
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.migrations import downgrade, migrate
-from volsched.log.revisions import known, newest, revision_of, scripts
+from volsched.log.revisions import known, newest, scripts
+from volsched.log.store import revision_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,13 +80,28 @@ def test_migrating_again_changes_nothing(database: Database) -> None:
         assert connection.execute(select(tables.log_head.c.position)).scalar() == 15
 
 
-def test_the_wheel_carries_the_migrations(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
-    subprocess.run(pip, check=True, capture_output=True, timeout=HANG_SECONDS)
-    (wheel,) = tmp_path.glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
-    scripts = {
-        f"volsched/migrations/versions/{script.name}" for script in (ROOT / "alembic/versions").glob("*.py")
-    }
-    assert scripts
-    assert scripts | {"volsched/migrations/env.py"} <= names
+def test_the_command_of_alembic_works_on_the_store_of_the_settings(tmp_path: Path) -> None:
+    """Those who know Alembic type its commands: without a store, with a wrong one, for a new revision."""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    shutil.copy(ROOT / "alembic.ini", checkout)
+    shutil.copytree(ROOT / "alembic", checkout / "alembic")
+    store = tmp_path / "store.db"
+
+    def alembic(*words: str, url: str = f"sqlite:///{store}") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(Path(sys.executable).with_name("alembic")), *words],
+            cwd=checkout, env={**os.environ, "VOLSCHED_DATABASE_URL": url}, capture_output=True, text=True,
+            timeout=HANG_SECONDS,
+        )  # fmt: skip
+
+    assert alembic("upgrade", "head").returncode == 0
+    assert alembic("current").stdout.split()[0] == newest()
+    assert store.stat().st_mode & 0o777 == 0o600
+    made = alembic("revision", "-m", "limit ranges")
+    assert made.returncode == 0, made.stderr
+    assert (checkout / "alembic" / "versions" / f"{int(newest()) + 1:04}_limit_ranges.py").exists()
+    for refused in (alembic("current", url="mysql://x"), alembic("upgrade", "head", "--sql")):
+        assert refused.returncode != 0
+        assert refused.stderr.startswith("error: ")
+        assert "Traceback" not in refused.stderr

@@ -6,12 +6,12 @@ from tests.support.histories import fill, log, sql, views
 from tests.support.store_samples import change_volume, create_volume, must
 from tests.support.views import writing
 from volsched.log import tables
+from volsched.log.base import EVERY
 from volsched.log.database import Database
-from volsched.log.integrity import rebuild as rebuilding
-from volsched.log.integrity.findings import BrokenLogError
-from volsched.log.integrity.rebuild import rebuild
-from volsched.log.integrity.verify import verify
-from volsched.log.snapshots import EVERY
+from volsched.log.errors import BrokenLogError
+from volsched.log.integrity import verify as rebuilding
+from volsched.log.integrity.replay import Folded, fold_log
+from volsched.log.integrity.verify import rebuild, verify
 
 DAMAGE = (
     "UPDATE volumes SET phase = 'Lost', rv = 1 WHERE key = 'a'",
@@ -92,7 +92,7 @@ def test_what_is_written_between_comparison_and_lock_is_caught_up(
     sql(database, *DAMAGE)
     catch_up = rebuilding._catch_up
 
-    def meanwhile(database: Database, folded: rebuilding.Folded) -> None:
+    def meanwhile(database: Database, folded: Folded) -> None:
         must(database, change_volume("a", {"metadata": {"labels": {"late": "yes"}}}), create_volume("late"))
         catch_up(database, folded)
 
@@ -110,7 +110,7 @@ def test_a_long_tail_is_caught_up_before_the_lock_is_taken(
     fill(database)
     monkeypatch.setattr(rebuilding, "BRIEF", 5)
     with database.read() as connection:
-        behind = rebuilding.fold_log(connection, until=4)
+        behind = fold_log(connection, until=4)
     rebuilding._catch_up(database, behind)
     assert behind.head.position == 15
 

@@ -6,15 +6,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.extent import extended, extent
 from tests.support.store_samples import NOW, change_volume, create_volume, delete_volume, must
-from volsched.log import recent_states
+from volsched.log import database as recent_states
 from volsched.log.commands import Command
 from volsched.log.database import Database, open_database
-from volsched.log.events.decision import NOTHING, Decision, States
-from volsched.log.events.fold import ObjectState
+from volsched.log.events.fold import NOTHING, Decision, ObjectState, States
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
 from volsched.runtime import fault_points
+
+pytestmark = extended
 
 NAMES = ("a", "b", "c")
 
@@ -88,7 +90,7 @@ def test_only_so_much_is_remembered(database: Database, monkeypatch: pytest.Monk
     assert seen_by(database, "a") == "Available"
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=extent(10, 25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_two_processes_and_crashes_never_disagree(

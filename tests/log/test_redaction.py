@@ -21,22 +21,28 @@ from tests.support.store_samples import (
     volume_manifest,
 )
 from volsched.log import tables
+from volsched.log.base import EVERY
 from volsched.log.database import Database
-from volsched.log.durable_files import lines_of_file
+from volsched.log.durable_files import import_log, lines_of_file, verify_export
 from volsched.log.errors import StoreError
-from volsched.log.events.envelope import Event, NewEvent, canonical
-from volsched.log.events.redaction import BLANK, LAST_APPLIED, REDACTION, Redact, redacted, seal_of
+from volsched.log.events.envelope import (
+    BLANK,
+    LAST_APPLIED,
+    REDACTION,
+    Event,
+    NewEvent,
+    Redact,
+    canonical,
+    redacted,
+    seal_of,
+)
 from volsched.log.integrity.anchors import parse_anchor
-from volsched.log.integrity.rebuild import rebuild
-from volsched.log.integrity.verify import verify
+from volsched.log.integrity.verify import rebuild, verify
+from volsched.log.migrations import scratch_store
 from volsched.log.reads.tail import state_as_of
-from volsched.log.retention.backup import back_up
+from volsched.log.retention.backup import back_up, restore
 from volsched.log.retention.export import ExportError, events_of, manifest_of, write_jsonl
-from volsched.log.retention.import_files import import_log, verify_export
 from volsched.log.retention.redaction import STEP, Redacted, redact
-from volsched.log.retention.restore import restore
-from volsched.log.scratch_store import scratch_store
-from volsched.log.snapshots import EVERY
 
 ALL = tuple(Redact)
 NOTES = {"team": "alice@example.com", "volsched.io/binding": "b1", LAST_APPLIED: '{"team":"alice"}'}

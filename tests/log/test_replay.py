@@ -7,9 +7,9 @@ import pytest
 from tests.support.histories import fill, log, rewrite, sql
 from tests.support.store_samples import change_volume, create_volume, must
 from volsched.log.database import Database
+from volsched.log.errors import BrokenLogError
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState, UnknownState
-from volsched.log.integrity.findings import BrokenLogError
 from volsched.log.integrity.replay import Folded, fold_log, fold_tail
 
 

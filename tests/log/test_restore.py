@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.clusters import LOCAL, START, Stepped, claim, node, pod, volume
 from tests.support.foreign import in_cluster, in_views, simulated
-from tests.support.foreign_scene import CLAIM, POD, VOLUME, Scene
+from tests.support.foreign_scene import CLAIM, LEASE, POD, VOLUME, Scene
 from tests.support.port_manifests import claim as foreign_claim
 from tests.support.port_manifests import pod as foreign_pod
 from volsched.binding.executor import Executor
@@ -20,9 +20,8 @@ from volsched.cluster.mirror import Mirror
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
 from volsched.log.integrity.verify import verify
-from volsched.log.retention.backup import back_up
-from volsched.log.retention.restore import restore
-from volsched.log.scratch_store import scratch_store
+from volsched.log.migrations import scratch_store
+from volsched.log.retention.backup import back_up, restore
 from volsched.questions.invariants import violations
 from volsched.runtime.clock import SECOND
 
@@ -89,7 +88,7 @@ def test_a_deadline_that_passed_since_the_backup_rolls_its_binding_back(
     again = Stepped(copy, owner="again")
     again.now = START + 3_600 * SECOND
     again.settle()
-    # Undone, and then placed anew: it was only late.
+    # Undone, and then placed again: it was only late.
     assert again.node_of("p-0") is not None
     with copy.read() as connection:
         assert violations(connection, at_rest=True) == []
@@ -102,7 +101,7 @@ class Restored(Scene):
         self.database, self.cluster, self.api = database, before.cluster, before.api
         self.now, self.legs = before.now, before.legs
         self.mirror = Mirror(database, self.cluster, actor="mirror-again")
-        self.executor = Executor(database, self.cluster, "worker-again")
+        self.executor = Executor(database, self.cluster, "worker-again", lease=LEASE)
 
 
 def test_what_the_cluster_has_completed_since_is_found_and_not_written_again(

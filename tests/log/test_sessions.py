@@ -13,13 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.effect_work import effect, queue_up
+from tests.support.extent import extended, extent
 from tests.support.patience import wait_until
 from tests.support.store_samples import NOW, must
 from volsched.log.database import Database, open_database
 from volsched.log.effects import Claimed, claim, due_queues, retry_later
-from volsched.log.lease_observer import Observer, Over
 from volsched.log.leases import Lease, acquire, current, renew, standings
-from volsched.log.sessions import NoSession
+from volsched.log.sessions import NoSession, Observer, Over
+
+pytestmark = extended
 
 TTL = 15_000_000
 HOUR = 3_600_000_000
@@ -183,7 +185,7 @@ def test_a_holder_that_renews_keeps_its_lease_however_wrong_its_clock_is(databas
     assert current(database, name="controller") == lease
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=extent(16, 40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_takeover_among_healthy_holders_with_a_second_of_skew(sqlite: Database, data: st.DataObject) -> None:
     """Three controllers as ours are: each asks ever so often, and renews when a third of its lease is over."""

@@ -13,8 +13,8 @@ from tests.support.store_samples import NOW, append, must
 from volsched.log.base import BaseRow, base_rows, sum_of
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
+from volsched.log.errors import Finding
 from volsched.log.events.envelope import NewEvent
-from volsched.log.integrity.findings import Finding
 from volsched.log.integrity.verify import verify
 from volsched.log.leases import acquire, free
 from volsched.log.tokens import StoredToken, contradicted_tokens, fingerprint, issue, revoke

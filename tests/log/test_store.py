@@ -9,8 +9,8 @@ from sqlalchemy import make_url
 from tests.support.histories import sql
 from volsched.log.database import Database
 from volsched.log.errors import NewerStoreError, NotMigratedError, StoreError
+from volsched.log.migrations import administer
 from volsched.log.revisions import newest
-from volsched.log.scratch_store import administer
 from volsched.log.store import migrate_store, open_store
 
 
@@ -23,7 +23,10 @@ def test_a_fresh_file_is_migrated_and_opened(tmp_path: Path) -> None:
 
 def test_opening_makes_no_file(tmp_path: Path) -> None:
     file = tmp_path / "new.db"
-    with pytest.raises(NotMigratedError, match=r"there is no store yet; run: volsched migrate"):
+    with pytest.raises(
+        NotMigratedError,
+        match=r"there is no store in .*; volsched apply and volsched up make one, or run: volsched migrate",
+    ):
         open_store(f"sqlite:///{file}")
     assert not file.exists()
 

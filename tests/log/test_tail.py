@@ -8,11 +8,11 @@ from sqlalchemy import func, select, text
 from tests.support.histories import SECOND, fill, log, sql
 from tests.support.store_samples import NOW, change_volume, create_volume, delete_volume, must
 from volsched.log import tables
+from volsched.log.base import EVERY, dumped, loaded
 from volsched.log.database import Database
 from volsched.log.errors import NewerStoreError, NotMigratedError
-from volsched.log.events.envelope import GENESIS
+from volsched.log.events.envelope import GENESIS, upcast
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState
-from volsched.log.events.upcast import upcast
 from volsched.log.integrity.replay import fold_log
 from volsched.log.reads.tail import (
     event,
@@ -23,7 +23,6 @@ from volsched.log.reads.tail import (
     state_as_of,
     tail,
 )
-from volsched.log.snapshots import EVERY, dumped, loaded
 
 
 def test_the_head_of_an_empty_log_is_its_beginning(database: Database) -> None:

@@ -8,9 +8,9 @@ from tests.support.archived_stores import put
 from tests.support.histories import SECOND
 from tests.support.store_samples import NOW, change_volume, create_volume, delete_volume, must
 from volsched.log.database import Database
-from volsched.log.events.object_lives import ObjectLife
+from volsched.log.events.streams import ObjectLife
+from volsched.log.reads.event_audit import WrittenField, last_written, lives
 from volsched.log.reads.tail import read_head
-from volsched.log.reads.timelines import WrittenField, last_written, lives
 
 STREAM = "volume/a"
 

@@ -11,9 +11,8 @@ from volsched.log.batch import load_states
 from volsched.log.commands import ConflictError, DeposedError, Done, LeaseProof
 from volsched.log.database import Database
 from volsched.log.events.catalogue import CatalogueError
-from volsched.log.events.decision import Decision
 from volsched.log.events.envelope import GENESIS, NewEvent, links_to
-from volsched.log.events.fold import ObjectState
+from volsched.log.events.fold import Decision, ObjectState
 
 
 def test_positions_and_versions_are_dense_and_the_chain_holds(database: Database) -> None:
@@ -83,8 +82,11 @@ def test_a_payload_that_is_not_what_the_catalogue_says_is_refused(database: Data
     )  # fmt: skip
     made = [append(NewEvent(stream="volume/x", type="VolumeChanged", data=data)) for data in wrong]
     assert [type(outcome) for outcome in run(database, *made)] == [CatalogueError] * len(wrong)
-    for data in ({"patch": {}}, {"patch": {}, "reason": "told"}, {"patch": {"a": None}, "reason": None}):
-        must(database, append(NewEvent(stream="volume/x", type="VolumeChanged", data=data)))
+    right: list[dict[str, Any]] = [
+        {"patch": {}}, {"patch": {}, "reason": "told"}, {"patch": {"a": None}, "reason": None}
+    ]  # fmt: skip
+    for given in right:
+        must(database, append(NewEvent(stream="volume/x", type="VolumeChanged", data=given)))
     assert len(log(database)) == 3
 
 

@@ -12,12 +12,10 @@ from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.histories import sql
 from tests.support.patience import HANG_SECONDS
 from volsched.library import Engine
-from volsched.log.batch import FORMAT
 from volsched.log.database import Database
 from volsched.log.errors import NewerStoreError
-from volsched.log.integrity.rebuild import rebuild
-from volsched.log.integrity.verify import verify
-from volsched.log.revisions import newest, scripts
+from volsched.log.integrity.verify import rebuild, verify
+from volsched.log.revisions import FORMAT, newest, scripts
 from volsched.log.store import open_store
 
 MANY = 12

@@ -6,14 +6,12 @@ import pytest
 
 from tests.support.histories import fill, log, rewrite, sql
 from tests.support.store_samples import change_volume, create_volume, must
+from volsched.log.base import EVERY
 from volsched.log.database import Database
-from volsched.log.errors import StoreError
+from volsched.log.errors import Finding, StoreError
 from volsched.log.events.envelope import GENESIS, link
 from volsched.log.integrity.anchors import Anchor, parse_anchor
-from volsched.log.integrity.findings import Finding
-from volsched.log.integrity.rebuild import rebuild
-from volsched.log.integrity.verify import verify
-from volsched.log.snapshots import EVERY
+from volsched.log.integrity.verify import rebuild, verify
 
 NOT_LINKED = "the event, or the one before, is not what was once written"
 

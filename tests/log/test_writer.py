@@ -12,7 +12,7 @@ from volsched.log import tables
 from volsched.log.commands import Command, ConflictError
 from volsched.log.database import Database, open_database
 from volsched.log.errors import CommitMark, ConnectionLostError
-from volsched.log.events.decision import Decision, States
+from volsched.log.events.fold import Decision, States
 from volsched.log.transaction import execute
 from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.runner import running

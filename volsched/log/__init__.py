@@ -1,4 +1,4 @@
-"""The log, its views and the effects queue in SQL: the only truth there is.
+"""The log, its views and the effects queue in SQL: the only source of truth.
 
-SQL has its one home here, on SQLite and PostgreSQL alike; only `dialects` differs between them.
+All SQL is here, for SQLite and PostgreSQL alike; only `dialects` differs between them.
 """

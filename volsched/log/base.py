@@ -1,51 +1,124 @@
-"""Where a store begins: at the first event there ever was, or behind the events that were archived.
-
-The base is the place in the chain that the archived events led to, and what every stream had become there: a row
-of `checkpoints`, and one row of `snapshots` per stream at or before that position. Deleted objects have theirs
-too, because their versions go on. Whoever folds the log starts here.
-
-The events that the base states follow from are no longer there to derive them from again. A sum over the states,
-kept beside the checkpoint, shows that one was lost or edited, so that nothing is rebuilt from a damaged base.
-Which one it was, and a forger who made the sum fit too, is found with the archives (`verify --archive`).
-"""
+"""Where history begins: a store's at its first event or behind an archive, a long stream's at a snapshot."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import orjson
 from sqlalchemy import Connection, select
 
 from volsched.log import tables
 from volsched.log.batch import Head
-from volsched.log.dialects import dialect_of
-from volsched.log.errors import ArchivedError
-from volsched.log.events.envelope import GENESIS
-from volsched.log.events.fold import State
-from volsched.log.integrity.findings import BrokenLogError, Finding
-from volsched.log.snapshots import loaded
+from volsched.log.dialects import Dialect, dialect_of
+from volsched.log.errors import ArchivedError, BrokenLogError, Finding
+from volsched.log.events.envelope import GENESIS, Event, canonical
+from volsched.log.events.fold import (
+    Assumed,
+    AttemptState,
+    BindingState,
+    LeaseState,
+    LegState,
+    ObjectState,
+    State,
+    TokenState,
+    UnknownState,
+)
+from volsched.log.events.streams import ATTEMPT, BINDING, LEASE, TOKEN, noun_and_key
+
+# Snapshots of long streams bound the number of events that reading an object at any position costs.
+#
+# A snapshot is only a cache of the fold: `verify` folds it again, `rebuild` drops a wrong one. The snapshots at or
+# before the base of an archived log are more than a cache: every fold begins there.
+
+EVERY = 200
+"""Versions between two snapshots of a stream; folding that many costs about a millisecond."""
+
+
+def write_snapshots(
+    dialect: Dialect, connection: Connection, events: Iterable[Event], states: Mapping[str, State]
+) -> None:
+    """Keep the state of every object whose stream has reached or passed a multiple of EVERY with these events.
+
+    One per transaction and stream, of the state after its last event: the states between are gone by then. Objects
+    only: a writer loads bindings and attempts from their columns, which do not hold the whole fold.
+    """
+    due = {event.stream for event in events if event.version % EVERY == 0}
+    if not due:
+        return
+    last = {event.stream: event.position for event in events if event.stream in due}
+    rows = [
+        (stream, state.version, position, dumped(state))
+        for stream, position in last.items()
+        if isinstance(state := states[stream], ObjectState)
+    ]
+    dialect.insert(connection, tables.snapshots, rows)
+
+
+def newest_snapshot(connection: Connection, stream: str, *, position: int) -> State | None:
+    kept = tables.snapshots
+    asked = select(kept.c.state).where(kept.c.stream == stream, kept.c.position <= position)
+    text = connection.execute(asked.order_by(kept.c.version.desc()).limit(1)).scalar()
+    return None if text is None else loaded(stream, text)
+
+
+def dumped(state: State) -> str:
+    fields = state._asdict()
+    if isinstance(state, ObjectState) and state.assumed is not None:
+        fields["assumed"] = state.assumed._asdict()
+    if isinstance(state, BindingState):
+        fields["legs"] = [leg._asdict() for leg in state.legs]
+    return canonical(fields)
+
+
+def loaded(stream: str, text: str) -> State:
+    fields: dict[str, Any] = orjson.loads(text)
+    noun, _ = noun_and_key(stream)
+    if fields.keys() == set(UnknownState._fields):
+        return UnknownState(**fields)
+    if noun == BINDING:
+        return BindingState(**fields | {"legs": tuple(LegState(**leg) for leg in fields["legs"])})
+    if noun == ATTEMPT:
+        return AttemptState(**fields)
+    if noun == TOKEN:
+        within = fields["namespaces"]
+        lists = {"roles": tuple(fields["roles"]), "namespaces": None if within is None else tuple(within)}
+        return TokenState(**fields | lists)
+    if noun == LEASE:
+        return LeaseState(**fields)
+    assumed = fields["assumed"]
+    return ObjectState(**fields | {"assumed": None if assumed is None else Assumed(**assumed)})
+
+
+# The base is the place in the chain that the archived events led to, with the state of every stream there: a row
+# of `checkpoints`, and one row of `snapshots` per stream at or before that position. Deleted objects have one too,
+# because their versions go on. Every fold of the log starts here.
+#
+# The base states cannot be derived again: their events are gone. A sum over the states, kept beside the
+# checkpoint, shows that one was lost or edited, so that nothing is rebuilt from a damaged base. The archives show
+# which one it was, and detect a forged sum (`verify --archive`).
 
 PLACE = "base"
 STATES = "base-states"
 ARCHIVE = "archive"
-"""Names of checkpoints. Each archive has one of its own: `archive FIRST-LAST FILE`."""
+"""Names of checkpoints. Each archive has its own: `archive FIRST-LAST FILE`."""
 SUM_BYTES = 32
 _PLACE = select(tables.checkpoints).where(tables.checkpoints.c.name == PLACE)
-"""Made once: whoever follows the log asks it with every look."""
+"""Built once: every poll of the log executes it."""
 DAMAGED = (
     "what the streams had become at the base is not what was archived; see what differs: verify --archive FILE"
 )
 
 
 class BaseRow(NamedTuple):
-    """What a stream had become at the base, as it is stored."""
+    """The state of a stream at the base, as it is stored."""
 
     stream: str
     version: int
     state: str
 
     def mark(self) -> int:
-        """Its part of the sum. A sum can be carried forward stream by stream; a hash over all could not."""
+        """Its part of the sum. A sum can be updated stream by stream; a hash over all could not."""
         text = f"{self.stream}\x1f{self.version}\x1f{self.state}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
 
@@ -65,7 +138,7 @@ def read_base(connection: Connection) -> Head:
 
 
 def load_base(connection: Connection) -> Base:
-    """The base with all its states; BrokenLogError where they are not those that were archived."""
+    """The base with all its states; BrokenLogError where they are not the archived ones."""
     head = read_base(connection)
     if head.position == 0:
         return Base(head, {}, {})
@@ -94,7 +167,7 @@ def sum_of(marks: Iterable[int]) -> bytes:
 
 
 def archived_files(connection: Connection) -> list[str]:
-    """`FIRST-LAST FILE` of every archive, in the order of the log; where the files are now, only people know."""
+    """`FIRST-LAST FILE` of every archive, in log order; the store does not know where the files are now."""
     kept = tables.checkpoints
     named = select(kept.c.name).where(kept.c.name.startswith(f"{ARCHIVE} ")).order_by(kept.c.position)
     return [name.removeprefix(f"{ARCHIVE} ") for name in connection.execute(named).scalars()]
@@ -105,6 +178,5 @@ def archived(connection: Connection, what: str, base: Head) -> ArchivedError:
     files = "; ".join(archived_files(connection)) or "a file that nobody noted"
     return ArchivedError(
         f"{what} is archived: the log begins at position {base.position + 1} and what was before lies in {files}; "
-        "make a store of the archives to look into it: volsched migrate --db COPY && "
-        "volsched import-log --db COPY ARCHIVE…"
+        "make a store of the archives to look into it: volsched import-log --db COPY ARCHIVE…"
     )

@@ -1,4 +1,4 @@
-"""What one transaction has decided so far: states as they are read, events as they get their place in the log."""
+"""What one transaction has decided so far: states read, and events with their positions in the log."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -6,26 +6,25 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from volsched.kube.limits import DEPTH_MAX, excess, is_deeper
+from volsched.kube.problems import DEPTH_MAX, excess, is_deeper
 from volsched.log import tables
 from volsched.log.commands import EffectDone
 from volsched.log.database import Database
 from volsched.log.errors import NewerStoreError, NotMigratedError
 from volsched.log.events.catalogue import CLOCK_CORRECTED, CatalogueError, check_payload
-from volsched.log.events.decision import NewEffect
 from volsched.log.events.envelope import Event, NewEvent, canonical, is_finite, link
-from volsched.log.events.fold import ObjectState, State, evolve
+from volsched.log.events.fold import NewEffect, ObjectState, State, evolve
 from volsched.log.events.streams import ATTEMPT, BINDING, LOG_CLOCK, noun_and_key
-from volsched.log.rows import VIEWS, attempt_state, binding_state, object_state
+from volsched.log.revisions import FORMAT
+from volsched.log.row_states import attempt_state, binding_state, object_state
+from volsched.log.rows import VIEWS
 
 LIGHT_PAYLOAD = 2**12
-"""Characters of an event that are let through unweighed: the rules weigh the whole of what users write."""
+"""Events of up to this many characters skip the size check: the rules check everything that users write."""
 ENVELOPE_DEPTH = 2
-"""Levels that an event has around an object's fields."""
-FORMAT = 1
-"""What this program reads and writes; a store says which formats may do so."""
+"""Nesting levels that an event adds around an object's fields."""
 CARRIED_US = 300_000_000
-"""By so much the log's time may be ahead of a writer's clock, and stands still until that has caught up."""
+"""The log's time may be ahead of a writer's clock by this much; it stands still until the clock catches up."""
 
 
 @dataclass(slots=True)
@@ -78,10 +77,10 @@ def lock_head(database: Database, connection: Connection) -> Head:
 
 
 def begin_batch(database: Database, connection: Connection, head: Head, *, now: int, actor: str) -> Batch:
-    """A batch at the log's time, which never goes back but for a correction that is in the log itself.
+    """A batch at the log's time, which never goes back except by a correction recorded in the log.
 
-    Clocks of healthy machines differ a little: then time stands still. Where it is ahead by more, whoever wrote
-    last had a wrong clock, or we have; to carry that on would stamp everything into the future until that is here.
+    Clocks of healthy machines differ a little: then time stands still. A larger lead means that the last writer's
+    clock was wrong, or ours is; carrying it on would stamp every event into the future until that time is reached.
     """
     if head.at <= now + CARRIED_US:
         return Batch(head, max(now, head.at))
@@ -95,7 +94,7 @@ def begin_batch(database: Database, connection: Connection, head: Head, *, now: 
 def load_states(
     database: Database, connection: Connection, streams: Iterable[str]
 ) -> tuple[dict[str, State], dict[str, int]]:
-    """What each stream has become, from the views; and the last versions of streams that have no row there."""
+    """The state of each stream, from the views; and the last versions of streams that have no row there."""
     by_noun: dict[str, list[str]] = {}
     for stream in streams:
         noun, key = noun_and_key(stream)
@@ -144,7 +143,7 @@ def load(database: Database, connection: Connection, batch: Batch, streams: Iter
 def stage(
     batch: Batch, actor: str, new_events: Iterable[NewEvent], cause: int | None
 ) -> tuple[list[Event], dict[str, State]]:
-    """The events with their places in the log, and what their streams become."""
+    """The events with their positions in the log, and the new states of their streams."""
     events: list[Event] = []
     states: dict[str, State] = {}
     previous = batch.head.hash
@@ -164,7 +163,7 @@ def stage(
 
 
 def _refuse_excess(new: NewEvent, before: State | None, after: State) -> None:
-    """The last door: whoever writes, what is stored must be readable by export, archive, backup and all others."""
+    """The last check for every writer: export, archive, backup and all other readers must be able to read it."""
     if is_deeper(new.data, DEPTH_MAX + ENVELOPE_DEPTH):
         raise CatalogueError(f"{new.type} of {new.stream} is nested more than {DEPTH_MAX} levels deep")
     old = before.manifest if isinstance(before, ObjectState) else None
@@ -176,9 +175,9 @@ def _refuse_excess(new: NewEvent, before: State | None, after: State) -> None:
 def place(
     new: NewEvent, actor: str, at: int, position: int, version: int, previous: bytes, cause: int | None = None
 ) -> Event:
-    """The event at its place in the log, checked against the catalogue and linked to the one before.
+    """The event at its position in the log, checked against the catalogue and linked to the one before.
 
-    `cause` is that of an event which names none itself.
+    `cause` applies to an event that names none itself.
     """
     stream, type_, binding = new.stream, new.type, new.binding
     cause = cause if new.cause is None else new.cause
@@ -191,9 +190,9 @@ def place(
         raise CatalogueError(
             f"{type_} of {stream} cannot be stored: {error}; write such a value as a string"
         ) from None
-    # Looked for only where there is a null that it may have become: it would be a walk through every event.
+    # A non-finite number becomes null: without a null in the text, the walk through the data is skipped.
     if "null" in data and not is_finite(new.data):
         raise CatalogueError(f"{type_} of {stream} holds a number that is not finite; write it as a string")
     hash_ = link(previous, position, stream, version, type_, schema, at, actor, cause, binding, data)
-    # Past the constructor of the named tuple, which costs as much again as the tuple.
+    # Bypasses the constructor of the named tuple, which costs as much again as the tuple.
     return tuple.__new__(Event, (position, stream, version, type_, schema, at, actor, cause, binding, data, hash_))

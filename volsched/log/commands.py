@@ -1,4 +1,4 @@
-"""What a writer is asked to do, and what becomes of it.
+"""Commands to a writer, and their outcomes.
 
 A command names the streams it may read or write and carries a pure `decide`; everything it must be guarded against
 (versions, later events, a lease, an effect's fence, a repeat) is its precondition, checked under the head lock.
@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event
-from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.fold import Decision, ObjectState, State, States
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseProof:
-    """Who acts under a lease says under which epoch; a deposed holder's is no longer the lease's."""
+    """The epoch under which a lease holder acts; after a change of holder the lease has another one."""
 
     name: str
     epoch: int
@@ -23,7 +22,7 @@ class LeaseProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectDone:
-    """The effect whose outcome the command records; void where another has claimed it since."""
+    """The effect whose outcome the command records; refused if another process has claimed it since."""
 
     key: str
     fence: int
@@ -32,11 +31,11 @@ class EffectDone:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a decision was made on beyond the streams it names: the whole log up to a position.
+    """What a decision depends on beyond the streams it names: the whole log up to a position.
 
-    Events of others since then are shown to `outdated`, which says why one of them makes the decision worthless.
-    A decider knows its own events already: those of the command's actor are not shown, unless that actor writes
-    other things than decisions too.
+    Events that other actors appended since then are passed to `outdated`, which returns why one of them
+    invalidates the decision. A decider already knows its own events: those of the command's actor are not passed,
+    unless that actor also writes things other than decisions.
     """
 
     position: int
@@ -46,21 +45,21 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precondition:
-    """The read set of a command: everything that must still be so when it is carried out.
+    """The read set of a command: everything that must still hold when it is committed.
 
     It is data, so that one place (`log.transaction`) checks it for every writer, under the head lock.
     """
 
     objects: Mapping[str, int] = field(default_factory=dict)
-    """Stream → the resourceVersion that its object must have (0 = there must be no object)."""
+    """Stream → the resourceVersion that its object must have (0 = the object must not exist)."""
     versions: Mapping[str, int] = field(default_factory=dict)
     """Stream → the version that the stream must have (0 = must not exist yet). Unlike a resourceVersion it also
-    moves when a binding assumes the object or frees it."""
+    grows when a binding assumes or frees the object."""
     scan: Scan | None = None
     lease: LeaseProof | None = None
     effect: EffectDone | None = None
     key: str | None = None
-    """Idempotency: a second command with this key gets the first one's result and does nothing."""
+    """Idempotency: a repeat with this key gets the first command's result and changes nothing."""
 
 
 NO_PRECONDITION = Precondition()
@@ -72,11 +71,11 @@ class Command:
     streams: tuple[str, ...]
     decide: Callable[[States], Decision]
     cause: int | None = None
-    """Position of the event that led to the command: the cause of its events, where they name no other."""
+    """Position of the event that led to the command: the default cause of its events."""
     precondition: Precondition = NO_PRECONDITION
 
     def under(self, lease: LeaseProof | None) -> "Command":
-        """The same command, void once the lease has another holder."""
+        """The same command, refused once the lease has another holder."""
         return replace(self, precondition=replace(self.precondition, lease=lease))
 
 
@@ -99,14 +98,14 @@ class RejectedError(Exception):
     """The command changes nothing. Raised by `decide` or by the precondition's check; the message says why."""
 
     code = 409
-    """The HTTP status that says so."""
+    """The HTTP status of this rejection."""
 
 
 class ConflictError(RejectedError):
-    """Changed by somebody else: an object, or what a decision was made on, is not as the writer has seen it.
+    """Changed by another writer: an object, or the input of a decision, is not as this writer read it.
 
-    `subject` is the object or stream; `field` says which of its versions differs (`uid`, `resourceVersion`, or
-    `version` of the stream), `wanted` which one the writer had in mind, and `have` which one there is.
+    `subject` is the object or stream; `field` names the version that differs (`uid`, `resourceVersion`, or
+    `version` of the stream); `wanted` is the version the writer expected, `have` the present one.
     """
 
     def __init__(
@@ -120,8 +119,8 @@ class ConflictError(RejectedError):
 
 
 class DeposedError(RejectedError):
-    """The command was given under a lease or a fence that is no longer held."""
+    """The command carries a lease or a fence that is no longer held."""
 
 
 Outcome = Done | Exception
-"""An exception is why this command alone was not carried out."""
+"""An exception means that this command alone was not committed, and why."""

@@ -1,7 +1,7 @@
-"""Hearing of commits: what wakes a process when another one has written to the log.
+"""Commit notification: wakes a process when another one has written to the log.
 
-A hint and no more. Whoever hears one looks into the log, and looks from time to time anyway; so one that is lost,
-late or doubled costs a little time and nothing else.
+It is only a hint. The listener reads the log, and polls it anyway; a lost, late or duplicate signal costs a little
+time and nothing else.
 """
 
 import time
@@ -13,25 +13,25 @@ from volsched.log.database import Database
 from volsched.log.dialects.postgres import CHANNEL
 
 LOOK_SECONDS = 0.01
-"""How often an SQLite file is asked whether it has changed; asking costs some ten microseconds."""
+"""Polling interval for changes of an SQLite file; a poll costs some ten microseconds."""
 
 
 class Commits(Protocol):
     def heard(self, seconds: float) -> bool:
-        """Somebody has committed since the last time; waits for it so long. May raise what the driver raises."""
+        """Whether a commit happened since the last call; waits for one that long. May raise driver errors."""
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
 
 
 def commits(database: Database) -> Commits:
-    """Hears of every commit from now on, on a connection of its own."""
+    """Receives every commit from now on, on a connection of its own."""
     engine = database.engine
     return _File(engine) if engine.dialect.name == "sqlite" else _Server(engine)
 
 
 class _File:
-    """SQLite counts, for each connection, the commits that others have made."""
+    """SQLite counts, for each connection, the commits of the other connections."""
 
     def __init__(self, engine: Engine) -> None:
         self._connection = engine.raw_connection()
@@ -59,17 +59,17 @@ class _File:
 
 
 class _Server:
-    """PostgreSQL tells those who listen; the head's mover notifies, in the transaction itself."""
+    """PostgreSQL notifies listeners; `move_head` sends the notification in the transaction itself."""
 
     def __init__(self, engine: Engine) -> None:
-        # Not from the pool: a connection that listens is never given back to others.
+        # Not from the pool: a listening connection is never returned to it.
         arguments, options = engine.dialect.create_connect_args(engine.url)
         driver: Any = engine.dialect.loaded_dbapi
         self._connection = driver.connect(*arguments, **options, autocommit=True)
         self._connection.execute(f"LISTEN {CHANNEL}")
 
     def heard(self, seconds: float) -> bool:
-        # All that came by the time the first one is here count as one.
+        # All notifications that have arrived with the first one count as one.
         return any(True for _ in self._connection.notifies(timeout=seconds, stop_after=1))
 
     def close(self) -> None:

@@ -1,21 +1,152 @@
-"""The database behind a store: which URLs there are, how they are opened, and what can go wrong."""
+"""The database behind a store: its URL, its SQLite file, and a cache of states from our last transactions."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, create_engine, make_url
+from sqlalchemy import URL, Connection, Engine, bindparam, create_engine, make_url, select
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from volsched.log import tables
+from volsched.log.commit_listeners import CommitListener
 from volsched.log.dialects import Dialect, dialect_of, engine_options
 from volsched.log.dialects.writer_queue import Turn
-from volsched.log.errors import ConnectionLostError, FullError, IntegrityBrokenError, NotMigratedError, StoreError
-from volsched.log.lease_observer import Observer
-from volsched.log.recent_states import Recent
-from volsched.log.sessions import session_of
-from volsched.log.store_file import StoreFile, sqlite_file
+from volsched.log.errors import (
+    ConnectionLostError,
+    FullError,
+    IntegrityBrokenError,
+    NotMigratedError,
+    ReplacedError,
+    StoreError,
+)
+from volsched.log.events.fold import BindingState, ObjectState, State
+from volsched.log.meters import Meters
+from volsched.log.sessions import Observer, session_of
+
+# The file of an SQLite store: readable only by its owner, and the same file for as long as a process has it open.
+#
+# SQLite keeps using a file that was removed or replaced: its writes are lost with the process, and its reads are
+# stale. Checking the name before every transaction costs a microsecond.
+
+OWN = 0o600
+
+
+@dataclass(slots=True)
+class StoreFile:
+    path: Path | None = None
+    """None: there is no file, or only SQLite knows which."""
+    _known: tuple[int, int] | None = field(default=None)
+    """Device and inode, from the first time that the file existed."""
+
+    def check(self) -> None:
+        """ReplacedError where the name leads to another file than before."""
+        if self.path is None:
+            return
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            if self._known is None:
+                # It is about to be created, or cannot be opened, which SQLite reports better.
+                return
+            raise self._replaced("was removed") from None
+        if self._known is None:
+            self._known = found.st_dev, found.st_ino
+        elif self._known != (found.st_dev, found.st_ino):
+            raise self._replaced("was replaced by another")
+
+    def _replaced(self, what: str) -> ReplacedError:
+        remedy = f"the store's file {what} while this process had it open; nothing is written to it, restart"
+        error = ReplacedError(f"{self.path}: {remedy}")
+        error.remedy = remedy
+        return error
+
+    def free_bytes(self) -> int | None:
+        """Free space on its disk; None where it is unknown."""
+        if self.path is None:
+            return None
+        try:
+            disk = os.statvfs(self.path.parent)
+        except OSError:
+            return None
+        return disk.f_bavail * disk.f_frsize
+
+    def make(self) -> None:
+        """Create an empty file that only its owner can read; SQLite copies the mode to the files beside it."""
+        if self.path is not None:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, OWN))
+
+
+def sqlite_file(url: URL) -> Path | None:
+    """The file of an SQLite store; None for a server, memory, or a URI that SQLite reads itself."""
+    named = url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:"))
+    return Path(url.database) if named and url.database else None
+
+
+# States of streams from this process's last transactions, so that the next one need not read them again.
+#
+# The cache is trusted only under the head lock and only as far as the log agrees: it records the position and hash
+# of the event it was valid at, and drops the streams that other writers have appended to since. After a rollback,
+# or with another log, that event does not exist, and the whole cache is dropped.
+
+MOST = 10_000
+"""Streams; a state takes a few kilobytes."""
+MOST_BEHIND = 500
+"""Events of other writers after which starting over is quicker than finding out which streams they touched."""
+
+_events = tables.events
+_SINCE = (
+    select(_events.c.position, _events.c.hash, _events.c.stream)
+    .where(_events.c.position >= bindparam("position"))
+    .order_by(_events.c.position)
+    .limit(MOST_BEHIND + 1)
+)
+
+
+Place = tuple[int, bytes]
+"""An event of the log: its position and its hash."""
+
+
+@dataclass(slots=True)
+class Recent:
+    _at: Place = (0, b"")
+    _states: dict[str, State] = field(default_factory=dict)
+
+    def catch_up(self, connection: Connection, head: Place) -> None:
+        """Bring the cache up to the log, whose last event is this one."""
+        if self._at == head:
+            return
+        if self._states:
+            since = connection.execute(_SINCE, {"position": self._at[0]}).all()
+            known = bool(since) and (since[0].position, bytes(since[0].hash)) == self._at
+            if known and len(since) <= MOST_BEHIND:
+                for event in since[1:]:
+                    self._states.pop(event.stream, None)
+            else:
+                self._states.clear()
+        self._at = head
+
+    def get(self, stream: str) -> State | None:
+        return self._states.get(stream)
+
+    def keep(self, began: Place, ended: Place, states: dict[str, State]) -> None:
+        """Keep the states a transaction read and wrote; if committed, it takes the log from `began` to `ended`."""
+        if self._at != began:
+            # The transaction lost its lock, and another one is running.
+            return
+        self._at = ended
+        for stream, state in states.items():
+            # Removed first, so that the least recently used is dropped first.
+            self._states.pop(stream, None)
+            # Ended bindings are never read again and would grow without bound.
+            opened = isinstance(state, BindingState) and state.open
+            if opened or (isinstance(state, ObjectState) and state.manifest is not None):
+                self._states[stream] = state
+        while len(self._states) > MOST:
+            del self._states[next(iter(self._states))]
+
 
 DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 MIGRATE = "run: volsched migrate"
@@ -34,19 +165,21 @@ MISHAPS: tuple[tuple[str, type[StoreError], str], ...] = (
     ("database is locked", StoreError, "another process has held the write lock for too long; find and end it"),
     ("due to lock timeout", StoreError, "another process has held the write lock for too long; find and end it"),
     ("due to statement timeout", StoreError, "a statement took longer than allowed; look at the server's load"),
+    ("permission denied", StoreError, "the database role lacks the right; use the URL of the tables' owner"),
+    ("must be owner of", StoreError, "the database role lacks the right; use the URL of the tables' owner"),
     ("password authentication failed", StoreError, "the server refuses the password; check VOLSCHED_DATABASE_URL"),
 )
-"""Part of the driver's message, the kind of error, and what to say instead."""
+"""Part of the driver's message, the error class, and the message to show instead."""
 
 
 @dataclass(slots=True)
 class LockWaits:
-    """How long this process had to wait for its turn to write, at worst. Only SQLite has turns."""
+    """The longest wait of this process for its turn to write. Only SQLite has turns."""
 
     longest: float = 0
     """Seconds."""
     most_passed: int = 0
-    """Turns that others had while one writer waited."""
+    """Turns of other writers while one writer waited."""
 
     def note(self, turn: Turn) -> None:
         self.longest = max(self.longest, turn.waited)
@@ -61,10 +194,13 @@ class Database:
     file: StoreFile = field(default_factory=StoreFile, compare=False)
     waits: LockWaits = field(default_factory=LockWaits, compare=False)
     observer: Observer = field(default_factory=Observer, compare=False)
+    meters: Meters = field(default_factory=Meters, compare=False)
+    listeners: list[CommitListener] = field(default_factory=list, compare=False)
+    """Called with every commit of this process, in the thread that made it."""
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A read transaction: one picture of the database from its first statement on."""
+        """A read transaction: one consistent view of the database from its first statement on."""
         self.file.check()
         with _explained(self.engine, self.dialect), self.engine.connect() as connection:
             if connection.dialect.name == "postgresql":
@@ -83,8 +219,15 @@ class Database:
                 yield connection
 
     @contextmanager
+    def write_beside_log(self) -> Iterator[Connection]:
+        """A write transaction, begun, on tables beside the log: writers of the log are not blocked."""
+        with self.write() as connection:
+            self.dialect.begin_without_head_lock(connection)
+            yield connection
+
+    @contextmanager
     def migrating(self) -> Iterator[Connection]:
-        """A transaction for changes of tables; an index of a long log takes as long as it takes."""
+        """A transaction that changes tables, without a time limit: an index of a long log takes long."""
         with _explained(self.engine, self.dialect), self.engine.connect() as connection:
             connection = connection.execution_options(volsched_write=True)
             with self.dialect.turn(connection), connection.begin():
@@ -93,7 +236,7 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Where the store is, in the same words for every process on the machine, and without secrets."""
+        """The location of the store, the same text for every process on the machine, and without secrets."""
         url = self.engine.url
         if self.engine.dialect.name == "sqlite":
             return str(Path(url.database or "").resolve())
@@ -101,7 +244,7 @@ class Database:
 
     @property
     def refusals(self) -> tuple[type[Exception], ...]:
-        """What the database raises for a row it does not take, be it through SQLAlchemy or its driver."""
+        """What the database raises for a row it refuses, through SQLAlchemy or the driver."""
         driver = self.engine.dialect.loaded_dbapi
         return (IntegrityError, DataError, driver.IntegrityError, driver.DataError)
 
@@ -113,10 +256,16 @@ class Database:
 def open_database(url: str, *, name: str = "volsched") -> Database:
     """The database at a URL such as sqlite:///volsched.db or postgresql://user@host/name.
 
-    `name` is what the server's administrator sees of this process.
+    `name` identifies this process to the server's administrator.
     """
     address = normal_url(url)
-    engine = create_engine(address, **engine_options(make_url(address).get_backend_name(), name))
+    try:
+        parsed = make_url(address)
+        engine = create_engine(address, **engine_options(parsed.get_backend_name(), name, sqlite_file(parsed)))
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            f"PostgreSQL needs {error.name}, which is not installed; run: pip install 'volsched[stack]'"
+        ) from None
     dialect = dialect_of(engine)
     dialect.configure(engine)
     return Database(
@@ -132,7 +281,7 @@ def normal_url(url: str) -> str:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        # What cannot be parsed may still hold a password, anywhere before its last "@".
+        # A URL that cannot be parsed may still hold a password, anywhere before its last "@".
         shown = url if "@" not in url else f"…@{url.rpartition('@')[2]}"
         raise StoreError(
             f'"{shown}" is not a database URL; use sqlite:///FILE or postgresql://HOST/NAME'
@@ -152,7 +301,7 @@ def _told(kind: type[StoreError], url: str, remedy: str) -> StoreError:
 
 @contextmanager
 def _explained(engine: Engine, dialect: Dialect) -> Iterator[None]:
-    """The driver's words for the common mishaps, turned into what a person can act on."""
+    """Translates the driver's messages for common failures into ones that a person can act on."""
     try:
         yield
     except PoolTimeoutError as error:
@@ -170,6 +319,6 @@ def _explained(engine: Engine, dialect: Dialect) -> Iterator[None]:
                 f"{url}: the server does not answer ({why}); start it, or check VOLSCHED_DATABASE_URL"
             ) from error
         if isinstance(driver_error, engine.dialect.loaded_dbapi.OperationalError):
-            # A full disk, a deadlock, a standby: the statement is not wrong, and may succeed when tried again.
+            # A full disk, a deadlock, a standby: the statement is not wrong, and may succeed on retry.
             raise StoreError(f"{url}: {' '.join(cause.split())}; see the server's log") from error
         raise

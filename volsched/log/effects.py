@@ -1,27 +1,26 @@
 """The queue of effects: work outside the log, claimed in batches under a lease and a fence.
 
 An effect is ready, leased or parked; a done one has left the queue (`Command.effect`, in the transaction of the
-events it caused). Every claim raises its fence, and whoever comes with an older one changes nothing.
+events it caused). Every claim raises its fence, and a write under an older fence changes nothing.
 
-Effects of a lane are done one after the other: only the first one there is can be claimed, and while that one
-waits, is leased or is parked, the ones behind it wait too. Claiming does not take the head lock, so that workers
-never queue behind writers, and lanes are safe all the same:
+Effects of a lane are done one after the other: only the first one can be claimed, and while it waits, is leased
+or is parked, the ones behind it wait too. Claiming does not take the head lock, so that workers never queue
+behind writers; lanes are safe all the same:
 
-- Effects are only ever added behind all others of their lane: under the head lock, with a growing (position, seq).
-  So whoever sees an effect sees every earlier one that is not done yet, and an effect that is first stays first.
-- A claimant whose picture is stale can only be wrong in taking a done effect for the first one still. It then
-  finds no row to lock. One that another has claimed meanwhile is read again under its row lock, and passed over.
+- Effects are only added behind all others of their lane: under the head lock, with a growing (position, seq).
+  So a reader that sees an effect sees every earlier one that is not done yet, and a first effect stays first.
+- A claimant with a stale view can only mistake a done effect for the first one. It then finds no row to lock. An
+  effect that another process has claimed meanwhile is read again under its row lock, and skipped.
 - A writer that records an outcome holds the effect's row lock from its check of the fence to its commit
   (`lock_fences`), so an expired lease cannot be taken over in between.
 
-Rejected: an advisory lock or a row per lane (a lock more per effect, for what the order of adding gives already),
-and marking effects as blocked (two more writes per effect on the hot path).
+Rejected: an advisory lock or a row per lane (one more lock per effect; the order of adding is enough), and marking
+effects as blocked (two more writes per effect on the hot path).
 
-Lock order beside the head row: effects by key, wherever a transaction waits for more than one.
+Lock order after the head row: effects by key, wherever a transaction waits for more than one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cache
@@ -48,14 +47,14 @@ from sqlalchemy import (
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.dialects import Dialect
-from volsched.log.lease_observer import LeaseTerm
+from volsched.log.sessions import LeaseTerm
 
 MAX_ATTEMPTS = 8
 FIRST_BACKOFF_US = 500_000
 LONGEST_BACKOFF_US = 300_000_000
 MAX_ERROR_CHARS = 4_000
 LENGTH_UNTOLD_US = 30_000_000
-"""Of a lease that was written by a program that did not say it: what it is unless somebody has set another."""
+"""The length of a lease whose writer (an older program) did not record it: the default of that setting."""
 LEASE_RAN_OUT = "The lease of the last attempt ran out: its worker died, hung, or took too long."
 
 effects = tables.effects
@@ -68,17 +67,17 @@ class EffectState(StrEnum):
 
 
 class Retry(StrEnum):
-    """What became of an effect whose attempt failed."""
+    """The result for an effect whose attempt failed."""
 
     RETRYING = "retrying"
     PARKED = "parked"
     DEPOSED = "deposed"
-    """Nothing: it is no longer ours."""
+    """Nothing: the effect is no longer ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """An effect to be carried out by us, and by nobody else while the lease lasts."""
+    """An effect to be carried out by us, and by no other process while the lease lasts."""
 
     key: str
     lane: str
@@ -87,7 +86,7 @@ class Claimed:
     binding: str | None
     data: Mapping[str, Any]
     position: int
-    """Of the event that it was queued with."""
+    """Of the event that the effect was queued with."""
     fence: int
     attempts: int
     """This one included."""
@@ -124,21 +123,22 @@ def claim(
 ) -> list[Claimed]:
     """Take up to `limit` effects that are due; attempts count from here on, so a crash counts as one.
 
-    Oldest trouble first: leases that ran out, then what was put off and is due again, then the new in the order
-    of the log. Were it by time alone, an effect that failed once would wait behind every new one in a burst.
+    Oldest trouble first: expired leases, then effects whose back-off is over, then new ones in log order. By time
+    alone, an effect that failed once would wait behind every new one in a burst.
 
-    What lost its lease in its last attempt is parked instead, so fewer than `limit` does not mean nothing is left.
+    An effect that lost its lease in its last attempt is parked instead, so fewer than `limit` does not mean that
+    nothing is left.
     """
     session = database.observer.session.id()
     taken: list[Any] = []
-    with _beside_log(database) as connection:
+    with database.write_beside_log() as connection:
         abandoned = _abandoned(database, connection, (queue,), now, "claim")
         given = {"queue": queue, "now": now, "abandoned": database.dialect.named(abandoned)}
         for found in _claimable(database.dialect):
             room = limit - len(taken)
             if room > 0:
                 rows = connection.execute(found, {**given, "room": room}).all()
-                # One that was renewed, or claimed anew, while we came to its row is not abandoned.
+                # An effect that was renewed, or claimed again, before we locked its row is not abandoned.
                 rows = [row for row in rows if row.key not in abandoned or _is_free(row, abandoned, now)]
                 exhausted = {
                     row.key for row in rows if row.state == EffectState.LEASED and row.attempts >= max_attempts
@@ -186,9 +186,9 @@ def backoff(attempts: int, *, first: int = FIRST_BACKOFF_US, longest: int = LONG
 def retry_later(
     database: Database, *, key: str, fence: int, due: int, error: str, max_attempts: int = MAX_ATTEMPTS
 ) -> Retry:
-    """Give back an effect whose attempt failed: to be claimed again at `due`, or parked if that was the last."""
-    with _beside_log(database) as connection:
-        attempts = _attempts_if_held(connection, key, fence)
+    """Return an effect whose attempt failed: claimable again at `due`, or parked if that was the last attempt."""
+    with database.write_beside_log() as connection:
+        attempts = _attempts_if_held(database, connection, key, fence)
         if attempts is None:
             return Retry.DEPOSED
         if attempts >= max_attempts:
@@ -199,33 +199,33 @@ def retry_later(
 
 
 def park(database: Database, *, key: str, fence: int, error: str) -> bool:
-    """Give up an effect of which its holder knows that no attempt can succeed; False if it is no longer ours."""
-    with _beside_log(database) as connection:
-        held = _attempts_if_held(connection, key, fence) is not None
+    """Give up an effect whose holder knows that no attempt can succeed; False if it is no longer ours."""
+    with database.write_beside_log() as connection:
+        held = _attempts_if_held(database, connection, key, fence) is not None
         if held:
             _give_back(database, connection, {key}, state=EffectState.PARKED, error=error)
     return held
 
 
 def unpark(database: Database, *, key: str, now: int) -> bool:
-    """An operator's retry: due at once, with all its attempts anew; False if the effect is not parked.
+    """An operator's retry: due at once, with its attempts reset; False if the effect is not parked.
 
     The error stays readable until the next attempt has ended.
     """
-    with _beside_log(database) as connection:
+    with database.write_beside_log() as connection:
         parked = select(effects.c.key).where(effects.c.key == key, effects.c.state == EffectState.PARKED)
-        found = connection.execute(parked.with_for_update()).first() is not None
+        found = connection.execute(database.dialect.lock_rows(parked)).first() is not None
         if found:
             _change(database, connection, {key}, state=EffectState.READY, due=max(now, 0), attempts=0)
     return found
 
 
 def cancel(database: Database, *, key: str, outcome: str, now: int) -> bool:
-    """Take a parked effect out of the queue for good; False if it is not parked. Its lane goes on behind it."""
+    """Remove a parked effect from the queue for good; False if it is not parked. Its lane goes on behind it."""
     done = tables.effects_done
-    with _beside_log(database) as connection:
+    with database.write_beside_log() as connection:
         parked = select(effects).where(effects.c.key == key, effects.c.state == EffectState.PARKED)
-        found = connection.execute(parked.with_for_update()).first()
+        found = connection.execute(database.dialect.lock_rows(parked)).first()
         if found is not None:
             kept = {name: getattr(found, name) for name in ("key", "lane", "queue", "kind", "binding", "data")}
             connection.execute(
@@ -236,23 +236,23 @@ def cancel(database: Database, *, key: str, outcome: str, now: int) -> bool:
 
 
 def extend(database: Database, fences: Mapping[str, int], *, until: int) -> set[str]:
-    """The heartbeat of a batch, key → fence: leases last until then; answers the keys that are still ours."""
+    """The heartbeat of a batch, key → fence: extends leases to `until`; returns the keys that are still ours."""
     if not fences:
         return set()
-    with _beside_log(database) as connection:
+    with database.write_beside_log() as connection:
         ours = tuple_(effects.c.key, effects.c.fence).in_(list(fences.items()))
         held = select(effects.c.key).where(ours, effects.c.state == EffectState.LEASED).order_by(effects.c.key)
-        keys = set(connection.execute(held.with_for_update()).scalars())
+        keys = set(connection.execute(database.dialect.lock_rows(held)).scalars())
         if keys:
             _change(database, connection, keys, lease_until=until)
     return keys
 
 
 def lock_fences(database: Database, connection: Connection, keys: Iterable[str]) -> dict[str, int]:
-    """The fences of those that are leased, which nobody can claim any more until this transaction ends.
+    """The fences of the leased effects, which no other process can claim until this transaction ends.
 
-    For the one that records outcomes. A claim skips the locked rows; were they only read, it could take over an
-    expired lease between the check of the fence and the commit, and both would have done the effect.
+    For the process that records outcomes. A claim skips the locked rows; if they were only read, it could take
+    over an expired lease between the check of the fence and the commit, and both would have done the effect.
     """
     rows = connection.execute(_leased(database.dialect), {"these": database.dialect.named(keys)})
     return {row.key: row.fence for row in rows}
@@ -261,7 +261,7 @@ def lock_fences(database: Database, connection: Connection, keys: Iterable[str])
 @cache
 def _leased(dialect: Dialect) -> Select[Any]:
     these = dialect.among_named(effects.c.key, "these"), effects.c.state == EffectState.LEASED
-    return select(effects.c.key, effects.c.fence).where(*these).order_by(effects.c.key).with_for_update()
+    return dialect.lock_rows(select(effects.c.key, effects.c.fence).where(*these).order_by(effects.c.key))
 
 
 def list_effects(
@@ -289,7 +289,7 @@ def list_effects(
 
 
 def counts(database: Database) -> dict[tuple[str, EffectState], int]:
-    """How many effects there are by queue and state; what there is none of is missing."""
+    """How many effects there are by queue and state; combinations without effects are missing."""
     grouped = select(effects.c.queue, effects.c.state, func.count()).group_by(effects.c.queue, effects.c.state)
     with database.read() as connection:
         return {(queue, EffectState(state)): count for queue, state, count in connection.execute(grouped)}
@@ -309,7 +309,7 @@ def next_due(database: Database, *, queue: str) -> int | None:
 
 
 def due_queues(database: Database, queues: Iterable[str], *, now: int) -> list[str]:
-    """In which of these queues something can be claimed now."""
+    """The queues among these in which something can be claimed now."""
     asked = tuple(queues)
     with database.read() as connection:
         abandoned = database.dialect.named(_abandoned(database, connection, asked, now, "due"))
@@ -318,7 +318,7 @@ def due_queues(database: Database, queues: Iterable[str], *, now: int) -> list[s
 
 
 _mate = effects.alias("mate")
-# A subquery per candidate and not an anti-join: PostgreSQL would be free to hash the whole queue for that one.
+# A subquery per candidate, not an anti-join: PostgreSQL could hash the whole queue for an anti-join.
 _FIRST_OF_LANE = effects.c.key == (
     select(_mate.c.key)
     .where(_mate.c.lane == effects.c.lane)
@@ -333,7 +333,7 @@ _FIRST_OF_LANE = effects.c.key == (
 def _claimable(dialect: Dialect) -> tuple[Select[Any], ...]:
     """What may be claimed, oldest trouble first; each a range of `ix_effects_claim` in its own order.
 
-    Built once: to build a statement costs several times what an empty queue takes to answer it.
+    Built once: building a statement costs several times the query of an empty queue.
     """
     state, due, place = effects.c.state, effects.c.due, (effects.c.position, effects.c.seq)
     ranges: tuple[tuple[ColumnElement[bool], tuple[ColumnElement[int], ...]], ...] = (
@@ -344,7 +344,7 @@ def _claimable(dialect: Dialect) -> tuple[Select[Any], ...]:
 
     def one(condition: ColumnElement[bool], order: tuple[ColumnElement[int], ...]) -> Select[Any]:
         found = select(effects).where(effects.c.queue == bindparam("queue"), condition, _FIRST_OF_LANE)
-        return found.order_by(*order).limit(bindparam("room")).with_for_update(of=effects, skip_locked=True)
+        return dialect.claim_rows(found.order_by(*order).limit(bindparam("room")), effects)
 
     return tuple(one(*it) for it in ranges)
 
@@ -357,13 +357,13 @@ def _some_due(dialect: Dialect, queues: tuple[str, ...]) -> CompoundSelect[Any]:
 
 
 def _is_due() -> ColumnElement[bool]:
-    """Nothing is put off for longer than the longest back-off: what seems to be was put off by a wrong clock."""
+    """No back-off exceeds the longest one: a later due time comes from a wrong clock."""
     now: BindParameter[int] = bindparam("now")
     return (effects.c.due <= now) | (effects.c.due > now + LONGEST_BACKOFF_US)
 
 
 def _is_left(dialect: Dialect) -> ColumnElement[bool]:
-    """Claimed by somebody who will not come back to it."""
+    """Claimed by a process that will not come back to it."""
     now: BindParameter[int] = bindparam("now")
     over = (effects.c.lease_until < now) | dialect.among_named(effects.c.key, "abandoned")
     return (effects.c.state == EffectState.LEASED) & over
@@ -380,7 +380,7 @@ def _held_in(queues: tuple[str, ...]) -> Select[Any]:
 def _abandoned(
     database: Database, connection: Connection, queues: tuple[str, ...], now: int, why: str
 ) -> dict[str, tuple[int, int]]:
-    """Keys whose leases are over before their time (`store.observer`), each with its fence and end."""
+    """Keys whose leases have ended early (`log.sessions`), each with its fence and end."""
     observer, place = database.observer, f"{why}/{'/'.join(queues)}"
     if not observer.may_look(place):
         return {}
@@ -409,25 +409,18 @@ def _seen_as(place: str, key: str) -> str:
     return f"effect/{place}/{key}"
 
 
-@contextmanager
-def _beside_log(database: Database) -> Iterator[Connection]:
-    with database.write() as connection:
-        database.dialect.begin_beside_log(connection)
-        yield connection
-
-
-def _attempts_if_held(connection: Connection, key: str, fence: int) -> int | None:
+def _attempts_if_held(database: Database, connection: Connection, key: str, fence: int) -> int | None:
     held = select(effects.c.attempts).where(
         effects.c.key == key, effects.c.fence == fence, effects.c.state == EffectState.LEASED
     )
-    attempts: int | None = connection.execute(held.with_for_update()).scalar()
+    attempts: int | None = connection.execute(database.dialect.lock_rows(held)).scalar()
     return attempts
 
 
 def _give_back(
     database: Database, connection: Connection, keys: set[str], *, state: EffectState, error: str, **values: Any
 ) -> None:
-    # Text in a database holds neither NUL nor half a surrogate pair, and whoever raised it may not know that.
+    # Text in a database holds neither NUL nor half a surrogate pair; an exception's message may.
     told = error.encode(errors="replace").decode().replace("\0", "?")[:MAX_ERROR_CHARS]
     nobody = {"lease_length": None, "lease_session": None}
     _change(

@@ -1,4 +1,4 @@
-"""Keeping Python's garbage collector from walking what is being loaded, again and again."""
+"""Keeps Python's garbage collector from repeatedly walking data that is being loaded."""
 
 import gc
 from collections.abc import Iterator
@@ -19,19 +19,19 @@ def collector_resting() -> Iterator[None]:
     finally:
         if was_enabled:
             if not _holds_for_good:
-                # All that was made counts as young now and would be walked at once. This makes it old instead, for
-                # nothing. A process that has frozen what it holds keeps it so; to ask the collector whether there
-                # is any would count all of it, which took longer than many a load.
+                # All new objects count as young now and would be walked at once. This makes them old at no cost. A
+                # process that has frozen its objects keeps them frozen; asking the collector whether there are any
+                # would count them all, which took longer than many a load.
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
 
 
 def collect_seldom() -> None:
-    """For a process that runs on: what it holds by now it holds for good, and what comes dies young.
+    """For a long-running process: its present objects stay for good, and new ones die young.
 
-    A picture of 50,000 volumes is walked by every full collection, and by default those come every few hundred
-    pods. Called once, after the picture is loaded.
+    Every full collection walks a picture of 50,000 volumes, and by default one happens every few hundred pods.
+    Called once, after the picture is loaded.
     """
     global _holds_for_good
     _holds_for_good = True

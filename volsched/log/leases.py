@@ -1,36 +1,38 @@
-"""Leases with epochs: who may act in an exclusive role, and how one who no longer may is kept from acting.
+"""Leases with epochs for exclusive roles, and the Lease objects of clients that elect a leader themselves."""
 
-The epoch is the safety and time is only the liveness. A command given under a lease carries its epoch
-(`Command.lease`), which the transaction compares under the head lock; every change of holder raises it. Acquiring
-takes the head lock too: otherwise a writer could find the old epoch, the lease could change hands, the new holder
-could read the log, and only then would the old holder's events be committed. Under one lock, whatever a deposed
-holder appended lies before the acquisition, and nothing of its comes after.
-
-`until` tells others when they may take over, and that is all. A holder whose time is up and whom nobody replaced
-can go on appending: nobody else acts, clocks of two machines never agree anyway, and refusing it would only turn a
-slow step into a lost one. Rejected: checking `until` at the append; it depends on clocks and makes nothing safer.
-That a clock was wrong, or that a holder is dead, makes a lease over too (`store.observer`).
-
-A holder is one run of one process: an id made at its start, not a host's name. One that came back under its old
-name would share the epoch with the run before, which may not be quite dead.
-"""
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+import orjson
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from volsched.log import tables
 from volsched.log.batch import begin_batch, load, lock_head, stage
-from volsched.log.batch_writes import write
 from volsched.log.commands import LeaseProof
+from volsched.log.commit_listeners import LeaseChange
 from volsched.log.database import Database
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import LeaseState
+from volsched.log.events.fold import LeaseState, ObjectState
 from volsched.log.events.streams import LEASE
-from volsched.log.lease_observer import LeaseTerm, Over
 from volsched.log.reads.tail import NEVER_REACHED, state_as_of
+from volsched.log.sessions import LeaseTerm, Over
+from volsched.log.transaction import write
+
+# The epoch provides safety; time provides only liveness. A command under a lease carries its epoch
+# (`Command.lease`), which the transaction compares under the head lock; every change of holder raises it.
+# Acquiring takes the head lock too: otherwise a writer could read the old epoch, the lease could change holders,
+# the new holder could read the log, and only then would the old holder's events be committed. Under one lock,
+# everything a deposed holder appended precedes the acquisition, and nothing follows it.
+#
+# `until` only tells other processes when they may take over. A holder whose time is up and that was not replaced
+# can go on appending: no other process acts, clocks of two machines never agree anyway, and refusing it would only
+# turn a slow step into a lost one. Rejected: checking `until` at the append; it depends on clocks and makes
+# nothing safer. A wrong clock or a dead holder ends a lease too (`log.sessions`).
+#
+# A holder is one run of one process: an id made at its start, not a host's name. A process that came back under
+# its old name would share the epoch with its previous run, which may still be alive.
 
 NOBODY = ""
 
@@ -46,7 +48,7 @@ class Lease:
     epoch: int
     until: int
     length: int | None = field(default=None, compare=False)
-    """None: it was written by a program that did not say."""
+    """None: an older program wrote the row without it."""
     session: int | None = field(default=None, compare=False)
 
     @property
@@ -56,7 +58,7 @@ class Lease:
 
     @property
     def proof(self) -> LeaseProof:
-        """What a command under this lease carries."""
+        """The proof that a command under this lease carries."""
         return LeaseProof(self.name, self.epoch)
 
 
@@ -66,44 +68,46 @@ class LeaseStanding:
 
     lease: Lease
     over: Over | None
-    """Why nobody has to wait for it any more; None: it is held."""
+    """Why other processes need not wait for it any more; None: it is held."""
     unchanged_for: int
-    """Microseconds for which we have seen no renewal, on our own clock."""
+    """Microseconds without a renewal, on our own clock."""
 
     def age(self, now: int) -> int:
-        """Since the last renewal, as far as anybody can tell."""
+        """Since the last renewal, as far as it is known."""
         renewed = self.lease.renewed_at
         return max(self.unchanged_for, 0 if renewed is None else now - renewed)
 
     def given_up(self, now: int) -> bool:
-        """Over, and nobody has taken it although there was time."""
+        """Over, and not taken although there was time."""
         return self.over is not None and self.age(now) > 2 * (self.lease.length or 0)
 
 
 def acquire(database: Database, *, name: str, holder: str, now: int, ttl: int) -> Lease | None:
-    """The lease if it is free or over, or is ours already (its epoch stays); None while another holds it."""
+    """The lease if it is free, over, or ours already (same epoch); None while another process holds it."""
     if holder == NOBODY:
         raise ValueError("a lease needs a holder with a name")
     session = database.observer.session.id()
+    ours = Lease(name=name, holder=holder, epoch=1, until=now + ttl, length=ttl, session=session)
     with database.write() as connection:
         lock_head(database, connection)
         found = _read(connection, name)
-        ours = Lease(name=name, holder=holder, epoch=1, until=now + ttl, length=ttl, session=session)
-        if found is None:
-            # The log of another store may have been imported: no epoch of which it tells is used again.
-            told = state_as_of(connection, f"{LEASE}/{name}", position=NEVER_REACHED)
-            first = replace(ours, epoch=told.epoch) if isinstance(told, LeaseState) else ours
-            connection.execute(insert(leases).values(_row(first)))
-            return first
-        if found.holder == holder:
+        if found is not None and found.holder == holder:
             return _write(connection, replace(ours, epoch=found.epoch))
-        if found.holder != NOBODY and not _over(database, connection, [found], now=now, ttl=ttl):
+        if found is None:
+            # The log of another store may have been imported: epochs recorded there are never reused.
+            told = state_as_of(connection, f"{LEASE}/{name}", position=NEVER_REACHED)
+            lease = replace(ours, epoch=told.epoch) if isinstance(told, LeaseState) else ours
+            connection.execute(insert(leases).values(_row(lease)))
+        elif found.holder != NOBODY and not _over(database, connection, [found], now=now, ttl=ttl):
             return None
-        return _write(connection, replace(ours, epoch=found.epoch + 1))
+        else:
+            lease = _write(connection, replace(ours, epoch=found.epoch + 1))
+    _tell(database, lease, taken=True, from_holder="" if found is None else found.holder)
+    return lease
 
 
 def renew(database: Database, lease: Lease, *, now: int, ttl: int) -> Lease | None:
-    """The lease for longer; None if it was lost. One that ran out and that nobody took is not lost."""
+    """The lease, extended; None if it was lost. One that ran out and was not taken is not lost."""
     session = database.observer.session.id()
     with database.write() as connection:
         lock_head(database, connection)
@@ -113,23 +117,25 @@ def renew(database: Database, lease: Lease, *, now: int, ttl: int) -> Lease | No
 
 
 def release(database: Database, lease: Lease) -> bool:
-    """Give the lease up, so that another need not wait; False if it was lost before.
+    """Release the lease, so that another process need not wait; False if it was lost before.
 
-    The row stays and its epoch grows: commands of ours that are still under way fail at once, and no later holder
-    can be given an epoch that was somebody's already.
+    The row stays and its epoch grows: our commands still in progress fail at once, and no later holder can get an
+    epoch that was used already.
     """
     with database.write() as connection:
         lock_head(database, connection)
         held = _is_held(connection, lease)
         if held:
             _give_up(connection, lease)
+    if held:
+        _tell(database, lease, taken=False)
     return held
 
 
 def free(database: Database, name: str, *, actor: str, now: int, reason: str | None = None) -> Lease | None:
-    """Take the lease from whoever holds it, as the log then says; answers whose it was, None if nobody's.
+    """Take the lease from its holder and record it in the log; returns the lease taken, None if it was free.
 
-    A holder that lives finds out with its next write, which is refused, and may ask for it again like any other.
+    A live holder learns of it when its next write is refused, and may acquire the lease again like any other.
     """
     with database.write() as connection:
         head = lock_head(database, connection)
@@ -148,14 +154,14 @@ def free(database: Database, name: str, *, actor: str, now: int, reason: str | N
 
 
 def current(database: Database, *, name: str) -> Lease | None:
-    """Who holds the lease, perhaps beyond its time; None if nobody does."""
+    """The present lease, even past its time; None if it is free."""
     with database.read() as connection:
         found = _read(connection, name)
     return None if found is None or found.holder == NOBODY else found
 
 
 def standings(database: Database, *, now: int, ttl: int = 0) -> list[LeaseStanding]:
-    """All leases that somebody holds, by name; `ttl` is taken for the length of those that do not say it."""
+    """All held leases, by name; `ttl` is the assumed length of those that do not record it."""
     with database.read() as connection:
         rows = connection.execute(select(leases).where(leases.c.holder != NOBODY).order_by(leases.c.name))
         found = [_lease(row) for row in rows]
@@ -177,6 +183,14 @@ def _over(
         for it in found
     }
     return database.observer.look(connection, terms, now=now)
+
+
+def _tell(database: Database, lease: Lease, *, taken: bool, from_holder: str = NOBODY) -> None:
+    change = LeaseChange(
+        name=lease.name, holder=lease.holder, epoch=lease.epoch, taken=taken, from_holder=from_holder
+    )
+    for listener in database.listeners:
+        listener.lease_changed(change)
 
 
 def _seen_as(name: str) -> str:
@@ -209,3 +223,55 @@ def _write(connection: Connection, lease: Lease) -> Lease:
 
 def _row(lease: Lease) -> dict[str, Any]:
     return {column.name: getattr(lease, column.name) for column in leases.columns}
+
+
+# The Lease objects of clients that elect a leader among themselves, such as kube-scheduler.
+#
+# Beside the log, unlike every other object: each is written every two seconds for as long as its holder lives,
+# which would be most of the log's events, and no decision depends on one (docs/decisions has why). A write names
+# the version that it replaces, and the database compares it, so two servers of one store cannot both grant a
+# lease.
+
+_leases = tables.client_leases
+
+
+def client_lease(database: Database, key: str) -> ObjectState | None:
+    with database.read() as connection:
+        row = connection.execute(select(_leases).where(_leases.c.key == key)).first()
+    return None if row is None else _state(row.rv, row.manifest)
+
+
+def client_leases(database: Database, namespace: str | None) -> list[tuple[str, ObjectState]]:
+    """Of one namespace or of all, in key order. There are as many as clients, so all are scanned."""
+    with database.read() as connection:
+        rows = connection.execute(select(_leases)).all()
+    within = "" if namespace is None else f"{namespace}/"
+    found = (row for row in rows if row.key.startswith(within))
+    return [(row.key, _state(row.rv, row.manifest)) for row in sorted(found, key=lambda row: row.key)]
+
+
+def make_client_lease(database: Database, key: str, manifest: Mapping[str, Any], *, rv: int) -> bool:
+    """False where one exists already."""
+    try:
+        with database.write() as connection:
+            connection.execute(insert(_leases).values(key=key, rv=rv, manifest=orjson.dumps(manifest).decode()))
+    except IntegrityError:
+        return False
+    return True
+
+
+def replace_client_lease(database: Database, key: str, manifest: Mapping[str, Any], *, seen: int, rv: int) -> bool:
+    """False where it is no longer at the version `seen`."""
+    text = orjson.dumps(manifest).decode()
+    asked = update(_leases).where(_leases.c.key == key, _leases.c.rv == seen).values(rv=rv, manifest=text)
+    with database.write() as connection:
+        return connection.execute(asked).rowcount == 1
+
+
+def remove_client_lease(database: Database, key: str, *, seen: int) -> bool:
+    with database.write() as connection:
+        return connection.execute(delete(_leases).where(_leases.c.key == key, _leases.c.rv == seen)).rowcount == 1
+
+
+def _state(rv: int, manifest: str) -> ObjectState:
+    return ObjectState(1, rv, orjson.loads(manifest))

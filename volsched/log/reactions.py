@@ -1,11 +1,14 @@
-"""What follows from events, in the transaction of the events themselves: open bindings that they touch move on."""
+"""Reactions to events in their own transaction: bindings move on, and failed ones are reported to their pods."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
+import orjson
 from sqlalchemy import CompoundSelect, Connection, select, text, union
 
+from volsched.binding.rules.failures import BindingFailure, kept, told, told_elsewhere
 from volsched.binding.rules.saga import context_of, fail, goes_on
 from volsched.kube.manifest import claim_of
 from volsched.log import tables
@@ -13,15 +16,93 @@ from volsched.log.batch import Batch, load, stage
 from volsched.log.database import Database
 from volsched.log.dialects import Dialect
 from volsched.log.events.catalogue import CATALOGUE, StateChange
-from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event
-from volsched.log.events.fold import BindingState
-from volsched.log.events.object_states import manifest_of
+from volsched.log.events.fold import BindingState, Decision, ObjectState, States, manifest_of
 from volsched.log.events.streams import BINDING
-from volsched.log.failure_notices import tell_failures
+from volsched.objects.rules.object_events import SCHEDULER
+from volsched.pv_controller.rules.reasons import PROVISIONING_FAILED
+
+# Reports failed bindings to pods in the transaction in which they fail: no crash can come in between.
+
+SECOND = 1_000_000
+LATELY = 300 * SECOND
+"""A provisioner's unchanged message is recorded only this often, so each record counts that much longer."""
+_notices = tables.notices
+
+
+def tell_failures(database: Database, connection: Connection, batch: Batch, *, actor: str) -> None:
+    """For every decision that this transaction gives up: keep the reason with its attempt, and tell the pod."""
+    failures = list(_failures(batch))
+    if not failures:
+        return
+    load(database, connection, batch, (stream for _, it in failures for stream in it.streams))
+    words = _words(connection, batch, [it for _, it in failures])
+    for position, failure in failures:
+        stored = kept(failure, batch.states, words=words.get(failure.binding))
+        if stored is not None:
+            batch.take(*stage(batch, actor, (stored,), position), ())
+        try:
+            news = told(failure, batch.states, component=SCHEDULER, now=_rfc3339(batch.now))
+            events, states = stage(batch, actor, news, position)
+        except Exception:
+            # The pod's status cannot be extended. The failure is recorded whatever the pod looks like.
+            continue
+        batch.take(events, states, told_elsewhere(failure, batch.states))
+
+
+def _failures(batch: Batch) -> Iterator[tuple[int, BindingFailure]]:
+    """With the positions of the events that record them."""
+    for event in batch.events:
+        # The text is searched first: nearly all moves are forward.
+        if event.type != "BindingMoved" or '"stage"' not in event.data:
+            continue
+        data, state = orjson.loads(event.data), batch.states.get(event.stream)
+        if isinstance(state, BindingState):
+            binding = event.stream.partition("/")[2]
+            yield (
+                event.position,
+                BindingFailure(binding, state, data["stage"], data.get("reason") or "", data.get("leg")),
+            )
+
+
+def _words(connection: Connection, batch: Batch, failures: Iterable[BindingFailure]) -> dict[str, str]:
+    """By binding, the provisioner's last message about the claim whose leg failed."""
+    asked = {it.binding: it for it in failures if it.leg is not None and it.leg.dynamic}
+    if not asked:
+        return {}
+    claims = {f"PersistentVolumeClaim/{it.leg.claim}" for it in asked.values() if it.leg is not None}
+    select_ = select(_notices.c.manifest).where(
+        _notices.c.about.in_(claims), _notices.c.reason == PROVISIONING_FAILED
+    )
+    stored = [orjson.loads(row.manifest) for row in connection.execute(select_)]
+    fresh = (it.manifest for it in batch.states.values() if isinstance(it, ObjectState))
+    said = [*stored, *(it for it in fresh if it is not None and it.get("reason") == PROVISIONING_FAILED)]
+    return {binding: found for binding, it in asked.items() if (found := _last_said(it, said)) is not None}
+
+
+def _last_said(failure: BindingFailure, said: Iterable[Mapping[str, Any]]) -> str | None:
+    leg, since = failure.leg, _rfc3339(failure.state.planned_at - LATELY)
+    assert leg is not None
+    about = [
+        (_last_time(it), str(it.get("message") or it.get("note") or ""))
+        for it in said
+        if (it.get("involvedObject") or {}).get("uid") == leg.claim_uid
+    ]
+    time, message = max(about, default=("", ""))
+    return message if message and time >= since else None
+
+
+def _last_time(notice: Mapping[str, Any]) -> str:
+    times = (notice.get(name) for name in ("lastTimestamp", "eventTime", "firstTimestamp"))
+    return str(next((it for it in times if it), ""))
+
+
+def _rfc3339(time: int) -> str:
+    return datetime.fromtimestamp(time // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
 
 REACTION = "volsched"
-"""The actor of events that follow from others; their cause says from which."""
+"""The actor of events that follow from others; their cause is the event they follow from."""
 Reaction = Callable[[str, States], Decision]
 _FACTS = frozenset(
     entry.name
@@ -29,10 +110,10 @@ _FACTS = frozenset(
     if entry.change
     in (StateChange.CREATE, StateChange.PATCH, StateChange.DELETE, StateChange.MOVE_BINDING, StateChange.MOVE_LEG)
 )
-"""Events that something may follow from. That a thing is planned or assumed changes nothing beside its plan."""
+"""Events that may have reactions. A plan or an assumption changes nothing beside its plan."""
 
 
-# As text, word for word as in the partial indexes: SQLite uses one only if the condition is the index's own.
+# As text, exactly as in the partial indexes: SQLite uses one only if the conditions are identical.
 _OWNED, _JOINED, _OPEN = text("open AND owner"), text("open AND NOT owner"), text("open")
 _STATIC = text("open AND owner AND NOT dynamic")
 _legs, _bindings = tables.binding_legs.c, tables.bindings.c
@@ -60,7 +141,7 @@ def react_to(database: Database, connection: Connection, batch: Batch, react: Re
         }
         load(database, connection, batch, (f"{BINDING}/{binding}" for binding in bindings))
         for _ in range(2):
-            # Twice: only a claim that is loaded tells which volume was provisioned for it.
+            # Twice: only a loaded claim shows which volume was provisioned for it.
             states = (batch.states.get(f"{BINDING}/{binding}") for binding in bindings)
             open_ = [state for state in states if isinstance(state, BindingState) and state.open]
             load(database, connection, batch, (it for state in open_ for it in context_of(state, batch.states)))
@@ -69,13 +150,13 @@ def react_to(database: Database, connection: Connection, batch: Batch, react: Re
             last = _advance(batch, binding, fresh, react)
             if last is not None:
                 following[f"{BINDING}/{binding}"] = last
-        # What became of a binding matters to those that joined it, and to nobody else.
+        # A binding's result matters only to the bindings that joined it.
         fresh = following
     tell_failures(database, connection, batch, actor=REACTION)
 
 
 def _is_fact(batch: Batch, event: Event) -> bool:
-    """Something may follow from it. A plan is a fact only where it has nothing to write, and can go on at once."""
+    """Whether the event may have reactions. A plan does only if it has nothing to write, and can go on at once."""
     state = batch.states[event.stream]
     if event.type in _FACTS or not isinstance(state, BindingState):
         return event.type in _FACTS
@@ -83,7 +164,7 @@ def _is_fact(batch: Batch, event: Event) -> bool:
 
 
 def _advance(batch: Batch, binding: str, fresh: Mapping[str, int], react: Reaction) -> int | None:
-    """Move a binding as far as it goes; the position of its last event, if it moved at all."""
+    """Move a binding as far as possible; returns the position of its last event, if it moved."""
     last = None
     while (decision := _reaction(batch, binding, react)).events:
         cause = last
@@ -104,12 +185,12 @@ def _reaction(batch: Batch, binding: str, react: Reaction) -> Decision:
     try:
         return react(binding, batch.states)
     except Exception as error:
-        # What has happened must be recorded whatever it does to a binding that cannot make sense of it.
+        # The event must be recorded even if the binding's rules fail on it.
         return fail(binding, f"it cannot be judged: {type(error).__name__}: {error}", batch.states)
 
 
 def _reserved_for(batch: Batch, streams: Iterable[str]) -> Iterator[str]:
-    """The claims that these volumes name: that a volume was made for a claim, only the volume says at first."""
+    """The claims that these volumes name: at first only the volume shows that it was made for a claim."""
     for stream in streams:
         manifest = manifest_of(batch.states, stream) if stream.startswith("volume/") else None
         claim = None if manifest is None else claim_of(manifest)
@@ -118,7 +199,7 @@ def _reserved_for(batch: Batch, streams: Iterable[str]) -> Iterator[str]:
 
 
 def touching_bindings(database: Database, connection: Connection, streams: Iterable[str]) -> set[str]:
-    """The ids of open bindings for which a change of one of these streams may matter."""
+    """The ids of open bindings that a change of one of these streams may affect."""
     keys: dict[str, list[str]] = {}
     for stream in streams:
         noun, _, key = stream.partition("/")
@@ -132,7 +213,7 @@ def touching_bindings(database: Database, connection: Connection, streams: Itera
 
 @cache
 def _touching(dialect: Dialect, nouns: frozenset[str]) -> CompoundSelect[Any]:
-    """Made once for each of the few mixtures of nouns: every transaction asks it."""
+    """Built once for each combination of nouns: every transaction executes it."""
     return union(
         *(
             select(of.table.c.id if of.table is tables.bindings else of.table.c.binding).where(

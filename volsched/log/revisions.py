@@ -1,19 +1,20 @@
-"""Which revisions of the tables there are, and at which a database is.
+"""What this program reads and writes: the format of the log, and the revisions of the tables.
 
-Read without Alembic: every command begins with it, and Alembic takes longer to load than most of them to run.
+Read without Alembic and without SQLAlchemy: every command begins with it, and either takes longer to load than
+most commands to run.
 """
 
 from functools import cache
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect, text
-
+FORMAT = 1
+"""The format that this program reads and writes; a store declares which formats may do so."""
 _PACKAGED = Path(__file__).parents[1] / "migrations"
 _CHECKOUT = Path(__file__).parents[2] / "alembic"
 
 
 def scripts() -> Path:
-    """Migrations lie at the top of a checkout, and inside the package in a wheel."""
+    """Migrations are at the top of a checkout, and inside the package in a wheel."""
     return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
 
 
@@ -28,9 +29,6 @@ def newest() -> str:
     return known()[-1]
 
 
-def revision_of(connection: Connection) -> str | None:
-    """None: it was never migrated."""
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    return found
+def is_older(revision: str) -> bool:
+    """Older than this program's; an unknown revision is newer."""
+    return revision in known() and revision != newest()

@@ -1,32 +1,30 @@
-"""Between the state of a stream and its rows in the views: one function each way.
+"""The rows of a stream in the views, from its state; `row_states` has the way back.
 
-Typed columns are derived from the manifest, never stored beside it as a second truth; `verify` derives them again.
+Typed columns are derived from the manifest, never a second source of truth; `verify` derives them again.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from operator import itemgetter
 from typing import Any
 
-import orjson
 from sqlalchemy import Table
 
 from volsched.kube.meta import BETA_STORAGE_CLASS, SELECTED_NODE, ZONE
 from volsched.kube.quantity import INT64_MAX, QuantityError, parse_quantity
 from volsched.log import tables
 from volsched.log.events.envelope import canonical
-from volsched.log.events.fold import Assumed, AttemptState, BindingState, LegState, ObjectState, State
+from volsched.log.events.fold import AttemptState, BindingState, LegState, ObjectState, State
+from volsched.log.row_states import OVERLAY, VIEW_TABLES, Row
 
-Row = dict[str, Any]
 Manifest = Mapping[str, Any]
 
-OVERLAY = ("assumed_binding", "assumed_patch", "assumed_rv")
 ASSUMED = ("version", *OVERLAY)
-"""All that an assumption changes of an object's row."""
+"""All columns of an object's row that an assumption changes."""
 
 
 def dig(manifest: Manifest, *path: str) -> Any:
-    """What stands at the path, or None; a manifest may lack any part of it."""
+    """The value at the path, or None; a manifest may lack any part of it."""
     value: Any = manifest
     for step in path:
         if not isinstance(value, dict):
@@ -50,7 +48,7 @@ def _bytes(manifest: Manifest, *path: str) -> int | None:
         return None
 
 
-def _class_name(manifest: Manifest) -> str | None:
+def class_name_of(manifest: Manifest) -> str | None:
     annotated = _text(manifest, "metadata", "annotations", BETA_STORAGE_CLASS)
     return annotated if annotated is not None else _text(manifest, "spec", "storageClassName")
 
@@ -64,7 +62,7 @@ def _volume(manifest: Manifest) -> Row:
     claim = f"{_text(ref, 'namespace')}/{_text(ref, 'name')}" if isinstance(ref, dict) else None
     return {
         "phase": _text(manifest, "status", "phase"),
-        "class_name": _class_name(manifest),
+        "class_name": class_name_of(manifest),
         "capacity_bytes": _bytes(manifest, "spec", "capacity", "storage"),
         "claim": claim,
         "claim_uid": _text(manifest, "spec", "claimRef", "uid"),
@@ -75,7 +73,7 @@ def _volume(manifest: Manifest) -> Row:
 def _claim(manifest: Manifest) -> Row:
     return {
         "phase": _text(manifest, "status", "phase"),
-        "class_name": _class_name(manifest),
+        "class_name": class_name_of(manifest),
         "request_bytes": _bytes(manifest, "spec", "resources", "requests", "storage"),
         "volume": _text(manifest, "spec", "volumeName"),
         "selected_node": _text(manifest, "metadata", "annotations", SELECTED_NODE),
@@ -131,23 +129,18 @@ def _nothing_more(_: Manifest) -> Row:
     return {}
 
 
+_TYPED: Mapping[str, Callable[[Manifest], Row]] = {
+    "node": _node,
+    "class": _class,
+    "volume": _volume,
+    "claim": _claim,
+    "pod": _pod,
+    "capacity": _capacity,
+    "attachment": _attachment,
+    "notice": _notice,
+}
 VIEWS: Mapping[str, tuple[Table, Callable[[Manifest], Row]]] = {
-    "node": (tables.nodes, _node),
-    "namespace": (tables.namespaces, _nothing_more),
-    "class": (tables.classes, _class),
-    "volume": (tables.volumes, _volume),
-    "claim": (tables.claims, _claim),
-    "pod": (tables.pods, _pod),
-    "driver": (tables.drivers, _nothing_more),
-    "csinode": (tables.csi_nodes, _nothing_more),
-    "capacity": (tables.capacities, _capacity),
-    "attachment": (tables.attachments, _attachment),
-    "notice": (tables.notices, _notice),
-    "statefulset": (tables.stateful_sets, _nothing_more),
-    "service": (tables.services, _nothing_more),
-    "revision": (tables.revisions, _nothing_more),
-    "disruptionbudget": (tables.disruption_budgets, _nothing_more),
-    "priorityclass": (tables.priority_classes, _nothing_more),
+    noun: (tables.metadata.tables[name], _TYPED.get(noun, _nothing_more)) for noun, name in VIEW_TABLES.items()
 }
 """Noun of a stream → the view of its objects, and how the typed columns follow from the manifest."""
 
@@ -157,7 +150,7 @@ FOLDED: tuple[Table, ...] = (
     tables.binding_legs,
     tables.attempts,
 )
-"""The tables that are nothing but the log folded."""
+"""The tables that are only a fold of the log."""
 
 
 def assumed_values(key: str, state: ObjectState) -> tuple[Any, ...]:
@@ -177,7 +170,7 @@ def values_of(table: Table) -> Callable[[Row], tuple[Any, ...]]:
 
 
 def rows_of(noun: str, key: str, state: State) -> Iterator[tuple[Table, Row]]:
-    """The rows that stand for a stream in the views; none for a deleted object."""
+    """The rows of a stream in the views; none for a deleted object."""
     if isinstance(state, ObjectState):
         if state.manifest is not None:
             yield _object_row(noun, key, state, state.manifest)
@@ -260,58 +253,3 @@ def _attempt_row(key: str, state: AttemptState) -> Row:
         "last_at": state.last_at,
         "count": state.times,
     }
-
-
-def object_state(row: Mapping[str, Any]) -> ObjectState:
-    """An object's state as its row holds it."""
-    assumed = None
-    if row.get("assumed_binding") is not None:
-        assumed = Assumed(row["assumed_binding"], orjson.loads(row["assumed_patch"]), row["assumed_rv"])
-    return ObjectState(row["version"], row["rv"], orjson.loads(row["manifest"]), assumed)
-
-
-def binding_state(row: Mapping[str, Any], legs: Sequence[Mapping[str, Any]]) -> BindingState:
-    plan: dict[str, Any] = {
-        name: row[name] for name in ("pod", "pod_uid", "node", "decided_at", "deadline", "on_failure")
-    }
-    ordered = sorted(legs, key=lambda leg: int(leg["leg"]))
-    return BindingState(
-        version=row["version"],
-        plan=plan,
-        planned_at=row["planned_at"],
-        state=row["state"],
-        open=bool(row["open"]),
-        reason=row["reason"],
-        ended_at=row["ended_at"],
-        legs=tuple(
-            LegState(
-                claim=leg["claim"],
-                volume=leg["volume"],
-                owner=bool(leg["owner"]),
-                open=bool(leg["open"]),
-                state=leg["state"],
-                reason=leg["reason"],
-                claim_uid=leg["claim_uid"],
-                dynamic=bool(leg["dynamic"]),
-                rv=leg["rv"],
-                written_rv=leg["written_rv"],
-                joins=leg["joins"],
-                capacity=leg["capacity"],
-                bytes=leg["bytes"],
-            )
-            for leg in ordered
-        ),
-    )
-
-
-def attempt_state(row: Mapping[str, Any]) -> AttemptState:
-    made: dict[str, Any] = {name: row[name] for name in ("pod", "pod_uid", "outcome", "node", "decider")}
-    made["detail"] = orjson.loads(row["detail"])
-    return AttemptState(
-        version=row["version"],
-        made=made,
-        first_at=row["first_at"],
-        last_at=row["last_at"],
-        decided_at=row["decided_at"],
-        times=row["count"],
-    )

@@ -1,34 +1,36 @@
-"""Sessions: the proof that a process lives, which ends with the process and not a moment later.
-
-Every lease names its holder's session. Whoever finds that session gone need not wait for the lease to run out: on
-SQLite the session is a lock on one byte of a file beside the store, which the kernel lets go with the process; on
-PostgreSQL it is an advisory lock of a connection that does nothing else, which the server lets go when it ends.
-
-A session that was lost by a process that lives (the server was restarted, somebody deleted the file) only means
-that others take its leases: epochs and fences keep that safe. Where there can be no proof (a store in memory, a
-file system without locks, a server that takes no more connections) there is no session, and leases run out.
-
-Rejected: a row with a heartbeat (it is a lease again, and runs out), process ids (given out anew, and nobody's
-across machines), a file per process (somebody has to remove those of the dead, and may remove a living one's).
-"""
+"""Sessions: the proof that a process is alive; and what a process has observed of others' leases."""
 
 import fcntl
 import os
 import struct
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
 from secrets import randbits
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+# Every lease names its holder's session. A process that finds the session gone need not wait for the lease to run
+# out: on SQLite the session is a lock on one byte of a file beside the store, which the kernel releases with the
+# process; on PostgreSQL it is an advisory lock of a dedicated connection, which the server releases when the
+# connection ends.
+#
+# If a live process loses its session (the server was restarted, the file was deleted), other processes only take
+# its leases: epochs and fences keep that safe. Where no proof is possible (an in-memory store, a file system
+# without locks, a server that accepts no more connections) there is no session, and leases run out.
+#
+# Rejected: a row with a heartbeat (it is a lease again, and runs out), process ids (reused, and meaningless across
+# machines), a file per process (those of dead processes need removal, which may remove a live one's).
+
 ASK_SECONDS = 1.0
-"""How long a connection to a server is taken for alive without being asked."""
+"""How long a server connection is assumed alive without a check."""
 ID_BITS = 62
-"""An id is a place in a file and a key of the server's, both of which are signed numbers of 64 bits."""
+"""An id is an offset in a file and a key of the server, both signed 64-bit numbers."""
 _FLOCK = "hhqqi4x"
 """The kernel's struct flock: type, whence, start, length, pid."""
 _HELD = """SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
@@ -38,17 +40,17 @@ AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 
 class Session(Protocol):
     def id(self) -> int | None:
-        """This process's, begun when it is first asked for; None where nothing can prove that we live."""
+        """This process's session, begun on first use; None where nothing can prove that we are alive."""
 
     def gone(self, connection: Connection, ids: Collection[int]) -> frozenset[int]:
-        """Those of them whose processes are known to be gone."""
+        """The sessions among these whose processes are known to be gone."""
 
     def close(self) -> None:
         """Leases that name it are over from now on."""
 
 
 class NoSession:
-    """Where nothing can be proven."""
+    """For stores where nothing can be proven."""
 
     def id(self) -> None:
         return None
@@ -57,7 +59,7 @@ class NoSession:
         return frozenset()
 
     def close(self) -> None:
-        """There is nothing to be given back."""
+        """There is nothing to release."""
 
 
 def session_of(engine: Engine) -> Session:
@@ -69,7 +71,7 @@ def session_of(engine: Engine) -> Session:
 
 
 class _FileSession:
-    """A lock of an open file and not of a process: another store of this process does not let it go by closing."""
+    """A lock of an open file, not of a process: closing another store of this process does not release it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -90,7 +92,7 @@ class _FileSession:
         try:
             with self._lock:
                 file = self._file()
-                # Our own lock is in nobody's way, so the kernel would not tell of it.
+                # Our own lock does not conflict with us, so the kernel would not report it.
                 return frozenset(it for it in ids if it != self._id and not _is_locked(file, it))
         except OSError:
             return frozenset()
@@ -117,7 +119,7 @@ def _is_locked(file: int, place: int) -> bool:
 
 
 class _ServerSession:
-    """A new connection is a new session: what was claimed under the one before is for everybody, ourselves too."""
+    """A new connection is a new session: claims under the one before are open to all, ourselves included."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -137,7 +139,7 @@ class _ServerSession:
                     self._begin()
                     self._asked = now
             except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error):
-                # Who asked is about to use the server, and will be told properly what is wrong with it.
+                # The caller is about to use the server, and will get the proper error.
                 self._end()
             return self._id
 
@@ -153,7 +155,7 @@ class _ServerSession:
     def _begin(self) -> None:
         pooled = self._engine.raw_connection()
         self._connection = pooled.driver_connection
-        # It is never given back to others, and does not count among those that work.
+        # It is never returned to the pool, and does not count among the working connections.
         pooled.detach()
         self._connection.autocommit = True
         wanted = randbits(ID_BITS)
@@ -165,3 +167,102 @@ class _ServerSession:
             with suppress(Exception):
                 self._connection.close()
         self._connection = self._id = None
+
+
+# One process's observations of others' leases: the holder's clock alone does not decide whether a lease is over.
+#
+# A clock may be wrong by hours, and its process dead. So a lease is over when any of these holds:
+#
+# - the session of its holder is gone;
+# - it has run out on our clock;
+# - it was not renewed for its whole length, on our own monotonic clock, which cannot be set;
+# - its end lies more than two lengths ahead: a clock that disagrees with ours wrote it. Not while we observe
+#   renewals: then its holder is alive, and two processes whose clocks disagree would take it from each other
+#   endlessly.
+#
+# A wrong verdict costs only a change of holder, because of epochs and fences.
+
+LOOK_EVERY = 100_000
+"""Microseconds between two checks of others' claims: most of the time all their holders are alive."""
+
+
+class Over(StrEnum):
+    """Why a lease no longer excludes other processes."""
+
+    HOLDER_GONE = "its holder is gone"
+    RAN_OUT = "it has run out"
+    NOT_RENEWED = "it was not renewed for its whole length"
+    TOO_FAR_AHEAD = "it was written by a clock that is ahead"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerm:
+    """What a lease's row says; a renewal changes `stamp`."""
+
+    stamp: tuple[object, ...]
+    until: int
+    length: int
+    session: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    stamp: tuple[object, ...]
+    since: int
+    renewed: bool
+    """We observed the stamp before it, too."""
+
+
+def monotonic_clock() -> int:
+    return time.monotonic_ns() // 1_000
+
+
+@dataclass(slots=True)
+class Observer:
+    session: Session = field(default_factory=NoSession)
+    clock: Callable[[], int] = monotonic_clock
+    """Monotonic microseconds from an arbitrary start."""
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _looked: dict[str, int] = field(default_factory=dict)
+
+    def look(self, connection: Connection, terms: dict[str, LeaseTerm], *, now: int) -> dict[str, Over]:
+        """Which of these leases are over, and why."""
+        gone = self._gone(connection, {it.session for it in terms.values() if it.session is not None})
+        over = {name: self._judge(name, term, gone, now) for name, term in terms.items()}
+        return {name: why for name, why in over.items() if why is not None}
+
+    def may_look(self, what: str) -> bool:
+        """Throttles repeated checks."""
+        now = self.clock()
+        if what in self._looked and now - self._looked[what] < LOOK_EVERY:
+            return False
+        self._looked[what] = now
+        return True
+
+    def forget(self, prefix: str, kept: Collection[str]) -> None:
+        """Forget observations under these names, except of those that still exist."""
+        for name in [it for it in self._seen if it.startswith(prefix) and it not in kept]:
+            self._seen.pop(name, None)
+
+    def unchanged_for(self, name: str) -> int | None:
+        """How long we have observed the lease unchanged; None: never observed."""
+        seen = self._seen.get(name)
+        return None if seen is None else self.clock() - seen.since
+
+    def _gone(self, connection: Connection, sessions: set[int]) -> frozenset[int]:
+        return self.session.gone(connection, sessions) if sessions else frozenset()
+
+    def _judge(self, name: str, term: LeaseTerm, gone: frozenset[int], now: int) -> Over | None:
+        at, seen = self.clock(), self._seen.get(name)
+        if seen is None or seen.stamp != term.stamp:
+            seen = self._seen[name] = _Seen(term.stamp, at, renewed=seen is not None)
+        if term.session in gone:
+            return Over.HOLDER_GONE
+        if term.until < now:
+            return Over.RAN_OUT
+        # Before the next: it is as true for who has just begun to look as for who has watched for long.
+        if term.until > now + 2 * term.length and not seen.renewed:
+            return Over.TOO_FAR_AHEAD
+        if at - seen.since > term.length:
+            return Over.NOT_RENEWED
+        return None

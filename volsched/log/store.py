@@ -1,52 +1,64 @@
-"""Opening a store for use: it is there, its tables are this program's, and it does not ask for a newer one."""
+"""Opening a store: it must exist, at a table revision that this program knows, and not require a newer one."""
 
 from pathlib import Path
 
+from sqlalchemy import Connection, inspect, text
+
 from volsched.log.database import MIGRATE, Database, open_database
-from volsched.log.errors import NotMigratedError, StoreError
+from volsched.log.errors import NoStoreError, NotMigratedError, StoreError
 from volsched.log.reads.tail import read_head
-from volsched.log.revisions import known, newest, revision_of
+from volsched.log.revisions import is_older, known, newest
+
+
+def revision_of(connection: Connection) -> str | None:
+    """None: it was never migrated."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return found
 
 
 def open_store(url: str, *, name: str = "volsched") -> Database:
-    """The store at a URL; raises what is wrong with it, with the remedy, before anything else is done."""
+    """The store at a URL; raises a StoreError with the remedy before anything else is done."""
     database = open_database(url, name=name)
     file = database.file.path
-    if file is not None and not file.exists():
-        # SQLite would make an empty database there, and people would look for their data in it.
-        raise NotMigratedError(f"{file}: there is no store yet; {MIGRATE}")
+    if file is not None and not _exists(file):
+        # SQLite would create an empty database there, and people would look for their data in it.
+        raise NoStoreError(
+            f"nothing here yet: there is no store in {file}; volsched apply and volsched up make one, or {MIGRATE}"
+        )
     with database.read() as connection:
         revision = revision_of(connection)
-        if revision is None or _is_older(revision):
+        if revision is None or is_older(revision):
             told = (
                 "there are no tables of volsched yet"
                 if revision is None
                 else "the tables are of an older volsched"
             )
-            raise NotMigratedError(f"{_shown(database)}: {told}; {MIGRATE}")
-        # Tables of a newer program are welcome: while an upgrade is under way, both versions work on them. The
-        # head says from which version on that is not so.
+            # Another process may be creating the store and have made only its file yet.
+            empty = file is not None and not inspect(connection).get_table_names()
+            raise (NoStoreError if empty else NotMigratedError)(f"{_shown(database)}: {told}; {MIGRATE}")
+        # Tables of a newer program are accepted: during an upgrade, both versions work on them. The head records
+        # the version from which they are not.
         read_head(connection)
     return database
 
 
-def migrate_store(url: str) -> tuple[str | None, str]:
-    """Bring the store at a URL to this program's tables, making it if need be; the revisions before and after.
+def migrate_store(url: str, *, make_directory: bool = False) -> tuple[str | None, str]:
+    """Migrate the store at a URL to this program's tables, creating it if needed; the revisions before and after.
 
-    Tables of a newer program stay as they are.
+    Tables of a newer program are left unchanged. `make_directory`: the store is in the user's data directory.
     """
     database = open_database(url)
     file = database.file.path
-    if file is not None and not file.parent.is_dir():
-        raise StoreError(f"directory {file.parent} does not exist; create it, or name another file with --db")
-    if file is not None and not file.exists():
-        _made(file, database)
+    if file is not None and not _exists(file):
+        _made(file, database, make_directory=make_directory)
     with database.read() as connection:
         before = revision_of(connection)
         if before is not None and before not in known():
             read_head(connection)
-    if before is None or _is_older(before):
-        # Alembic is loaded where it has something to do.
+    if before is None or is_older(before):
+        # Alembic is loaded only when it has something to do.
         from volsched.log.migrations import migrate
 
         migrate(database)
@@ -57,16 +69,25 @@ def migrate_store(url: str) -> tuple[str | None, str]:
     return before, after
 
 
-def _made(file: Path, database: Database) -> None:
+def _made(file: Path, database: Database, *, make_directory: bool) -> None:
     try:
+        if make_directory:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        elif not file.parent.is_dir():
+            raise StoreError(f"directory {file.parent} does not exist; create it, or name another file with --db")
         database.file.make()
     except OSError as error:
-        raise StoreError(f"{file} cannot be made: {error.strerror}; check the directory and permissions") from None
+        raise StoreError(
+            f"{file} cannot be made: {error.strerror}; check the directory and its permissions, or name another "
+            "file with --db"
+        ) from None
 
 
-def _is_older(revision: str) -> bool:
-    """Than this program's; one that it does not know is newer."""
-    return revision in known() and revision != newest()
+def _exists(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError as error:
+        raise StoreError(f"{file} cannot be looked at: {error.strerror}; name another file with --db") from None
 
 
 def _shown(database: Database) -> str:

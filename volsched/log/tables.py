@@ -1,5 +1,7 @@
 """Every table of the store. Migrations must produce exactly these (a test compares them on both engines)."""
 
+from functools import cache
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -47,7 +49,7 @@ def _flag(name: str) -> Column[bool]:
 log_head = Table(
     "log_head",
     metadata,
-    # One row. A row lock on it is what makes positions dense and commit-ordered.
+    # One row. The row lock on it makes positions dense and commit-ordered.
     Column("id", Integer, primary_key=True, autoincrement=False),
     _big("position"),
     Column("hash", LargeBinary, nullable=False),
@@ -56,6 +58,8 @@ log_head = Table(
     Column("min_writer", Integer, nullable=False),
 )
 
+BY_HAND = "substr(actor, 1, 4) IN ('api/', 'cert', 'cli/', 'toke')"
+"""Actors that are people: at the command line, or over HTTP with a token, a certificate or on the same machine."""
 events = Table(
     "events",
     metadata,
@@ -84,20 +88,22 @@ events = Table(
         sqlite_where=text("binding IS NOT NULL"),
         postgresql_where=text("binding IS NOT NULL"),
     ),
-    # What people did by hand: few among a million, and asked for by whoever comes after them.
+    # Commands by people: few among a million, and read by audits.
     Index(
-        "ix_events_by_hand",
+        "ix_events_by_people",
         "position",
-        sqlite_where=text("substr(actor, 1, 4) = 'cli/'"),
-        postgresql_where=text("substr(actor, 1, 4) = 'cli/'::text"),
+        sqlite_where=text(BY_HAND),
+        postgresql_where=text(
+            "substr(actor, 1, 4) = ANY (ARRAY['api/'::text, 'cert'::text, 'cli/'::text, 'toke'::text])"
+        ),
     ),
 )
 
 
 def _view(name: str, *columns: Column[str] | Column[int] | Column[bool], assumable: bool = False) -> Table:
-    """One row per object: typed columns for queries, the whole manifest, and where it stands in its stream.
+    """One row per object: typed columns for queries, the whole manifest, and its version in its stream.
 
-    `assumable` adds the overlay: a patch that counts while `assumed_rv` equals `rv`.
+    `assumable` adds the overlay: a patch that applies while `assumed_rv` equals `rv`.
     """
     overlay = (_maybe_text("assumed_binding"), _maybe_text("assumed_patch"), _maybe_big("assumed_rv"))
     return Table(
@@ -174,11 +180,11 @@ bindings = Table(
     _maybe_big("deadline"),
     _maybe_big("ended_at"),
     Index("ix_bindings_open", "open", sqlite_where=text("open"), postgresql_where=text("open")),
-    # A pod is bound by one binding at a time, whatever two schedulers believe.
+    # A pod has one open binding at a time, whatever two schedulers believe.
     Index("uq_bindings_open_pod", "pod", unique=True, sqlite_where=text("open"), postgresql_where=text("open")),
     Index("ix_bindings_pod", "pod"),
-    # By time, and within it by node without looking at the rows. It only grows at its end, which costs next to
-    # nothing; one by node first would grow everywhere.
+    # By time, then by node without reading the rows. It grows only at its end, which costs next to nothing; an
+    # index by node first would grow everywhere.
     Index("ix_bindings_planned_at", "planned_at", "node"),
     Index(
         "ix_bindings_rolled_back",
@@ -210,8 +216,8 @@ binding_legs = Table(
     _maybe_text("capacity"),
     _maybe_big("bytes"),
     PrimaryKeyConstraint("binding", "leg"),
-    # A volume, and a claim, is in at most one open owner leg: the database itself refuses a double booking.
-    # Of volumes that were planned: which one a provisioner gave to a claim is a fact, and cannot be refused.
+    # A volume, and a claim, is in at most one open owner leg: the database itself refuses a double booking. For
+    # planned volumes only: a provisioner's choice for a claim is a fact, and cannot be refused.
     Index(
         "uq_binding_legs_open_volume",
         "volume",
@@ -222,7 +228,7 @@ binding_legs = Table(
     Index(
         "uq_binding_legs_open_claim", "claim", unique=True, sqlite_where=_OPEN_OWNER, postgresql_where=_OPEN_OWNER
     ),
-    # Who waits for a claim that another binding binds: few legs, so the indexes cost next to nothing.
+    # Legs that wait for a claim of another binding: few, so the indexes cost next to nothing.
     Index("ix_binding_legs_joined_claim", "claim", sqlite_where=_OPEN_JOINED, postgresql_where=_OPEN_JOINED),
     Index("ix_binding_legs_joins", "joins", sqlite_where=_OPEN_JOINED, postgresql_where=_OPEN_JOINED),
 )
@@ -255,7 +261,7 @@ effects = Table(
     _maybe_text("binding"),
     _text("data"),
     _big("position"),
-    # Order among effects of one position; with it a lane has exactly one first effect, at any moment.
+    # Order among effects of one position; so a lane always has exactly one first effect.
     Column("seq", Integer, nullable=False),
     _big("due"),
     _text("state"),
@@ -266,8 +272,8 @@ effects = Table(
     _maybe_text("error"),
     _maybe_big("lease_length"),
     _maybe_big("lease_session"),
-    # Exactly the order of a claim, so that a claim reads a batch and not the backlog. A second index that starts
-    # the same way would let PostgreSQL's planner choose to sort the backlog instead.
+    # Exactly the order of a claim, so that a claim reads a batch and not the backlog. With a second index of the
+    # same prefix, PostgreSQL's planner might sort the backlog instead.
     Index("ix_effects_claim", "queue", "state", "due", "position", "seq"),
     UniqueConstraint("lane", "position", "seq"),
 )
@@ -294,7 +300,7 @@ leases = Table(
     _text("holder"),
     _big("epoch"),
     _big("until"),
-    # Empty where a program wrote the row that does not know of them.
+    # Empty where an older program wrote the row.
     _maybe_big("length"),
     _maybe_big("session"),
 )
@@ -306,6 +312,23 @@ client_leases = Table(
     Column("key", Text, primary_key=True),
     _big("rv"),
     _text("manifest"),
+)
+
+observed_pods = Table(
+    "observed_pods",
+    metadata,
+    # Pods of an observed cluster that use no claim. Beside the log: they would be most of its events.
+    Column("key", Text, primary_key=True),
+    _text("manifest"),
+)
+
+mirror_cursors = Table(
+    "mirror_cursors",
+    metadata,
+    # Up to where each kind of an observed cluster is known, and since when nothing newer was heard.
+    Column("kind", Text, primary_key=True),
+    _big("cursor"),
+    _big("heard_at"),
 )
 
 commands = Table(
@@ -339,9 +362,9 @@ checkpoints = Table(
 tokens = Table(
     "tokens",
     metadata,
-    # One row per name: given again, it replaces a token that can no longer be used. The log has them all.
+    # One row per name: a new token replaces one that can no longer be used. The log has them all.
     Column("name", Text, primary_key=True),
-    # Public: by it a token is found. Only what follows it in a token is secret.
+    # Public: the lookup key of a token. Only what follows it in a token is secret.
     _text("id"),
     Column("hash", LargeBinary, nullable=False),
     _text("roles"),
@@ -352,3 +375,15 @@ tokens = Table(
     _maybe_big("revoked_at"),
     UniqueConstraint("id"),
 )
+
+
+# Columns by name, never `*`: during an upgrade, tables have columns that this program does not know.
+#
+# A prepared statement of PostgreSQL fails for good once its `*` would mean something else.
+
+HEAD = "id, position, hash, at, min_reader, min_writer"
+
+
+@cache
+def all_columns(table: Table) -> str:
+    return ", ".join(f'"{column.name}"' for column in table.columns)

@@ -1,9 +1,8 @@
 """Tokens at rest: a row beside the log, and an event in it, written in one transaction.
 
-The row holds the hash, and the log, which is exported, archived and copied, never does. A token is therefore not
-part of what an export restores: in another store nobody is let in by tokens of this one. What the token may do,
-until when, and a fingerprint of the hash are in the log, so that a row which somebody has changed, or made up, is
-told from one that was written here (`differences`).
+The row holds the hash; the log, which is exported, archived and copied, never does. An export therefore does not
+restore tokens: another store accepts none of this one's. The log has a token's rights, its expiry and a
+fingerprint of its hash, so that a changed or forged row is detected (`differences`).
 """
 
 import hashlib
@@ -15,21 +14,20 @@ import orjson
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, or_, select, update
 
 from volsched.log import tables
-from volsched.log.base import read_base
+from volsched.log.base import newest_snapshot, read_base
 from volsched.log.batch import Batch, begin_batch, load, lock_head, stage
-from volsched.log.batch_writes import write
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import State, TokenState
 from volsched.log.events.streams import TOKEN
 from volsched.log.reads.tail import fold_event
-from volsched.log.snapshots import newest_snapshot
+from volsched.log.transaction import write
 
 _tokens, _events = tables.tokens, tables.events
 _OF_ID = select(_tokens).where(_tokens.c.id == bindparam("id"))
 _EVENTS = select(_events).where(_events.c.stream == bindparam("stream")).order_by(_events.c.version)
-"""Made once: they are asked for every caller, and to put one together takes longer than to answer it."""
+"""Built once: they are executed for every caller, and building one takes longer than answering it."""
 
 
 class TokenTakenError(StoreError):
@@ -58,7 +56,7 @@ class StoredToken:
 
 
 def issue(database: Database, token: StoredToken, *, reason: str | None = None) -> None:
-    """Keep a new token; raises TokenTakenError while one of its name can be used."""
+    """Store a new token; raises TokenTakenError while one of its name can be used."""
     with database.write() as connection:
         batch = _begin(database, connection, token.name, token.issued_by, now=token.issued_at)
         found = _find(connection, token.name)
@@ -81,7 +79,7 @@ def issue(database: Database, token: StoredToken, *, reason: str | None = None) 
 
 
 def revoke(database: Database, name: str, *, actor: str, now: int, reason: str | None = None) -> bool:
-    """End a token; False if it was revoked before. Raises NoTokenError."""
+    """Revoke a token; False if it was revoked before. Raises NoTokenError."""
     with database.write() as connection:
         batch = _begin(database, connection, name, actor, now=now)
         found = _find(connection, name)
@@ -104,7 +102,7 @@ def token_of_id(connection: Connection, id_: str) -> StoredToken | None:
 
 
 def recorded_token(connection: Connection, name: str) -> State | None:
-    """What the log says of the token that was issued last under a name."""
+    """What the log records of the last token issued under a name."""
     stream, base = f"{TOKEN}/{name}", read_base(connection).position
     state = newest_snapshot(connection, stream, position=base) if base else None
     for it in connection.execute(_EVENTS, {"stream": stream}):
@@ -113,19 +111,19 @@ def recorded_token(connection: Connection, name: str) -> State | None:
 
 
 def contradicted_tokens(connection: Connection) -> int:
-    """How many rows are not what the log says."""
+    """How many rows differ from the log."""
     return sum(any(differences(it, recorded_token(connection, it.name))) for it in all_tokens(connection))
 
 
 def fingerprint(token: StoredToken) -> str:
-    """Of the hash, for the log: whoever has it can neither be let in with it nor restore the row."""
+    """Of the hash, for the log: it can neither authenticate a caller nor restore the row."""
     return hashlib.sha256(b"volsched token\0" + token.id.encode() + b"\0" + token.hash).hexdigest()
 
 
 def differences(token: StoredToken, recorded: State | None) -> Iterator[tuple[str, Any, Any]]:
-    """Columns that decide who is let in and are not what the log says: column, expected, got.
+    """Columns that decide access and differ from the log: column, expected, got.
 
-    A hash that an earlier program wrote cannot be compared: the log has no fingerprint of it.
+    An earlier program's hash cannot be compared: the log has no fingerprint of it.
     """
     if not isinstance(recorded, TokenState):
         yield "id", None, token.id
@@ -139,12 +137,12 @@ def differences(token: StoredToken, recorded: State | None) -> Iterator[tuple[st
     )
     yield from (it for it in compared if it[1] != it[2])
     if (recorded.revoked_at is None) != (token.revoked_at is None):
-        # When it was, is a matter of whose clock was asked.
+        # The exact time depends on whose clock was read.
         yield "revoked_at", recorded.revoked_at, token.revoked_at
 
 
 def usable_tokens(connection: Connection, *, now: int) -> int:
-    """How many there are that would be let in."""
+    """How many tokens would be accepted."""
     lasts = or_(_tokens.c.expires_at.is_(None), _tokens.c.expires_at > now)
     asked = select(func.count()).select_from(_tokens).where(_tokens.c.revoked_at.is_(None), lasts)
     return int(connection.execute(asked).scalar_one())

@@ -1,48 +1,155 @@
 """One SQL transaction for many commands: lock the head, decide each in memory, write everything, commit.
 
-Commands of a batch see each other's results. A command that is refused, or that breaks, fails alone: all is
-checked in memory before the first row is written, and if the database itself refuses a batch it is halved until
-the culprit stands alone.
+Commands of a batch see each other's results. A command that is refused, or that raises, fails alone: everything is
+checked in memory before the first row is written, and if the database itself refuses a batch, the batch is halved
+until the culprit is alone.
 
 Lock order: the head row first, always. It is held to commit, which makes positions dense and commit-ordered.
 """
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
+from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Delete, Insert, Table, bindparam, delete, insert, select
 
 from volsched.binding.rules.saga import advance
 from volsched.log import tables
+from volsched.log.base import write_snapshots
 from volsched.log.batch import Batch, begin_batch, load, lock_head, stage
-from volsched.log.batch_writes import write
 from volsched.log.commands import (
     NO_PRECONDITION,
     Command,
     ConflictError,
     DeposedError,
     Done,
+    EffectDone,
     Outcome,
     Scan,
     version_of,
 )
+from volsched.log.commit_listeners import Commit
 from volsched.log.database import Database
-from volsched.log.effects import lock_fences
+from volsched.log.dialects import Dialect
+from volsched.log.effects import EffectState, lock_fences
 from volsched.log.errors import CommitMark, ConnectionLostError
-from volsched.log.events.catalogue import CatalogueError
+from volsched.log.events.catalogue import CATALOGUE, CatalogueError, StateChange
 from volsched.log.events.envelope import Event, canonical
+from volsched.log.events.fold import NewEffect, ObjectState, State, UnknownState
+from volsched.log.events.streams import noun_and_key
 from volsched.log.reactions import Reaction, events_after, react_to
+from volsched.log.rows import ASSUMED, VIEWS, assumed_values, rows_of, values_of
 from volsched.runtime.fault_points import reach
+
+# Writing a transaction's decisions: events, views, effects, results, the head.
+
+_ASSUMPTIONS = frozenset(
+    entry.name for entry in CATALOGUE.values() if entry.change in (StateChange.ASSUME, StateChange.FREE)
+)
+
+
+def write(database: Database, connection: Connection, batch: Batch) -> None:
+    dialect = database.dialect
+    if batch.events:
+        dialect.insert(connection, tables.events, batch.events)
+        written = {event.stream for event in batch.events if event.type not in _ASSUMPTIONS}
+        write_views(database, connection, {stream: batch.states[stream] for stream in written})
+        _write_assumptions(database, connection, batch, batch.changed.keys() - written)
+        write_snapshots(dialect, connection, batch.events, batch.states)
+        dialect.move_head(connection, batch.head.position, batch.head.hash, batch.head.at)
+    if batch.effects:
+        _enqueue(database, connection, batch)
+    if batch.results:
+        dialect.insert(connection, tables.commands, batch.results)
+    if batch.finished:
+        _finish(database, connection, batch.finished, batch.now)
+
+
+def write_views(database: Database, connection: Connection, states: dict[str, State]) -> None:
+    """Bring the views to the new states of these streams."""
+    rows: dict[Table, list[tuple[Any, ...]]] = {}
+    gone: dict[Table, list[str]] = {}
+    for stream, state in states.items():
+        noun, key = noun_and_key(stream)
+        if isinstance(state, ObjectState) and state.manifest is None:
+            gone.setdefault(VIEWS[noun][0], []).append(key)
+        elif not isinstance(state, UnknownState):
+            for table, row in rows_of(noun, key, state):
+                rows.setdefault(table, []).append(values_of(table)(row))
+    for table, keys in gone.items():
+        connection.execute(delete(table).where(table.c.key.in_(keys)))
+    for table, values in rows.items():
+        database.dialect.upsert(connection, table, values)
+
+
+def _write_assumptions(database: Database, connection: Connection, batch: Batch, streams: Iterable[str]) -> None:
+    """Objects that were only assumed or freed: the most frequent change, without a change of the manifest."""
+    rows: dict[Table, list[tuple[Any, ...]]] = {}
+    for stream in streams:
+        noun, key = noun_and_key(stream)
+        state = batch.states[stream]
+        if isinstance(state, ObjectState):
+            rows.setdefault(VIEWS[noun][0], []).append(assumed_values(key, state))
+    for table, values in rows.items():
+        database.dialect.update(connection, table, ASSUMED, values)
+
+
+def _enqueue(database: Database, connection: Connection, batch: Batch) -> None:
+    """Add the effects behind all others of their lanes: (position, seq) grows with each one."""
+    fetch = database.dialect.fetch
+    done = fetch(connection, tables.effects_done, "key", [effect.key for effect, _ in batch.effects])
+    if done:
+        raise ConflictError(f'effect "{done[0]["key"]}" is done already and its key cannot be used again')
+    first, seq = batch.effects[0][1], 0
+    if first == batch.head.position - len(batch.events):
+        # A command without events shares the position of an earlier transaction, whose effects may still be
+        # queued.
+        mates = fetch(connection, tables.effects, "lane", {effect.lane for effect, _ in batch.effects})
+        seq = max((mate["seq"] + 1 for mate in mates if mate["position"] == first), default=0)
+    rows = [_effect_row(*entry, number) for number, entry in enumerate(batch.effects, start=seq)]
+    database.dialect.insert(connection, tables.effects, rows)
+
+
+def _effect_row(effect: NewEffect, position: int, seq: int) -> tuple[Any, ...]:
+    return (
+        effect.key, effect.lane, effect.queue, effect.kind, effect.binding, canonical(dict(effect.data)), position,
+        seq, max(effect.due, 0), EffectState.READY, None, None, 0, 0, None, None, None,
+    )  # fmt: skip
+
+
+def _finish(database: Database, connection: Connection, finished: Sequence[EffectDone], now: int) -> None:
+    """Move effects whose outcome is recorded out of the queue, so that the queue stays as small as the work."""
+    by_outcome: dict[str, list[str]] = {}
+    for effect in finished:
+        by_outcome.setdefault(effect.outcome, []).append(effect.key)
+    copied, removed = _moving(database.dialect)
+    for outcome, keys in by_outcome.items():
+        these = database.dialect.named(keys)
+        connection.execute(copied, {"outcome": outcome, "now": now, "these": these})
+        connection.execute(removed, {"these": these})
+
+
+@cache
+def _moving(dialect: Dialect) -> tuple[Insert, Delete]:
+    """Built once: building takes longer than executing."""
+    queue, done = tables.effects, tables.effects_done
+    these = dialect.among_named(queue.c.key, "these")
+    kept = (queue.c.key, queue.c.lane, queue.c.queue, queue.c.kind, queue.c.binding, queue.c.data)
+    outcome, now = bindparam("outcome", type_=done.c.outcome.type), bindparam("now", type_=done.c.done_at.type)
+    moved = select(*kept, outcome, queue.c.attempts, now).where(these)
+    return insert(done).from_select(list(done.columns), moved), delete(queue).where(these)
 
 
 def execute(
     database: Database, commands: Sequence[Command], *, now: int, react: Reaction = advance
 ) -> list[Outcome]:
-    """Carry out the commands in one transaction; one outcome each, in order. `now` is in microseconds.
+    """Commit the commands in one transaction; one outcome each, in order. `now` is in microseconds.
 
-    `react` says what follows for a binding from what is now so; only tests give another one.
+    `react` decides a binding's next step from the new state; only tests pass another one.
     """
     if not commands:
         return []
@@ -76,6 +183,7 @@ def _execute(database: Database, commands: Sequence[Command], now: int, react: R
     try:
         with database.write() as connection:
             head = lock_head(database, connection)
+            locked = time.monotonic()
             began = head.position, head.hash
             database.recent.catch_up(connection, began)
             batch = begin_batch(database, connection, head, now=now, actor=commands[0].actor)
@@ -92,11 +200,15 @@ def _execute(database: Database, commands: Sequence[Command], now: int, react: R
         lost.mark, lost.outcomes = mark, outcomes
         raise
     reach("commit.after")
+    if batch.events:
+        commit = Commit(events=batch.events, states=batch.states, seconds=time.monotonic() - locked)
+        for listener in database.listeners:
+            listener.committed(commit)
     return outcomes
 
 
 def _streams(command: Command) -> Iterator[str]:
-    """All that the command names: what it may read or write, and what it has read before."""
+    """All streams that the command names: those it may read or write, and those it has read before."""
     read = command.precondition
     return chain(command.streams, read.objects, read.versions)
 
@@ -109,7 +221,7 @@ class _Guards:
     epochs: dict[str, int]
     fences: dict[str, int]
     recent: list[Event]
-    """What was appended since the oldest decision of the batch was made."""
+    """Events appended since the oldest decision of the batch was made."""
 
     @classmethod
     def load(cls, database: Database, connection: Connection, commands: Sequence[Command]) -> "_Guards":
@@ -131,9 +243,9 @@ class _Guards:
         return cls(results, epochs, lock_fences(database, connection, effects) if effects else {}, recent)
 
     def check(self, command: Command, batch: Batch) -> None:
-        """Raises ConflictError or DeposedError where something is not as the precondition says.
+        """Raises ConflictError or DeposedError where the precondition does not hold.
 
-        What earlier commands of the batch have done counts as done.
+        Earlier commands of the batch count as done.
         """
         read = command.precondition
         lease, effect = read.lease, read.effect
@@ -152,7 +264,7 @@ class _Guards:
             self._check_scan(read.scan, command.actor, batch.events)
 
     def _check_scan(self, scan: Scan, actor: str, events: Sequence[Event]) -> None:
-        """No other writer made the decision worthless, before this transaction or earlier in it."""
+        """Raises if another writer invalidated the decision, before this transaction or earlier in it."""
         if self.recent and self.recent[0].position > scan.position + 1:
             raise ConflictError(f"decided at {scan.position}, and what came next is archived already")
         for event in chain(self.recent, events):
@@ -169,7 +281,7 @@ def _conflict(message: str, stream: str, field: str, wanted: int, have: int) -> 
 
 
 def _attempt(batch: Batch, guards: _Guards, command: Command) -> Outcome:
-    """Decide one command against what the batch has become; on any failure the batch is as it was."""
+    """Decide one command against the batch's present state; on any failure the batch is unchanged."""
     read = command.precondition
     if read.key is not None and read.key in guards.results:
         return guards.results[read.key]
@@ -184,7 +296,7 @@ def _attempt(batch: Batch, guards: _Guards, command: Command) -> Outcome:
             raise CatalogueError(f"{unnamed.type} is about {unnamed.stream}, which the command did not name")
         events, states = stage(batch, command.actor, decision.events, command.cause)
     except Exception as error:
-        # Whatever a decide raises concerns its own command only; the neighbours go on.
+        # An exception of `decide` concerns its own command only; the others go on.
         return error
     batch.take(events, states, decision.effects)
     position = batch.head.position

@@ -3,37 +3,45 @@
 Both modules offer the same functions; `dialect_of` picks one by the engine's name.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
-from sqlalchemy import Column, ColumnElement, Connection, Engine, Table
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Select, Table
 
 from volsched.log.dialects.postgres import Postgres, postgres_options
-from volsched.log.dialects.sqlite import Sqlite
+from volsched.log.dialects.sqlite import Sqlite, sqlite_options
 from volsched.log.dialects.writer_queue import Turn
+from volsched.log.row_states import Row
 
 Values = Sequence[Any]
 
 
 class Dialect(Protocol):
     def __hash__(self) -> int:
-        """Equal for all of one engine's: statements are made once for each."""
+        """Equal for all dialects of one engine: statements are cached per dialect."""
 
     def configure(self, engine: Engine) -> None:
         """Set up every connection of the engine."""
 
     def turn(self, connection: Connection) -> AbstractContextManager[Turn]:
-        """Wait until this connection may write; the next one may when the context is left."""
+        """Wait until this connection may write; its turn ends when the context is left."""
 
     def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
-        """Start a write transaction, lock the head row until commit, and answer it."""
+        """Start a write transaction, lock the head row until commit, and return it."""
 
-    def begin_beside_log(self, connection: Connection) -> None:
-        """Start a write transaction that leaves the log alone, so that it need not wait for the head row."""
+    def begin_without_head_lock(self, connection: Connection) -> None:
+        """Start a write transaction that does not touch the log and so need not wait for the head row."""
+
+    def claim_rows(self, rows: Select[Any], table: Table) -> Select[Any]:
+        """The rows that no other transaction is claiming, locked until this one ends."""
+
+    def lock_rows(self, rows: Select[Any]) -> Select[Any]:
+        """All of the rows, locked until this transaction ends; waits for locks of other transactions."""
 
     def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
-        """The head row after the transaction's last event; those who listen for commits are told of it."""
+        """Set the head row to the transaction's last event, and notify listeners of the commit."""
 
     def insert(self, connection: Connection, table: Table, rows: Sequence[Values]) -> None:
         """Add rows, values in the order of the table's columns."""
@@ -42,21 +50,24 @@ class Dialect(Protocol):
         """Add rows, or replace the ones that have the same primary key."""
 
     def update(self, connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
-        """Change some columns of rows that are there; each row's key stands behind its values."""
+        """Change some columns of existing rows; each row's key follows its values."""
 
     def fetch(
         self, connection: Connection, table: Table, column: str, keys: Iterable[str]
     ) -> list[dict[str, Any]]:
         """The rows whose column is one of the keys."""
 
+    def rows(self, connection: Connection, table: str, rest: str, values: Mapping[str, Any]) -> Iterator[Row]:
+        """The rows of a table; `rest` is the statement from WHERE or ORDER BY on, with values as `:name`."""
+
     def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
         """The column is one of the keys, as one parameter: Core's IN has one per key, which is slow with many."""
 
     def among_named(self, column: Column[str], name: str) -> ColumnElement[bool]:
-        """The same in a statement that is made once: the keys are given under the name when it is executed."""
+        """The same in a statement that is built once: the keys are bound to the name when it is executed."""
 
     def named(self, keys: Iterable[str]) -> Any:
-        """Keys as they are given to such a statement."""
+        """Keys in the form that such a statement takes."""
 
     def scan(
         self, connection: Connection, table: Table, *, order: str, after: Any = None, until: Any = None
@@ -64,18 +75,18 @@ class Dialect(Protocol):
         """The rows as the driver gives them, in chunks, by a column in (after, until]; None is no bound."""
 
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
-        """The last version of each of these streams that has any, be its events archived or not."""
+        """The last version of each of these streams that has any, whether its events are archived or not."""
 
     def begin_migration(self, connection: Connection) -> None:
-        """Start a transaction that changes tables; there is no limit on how long its statements may take."""
+        """Start a transaction that changes tables, without a limit on how long its statements may take."""
 
     def is_lost(self, error: BaseException) -> bool:
         """The driver's error means that the connection is gone, not that a statement was refused."""
 
 
-def engine_options(backend: str, name: str) -> dict[str, Any]:
-    """How connections are opened and how many are kept; `name` is what the server is told of us."""
-    return {} if backend == "sqlite" else postgres_options(name)
+def engine_options(backend: str, name: str, file: Path | None) -> dict[str, Any]:
+    """How connections are opened and how many are kept; `name` identifies us to a server; `file` is SQLite's."""
+    return sqlite_options(file) if backend == "sqlite" else postgres_options(name)
 
 
 def dialect_of(engine: Engine) -> Dialect:

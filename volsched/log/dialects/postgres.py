@@ -1,6 +1,7 @@
 """Hot statements on PostgreSQL: COPY for the log, arrays unnested into one statement for the views."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ from sqlalchemy import (
     Engine,
     Integer,
     LargeBinary,
+    Select,
     Table,
     Text,
     any_,
@@ -24,28 +26,29 @@ from sqlalchemy import (
     literal,
 )
 
-from volsched.log.dialects.columns import HEAD, all_columns
 from volsched.log.dialects.writer_queue import Turn
+from volsched.log.row_states import Row
+from volsched.log.tables import HEAD, all_columns, metadata
 
 # admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout, idle_in_transaction_session_timeout,
 # too_many_connections. Errors without a state come from the connection itself.
 SHUTDOWN_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "53300"})
 ABANDONED_AFTER_MS = 30_000
-"""A writer that says nothing for so long in the middle of a transaction loses it, and its locks. The server would
-else hold the head row for a process that is frozen, or for hours for a machine that is gone."""
+"""A writer that is idle this long inside a transaction loses it, and its locks. Otherwise the server would hold
+the head row for a frozen process, or for hours for a machine that is gone."""
 CHANNEL = "volsched_commits"
-"""On which every commit to the log is told to whoever listens."""
+"""The notification channel of commits to the log."""
 STATEMENT_MS = 300_000
-"""Nothing that we ask takes so long: exports and checks read through a cursor, a chunk per statement."""
+"""No statement of ours takes so long: exports and checks read through a cursor, a chunk per statement."""
 LOCK_MS = 60_000
-"""Twice what an abandoned transaction is given. Who waits longer for the head row is told, and tries again."""
+"""Twice the timeout of an abandoned transaction. A longer wait for the head row fails, and is retried."""
 KEPT_CONNECTIONS = 5
 MOST_CONNECTIONS = 15
-"""Of one process; docs/operations.md adds them up. They are opened when they are needed: most have one or two."""
+"""Per process; docs/operations.md adds them up. They are opened on demand: most processes have one or two."""
 POOL_SECONDS = 30
 CONNECTING = {
     "connect_timeout": 10,
-    # A machine that is gone says nothing: without these a reader would wait for hours, with them half a minute.
+    # A machine that is gone sends nothing: without these a reader would wait for hours, with them half a minute.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -56,13 +59,13 @@ SCAN_CHUNK = 2_000
 
 
 def postgres_options(name: str) -> dict[str, Any]:
-    """What an engine is made with. A connection is asked whether it lives before it is used again."""
+    """Options of an engine. A pooled connection is checked before it is used again."""
     return {
         "pool_pre_ping": True,
         "pool_size": KEPT_CONNECTIONS,
         "max_overflow": MOST_CONNECTIONS - KEPT_CONNECTIONS,
         "pool_timeout": POOL_SECONDS,
-        # The same few are used again and again, and the others are the first to be let go.
+        # Reuses the same few connections, so that the others are the first to be closed.
         "pool_use_lifo": True,
         "connect_args": CONNECTING | {"fallback_application_name": name},
     }
@@ -71,7 +74,7 @@ def postgres_options(name: str) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Postgres:
     def configure(self, engine: Engine) -> None:
-        """The server's defaults are what we want: read committed, durable commits. But nothing waits for ever."""
+        """The server's defaults fit (read committed, durable commits), except that every wait gets a timeout."""
 
         @event.listens_for(engine, "connect")
         def _connected(raw: Any, _record: object) -> None:
@@ -83,7 +86,7 @@ class Postgres:
             raw.autocommit = False
 
     def turn(self, connection: Connection) -> AbstractContextManager[Turn]:  # noqa: ARG002 - for SQLite
-        """The server queues those who wait for the head row, in the order in which they came."""
+        """The server queues the waiters for the head row in order of arrival."""
         return nullcontext(Turn())
 
     def begin_migration(self, connection: Connection) -> None:
@@ -97,12 +100,19 @@ class Postgres:
         row: tuple[Any, ...] | None = _driver(connection).execute(asked).fetchone()
         return None if row is None else row[1:]
 
-    def begin_beside_log(self, connection: Connection) -> None:
-        """The driver begins by itself, and what is changed is locked row by row."""
+    def begin_without_head_lock(self, connection: Connection) -> None:
+        """The driver begins by itself, and each changed row is locked on its own."""
         _driver(connection).execute(f"SELECT {_limit()}")
 
+    def claim_rows(self, rows: Select[Any], table: Table) -> Select[Any]:
+        """Workers that claim at the same time get different rows, and none waits for another."""
+        return rows.with_for_update(of=table, skip_locked=True)
+
+    def lock_rows(self, rows: Select[Any]) -> Select[Any]:
+        return rows.with_for_update()
+
     def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
-        # Both in one statement, because every commit pays for it. The notice goes out with the commit.
+        # Both in one statement, because every commit pays for it. The notification is sent at commit.
         _driver(connection).execute(
             "WITH moved AS (UPDATE log_head SET position = %s, hash = %s, at = %s RETURNING 1) "
             f"SELECT pg_notify('{CHANNEL}', '') FROM moved",
@@ -144,6 +154,11 @@ class Postgres:
         names = [entry.name for entry in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
+    def rows(self, connection: Connection, table: str, rest: str, values: Mapping[str, Any]) -> Iterator[Row]:
+        cursor = _driver(connection).execute(_selected(table, rest), values)
+        names = [entry.name for entry in cursor.description]
+        return (dict(zip(names, row, strict=True)) for row in cursor)
+
     def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
         return column == any_(literal(list(keys), ARRAY(Text)))
 
@@ -159,7 +174,7 @@ class Postgres:
         names = all_columns(table)
         bounds = {f'"{order}" > %s': after, f'"{order}" <= %s': until}
         asked = " AND ".join(words for words, bound in bounds.items() if bound is not None)
-        # A cursor of the server's: the client would hold the whole table otherwise.
+        # A server-side cursor: the client would hold the whole table otherwise.
         with _driver(connection).cursor(name="volsched_scan", binary=True) as cursor:
             cursor.execute(
                 f'SELECT {names} FROM {table.name} {"WHERE " + asked if asked else ""} ORDER BY "{order}"',
@@ -195,12 +210,18 @@ def _driver(connection: Connection) -> Any:
 
 
 @cache
+def _selected(table: str, rest: str) -> str:
+    named = re.sub(":([a-z_]+)", r"%(\1)s", rest)
+    return f"SELECT {all_columns(metadata.tables[table])} FROM {table} {named}"
+
+
+@cache
 def _types(table: Table) -> list[str]:
     return [_type_name(column.type) for column in table.columns]
 
 
 def _type_name(type_: object) -> str:
-    # BigInteger is an Integer too, so it is asked for first.
+    # BigInteger is an Integer too, so it is tested first.
     if isinstance(type_, BigInteger):
         return "int8"
     if isinstance(type_, Integer):

@@ -1,17 +1,18 @@
 """Hot statements on SQLite.
 
-The driver's own transaction handling is switched off: a write transaction takes the lock when it begins
-(BEGIN IMMEDIATE), so that it never has to be thrown away for having read something stale. It asks for the lock
-when its turn has come (`writer_queue`).
+The driver's own transaction handling is switched off: a write transaction takes the lock when it begins (BEGIN
+IMMEDIATE), so that it is never aborted for a stale read. It requests the lock when its turn has come
+(`writer_queue`).
 """
 
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
@@ -20,6 +21,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Select,
     Table,
     Text,
     bindparam,
@@ -28,27 +30,34 @@ from sqlalchemy import (
     select,
 )
 
-from volsched.log.dialects.columns import HEAD, all_columns
 from volsched.log.dialects.writer_queue import Turn, WriterQueue
+from volsched.log.row_states import Row
+from volsched.log.sqlite_file import (
+    BUSY_TIMEOUT_MS,
+    PRAGMAS,
+    READ_ONLY_PRAGMAS,
+    is_read_only,
+    opened_for_reading,
+    select_rows,
+    set_pragmas,
+)
+from volsched.log.tables import HEAD, all_columns
 
-BUSY_TIMEOUT_MS = 30_000
 UNDECODABLE = "Could not decode to UTF-8"
 SCAN_CHUNK = 500
 """Rows held at once in a scan; from 50 to 2,000 it makes no difference to the speed."""
-PRAGMAS = (
-    # First, because the next one may have to wait.
-    f"busy_timeout = {BUSY_TIMEOUT_MS}",
-    "journal_mode = WAL",
-    "synchronous = FULL",
-    "temp_store = MEMORY",
-    "cache_size = -65536",
-    "mmap_size = 268435456",
-)
 QUEUE = "volsched_queue"
 """Where a connection keeps its place in the queue of writers."""
 BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL})
-"""Somebody has the lock, or so many are after it that SQLite gives up."""
+"""The lock is taken, or so many processes contend for it that SQLite gives up."""
 _log = logging.getLogger("volsched.log")
+
+
+def sqlite_options(file: Path | None) -> dict[str, Any]:
+    """How connections are opened. A file that can only be read is, be it of another user or on a disk that takes
+    no more: reading is all that is wanted of it then.
+    """
+    return {} if file is None or not is_read_only(file) else {"creator": lambda: opened_for_reading(file)}
 
 
 @dataclass(frozen=True)
@@ -57,11 +66,11 @@ class Sqlite:
         @event.listens_for(engine, "connect")
         def _connected(raw: Any, record: Any) -> None:
             raw.isolation_level = None
-            for pragma in PRAGMAS:
-                raw.execute(f"PRAGMA {pragma}")
             (_, _, file), *_ = raw.execute("PRAGMA database_list")
-            # A database in memory has no file, and nobody to share it with.
-            if file:
+            read_only = bool(file) and is_read_only(Path(file))
+            set_pragmas(raw, READ_ONLY_PRAGMAS if read_only else PRAGMAS)
+            # An in-memory database has no file, and no other process to share it with.
+            if file and not read_only:
                 record.info[QUEUE] = WriterQueue(file)
 
         @event.listens_for(engine, "close")
@@ -72,7 +81,7 @@ class Sqlite:
 
         @event.listens_for(engine, "begin")
         def _begun(connection: Connection) -> None:
-            # A reader takes a snapshot; a writer asks for the lock itself.
+            # A reader takes a snapshot; a writer requests the lock itself.
             if not connection.get_execution_options().get("volsched_write"):
                 _driver(connection).execute("BEGIN")
 
@@ -93,9 +102,16 @@ class Sqlite:
         row: tuple[Any, ...] | None = raw.execute(f"SELECT {HEAD} FROM log_head").fetchone()
         return row
 
-    def begin_beside_log(self, connection: Connection) -> None:
-        # There is one write lock for the whole file; all that can be spared is reading the head.
+    def begin_without_head_lock(self, connection: Connection) -> None:
+        # There is one write lock for the whole file; only reading the head can be skipped.
         _take_lock(_driver(connection))
+
+    def claim_rows(self, rows: Select[Any], table: Table) -> Select[Any]:  # noqa: ARG002 - for PostgreSQL
+        """The file's lock was taken when the transaction began: no other process is claiming."""
+        return rows
+
+    def lock_rows(self, rows: Select[Any]) -> Select[Any]:
+        return rows
 
     def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
         _driver(connection).execute("UPDATE log_head SET position = ?, hash = ?, at = ?", (position, hash_, at))
@@ -122,6 +138,9 @@ class Sqlite:
         names = [entry[0] for entry in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
+    def rows(self, connection: Connection, table: str, rest: str, values: Mapping[str, Any]) -> Iterator[Row]:
+        return select_rows(_driver(connection), table, rest, values)
+
     def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
         return _among(column, json.dumps(list(keys)))
 
@@ -143,7 +162,7 @@ class Sqlite:
         except raw.OperationalError as error:
             if UNDECODABLE not in str(error):
                 raise
-            # Somebody wrote bytes that are no text. The rows are read all the same, so that a check says where.
+            # Bytes that are not text were written. The rows are read all the same, so that a check reports where.
             raw.text_factory = _lenient
             yield from _scan(raw, table, order, after, until)
         finally:
@@ -175,7 +194,7 @@ def _driver(connection: Connection) -> Any:
 
 
 def _take_lock(raw: Any) -> None:
-    """Begin to write. Only a program that does not queue can have the lock now; it is waited for all the same."""
+    """Begin to write. Only a program that does not queue can have the lock now; wait for that too."""
     while True:
         try:
             raw.execute("BEGIN IMMEDIATE")

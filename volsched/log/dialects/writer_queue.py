@@ -1,19 +1,19 @@
-"""Whose turn it is to write to an SQLite file, among all threads and processes that use it.
+"""The order in which threads and processes write to an SQLite file.
 
-SQLite gives its write lock to whoever asks at the right moment: one who finds it taken sleeps, up to 100 ms, while
-the one who just wrote asks again at once. On a busy machine a writer can be out of luck for minutes. So writers
-draw tickets, and write in the order in which they drew them.
+SQLite gives its write lock to the first process that asks at the right moment: a process that finds it taken
+sleeps, up to 100 ms, while the one that just wrote asks again at once. On a busy machine a writer can starve for
+minutes. So writers draw tickets, and write in ticket order.
 
 A ticket is a byte of a file beside the database, which its owner keeps locked until it has written. A writer's
 turn has come when no byte before its own is locked. The locks belong to an open file (`F_OFD_SETLK`), one for each
-connection: so threads queue like processes do, and the operating system gives the locks of a process back when it
-ends, however it ends. Nothing has to be cleared up after a crash, and nobody waits for the dead.
+connection: so threads queue as processes do, and the operating system releases the locks of a process when it
+ends, however it ends. Nothing has to be cleaned up after a crash, and no writer waits for a dead process.
 
-The queue makes it fair, and no more. What keeps two writers apart is SQLite's own lock, as ever. So where there is
-no queue (not on Linux, no locks on the file system, no room for the file), all that is lost is the order.
+The queue provides fairness only; mutual exclusion is still SQLite's own lock. So where there is no queue (not on
+Linux, no locks on the file system, no room for the file), only the order is lost.
 
-Rejected: one lock that all wait for (flock), because the kernel lets a newcomer pass those it has just woken; and
-asking every few milliseconds, which leaves the file idle at every change of hands.
+Rejected: one lock that all wait for (flock), because the kernel lets a newcomer overtake those it has just woken;
+and polling every few milliseconds, which leaves the file idle at every change of turn.
 """
 
 import fcntl
@@ -30,16 +30,16 @@ from pathlib import Path
 from weakref import WeakSet
 
 SUFFIX = "-queue"
-"""What the file is called, behind the name of the database's, as SQLite does with its own (-wal, -shm)."""
+"""Suffix of the queue file, appended to the database's name as SQLite does with its own (-wal, -shm)."""
 TELL_SECONDS = 5.0
-"""How often a process that waits says so."""
+"""Interval of the log lines of a waiting process."""
 PRESENCE, COUNTER, FIRST = 0, 1, 16
-"""Bytes that are locked: by all who have the file open; to draw a ticket; and, from here on, one per ticket."""
+"""Locked bytes: one by every process that has the file open; one to draw a ticket; from here on one per ticket."""
 LAST_TICKET = 2**62
 _STATE = struct.Struct("=qqq")
-"""What the file holds: the last ticket drawn, how many turns there were, and the process that had the last one."""
+"""Content of the file: the last ticket drawn, the number of turns, and the process that had the last turn."""
 _TURN_AT = 8
-"""Where in it the last turn begins."""
+"""Its offset of the last turn."""
 _LOCK = struct.Struct("hhqqi4x")
 """`struct flock` on Linux: type, whence, start, length, process."""
 _log = logging.getLogger("volsched.log")
@@ -48,26 +48,26 @@ _queues: "WeakSet[WriterQueue]" = WeakSet()
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What it took until a writer's turn came."""
+    """What a writer's turn cost to wait for."""
 
     waited: float = 0
     """Seconds."""
     passed: int = 0
-    """Turns that others had in the meantime."""
+    """Turns of other writers in the meantime."""
 
 
 class WriterQueue:
-    """One connection's place in the queue of writers of a file; of use to one thread at a time."""
+    """One connection's place in the queue of a file's writers; used by one thread at a time."""
 
     def __init__(self, database_file: str) -> None:
         self._database_file, self._path = Path(database_file), Path(f"{database_file}{SUFFIX}")
         self._file: int | None = None
         self._is_left_out = False
-        """We could not queue the last time, and have said so."""
+        """Queueing failed the last time, and was reported."""
         _queues.add(self)
 
     def join(self) -> Turn:
-        """Wait until it is our turn, however long that takes; it lasts until `leave`."""
+        """Wait, without limit, until it is our turn; it lasts until `leave`."""
         if sys.platform != "linux":
             return Turn()
         began = time.monotonic()
@@ -88,13 +88,13 @@ class WriterQueue:
         return Turn(time.monotonic() - began, passed)
 
     def leave(self) -> None:
-        """Let the next one write."""
+        """Let the next writer go."""
         if self._file is not None:
             # The counter too: an interrupted process may have stopped anywhere.
             _lock(self._file, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, COUNTER, 0)
 
     def close(self) -> None:
-        """Whoever closes the file last removes it, as SQLite does with those that it makes beside the database."""
+        """The last process that closes the file removes it, as SQLite does with the files beside the database."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -106,30 +106,30 @@ class WriterQueue:
         os.close(file)
 
     def forked(self) -> None:
-        """We are the child of a fork. What is locked through the file is the parent's, and must end with that."""
+        """Called in the child of a fork. Locks through the file belong to the parent, and must end with it."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def last_writer(self) -> int:
-        """The process that had the last turn; it has it still, unless it is gone."""
+        """The process that had the last turn; it still has it, unless it is gone."""
         return 0 if self._file is None else _read(self._file)[2]
 
     def _draw(self) -> tuple[int, int, int, bool]:
-        """The open file, our ticket in it, how many turns there were until then, and whether the next is ours."""
+        """The open file, our ticket in it, the number of turns until then, and whether the next is ours."""
         while True:
             file = self._opened()
             _lock(file, fcntl.F_OFD_SETLKW, fcntl.F_WRLCK, COUNTER)
             if os.fstat(file).st_nlink:
                 break
-            # Somebody removed it, and newcomers queue in another by now.
+            # The file was removed, and newcomers queue in another by now.
             self.close()
         try:
             drawn, turns, _ = _read(file)
             ticket = drawn + 1 if FIRST <= drawn < LAST_TICKET else FIRST
             _lock(file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, ticket)
             is_first = _locked_before(file, ticket) is None
-            # The rest is written by whoever's turn begins, and that of another may begin just now.
+            # The rest is written at the start of a turn, and another process's turn may start just now.
             state = _STATE.pack(ticket, turns + 1, os.getpid())
             os.pwrite(file, state if is_first else state[:_TURN_AT], 0)
         finally:
@@ -138,8 +138,8 @@ class WriterQueue:
 
     def _wait(self, file: int, ticket: int, began: float) -> None:
         with _told(self, began):
-            # For the one just before us, so that not all are woken by every turn. Should that one give up or die,
-            # there may be others before it.
+            # Waits for the ticket just before ours, so that a turn does not wake every waiter. If that owner gives
+            # up or dies, there may be others before it.
             _lock(file, fcntl.F_OFD_SETLKW, fcntl.F_RDLCK, ticket - 1)
             while (ahead := _locked_before(file, ticket)) is not None:
                 _lock(file, fcntl.F_OFD_SETLKW, fcntl.F_RDLCK, ahead)
@@ -155,7 +155,7 @@ class WriterQueue:
 
 
 def _open(path: Path, *, like: Path) -> int:
-    """The file, made if need be with the owner and the rights of the database, as SQLite makes its own."""
+    """The file, created if needed with the owner and mode of the database, as SQLite creates its own."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     with suppress(FileNotFoundError):
         return os.open(path, flags)
@@ -183,7 +183,7 @@ def _lock(file: int, how: int, kind: int, start: int, length: int = 1) -> bytes:
 
 
 def _locked_before(file: int, ticket: int) -> int | None:
-    """One of the tickets before this one that somebody has, if any."""
+    """A held ticket before this one, if any."""
     if ticket == FIRST:
         return None
     kind, _, start, _, _ = _LOCK.unpack(_lock(file, fcntl.F_OFD_GETLK, fcntl.F_RDLCK, FIRST, ticket - FIRST))
@@ -191,7 +191,7 @@ def _locked_before(file: int, ticket: int) -> int | None:
 
 
 class _Teller:
-    """Says who waits, for a whole process. Those who wait cannot: they sleep in the kernel, without an end."""
+    """Reports who waits, for a whole process. The waiters cannot: they sleep in the kernel, without a limit."""
 
     def __init__(self) -> None:
         self._waiting: dict[WriterQueue, float] = {}
@@ -200,7 +200,7 @@ class _Teller:
 
     def add(self, queue: WriterQueue, began: float) -> None:
         self._waiting[queue] = began
-        # Asked first without the lock. After a fork the thread is not alive.
+        # Checked without the lock first. After a fork the thread is not alive.
         if self._thread is None or not self._thread.is_alive():
             with self._starting:
                 if self._thread is None or not self._thread.is_alive():

@@ -1,23 +1,25 @@
-"""The fold: what a stream has become after an event. The same function live, in replay and in verification.
-
-A stream's state depends on the stream's own events only, so streams can be folded in any order and a single one
-can be checked alone. Unknown event types move the version and nothing else: a newer program wrote them.
-
-A million events are folded one by one, which is why states are tuples (a third of what frozen dataclasses cost to
-make) and why what to do is looked up by the event's type instead of matched.
-"""
+"""The fold: a stream's state after an event; the events and effects of decisions; objects by stream."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from volsched.kube.merge_patch import merged, without_nulls
+from volsched.kube.manifest import Manifest, metadata
+from volsched.kube.patches import merged, without_nulls
 from volsched.log.events.catalogue import CATALOGUE, StateChange
+from volsched.log.events.envelope import NewEvent
+
+# A stream's state depends on the stream's own events only, so streams can be folded in any order and a single one
+# can be checked alone. Unknown event types raise only the version: a newer program wrote them.
+#
+# A million events are folded one by one, which is why states are tuples (a third of what frozen dataclasses cost
+# to make) and why the handler is looked up by the event's type instead of matched.
 
 Data = Mapping[str, Any]
 
 
 class Assumed(NamedTuple):
-    """A patch laid over an object by a binding; it counts while `rv` is the object's."""
+    """A patch laid over an object by a binding; it applies while `rv` is the object's."""
 
     binding: str
     patch: Data
@@ -25,7 +27,7 @@ class Assumed(NamedTuple):
 
 
 class ObjectState(NamedTuple):
-    """`manifest` is None once the object is deleted; its stream goes on if the name is used again."""
+    """`manifest` is None once the object is deleted; the stream continues if the name is used again."""
 
     version: int
     rv: int = 0
@@ -42,7 +44,7 @@ class LegState(NamedTuple):
     reason: str | None = None
     claim_uid: str = ""
     dynamic: bool = False
-    """Planned without a volume: one was to be provisioned. It may have one by now."""
+    """Planned without a volume: one was to be provisioned, and may exist by now."""
     rv: str = ""
     written_rv: str | None = None
     joins: str | None = None
@@ -71,7 +73,7 @@ class AttemptState(NamedTuple):
 
 
 class TokenState(NamedTuple):
-    """The token that was issued last under a name."""
+    """The last token issued under a name."""
 
     version: int
     id: str
@@ -90,7 +92,7 @@ class LeaseState(NamedTuple):
 
 
 class UnknownState(NamedTuple):
-    """A stream of which no event is known to this program yet."""
+    """A stream of which this program knows no event yet."""
 
     version: int
 
@@ -99,7 +101,7 @@ State = ObjectState | BindingState | AttemptState | TokenState | LeaseState | Un
 
 
 class FoldError(Exception):
-    """An event that cannot follow what its stream has become: the log is not one that we wrote."""
+    """An event that cannot follow its stream's state: we did not write this log."""
 
 
 def versioned(state: ObjectState) -> dict[str, Any]:
@@ -138,16 +140,16 @@ def _free(state: State | None, version: int, _position: int, _at: int, data: Dat
 def _plan(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
     if isinstance(state, BindingState):
         raise FoldError("a binding is planned a second time")
-    return BindingState(version, data, at, legs=tuple(_leg(leg) for leg in data["legs"]))
+    return BindingState(version, data, at, legs=tuple(_leg(leg, bool(data.get("staged"))) for leg in data["legs"]))
 
 
-def _leg(planned: Data) -> LegState:
+def _leg(planned: Data, staged: bool) -> LegState:
     volume, owner = planned.get("volume"), planned.get("owner", True)
     return LegState(
         claim=planned["claim"],
         volume=volume,
         owner=owner,
-        state="assumed" if owner else "joined",
+        state=("planned" if staged else "assumed") if owner else "joined",
         claim_uid=planned.get("claim_uid", ""),
         dynamic=volume is None,
         rv=planned.get("rv", ""),
@@ -160,7 +162,7 @@ def _leg(planned: Data) -> LegState:
 def _move_binding(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
     held, is_open = _binding(state), data["open"]
     ended_at = None if is_open else at
-    # With its binding a leg lets go of its volume and its claim.
+    # When a binding ends, its legs release their volumes and claims.
     legs = held.legs if is_open else tuple(leg._replace(open=False) for leg in held.legs)
     plan = {**held.plan, "deadline": data["deadline"]} if "deadline" in data else held.plan
     return BindingState(version, plan, held.planned_at, data["state"], is_open, data.get("reason"), ended_at, legs)
@@ -194,7 +196,7 @@ def _repeat(state: State | None, version: int, _position: int, at: int, data: Da
 
 
 def _fail(state: State | None, version: int, _position: int, at: int, data: Data) -> State:
-    """The binding that the attempt led to failed. When it was decided, and how often, stays as it was."""
+    """The attempt's binding failed. When it was decided, and how often, does not change."""
     if not isinstance(state, AttemptState):
         raise FoldError("an attempt fails before it is made")
     failure = {"at": at} | {name: it for name, it in data.items() if name != "message"}
@@ -217,7 +219,7 @@ def _issue(_: State | None, version: int, _position: int, _at: int, data: Data) 
 def _revoke(state: State | None, version: int, position: int, at: int, data: Data) -> State:
     if isinstance(state, TokenState) and state.id == data["id"]:
         return state._replace(version=version, revoked_at=at)
-    # A writer does not read what it was issued with, and a base of an earlier program does not have it.
+    # Writers do not load the issue data, and a base of an earlier program does not have it.
     return _pass(state, version, position, at, data)
 
 
@@ -230,7 +232,7 @@ def _pass(state: State | None, version: int, _position: int, _at: int, _data: Da
 
 
 def _object(state: State | None, verb: str) -> ObjectState:
-    # A deleted object counts as none: its row is gone from the views, so a live fold would not find it either.
+    # A deleted object counts as absent: its row is gone from the views, so a live fold would not find it either.
     if not isinstance(state, ObjectState) or state.manifest is None:
         raise FoldError(f"an object that is not there is {verb}")
     return state
@@ -263,3 +265,71 @@ _STEP_OF_CHANGE: Mapping[StateChange, _Step] = {
     StateChange.CORRECT: _pass,
 }
 _STEPS: Mapping[str, _Step] = {name: _STEP_OF_CHANGE[entry.change] for name, entry in CATALOGUE.items()}
+
+
+# The result of a decision: events to be written, and work to be queued in the same transaction.
+
+States = Mapping[str, State]
+"""Stream → its state. A stream without events is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEffect:
+    """Work to be done outside the log after the commit. `key` is unique and never reused."""
+
+    key: str
+    lane: str
+    """Effects of one lane are done one after the other."""
+    queue: str
+    kind: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    due: int = 0
+    binding: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    events: tuple[NewEvent, ...] = ()
+    effects: tuple[NewEffect, ...] = ()
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """Stored with the idempotency key and returned again to a repeat."""
+
+
+NOTHING = Decision()
+
+
+# Object states by stream: the live object, its manifest and version, and the streams of a binding.
+
+
+def binding_stream(binding: str) -> str:
+    return f"binding/{binding}"
+
+
+def pod_stream(state: BindingState) -> str:
+    return f"pod/{state.plan['pod']}"
+
+
+def node_stream(state: BindingState) -> str:
+    return f"node/{state.plan['node']}"
+
+
+def living(states: States, stream: str) -> ObjectState | None:
+    """The live object of a stream; None if it never existed or is deleted."""
+    state = states.get(stream)
+    return state if isinstance(state, ObjectState) and state.manifest is not None else None
+
+
+def manifest_of(states: States, stream: str) -> Manifest | None:
+    state = living(states, stream)
+    return None if state is None else state.manifest
+
+
+def origin_version(state: ObjectState) -> str | None:
+    """The version that a foreign cluster gave the object; None where the object lives in our log."""
+    found = metadata(state.manifest or {}).get("resourceVersion")
+    return None if found is None else str(found)
+
+
+def version(state: ObjectState) -> str:
+    """The version that the object's next write must be conditional on."""
+    return origin_version(state) or str(state.rv)

@@ -1,1 +1,1 @@
-"""Is the store what it says it is: verification, rebuilding of views, replay."""
+"""Integrity of a store: verification, rebuilding of views, replay."""

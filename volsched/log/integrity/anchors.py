@@ -1,16 +1,13 @@
-"""Anchors: places of the log, kept outside of the store and signed with a key that is outside of it too.
+"""Anchors: positions of the log, kept outside the store, signed with Ed25519 keys that are outside it too."""
 
-Whoever can write the database can rewrite the log so that it verifies. They cannot rewrite an anchor that left the
-machine, and cannot sign another without the key. So an anchor proves the log up to its place, and nothing more.
-"""
-
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sqlalchemy import Connection, delete, select
@@ -21,18 +18,137 @@ from volsched.log.batch import Head
 from volsched.log.database import Database
 from volsched.log.dialects import dialect_of
 from volsched.log.durable_files import PRIVATE, sync_directory
-from volsched.log.errors import StoreError
+from volsched.log.errors import BrokenLogError, Finding, StoreError
 from volsched.log.events.envelope import link
-from volsched.log.integrity.anchor_keys import PrivateKey, PublicKey
-from volsched.log.integrity.findings import BrokenLogError, Finding
-from volsched.log.integrity.seals import read_seals
+from volsched.log.integrity.replay import read_seals
 from volsched.log.reads.tail import event
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+
+# Ed25519 keys for anchors. The private key is kept outside the store, the public key by the verifier.
+#
+# `cryptography` is imported when a key is used: verifying without one does not need it.
+
+PUBLIC = 0o644
+NAME_DIGITS = 16
+
+
+class KeyFileError(StoreError):
+    """A file is not the key that it should be, or cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    key: "Ed25519PublicKey"
+
+    @property
+    def name(self) -> str:
+        """The name by which people tell keys apart."""
+        return hashlib.sha256(self.key.public_bytes_raw()).hexdigest()[:NAME_DIGITS]
+
+    def has_signed(self, message: bytes, signature: bytes) -> bool:
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            self.key.verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateKey:
+    key: "Ed25519PrivateKey"
+
+    @property
+    def public(self) -> PublicKey:
+        return PublicKey(self.key.public_key())
+
+    @property
+    def name(self) -> str:
+        return self.public.name
+
+    def sign(self, message: bytes) -> bytes:
+        return self.key.sign(message)
+
+
+def make_keys(private: Path, public: Path) -> PublicKey:
+    """Write a new pair; an existing file is never replaced: its signatures could no longer be checked."""
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    except ModuleNotFoundError as error:
+        raise _not_installed(error) from None
+    made = PrivateKey(Ed25519PrivateKey.generate())
+    pem = serialization.Encoding.PEM
+    secret = made.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    shown = made.public.key.public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    for path in (private, public):
+        if path.exists():
+            raise KeyFileError(f"{path} exists already and is not replaced; name another file")
+    for path, content, mode in ((private, secret, PRIVATE), (public, shown, PUBLIC)):
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
+                out.write(content)
+        except OSError as error:
+            raise KeyFileError(f"{path} cannot be written: {error.strerror}; name another file") from None
+    return made.public
+
+
+def read_private_key(path: Path) -> PrivateKey:
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    except ModuleNotFoundError as error:
+        raise _not_installed(error) from None
+    try:
+        key = load_pem_private_key(_content(path), None)
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyFileError(f"{path} is not a private key of volsched anchor keygen")
+    return PrivateKey(key)
+
+
+def read_public_key(path: Path) -> PublicKey:
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    except ModuleNotFoundError as error:
+        raise _not_installed(error) from None
+    try:
+        key = load_pem_public_key(_content(path))
+    except ValueError:
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        raise KeyFileError(f"{path} is not a public key of volsched anchor keygen")
+    return PublicKey(key)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise KeyFileError(
+            f"{path} cannot be read: {error.strerror}; check the path and its permissions"
+        ) from None
+
+
+def _not_installed(error: ModuleNotFoundError) -> KeyFileError:
+    return KeyFileError(f"{error.name} is not installed; run: pip install 'volsched[server]'")
+
+
+# A process that can write the database can rewrite the log so that it verifies. It cannot rewrite an anchor that
+# left the machine, and cannot sign another without the key. So an anchor proves the log up to its position, and
+# nothing more.
 
 NAME = "anchor-{position:019d}.json"
 PATTERN = "anchor-*.json"
 WRITTEN = "anchor"
 FAILED = "anchor-failed"
-"""Names of checkpoints: the last anchor that was written by itself, and one since then that could not be."""
+"""Names of checkpoints: the last automatic anchor, and a later one that could not be written."""
 NOT_ONE = "this is not an anchor; give a file that was written by verify --write-anchor or by export"
 REWRITTEN = "the log was rewritten at or before the anchor"
 NOT_LINKED = "the event, or the one before, is not what was once written"
@@ -40,14 +156,14 @@ NOT_LINKED = "the event, or the one before, is not what was once written"
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A place in the log, kept outside the store: whoever rewrites or cuts the log cannot rewrite that too."""
+    """A position of the log, kept outside the store: rewriting or truncating the log does not change it."""
 
     position: int
     hash: bytes
     at: int
     signature: bytes | None = None
     key: str | None = None
-    """Which key it was signed with, by the name of the public one."""
+    """The name of the public key that verifies its signature."""
 
     def dump(self) -> str:
         told: dict[str, Any] = {"position": self.position, "hash": self.hash.hex(), "at": self.at}
@@ -62,7 +178,7 @@ class Anchor:
         return self.signature is not None and key.has_signed(self._message(), self.signature)
 
     def _message(self) -> bytes:
-        """All that an anchor says; the first line keeps the key's signatures of other things apart."""
+        """Everything an anchor states; the first line separates it from other messages signed with the key."""
         return f"volsched anchor 1\n{self.position}\n{self.hash.hex()}\n{self.at}\n".encode()
 
 
@@ -89,9 +205,9 @@ def anchors_in(directory: Path) -> list[Path]:
 
 
 def keep_anchor(directory: Path, anchor: Anchor) -> Path:
-    """Write an anchor to a file of its own; whole or not at all, and one that is there is never replaced.
+    """Write an anchor to a file of its own; all or nothing, and an existing file is never replaced.
 
-    StoreError where the one that is there says something else: the log was another one then.
+    StoreError where the existing one differs: the log was another one then.
     """
     path = directory / NAME.format(position=anchor.position)
     aside = directory / f"part-{uuid4().hex[:8]}"
@@ -123,7 +239,8 @@ def keep_anchor(directory: Path, anchor: Anchor) -> Path:
 def check_since(connection: Connection, anchor: Anchor, head: Head) -> None:
     """Whether the log still holds an anchor and goes on from it to its head without a break; else BrokenLogError.
 
-    Nobody signs a log that was rewritten since the last time. Behind archived events it begins at the base.
+    A log that was rewritten since the last anchor must not be signed. Behind archived events it begins at the
+    base.
     """
     base = read_base(connection)
     place = Head(anchor.position, anchor.hash, anchor.at)
@@ -153,10 +270,9 @@ def _hash_of(connection: Connection, position: int) -> bytes | None:
 
 
 def note_anchor(database: Database, head: Head, *, now: int, written: bool) -> None:
-    """Say, for all processes, that an anchor was written, which ends a failure, or that it could not be."""
+    """Record, for all processes, that an anchor was written, which ends a failure, or that it could not be."""
     kept, row = tables.checkpoints, (WRITTEN if written else FAILED, head.position, head.hash, now)
-    with database.write() as connection:
-        database.dialect.begin_beside_log(connection)
+    with database.write_beside_log() as connection:
         database.dialect.upsert(connection, kept, [row])
         if written:
             connection.execute(delete(kept).where(kept.c.name == FAILED))
@@ -164,17 +280,17 @@ def note_anchor(database: Database, head: Head, *, now: int, written: bool) -> N
 
 @dataclass(frozen=True, slots=True)
 class AnchorNotes:
-    """How the automatic anchors stand."""
+    """The state of the automatic anchors."""
 
     position: int
     at: int
-    """When the last was written; 0 where none was yet."""
+    """When the last one was written; 0 if there is none."""
     failing: bool
     """One could not be written, and none was since."""
 
 
 def anchor_notes(connection: Connection) -> AnchorNotes | None:
-    """None where nobody has asked for automatic anchors yet."""
+    """None where automatic anchors were never enabled."""
     kept = tables.checkpoints
     asked = select(kept.c.name, kept.c.position, kept.c.at).where(kept.c.name.in_((WRITTEN, FAILED)))
     rows = {name: (position, at) for name, position, at in connection.execute(asked)}
@@ -185,7 +301,7 @@ def anchor_notes(connection: Connection) -> AnchorNotes | None:
 
 
 def check_signatures(anchors: Mapping[str, Anchor], key: PublicKey) -> Iterator[Finding]:
-    """Anchors, by what people know them as, that were not signed with the key."""
+    """Anchors, by their display names, that were not signed with the key."""
     for name, anchor in anchors.items():
         if anchor.signature is None:
             problem = f"the anchor {name} is not signed"

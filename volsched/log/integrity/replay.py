@@ -1,21 +1,18 @@
-"""Folding the whole log in memory, and proving on the way that it is one: dense, ordered, unbroken.
-
-The loop in `fold_chunks` sees every event ever written, so it is made for speed: rows come from the driver as
-plain tuples in chunks, nothing is built per event but the new state, and the garbage collector rests meanwhile.
-"""
+"""Folding the whole log in memory and proving its chain on the way; redacted events must have their seal."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from volsched.log import tables
 from volsched.log.base import archived, load_base, read_base
 from volsched.log.batch import Head
 from volsched.log.dialects import dialect_of
+from volsched.log.errors import BrokenLogError, Finding
 from volsched.log.events.catalogue import CLOCK_CORRECTED
-from volsched.log.events.envelope import GENESIS, link
+from volsched.log.events.envelope import GENESIS, REDACTIONS, link, seals_in
 from volsched.log.events.fold import (
     AttemptState,
     BindingState,
@@ -28,13 +25,31 @@ from volsched.log.events.fold import (
 )
 from volsched.log.events.streams import ATTEMPT, BINDING, LEASE, TOKEN
 from volsched.log.garbage_pause import collector_resting
-from volsched.log.integrity.findings import BrokenLogError, Finding
-from volsched.log.integrity.seals import NO_SEALS, Seals, read_seals
 from volsched.log.reads.tail import fold_event
 from volsched.log.rows import VIEWS
 
+# Seals of redacted events: where a hash is not that of the row, there must be a seal.
+
+Seals = Mapping[int, bytes]
+"""Position of a redacted event → its seal."""
+NO_SEALS: Seals = {}
+
+
+def read_seals(connection: Connection) -> dict[int, bytes]:
+    """Of all events in the store. An event that was redacted twice has its last seal."""
+    events = tables.events
+    said = select(events.c.data).where(events.c.stream == REDACTIONS).order_by(events.c.version)
+    seals: dict[int, bytes] = {}
+    for data in connection.execute(said).scalars():
+        seals |= seals_in(data)
+    return seals
+
+
+# The loop in `fold_chunks` sees every event ever written, so it is optimised for speed: rows come from the driver
+# as plain tuples in chunks, only the new state is built per event, and the garbage collector is paused.
+
 Progress = Callable[[int], None]
-"""Called now and then with the position that is reached."""
+"""Called now and then with the position reached."""
 
 MISSING = "the event is missing"
 SKIPS = "its stream does not go on here"
@@ -51,12 +66,12 @@ _STATE_OF_NOUN: Mapping[str, type[State]] = {
 
 @dataclass(slots=True)
 class Folded:
-    """What all streams have become at a position of the log."""
+    """The states of all streams at a position of the log."""
 
     head: Head = field(default_factory=lambda: Head(0, GENESIS, 0))
     states: dict[str, State] = field(default_factory=dict)
     redacted: list[int] = field(default_factory=list)
-    """Positions of events that are no longer what was once written, and whose seal holds."""
+    """Positions of redacted events whose seal holds."""
 
 
 def fold_log(
@@ -67,10 +82,10 @@ def fold_log(
     progress: Progress | None = None,
     start: Folded | None = None,
 ) -> Folded:
-    """Fold all events up to a position; BrokenLogError at the first that cannot be what was once written there.
+    """Fold all events up to a position; BrokenLogError at the first that cannot be what was written there.
 
-    `check` covers the hash chain; that positions, versions and times are in order is always looked at. The fold
-    starts at the store's base, or at `start` where that is known from the archives themselves.
+    `check` covers the hash chain; the order of positions, versions and times is always checked. The fold starts at
+    the store's base, or at `start` where the archives themselves prove that.
     """
     folded = _base(connection) if start is None else start
     if until is not None and until < folded.head.position:
@@ -85,11 +100,11 @@ def fold_log(
 
 
 def fold_tail(connection: Connection, folded: Folded) -> None:
-    """Go on, in place, from where `folded` stands to the end of the log."""
+    """Continue, in place, from the position of `folded` to the end of the log."""
     after = folded.head.position
     base = read_base(connection)
     if after < base.position:
-        # The log was archived past it meanwhile; to run the command again starts from there.
+        # The log was archived past it meanwhile; running the command again starts from there.
         raise archived(connection, f"position {after + 1}", base)
     fold_chunks(
         dialect_of(connection.engine).scan(connection, tables.events, order="position", after=after),
@@ -106,7 +121,7 @@ def fold_chunks(
     progress: Progress | None = None,
     seals: Seals = NO_SEALS,
 ) -> None:
-    """Fold rows of the log onto what there is, in place. `seals` are those of events that were redacted."""
+    """Fold rows of the log onto the states, in place. `seals` are those of redacted events."""
     states = folded.states
     expected, previous, last_at = folded.head.position, folded.head.hash, folded.head.at
     position = expected
@@ -139,7 +154,7 @@ def fold_chunks(
             if progress is not None:
                 progress(position)
     except (FoldError, LookupError, TypeError, ValueError, AttributeError) as error:
-        # Whatever a payload that is not what the catalogue says leads to; the position says which.
+        # A payload that violates the catalogue can raise anything; the position identifies it.
         raise _broken(position, f"the event cannot follow what was before: {error}") from error
 
 
@@ -149,7 +164,7 @@ def _base(connection: Connection) -> Folded:
 
 
 def check_nouns(states: Mapping[str, State]) -> None:
-    """An object's events in the stream of a binding, say, can be linked and folded, but have no row anywhere."""
+    """An object's events in, say, a binding's stream can be linked and folded, but have no row anywhere."""
     for stream, state in states.items():
         kind = type(state)
         if kind is not _STATE_OF_NOUN.get(stream.partition("/")[0]) and kind is not UnknownState:

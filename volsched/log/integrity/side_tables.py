@@ -1,11 +1,11 @@
-"""The tables beside the log, against what the log says of them: tokens, leases, idempotency results, done effects.
+"""The tables beside the log, checked against it: tokens, leases, idempotency results, done effects.
 
-They are not the log folded: rows are renewed, expire, and are not restored by an import. But each of them decides
-something, who is let in, who may act, what a repeat is answered, what need not be done again. So a row is compared
-as far as the log knows of it, and of what the log cannot say there is a gap, which a report has to tell.
+They are not a fold of the log: rows are renewed, expire, and are not restored by an import. But each of them
+decides something: which caller is let in, which process may act, the answer to a repeat, which work is not
+repeated. So a row is compared as far as the log knows it, and the rest is a gap that the report must state.
 
-A row that is missing is no finding. Results and done effects expire. Without its row a token lets nobody in, and a
-lease goes on with the epoch that the log has.
+A missing row is no finding. Results and done effects expire. A token without its row is refused, and a lease
+continues with the epoch of the log.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,12 +14,12 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, select
 
-from volsched.binding.rules.outcomes import KINDS, contradiction
+from volsched.binding.rules.late_writes import KINDS, contradiction
 from volsched.log import tables
 from volsched.log.dialects import dialect_of
+from volsched.log.errors import Finding
 from volsched.log.events.fold import BindingState, LeaseState, State, TokenState, UnknownState
 from volsched.log.events.streams import BINDING, LEASE, TOKEN
-from volsched.log.integrity.findings import Finding
 from volsched.log.tokens import all_tokens, differences
 
 NEVER_ISSUED = "nobody issued the token: the log does not know it"
@@ -44,7 +44,7 @@ States = Mapping[str, State]
 
 
 def reservation_key(pod: str, key: str) -> str:
-    """Under which the result of a reservation is kept."""
+    """The key that a reservation's result is kept under."""
     return f"{RESERVATION}/{pod.partition('/')[0]}/{key}"
 
 
@@ -113,7 +113,7 @@ def _check_results(connection: Connection, states: States, gaps: list[str]) -> I
             asked = plan.get("key")
             unknown += asked is None
             compared = (
-                # A reservation that was asked for without a key has no result at all.
+                # A reservation without a key has no result at all.
                 ("key", key if asked is None else reservation_key(plan["pod"], asked) if asked else None, key),
                 ("at", state.planned_at, at),
                 ("result", {"binding": result["binding"], "pod": plan["pod"]}, result),
@@ -129,7 +129,7 @@ def _check_results(connection: Connection, states: States, gaps: list[str]) -> I
 
 
 def _check_done(connection: Connection, states: States) -> Iterator[Finding]:
-    """Of a binding that never was, others tell (`store.verify`)."""
+    """Bindings that never existed are reported elsewhere (`integrity.verify`)."""
     done = tables.effects_done
     for chunk in dialect_of(connection.engine).scan(connection, done, order="key"):
         for key, _, _, kind, binding, _, outcome, *_ in chunk:

@@ -1,53 +1,123 @@
-"""Proving that a store is what it says: the chain, the head, the views and the snapshots, all from the log again.
+"""Verifying a store, view by view, and rebuilding the views from the log."""
 
-One read transaction sees one picture, so writers go on meanwhile. Memory follows the number of objects, not the
-length of the log. What was archived is taken as the base says it, or proven too where the archives are given.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Table, delete, select
 
 from volsched.log import tables
-from volsched.log.base import archived, archived_files, read_base
-from volsched.log.batch import Head
+from volsched.log.base import EVERY, archived, archived_files, dumped, newest_snapshot, read_base
+from volsched.log.batch import Head, lock_head
 from volsched.log.database import Database
+from volsched.log.dialects import dialect_of
+from volsched.log.errors import BrokenLogError, Finding
+from volsched.log.events.fold import State
+from volsched.log.events.streams import ATTEMPT, BINDING, noun_and_key
 from volsched.log.garbage_pause import collector_resting
 from volsched.log.integrity.anchors import REWRITTEN, Anchor
-from volsched.log.integrity.differences import compare_views
-from volsched.log.integrity.findings import BrokenLogError, Finding
-from volsched.log.integrity.replay import Folded, Progress, fold_log
+from volsched.log.integrity.replay import Folded, Progress, fold_log, fold_tail
 from volsched.log.integrity.side_tables import check_side_tables
 from volsched.log.reads.tail import event, fold_event, read_head, read_stream
-from volsched.log.retention.archive_files import Proof, check_base, fold_archives
-from volsched.log.snapshots import EVERY, dumped, newest_snapshot
+from volsched.log.retention.archive import Proof, check_base, fold_archives
+from volsched.log.rows import FOLDED, VIEWS, rows_of
+
+# Views against the fold, row by row: missing rows, extra rows, differing columns.
+
+Key = tuple[Any, ...]
+Values = tuple[Any, ...]
+NOUN_OF_TABLE: Mapping[str, str] = {
+    **{table.name: noun for noun, (table, _) in VIEWS.items()},
+    tables.bindings.name: BINDING,
+    tables.binding_legs.name: BINDING,
+    tables.attempts.name: ATTEMPT,
+}
+MISSING = "the log has the row and the view has not"
+EXTRA = "the view has a row that the log does not know"
+DIFFERS = "the view is not what the log says"
+
+
+def compare_views(
+    connection: Connection, states: Mapping[str, State]
+) -> Iterator[tuple[Table, Key, list[Finding]]]:
+    """Every row of a folded table that differs from these states. Holds one table's rows at a time."""
+    by_noun: dict[str, list[tuple[str, State]]] = {}
+    for stream, state in states.items():
+        noun, name = noun_and_key(stream)
+        by_noun.setdefault(noun, []).append((name, state))
+    scan = dialect_of(connection.engine).scan
+    for table in FOLDED:
+        expected = rows_expected(table, by_noun.get(NOUN_OF_TABLE[table.name], ()))
+        first = table.primary_key.columns[0].name
+        for chunk in scan(connection, table, order=first):
+            for row in chunk:
+                key = key_of(table, row)
+                findings = list(findings_of(table, key, expected.pop(key, None), row))
+                if findings:
+                    yield table, key, findings
+        for key, values in expected.items():
+            yield table, key, list(findings_of(table, key, values, None))
+
+
+def rows_expected(table: Table, states: Iterable[tuple[str, State]]) -> dict[Key, Values]:
+    """The rows of a table for these keys and states, values in the order of its columns."""
+    noun = NOUN_OF_TABLE[table.name]
+    rows: dict[Key, Values] = {}
+    for name, state in states:
+        for place, row in rows_of(noun, name, state):
+            if place is table:
+                values = tuple(row[column.name] for column in table.columns)
+                rows[key_of(table, values)] = values
+    return rows
+
+
+def findings_of(table: Table, key: Key, expected: Values | None, got: Values | None) -> Iterator[Finding]:
+    name = "/".join(map(str, key))
+    if expected is None:
+        yield Finding(problem=EXTRA, table=table.name, key=name)
+    elif got is None:
+        yield Finding(problem=MISSING, table=table.name, key=name)
+    elif expected != got:
+        for column, wanted, found in zip(table.columns, expected, got, strict=True):
+            if wanted != found:
+                yield Finding(
+                    problem=DIFFERS, table=table.name, key=name, column=column.name, expected=wanted, got=found
+                )
+
+
+def key_of(table: Table, values: Values) -> Key:
+    """Primary keys are the first columns of every folded table, in order."""
+    return values[: len(table.primary_key.columns)]
+
+
+# One read transaction has one consistent view, so writers go on meanwhile. Memory follows the number of objects,
+# not the length of the log. Archived history is taken from the base, or proven too where the archives are given.
 
 KEPT = 1_000
-"""Findings that a report holds; of the rest it gives the number."""
+"""Findings that a report holds; the rest are only counted."""
 
 
 @dataclass(slots=True)
 class VerifyReport:
     head: Head
-    """Where the log ends: what an anchor is made of."""
+    """Where the log ends: the content of an anchor."""
     after: int = 0
     """The position after which events were proven: 0, or the base where the archives were not given."""
     archives: list[str] = field(default_factory=list)
-    """Range and file of what was archived, as the store has noted it."""
+    """Range and file of each archive, as recorded in the store."""
     streams: int = 0
     findings: list[Finding] = field(default_factory=list)
     more: int = 0
     """Findings beyond those that are held."""
     proven: Anchor | None = None
-    """The newest anchor that the log holds, before the first that it does not: whoever has the database could have
-    rewritten what came after it, or everything where there is none."""
+    """The newest anchor that the log holds, before the first that it does not: a process with write access to the
+    database could have rewritten everything after it, or everything where there is none."""
     anchors: int = 0
-    """That were compared; one from before the base only where the archives were given."""
+    """Anchors compared; one from before the base only where the archives were given."""
     gaps: list[str] = field(default_factory=list)
-    """What the log cannot say of rows beside it."""
+    """What the log does not record about rows beside it."""
     redacted: list[int] = field(default_factory=list)
-    """Positions of events that the log itself says were redacted, as it left them."""
+    """Positions of events that the log records as redacted, unchanged since."""
 
     @property
     def ok(self) -> bool:
@@ -66,7 +136,7 @@ def verify(
     archives: Sequence[Iterable[str]] = (),
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Check everything that can be known for certain. What is wrong is reported, never repaired.
+    """Check everything that can be known for certain. Faults are reported, never repaired.
 
     `archives` are the lines of archived files, in order: with them the proof begins with the very first event.
     """
@@ -100,7 +170,7 @@ def _prove(
     archives: Sequence[Iterable[str]],
     progress: Progress | None,
 ) -> Proof | None:
-    """What the archives say of the base; None where there are none to ask."""
+    """What the archives prove of the base; None without archives."""
     noted = [it.position for it in anchors]
     if archives:
         return fold_archives(archives, until=base.position, noted=noted, progress=progress)
@@ -111,7 +181,7 @@ def _prove(
 
 
 def _anchors(anchors: Iterable[Anchor], base: Head, proof: Proof | None) -> list[Anchor]:
-    """What was kept outside of the store, by position: anchors, and the end of the last archive."""
+    """What was kept outside the store, by position: anchors, and the end of the last archive."""
     known = [it for it in anchors if it.position > 0 and (proof is not None or it.position >= base.position)]
     if proof is not None and proof.end is not None:
         known.append(Anchor(proof.end.last, proof.end.hash, proof.end.at))
@@ -132,7 +202,7 @@ def _check_anchors(
 
 
 def _known_hash(connection: Connection, position: int, base: Head, proof: Proof | None) -> bytes | None:
-    """The hash of a position; of an archived one as the archives have it."""
+    """The hash of a position; for an archived one from the archives."""
     if position == base.position:
         return base.hash
     if position < base.position:
@@ -200,7 +270,7 @@ def wrong_snapshots(connection: Connection) -> Iterator[tuple[tuple[str, int], F
 
 
 def _check_operations(connection: Connection, *, last: int) -> Iterator[Finding]:
-    """Of the tables that are not folded, only what holds at every moment whatever workers are doing."""
+    """For tables that are not folded: only what always holds, whatever workers are doing."""
     queue, done, bindings = tables.effects, tables.effects_done, tables.bindings
     for table in (queue, done):
         orphans = select(table.c.key, table.c.binding).where(
@@ -220,3 +290,91 @@ def _check_operations(connection: Connection, *, last: int) -> Iterator[Finding]
                 problem="it belongs to an event that is not there", table=table.name, key=row.key,
                 column="position", got=row.position,
             )  # fmt: skip
+
+
+# Rebuilding the views: fold the log aside, compare, replace the rows that differ. Events are not touched.
+#
+# Writers go on meanwhile. The long part (fold and comparison) reads one consistent view without any lock; only the
+# rows that differed are checked again and replaced under the head lock, after catching up with later writes. That
+# is enough: a writer turns a right row into a right row, so no other row can have become wrong.
+#
+# Rejected: filling shadow tables and swapping them by name. It needs the lock for a whole copy and twice the
+# space, and does not report what was wrong.
+
+BRIEF = 1_000
+"""Events that may be left to fold under the lock: some ten milliseconds."""
+ROUNDS = 10
+"""Attempts to come that close to the writers before the lock is taken anyway."""
+
+
+@dataclass(slots=True)
+class Repair:
+    position: int
+    """Of the log, when the views were repaired."""
+    findings: list[Finding] = field(default_factory=list)
+    """What was wrong and is repaired."""
+
+
+def rebuild(database: Database, *, progress: Progress | None = None) -> Repair:
+    """Bring every folded table to the fold of the log; BrokenLogError where the log itself cannot be trusted."""
+    with database.read() as connection, collector_resting():
+        read_head(connection)
+        folded = fold_log(connection, progress=progress)
+        suspects: dict[Table, list[Key]] = {}
+        for table, key, _ in compare_views(connection, folded.states):
+            suspects.setdefault(table, []).append(key)
+        snapshots = dict(wrong_snapshots(connection))
+    _catch_up(database, folded)
+    with database.write() as connection:
+        head = lock_head(database, connection)
+        fold_tail(connection, folded)
+        if folded.head != head:
+            problem = f"the log ends with another event than the head, which says {head.position}"
+            raise BrokenLogError(Finding(problem=problem, position=folded.head.position))
+        repair = Repair(head.position)
+        for table, keys in suspects.items():
+            repair.findings += _repair(database, connection, folded, table, keys)
+        kept, base = tables.snapshots, read_base(connection)
+        for (stream, version), finding in snapshots.items():
+            # Not those of a base that an archive has made meanwhile: they are right, and the only ones there are.
+            wrong = (kept.c.stream == stream, kept.c.version == version, kept.c.position > base.position)
+            connection.execute(delete(kept).where(*wrong))
+            repair.findings.append(finding)
+    return repair
+
+
+def _catch_up(database: Database, folded: Folded) -> None:
+    for _ in range(ROUNDS):
+        with database.read() as connection:
+            if read_head(connection).position - folded.head.position <= BRIEF:
+                return
+            fold_tail(connection, folded)
+
+
+def _repair(
+    database: Database, connection: Connection, folded: Folded, table: Table, keys: list[Key]
+) -> list[Finding]:
+    """Replace those rows of a table that are still wrong.
+
+    They are deleted before any is inserted: a wrong row may occupy a value of a unique index.
+    """
+    noun, first = NOUN_OF_TABLE[table.name], table.primary_key.columns[0]
+    names = {key[0] for key in keys}
+    states = [(name, state) for name in names if (state := folded.states.get(f"{noun}/{name}")) is not None]
+    expected = rows_expected(table, states)
+    rows = database.dialect.fetch(connection, table, first.name, names)
+    found = {
+        key_of(table, values): values for values in (tuple(row[c.name] for c in table.columns) for row in rows)
+    }
+    findings: list[Finding] = []
+    wrong: set[str] = set()
+    for key in sorted(expected.keys() | found.keys()):
+        different = list(findings_of(table, key, expected.get(key), found.get(key)))
+        if different:
+            findings += different
+            wrong.add(key[0])
+    if wrong:
+        connection.execute(delete(table).where(database.dialect.among(first, wrong)))
+        right = [values for key, values in expected.items() if key[0] in wrong]
+        database.dialect.insert(connection, table, right)
+    return findings

@@ -1,14 +1,13 @@
-"""Looking at a store: objects, bindings and attempts as they are now, or as they were at a position.
+"""Reading a store: objects, bindings and attempts as they are now, or as they were at a position.
 
-`Now` answers from the views. `AsOf` answers from the log: one stream by its newest snapshot, all streams of a kind
-by folding them alone, so that the price follows what is asked for and not the whole history.
+`Now` (`views`) reads the views. `AsOf` reads the log: one stream from its newest snapshot, all streams of a kind
+by folding only those, so that the cost follows the question and not the whole history.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
 
-from sqlalchemy import ColumnElement, Connection, Select, select
+from sqlalchemy import Connection, select
 
 from volsched.log import tables
 from volsched.log.base import archived, load_base, read_base
@@ -16,97 +15,31 @@ from volsched.log.dialects import dialect_of
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State
 from volsched.log.events.streams import ATTEMPT, BINDING, noun_and_key
-from volsched.log.reads.tail import events_of_binding, fold_event, state_as_of
-from volsched.log.rows import VIEWS, Row, attempt_state, binding_state, object_state
-
-Found = tuple[str, State]
-"""A key and what is there."""
-Concerned = Literal["pod", "claim", "volume", "node"]
-
-
-class Look(Protocol):
-    """What there is at one position. Deleted objects are not there."""
-
-    @property
-    def position(self) -> int: ...
-
-    def one(self, noun: str, key: str) -> State | None: ...
-
-    def every(self, noun: str) -> Iterable[Found]:
-        """In the order of keys; bindings and attempts in the order of time."""
-        ...
-
-    def bindings_of(self, what: Concerned, key: str) -> list[tuple[str, BindingState]]:
-        """The bindings that concern it, the oldest first."""
-        ...
-
-    def attempts_of(self, pod: str) -> list[tuple[str, AttemptState]]:
-        """The attempts to place a pod, the oldest first."""
-        ...
-
-    def notices_about(self, about: str) -> list[Mapping[str, object]]:
-        """Manifests of the Kubernetes events about `Kind/namespace/name`."""
-        ...
-
-    def steps_of(self, binding: str) -> list[Event]:
-        """Everything that was done for a binding, over all streams."""
-        ...
+from volsched.log.reads.tail import events_of_binding, fold_event, read_head, state_as_of
+from volsched.log.reads.views import Concerned, Found, Now, deletion_of
+from volsched.log.row_states import Row
+from volsched.log.rows import VIEWS
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class _StoreRows:
     connection: Connection
-    position: int
 
-    def one(self, noun: str, key: str) -> State | None:
-        if noun == BINDING:
-            return next((state for _, state in self._bindings(_bindings.c.id == key)), None)
-        if noun == ATTEMPT:
-            found = next(self._rows(select(_attempts).where(_attempts.c.id == key)), None)
-            return None if found is None else attempt_state(found)
-        table, _ = VIEWS[noun]
-        rows = dialect_of(self.connection.engine).fetch(self.connection, table, "key", (key,))
-        return object_state(rows[0]) if rows else None
+    def rows(self, table: str, rest: str = "", **values: str) -> Iterator[Row]:
+        return dialect_of(self.connection.engine).rows(self.connection, table, rest, values)
 
-    def every(self, noun: str) -> Iterator[Found]:
-        if noun == BINDING:
-            yield from self._bindings()
-        elif noun == ATTEMPT:
-            for row in self._rows(select(_attempts).order_by(_attempts.c.last_at, _attempts.c.id)):
-                yield row["id"], attempt_state(row)
-        else:
-            table, _ = VIEWS[noun]
-            for row in self._rows(select(table).order_by(table.c.key)):
-                yield row["key"], object_state(row)
+    def state_as_of(self, stream: str, position: int) -> State | None:
+        return state_as_of(self.connection, stream, position=position)
 
-    def bindings_of(self, what: Concerned, key: str) -> list[tuple[str, BindingState]]:
-        if what in ("pod", "node"):
-            return list(self._bindings(_bindings.c[what] == key))
-        return list(self._bindings(_bindings.c.id.in_(select(_legs.c.binding).where(_legs.c[what] == key))))
 
-    def attempts_of(self, pod: str) -> list[tuple[str, AttemptState]]:
-        asked = select(_attempts).where(_attempts.c.pod == pod).order_by(_attempts.c.last_at, _attempts.c.id)
-        return [(row["id"], attempt_state(row)) for row in self._rows(asked)]
+def look_at_head(connection: Connection) -> Now:
+    """The store as it is now; refuses one that requires newer readers."""
+    return look_at(connection, read_head(connection).position)
 
-    def notices_about(self, about: str) -> list[Mapping[str, object]]:
-        table = tables.notices
-        asked = select(table).where(table.c.about == about).order_by(table.c.key)
-        return [object_state(row).manifest or {} for row in self._rows(asked)]
 
-    def steps_of(self, binding: str) -> list[Event]:
-        return events_of_binding(self.connection, binding)
-
-    def _bindings(self, *conditions: ColumnElement[bool]) -> Iterator[tuple[str, BindingState]]:
-        chosen = select(_bindings).where(*conditions)
-        legs: dict[str, list[Row]] = {}
-        of_chosen = chosen.with_only_columns(_bindings.c.id)
-        for leg in self._rows(select(_legs).where(_legs.c.binding.in_(of_chosen))):
-            legs.setdefault(leg["binding"], []).append(leg)
-        for row in self._rows(chosen.order_by(_bindings.c.planned_at, _bindings.c.id)):
-            yield row["id"], binding_state(row, legs.get(row["id"], []))
-
-    def _rows(self, asked: Select[tuple[object, ...]]) -> Iterator[Row]:
-        return (dict(row) for row in self.connection.execute(asked).mappings())
+def look_at(connection: Connection, head: int) -> Now:
+    """The same, where the head was read already."""
+    return Now(_StoreRows(connection), head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +73,9 @@ class AsOf:
         _, typed = VIEWS["notice"]
         manifests = [state.manifest for _, state in self.every("notice") if isinstance(state, ObjectState)]
         return [it for it in manifests if it is not None and typed(it)["about"] == about]
+
+    def deleted_at(self, noun: str, key: str) -> int | None:
+        return deletion_of(state_as_of(self.connection, f"{noun}/{key}", position=self.position))
 
     def steps_of(self, binding: str) -> list[Event]:
         return [it for it in events_of_binding(self.connection, binding) if it.position <= self.position]
@@ -188,6 +124,3 @@ def _concerns(state: BindingState, what: Concerned, key: str) -> bool:
     if what in ("pod", "node"):
         return bool(state.plan[what] == key)
     return any(key == (leg.claim if what == "claim" else leg.volume) for leg in state.legs)
-
-
-_bindings, _legs, _attempts = tables.bindings, tables.binding_legs, tables.attempts

@@ -1,25 +1,26 @@
-"""What the audit asks of decisions: bindings, their legs, attempts, and how long they took.
+"""Audit and list queries about decisions: bindings, their legs, attempts, and durations."""
 
-Pages are read on from a key, as in `store.audit_log`.
-"""
-
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, func, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select, text, tuple_
 
 from volsched.binding.rules.phases import Phase
 from volsched.log import tables
 from volsched.log.dialects import dialect_of
+from volsched.log.events.fold import AttemptState, BindingState
 from volsched.log.reads.event_audit import Window
+from volsched.log.row_states import attempt_state, binding_state
+
+# Pages continue after a key, as in `event_audit`.
 
 _bindings, _legs, _attempts = tables.bindings, tables.binding_legs, tables.attempts
-# As text, word for word as in the partial indexes: SQLite uses one only if the condition is the index's own.
+# As text, exactly as in the partial indexes: SQLite uses one only if the conditions are identical.
 _OPEN, _ROLLED_BACK = text("bindings.open"), text("bindings.state = 'rolled-back'")
 
 
 class After(NamedTuple):
-    """The binding, or attempt, that a page ended with."""
+    """The last binding, or attempt, of a page."""
 
     at: int
     id: str
@@ -36,23 +37,33 @@ class Took(NamedTuple):
 def rolled_back(
     connection: Connection, within: Window, *, after: After | None = None, limit: int
 ) -> list[Row[Any]]:
-    """Bindings that were undone, the one that was planned last first."""
+    """Bindings that were undone, last planned first."""
     return _page(connection, select(_bindings).where(_ROLLED_BACK), within, after, limit, newest_first=True)
+
+
+def undone_bindings(
+    connection: Connection, within: Window, *, namespace: str | None = None, limit: int
+) -> list[Row[Any]]:
+    """Bindings that were undone, the last planned ones, of pods of a namespace or of all."""
+    asked = select(_bindings).where(_ROLLED_BACK)
+    if namespace is not None:
+        asked = asked.where(_bindings.c.pod.startswith(f"{namespace}/", autoescape=True))
+    return _page(connection, asked, within, None, limit, newest_first=True)
 
 
 def planned_on(
     connection: Connection, node: str, within: Window, *, after: After | None = None, limit: int
 ) -> list[Row[Any]]:
-    """Bindings to a node, in the order in which they were planned."""
+    """Bindings to a node, in the order of planning."""
     return _page(connection, select(_bindings).where(_bindings.c.node == node), within, after, limit)
 
 
 def in_flight(
     connection: Connection, *, planned_until: int | None = None, after: After | None = None, limit: int
 ) -> list[Row[Any]]:
-    """Bindings that are open now and were planned until a time, the oldest first.
+    """Bindings that are open now and were planned until a time, oldest first.
 
-    There are few, and they are sorted here: asked to do it, SQLite walks by time through all there ever were.
+    There are few, and they are sorted here: with ORDER BY, SQLite walks by time through all that ever existed.
     """
     rows = connection.execute(select(_bindings).where(_OPEN)).all()
     old = [row for row in rows if planned_until is None or row.planned_at <= planned_until]
@@ -63,7 +74,7 @@ def in_flight(
 def were_in_flight(
     connection: Connection, *, at: int, planned_until: int, after: After | None = None, limit: int
 ) -> list[Row[Any]]:
-    """Bindings that were open at a time, whatever has become of them since; those that ended just then as well."""
+    """Bindings that were open at a time, whatever their state now; including those that ended at that time."""
     ended_later = _bindings.c.ended_at.is_(None) | (_bindings.c.ended_at >= at)
     asked = select(_bindings).where(_bindings.c.planned_at <= planned_until, ended_later)
     return _keyset(connection, asked, after, limit)
@@ -83,7 +94,7 @@ def legs_of(connection: Connection, bindings: Collection[str]) -> dict[str, list
 
 
 def latest_attempts(connection: Connection, pod: str, *, uid: str | None = None, limit: int) -> list[str]:
-    """Ids of the attempts to place a pod, the latest first; without a uid, of all pods that bore the name."""
+    """Ids of the attempts to place a pod, latest first; without a uid, of all pods that had the name."""
     asked = select(_attempts.c.id).where(_attempts.c.pod == pod)
     if uid is not None:
         asked = asked.where(_attempts.c.pod_uid == uid)
@@ -98,7 +109,7 @@ def attempt(connection: Connection, id_: str) -> Row[Any] | None:
 def attempts_for(
     connection: Connection, pod: str, within: Window, *, after: After | None = None, limit: int
 ) -> list[Row[Any]]:
-    """The attempts to schedule a pod, the latest first."""
+    """The attempts to schedule a pod, latest first."""
     asked = select(_attempts).where(
         _attempts.c.pod == pod, _attempts.c.last_at >= within.since, _attempts.c.last_at <= within.until
     )
@@ -110,7 +121,7 @@ def attempts_for(
 
 
 def times_to_bound(connection: Connection, within: Window, *, limit: int) -> list[Took]:
-    """Of the legs of the bindings that were planned last in the window and are committed.
+    """Of the legs of the last bindings that were planned in the window and are committed.
 
     The class is that of the claim, or of its volume once the claim is gone.
     """
@@ -158,3 +169,51 @@ def _keyset(
     order = (_bindings.c.planned_at, _bindings.c.id)
     ordered = asked.order_by(*(it.desc() for it in order)) if newest_first else asked.order_by(*order)
     return list(connection.execute(ordered.limit(limit)))
+
+
+# Pages of bindings and attempts by subject, in time order; each continues after the last row of the page before.
+
+
+def bindings_page(
+    connection: Connection,
+    *,
+    namespace: str | None = None,
+    after: After | None = None,
+    limit: int,
+    **exact: str | None,
+) -> list[tuple[str, BindingState]]:
+    """`exact` maps columns (`id`, `pod`, `node`, `state`) to required values; None matches anything."""
+    rows = _table_page(connection, _bindings, "planned_at", namespace, exact, after, limit)
+    legs = legs_of(connection, [row["id"] for row in rows])
+    return [(row["id"], binding_state(row, legs[row["id"]])) for row in rows]
+
+
+def attempts_page(
+    connection: Connection,
+    *,
+    namespace: str | None = None,
+    after: After | None = None,
+    limit: int,
+    **exact: str | None,
+) -> list[tuple[str, AttemptState]]:
+    """`exact` are columns (`id`, `pod`, `node`, `outcome`)."""
+    rows = _table_page(connection, _attempts, "first_at", namespace, exact, after, limit)
+    return [(row["id"], attempt_state(row)) for row in rows]
+
+
+def _table_page(
+    connection: Connection,
+    table: Table,
+    time: str,
+    namespace: str | None,
+    exact: dict[str, str | None],
+    after: After | None,
+    limit: int,
+) -> Sequence[dict[str, Any]]:
+    conditions: list[ColumnElement[bool]] = [table.c[name] == it for name, it in exact.items() if it is not None]
+    if namespace is not None:
+        conditions.append(table.c.pod.startswith(f"{namespace}/", autoescape=True))
+    if after is not None:
+        conditions.append(tuple_(table.c[time], table.c.id) > tuple_(*after))
+    asked = select(table).where(*conditions).order_by(table.c[time], table.c.id).limit(limit)
+    return [dict(row) for row in connection.execute(asked).mappings()]

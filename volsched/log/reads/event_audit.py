@@ -1,29 +1,32 @@
-"""What the audit asks of events: pages of a stream, causes and consequences, what people did by hand.
+"""Audit queries about events: pages of a stream, causes, what people did by hand, an object's former lives."""
 
-Every page is found by an index and read on from a key: the last page of a long history costs what the first does.
-"""
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
-
+import orjson
 from sqlalchemy import Connection, Select, func, or_, select, text
 
+from volsched.kube.manifest import uid
 from volsched.log import tables
-from volsched.log.base import read_base
+from volsched.log.base import newest_snapshot, read_base
 from volsched.log.dialects import dialect_of
 from volsched.log.events.envelope import Event
-from volsched.log.events.fold import State
-from volsched.log.events.streams import LOG_CLOCK, noun_and_key
-from volsched.log.reads.tail import corrections, fold_event, position_at, read_head, state_as_of
-from volsched.log.rows import VIEWS, object_state
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.streams import AUDIT_READS, LOG_CLOCK, ObjectLife, noun_and_key
+from volsched.log.reads.tail import corrections, fold_event, position_at, read_head, read_stream, state_as_of
+from volsched.log.row_states import object_state
+from volsched.log.rows import VIEWS
+
+# Every page is found by an index and continues after a key: the last page of a long history costs as much as the
+# first.
 
 LOOKED_AT = 10_000
-"""Events that a page of differences is looked for in: some ten milliseconds."""
+"""Events searched for a page of differences: some ten milliseconds."""
 CHUNK = 50
 
 _events = tables.events
-# As text, word for word as in the partial index: SQLite uses one only if the condition is the index's own.
-_BY_HAND = text("substr(actor, 1, 4) = 'cli/'")
+# As text, exactly as in the partial index: SQLite uses one only if the conditions are identical.
+_BY_HAND = text(tables.BY_HAND)
 
 
 class Window(NamedTuple):
@@ -39,13 +42,13 @@ EVERYTHING = Window(0, 2**62, 0, 2**62)
 
 
 def window(connection: Connection, *, first: int | None = None, last: int | None = None) -> Window:
-    """The window of these positions, both included; it begins with what is still here, and ends with the log."""
+    """The window of these positions, both included, clipped to the events in the store."""
     head, base = read_head(connection), read_base(connection)
     first = max(base.position + 1, 0 if first is None else first)
     last = head.position if last is None else min(last, head.position)
     began = 0 if first == base.position + 1 else _time_of(connection, first, head.at + 1)
     ended = head.at if last == head.position else _time_of(connection, last, 0)
-    # Where a clock was ahead and was corrected, the window spans all the times that were stamped in it.
+    # Where a clock was ahead and was corrected, the window spans all timestamps in it.
     steps = [it for it in corrections(connection) if first <= it.position <= last]
     return Window(
         first, last, min([began, *(it.after for it in steps)]), max([ended, *(it.before for it in steps)])
@@ -58,7 +61,7 @@ def _time_of(connection: Connection, position: int, otherwise: int) -> int:
 
 
 def position_since(connection: Connection, time: int) -> int:
-    """The first position that was written at or after a time; behind the end where there is none."""
+    """The first position written at or after a time; behind the end where there is none."""
     base = read_base(connection)
     return base.position + 1 if time <= base.at else position_at(connection, time - 1) + 1
 
@@ -84,14 +87,14 @@ def streams_together(connection: Connection, streams: Collection[str]) -> dict[s
 
 
 def stream_forwards(connection: Connection, stream: str, within: Window, *, after: int = 0) -> Iterator[Event]:
-    """The events of a stream in a window, behind a version, read as they are asked for."""
+    """The events of a stream in a window, behind a version, read lazily."""
     while found := stream_page(connection, stream, within, after=after, limit=CHUNK):
         yield from found
         after = found[-1].version
 
 
 def stream_backwards(connection: Connection, stream: str, *, version: int) -> Iterator[Event]:
-    """The events of a stream from a version back to the first that is still here, read as they are asked for."""
+    """The events of a stream from a version back to the first in the store, read lazily."""
     while True:
         asked = select(_events).where(_events.c.stream == stream, _events.c.version <= version)
         found = _read(connection, asked.order_by(_events.c.version.desc()).limit(CHUNK))
@@ -102,7 +105,7 @@ def stream_backwards(connection: Connection, stream: str, *, version: int) -> It
 
 
 def _last_version(connection: Connection, stream: str, position: int) -> int:
-    """The last version of a stream until a position, found by halving: both only grow."""
+    """The last version of a stream until a position, by binary search: both only grow."""
     if position <= read_base(connection).position:
         return 0
     ends = select(func.min(_events.c.version), func.max(_events.c.version)).where(_events.c.stream == stream)
@@ -121,7 +124,7 @@ def _last_version(connection: Connection, stream: str, position: int) -> int:
 
 
 def states_as_of(connection: Connection, streams: Collection[str], *, position: int) -> dict[str, State | None]:
-    """What each of the streams had become at a position: `state_as_of` of many at once.
+    """The state of each stream at a position: `state_as_of` for many at once.
 
     Short streams are read together; the few that are long enough for snapshots one by one.
     """
@@ -141,7 +144,7 @@ def states_as_of(connection: Connection, streams: Collection[str], *, position: 
 
 
 def objects_now(connection: Connection, streams: Collection[str]) -> dict[str, State]:
-    """The same of objects at the end of the log: their views say it, and those that are gone are missing."""
+    """The same for objects at the end of the log, from the views; deleted objects are missing."""
     by_noun: dict[str, list[str]] = {}
     for stream in streams:
         noun, key = noun_and_key(stream)
@@ -155,7 +158,7 @@ def objects_now(connection: Connection, streams: Collection[str]) -> dict[str, S
 
 
 def events_at(connection: Connection, positions: Collection[int]) -> dict[int, Event]:
-    """Those that are still in the store."""
+    """The events among these that are still in the store."""
     if not positions:
         return {}
     asked = select(_events).where(_events.c.position.in_(sorted(positions)))
@@ -163,7 +166,7 @@ def events_at(connection: Connection, positions: Collection[int]) -> dict[int, E
 
 
 def consequences(connection: Connection, positions: Collection[int], *, limit: int) -> list[Event]:
-    """The events that these directly led to."""
+    """The direct consequences of these events."""
     if not positions:
         return []
     asked = select(_events).where(_events.c.cause.in_(sorted(positions)))
@@ -182,14 +185,16 @@ def binding_page(
 
 
 def by_hand(connection: Connection, within: Window, *, before: int | None = None, limit: int) -> list[Event]:
-    """What people did with the command line, the latest first.
+    """What people did with the command line and over HTTP, latest first.
 
-    Left out is that it was told in a notice, and that the log's time was corrected when it was written.
+    Without the notices about it, without their questions, and without clock corrections written with it.
+    Components of Kubernetes, whose certificates say so, are nobody's hand.
     """
     asked = select(_events).where(
         _BY_HAND,
         _events.c.stream.not_like("notice/%"),
-        _events.c.stream != LOG_CLOCK,
+        _events.c.stream.not_in((LOG_CLOCK, AUDIT_READS)),
+        _events.c.actor.not_like("cert/system:%"),
         _events.c.position >= within.first,
         _events.c.position <= within.last,
     )
@@ -198,10 +203,40 @@ def by_hand(connection: Connection, within: Window, *, before: int | None = None
     return _read(connection, asked.order_by(_events.c.position.desc()).limit(limit))
 
 
+def search_events(
+    connection: Connection,
+    within: Window,
+    *,
+    before: int | None = None,
+    nouns: Collection[str] = (),
+    actor: str = "",
+    type_: str = "",
+    words: str = "",
+    limit: int,
+) -> tuple[list[Event], int | None]:
+    """Events of a window by what they are about, the latest first, and where the search goes on: one page looks at
+    LOOKED_AT events at most, so that a word that nobody wrote costs no more than one that everybody did."""
+    end = within.last if before is None else min(before - 1, within.last)
+    start = max(within.first, end - LOOKED_AT + 1)
+    asked = select(_events).where(_events.c.position.between(start, end))
+    if nouns:
+        asked = asked.where(or_(*(_events.c.stream.startswith(f"{noun}/") for noun in sorted(nouns))))
+    if actor:
+        asked = asked.where(_events.c.actor.icontains(actor, autoescape=True))
+    if type_:
+        asked = asked.where(_events.c.type == type_)
+    if words:
+        texts = (_events.c.stream, _events.c.data)
+        asked = asked.where(or_(*(it.icontains(words, autoescape=True) for it in texts)))
+    found = _read(connection, asked.order_by(_events.c.position.desc()).limit(limit))
+    looked = found[-1].position if len(found) == limit else start
+    return found, looked if looked > within.first else None
+
+
 def first_changes(
     connection: Connection, within: Window, *, nouns: Collection[str], after: int = 0, limit: int
 ) -> tuple[list[Event], int]:
-    """The first event of every stream of these nouns in the window, and how far was looked: at most LOOKED_AT
+    """The first event of every stream of these nouns in the window, and the last position read: at most LOOKED_AT
     events, so that a page costs the same wherever in the history it is.
     """
     before = _events.alias("before")
@@ -221,3 +256,42 @@ def first_changes(
 
 def _read(connection: Connection, asked: Select[tuple[object, ...]]) -> list[Event]:
     return [Event._make(row) for row in connection.execute(asked)]
+
+
+# An object's history beyond its present state: earlier objects of the name, and when a field was written.
+#
+# Rarely read, for single objects. Of archived history only the state at the base is known.
+
+
+class WrittenField(NamedTuple):
+    position: int
+    at: int
+    value: Any
+
+
+def lives(connection: Connection, stream: str) -> list[ObjectLife]:
+    """All objects that had the name, oldest first."""
+    found: list[ObjectLife] = []
+    base = newest_snapshot(connection, stream, position=read_base(connection).position)
+    if isinstance(base, ObjectState) and base.manifest is not None:
+        found.append(ObjectLife(uid(base.manifest), base.rv))
+    for event in read_stream(connection, stream):
+        if event.type.endswith("Created"):
+            found.append(ObjectLife(uid(orjson.loads(event.data)["patch"]), event.position))
+        elif event.type.endswith("Deleted") and found:
+            found[-1] = found[-1]._replace(ended_at=event.at)
+    return found
+
+
+def last_written(connection: Connection, stream: str, *path: str) -> WrittenField | None:
+    """The last event that set or removed the field; None where none did, or only an archived one."""
+    for event in reversed(read_stream(connection, stream)):
+        value = orjson.loads(event.data).get("patch")
+        for step in path:
+            if not isinstance(value, Mapping) or step not in value:
+                break
+            value = value[step]
+        else:
+            if not event.type.endswith("Assumed"):
+                return WrittenField(event.position, event.at, value)
+    return None

@@ -1,13 +1,22 @@
-"""Small reads by key: where a pod is, what is on a node, what is attached, what an idempotent command answered."""
+"""Small reads: by key, where pods are, objects by pages, and the numbers for monitoring."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from pydantic_core import from_json
-from sqlalchemy import Connection, select
+from sqlalchemy import Column, ColumnElement, Connection, Select, func, select, text
 
 from volsched.log import tables
+from volsched.log.base import archived, read_base
+from volsched.log.effects import EffectState
+from volsched.log.errors import ArchivedError
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import ObjectState
+from volsched.log.events.streams import noun_and_key
+from volsched.log.reads.tail import read_head, state_as_of
+from volsched.log.row_states import object_state
 from volsched.log.rows import VIEWS
 
 _pods, _attachments, _commands = tables.pods, tables.attachments, tables.commands
@@ -31,7 +40,7 @@ def attachments_of(connection: Connection, volume: str) -> list[str]:
 
 
 def result_of(connection: Connection, idempotency_key: str) -> Mapping[str, Any] | None:
-    """What the command with this key answered, if it is still known."""
+    """The result of the command with this key, if it is still known."""
     text = connection.execute(select(_commands.c.result).where(_commands.c.key == idempotency_key)).scalar()
     return None if text is None else from_json(text)
 
@@ -40,3 +49,204 @@ def keys_of(connection: Connection, noun: str) -> list[str]:
     """The keys of all objects of a kind, in order."""
     table, _ = VIEWS[noun]
     return list(connection.execute(select(table.c.key).order_by(table.c.key)).scalars())
+
+
+# Where the pods of a store are: their rows, the volumes of their claims, open bindings, and last attempts.
+
+_claims, _bindings, _attempts = tables.claims, tables.bindings, tables.attempts
+
+
+def pods_by_key(connection: Connection) -> Iterator[ObjectState]:
+    for row in connection.execute(select(_pods).order_by(_pods.c.key)).mappings():
+        yield object_state(dict(row))
+
+
+def volumes_of_claims(connection: Connection) -> dict[str, str | None]:
+    """Claim → its volume; None where it has none."""
+    return {row.key: row.volume for row in connection.execute(select(_claims.c.key, _claims.c.volume))}
+
+
+def open_bindings_by_pod(connection: Connection) -> dict[str, str]:
+    """Pod → the state of its open binding."""
+    found = connection.execute(select(_bindings.c.pod, _bindings.c.state).where(_bindings.c.open))
+    return {row.pod: row.state for row in found}
+
+
+def bindings_by_state(connection: Connection) -> dict[str, int]:
+    """State → how many bindings are in it."""
+    counts = select(_bindings.c.state, func.count()).group_by(_bindings.c.state)
+    return {row[0]: row[1] for row in connection.execute(counts)}
+
+
+def last_attempt_detail(connection: Connection, pod: str, *, uid: str) -> str | bytes | None:
+    """The detail of the last attempt to place a pod, as JSON; None where there was none."""
+    latest = (
+        select(_attempts.c.detail)
+        .where(_attempts.c.pod == pod, _attempts.c.pod_uid == uid)
+        .order_by(_attempts.c.last_at.desc(), _attempts.c.id.desc())
+        .limit(1)
+    )
+    detail: str | bytes | None = connection.execute(latest).scalar()
+    return detail
+
+
+# The state of the store in a few numbers, polled by a monitoring system every few seconds.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """Open bindings of one state, and when the oldest of them was planned."""
+
+    state: str
+    count: int
+    oldest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueGauge:
+    """Effects of one queue and state, and when the first of them was or will be due."""
+
+    queue: str
+    state: str
+    count: int
+    first_due: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    position: int
+    in_flight: tuple[InFlight, ...]
+    effects: tuple[QueueGauge, ...]
+    attempts: dict[str, int]
+    """Outcome → how often."""
+    at: int
+    """When the last event was written, by its writer's clock."""
+    leases: tuple[str, ...]
+    """The names of all leases."""
+    reserved_bytes: int
+    """Of capacity objects, by open bindings."""
+
+    @property
+    def parked(self) -> int:
+        return sum(it.count for it in self.effects if it.state == EffectState.PARKED)
+
+
+def read_gauges(connection: Connection) -> Gauges:
+    bindings, effects, attempts, leases = tables.bindings, tables.effects, tables.attempts, tables.leases
+    open_ = (
+        select(bindings.c.state, func.count(), func.min(bindings.c.planned_at))
+        .where(text("bindings.open"))
+        .group_by(bindings.c.state)
+    )
+    queued = select(effects.c.queue, effects.c.state, func.count(), func.min(effects.c.due)).group_by(
+        effects.c.queue, effects.c.state
+    )
+    legs = tables.binding_legs
+    # Of open bindings alone, by an index: the table keeps the legs of all bindings that ever existed.
+    reserved = select(func.coalesce(func.sum(legs.c.bytes), 0)).where(
+        legs.c.binding.in_(select(bindings.c.id).where(text("bindings.open"))), legs.c.capacity.is_not(None)
+    )
+    outcomes = select(attempts.c.outcome, func.sum(attempts.c.count)).group_by(attempts.c.outcome)
+    head = read_head(connection)
+    return Gauges(
+        position=head.position,
+        in_flight=tuple(
+            InFlight(state=state, count=count, oldest=oldest) for state, count, oldest in connection.execute(open_)
+        ),
+        effects=tuple(
+            QueueGauge(queue=queue, state=state, count=count, first_due=due)
+            for queue, state, count, due in connection.execute(queued)
+        ),
+        attempts={outcome: int(times) for outcome, times in connection.execute(outcomes)},
+        at=head.at,
+        reserved_bytes=int(connection.execute(reserved).scalar_one()),
+        leases=tuple(connection.execute(select(leases.c.name)).scalars()),
+    )
+
+
+# Objects of one kind, a page at a time: now, or at the recent position at which the first page was read.
+#
+# A recent position costs what has happened since, never the whole history: the views are right for every untouched
+# object, and the others are folded on their own.
+
+MOST_BEHIND = 20_000
+"""Events after which a position is too old to be listed page by page, or watched from."""
+AFTER_SLASH = chr(ord("/") + 1)
+Found = list[tuple[str, ObjectState]]
+_events = tables.events
+
+
+def namespace_names(connection: Connection) -> list[str]:
+    return list(connection.execute(select(tables.namespaces.c.key)).scalars())
+
+
+def page(
+    connection: Connection, noun: str, *, namespace: str | None = None, after: str = "", limit: int | None = None
+) -> Found:
+    """The objects behind a key, in key order, bytewise on every engine."""
+    table, _ = VIEWS[noun]
+    key = _bytewise(connection, table.c.key)
+    asked = select(table).where(key > after).order_by(key).limit(limit)
+    if namespace is not None:
+        asked = asked.where(key > f"{namespace}/", key < f"{namespace}{AFTER_SLASH}")
+    return [(row["key"], object_state(dict(row))) for row in connection.execute(asked).mappings()]
+
+
+def page_as_of(
+    connection: Connection,
+    noun: str,
+    *,
+    position: int,
+    namespace: str | None = None,
+    after: str = "",
+    limit: int | None = None,
+) -> Found:
+    """The same at a position; ArchivedError where that is too old."""
+    check_recent(connection, position)
+    touched = _touched(connection, noun, position)
+    if namespace is not None:
+        touched = {key for key in touched if key.startswith(f"{namespace}/")}
+    touched = {key for key in touched if key > after}
+    # Enough other rows for a whole page, wherever these keys fall.
+    enough = None if limit is None else limit + len(touched)
+    found = [
+        it for it in page(connection, noun, namespace=namespace, after=after, limit=enough) if it[0] not in touched
+    ]
+    for key in touched:
+        state = state_as_of(connection, f"{noun}/{key}", position=position)
+        if isinstance(state, ObjectState) and state.manifest is not None:
+            found.append((key, state))
+    found.sort(key=lambda it: it[0])
+    return found[:limit]
+
+
+def events_of_kind(connection: Connection, noun: str, *, after: int, until: int) -> Iterator[Event]:
+    """The events of the objects of a kind, in order; ArchivedError where `after` is too old."""
+    check_recent(connection, after)
+    asked = _of_noun(select(_events), noun).where(_events.c.position > after, _events.c.position <= until)
+    return (Event._make(row) for row in connection.execute(asked.order_by(_events.c.position)))
+
+
+def check_recent(connection: Connection, position: int) -> None:
+    base, head = read_base(connection), read_head(connection)
+    if position < base.position:
+        raise archived(connection, f"position {position}", base)
+    if head.position - position > MOST_BEHIND:
+        raise ArchivedError(
+            f"position {position} is {head.position - position} events ago, more than the {MOST_BEHIND} that are "
+            "followed up; list again"
+        )
+
+
+def _touched(connection: Connection, noun: str, position: int) -> set[str]:
+    asked = _of_noun(select(_events.c.stream), noun).where(_events.c.position > position).distinct()
+    return {noun_and_key(stream)[1] for stream in connection.execute(asked).scalars()}
+
+
+def _of_noun(asked: Select[Any], noun: str) -> Select[Any]:
+    return asked.where(_events.c.stream.startswith(f"{noun}/"))
+
+
+def _bytewise(connection: Connection, column: Column[str]) -> ColumnElement[str]:
+    """PostgreSQL would order by the database's collation, and a page must end where the next begins."""
+    return column.collate("C") if connection.dialect.name == "postgresql" else column

@@ -1,19 +1,18 @@
-"""Open bindings: which there are, which are overdue, and what of their work is parked or missing."""
+"""Open bindings: all, overdue ones, their parked work, and the capacity that ended ones still take."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, and_, func, or_, select, text
 
 from volsched.binding.rules.late_writes import UNDO
-from volsched.binding.rules.phases import UNDER_WAY, Phase
-from volsched.binding.rules.saga import BIND_POD, context_of, deadline_of
+from volsched.binding.rules.phases import UNDER_WAY, LegPhase, Phase
+from volsched.binding.rules.saga import BIND_POD, NOMINATE, UNNOMINATE, context_of, deadline_of
 from volsched.log import tables
 from volsched.log.batch import load_states
 from volsched.log.database import Database
 from volsched.log.effects import EffectState
-from volsched.log.events.fold import BindingState, State
-from volsched.log.events.object_states import binding_stream
+from volsched.log.events.fold import BindingState, State, binding_stream
 
 _OPEN = text("bindings.open")
 _bindings = tables.bindings
@@ -22,7 +21,7 @@ _CAN_FAIL = _bindings.c.state.in_(sorted(UNDER_WAY))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """An effect that was given up, and the phase that its binding is in."""
+    """An effect that was given up, and the phase of its binding."""
 
     key: str
     kind: str
@@ -32,8 +31,57 @@ class Parked:
     error: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainedLeg:
+    """A leg of an ended binding that was left as it was."""
+
+    binding: str
+    leg: int
+    claim: str
+    claim_uid: str
+    volume: str | None
+    pod: str
+    node: str
+    reason: str
+    ended_at: int | None
+
+    @property
+    def key(self) -> str:
+        return f"{self.binding}/{self.leg}"
+
+
+def retained_legs(connection: Connection, *, after: str = "", limit: int) -> list[RetainedLeg]:
+    """In the order of bindings; a page at a time, from behind the key `after`."""
+    legs = tables.binding_legs
+    binding, _, leg = after.partition("/")
+    asked = (
+        select(legs, _bindings.c.pod, _bindings.c.node, _bindings.c.ended_at)
+        .join(_bindings, _bindings.c.id == legs.c.binding)
+        .where(legs.c.state == LegPhase.RETAINED)
+        .order_by(legs.c.binding, legs.c.leg)
+        .limit(limit)
+    )
+    if binding:
+        behind = (legs.c.binding == binding) & (legs.c.leg > int(leg or -1))
+        asked = asked.where((legs.c.binding > binding) | behind)
+    return [
+        RetainedLeg(
+            binding=row.binding,
+            leg=row.leg,
+            claim=row.claim,
+            claim_uid=row.claim_uid,
+            volume=row.volume,
+            pod=row.pod,
+            node=row.node,
+            reason=row.reason or "",
+            ended_at=row.ended_at,
+        )
+        for row in connection.execute(asked)
+    ]
+
+
 def bindings_of_effects(connection: Connection) -> list[tuple[str, str]]:
-    """The key of every effect, and the binding that it is done for."""
+    """The key of every effect, and its binding."""
     effects = tables.effects
     return [(row.key, row.binding) for row in connection.execute(select(effects.c.key, effects.c.binding))]
 
@@ -49,13 +97,13 @@ def open_bindings(
 
 
 def overdue_bindings(connection: Connection, *, now: int, limit: int) -> list[str]:
-    """Those whose deadline has passed while they can still fail by it, the oldest first."""
+    """Those whose deadline has passed while they can still fail by it, oldest first."""
     asked = select(_bindings.c.id).where(_OPEN, _bindings.c.deadline <= now, _CAN_FAIL)
     return list(connection.execute(asked.order_by(_bindings.c.deadline).limit(limit)).scalars())
 
 
 def next_deadline(connection: Connection) -> int | None:
-    """When the next binding can be timed out; one that is still written has a minute at least."""
+    """When the next binding can time out; one that is still being written has a minute at least."""
     asked = select(_bindings.c.state, _bindings.c.deadline, _bindings.c.planned_at).where(
         _OPEN, _CAN_FAIL, _bindings.c.deadline.is_not(None)
     )
@@ -64,8 +112,8 @@ def next_deadline(connection: Connection) -> int | None:
 
 
 def parked_effects(connection: Connection, *, limit: int, hopeless_at: int | None = None) -> list[Parked]:
-    """Effects that were given up, by key. With a time, only those whose binding ends without them: it has failed,
-    or its deadline has passed and only the pod is left to be bound."""
+    """Effects that were given up, by key. With a time, only those whose binding ends without them: the binding has
+    failed, or its deadline has passed and only the pod is left to be bound."""
     effects = tables.effects
     asked = (
         select(effects, _bindings.c.state.label("phase"))
@@ -77,7 +125,9 @@ def parked_effects(connection: Connection, *, limit: int, hopeless_at: int | Non
     if hopeless_at is not None:
         failed = (_bindings.c.state == Phase.COMPENSATING) & (effects.c.kind != UNDO)
         late = (effects.c.kind == BIND_POD) & (_bindings.c.deadline <= hopeless_at)
-        asked = asked.where(_OPEN, failed | late)
+        # A nomination has no leg that waits for it: its binding may have ended before.
+        ended = effects.c.kind.in_((NOMINATE, UNNOMINATE)) & _bindings.c.open.is_(False)
+        asked = asked.where(or_(and_(_OPEN, failed | late), ended))
     return [
         Parked(
             key=row.key,
@@ -102,12 +152,60 @@ def known_effects(database: Database, connection: Connection, keys: Iterable[str
 
 
 def surroundings(database: Database, connection: Connection, bindings: Iterable[str]) -> dict[str, State]:
-    """The bindings, and all that decides how they go on."""
+    """The bindings, and everything that decides their next step."""
     states, _ = load_states(database, connection, map(binding_stream, bindings))
     for _ in range(2):
-        # Twice: only a claim that is loaded tells which volume was provisioned for it.
+        # Twice: only a loaded claim shows which volume was provisioned for it.
         known = [state for state in states.values() if isinstance(state, BindingState)]
         missing = {it for state in known for it in context_of(state, states)} - states.keys()
         more, _ = load_states(database, connection, missing)
         states |= more
     return states
+
+
+# Capacity that recently ended bindings took: the driver may not have published it yet.
+#
+# They are found by log time, so that a start costs recent work and not all history.
+
+events, legs, bindings = tables.events, tables.binding_legs, tables.bindings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promised:
+    binding: str
+    claim: str
+    claim_uid: str
+    capacity: str
+    bytes: int
+    appeared_at: int | None
+    """The position at which the claim's volume was created; None: there is none yet."""
+
+
+def promised_since(connection: Connection, time: int) -> list[Promised]:
+    """Of bindings that ended then or later, latest first."""
+    moved = select(events.c.binding).where(events.c.at >= time, events.c.type == "BindingMoved")
+    asked = (
+        select(legs)
+        .join(bindings, bindings.c.id == legs.c.binding)
+        .where(bindings.c.id.in_(moved), ~bindings.c.open, legs.c.capacity.is_not(None))
+        .order_by(bindings.c.ended_at.desc(), legs.c.binding, legs.c.leg)
+    )
+    return [
+        Promised(
+            binding=row.binding,
+            claim=row.claim,
+            claim_uid=row.claim_uid,
+            capacity=row.capacity,
+            bytes=row.bytes or 0,
+            appeared_at=None if row.volume is None else _created_at(connection, row.volume),
+        )
+        for row in connection.execute(asked).all()
+    ]
+
+
+def _created_at(connection: Connection, volume: str) -> int | None:
+    asked = select(func.max(events.c.position)).where(
+        events.c.stream == f"volume/{volume}", events.c.type == "VolumeCreated"
+    )
+    found = connection.execute(asked).scalar()
+    return None if found is None else int(found)

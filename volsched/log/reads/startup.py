@@ -1,9 +1,9 @@
-"""Starting from the views: everything a process needs to go on, without reading the history.
+"""Starting from the views: everything a process needs to continue, without reading the history.
 
 The cost follows the number of objects and open bindings, never the length of the log.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,16 @@ from volsched.log.errors import IntegrityBrokenError
 from volsched.log.events.fold import BindingState, State
 from volsched.log.events.streams import BINDING
 from volsched.log.garbage_pause import collector_resting
-from volsched.log.rows import OVERLAY, VIEWS, Row, binding_state, object_state
+from volsched.log.observed_cluster import observed_pods
+from volsched.log.row_states import OVERLAY, Row, binding_state, object_state
+from volsched.log.rows import VIEWS
 from volsched.scheduling.rules.failure_memory import KEPT
-from volsched.workloads.rules.zonal_upgrade import labelled_node
+from volsched.workloads.rules.repairs import labelled_node
 
 STATE_COLUMNS = frozenset({"key", "version", "rv", "manifest", *OVERLAY})
 
-# Made once: to put a statement together takes longer than a small store takes to answer it. Typed columns follow
-# from the manifest: to fetch them too would cost a fifth more.
+# Built once: building a statement takes longer than a small store takes to answer it. Typed columns follow from
+# the manifest: fetching them too would cost a fifth more.
 _OBJECTS = {
     noun: select(*(it for it in table.c if it.name in STATE_COLUMNS)) for noun, (table, _) in VIEWS.items()
 }
@@ -34,7 +36,7 @@ _OPEN_LEGS = select(tables.binding_legs).where(
     tables.binding_legs.c.binding.in_(select(tables.bindings.c.id).where(tables.bindings.c.open))
 )
 LONGEST_BINDING = 4 * KEPT
-"""Of a binding that took longer to fail, a start knows nothing: they are found by when they were planned."""
+"""A start does not see a binding that took longer to fail: failed bindings are found by their planning time."""
 _ended_after: BindParameter[int] = bindparam("ended_after", type_=tables.bindings.c.ended_at.type)
 _FAILED = select(tables.bindings).where(
     text("bindings.state = 'rolled-back'"),
@@ -55,18 +57,18 @@ class StoredWorld:
     position: int
     states: dict[str, State]
     failed: list[tuple[str, BindingState]]
-    """Bindings that were rolled back a short while ago."""
+    """Bindings that were rolled back recently."""
 
 
 def load_world(connection: Connection) -> StoredWorld:
-    """One picture of the views; refuses a head that is not the log's last event."""
+    """One consistent view; refuses a head that is not the log's last event."""
     position = check_head(connection)
     with collector_resting():
         return StoredWorld(position, _load_states(connection), _load_failed(connection))
 
 
 def _load_failed(connection: Connection) -> list[tuple[str, BindingState]]:
-    """As old as may count at the time of the last event; whoever asks later needs less."""
+    """As old as may count at the time of the last event; a later caller needs less."""
     given = {"ended_after": connection.execute(_HEAD).one().at - KEPT}
     return list(_bindings(connection, _FAILED, _FAILED_LEGS, given))
 
@@ -86,8 +88,19 @@ def _load_states(connection: Connection) -> dict[str, State]:
     for noun, asked in _OBJECTS.items():
         for row in _rows(connection, asked):
             states[f"{noun}/{row['key']}"] = object_state(row)
+    states |= {f"pod/{key}": state for key, state in observed_pods(connection)}
     states |= {f"{BINDING}/{id_}": state for id_, state in _bindings(connection, _OPEN, _OPEN_LEGS)}
     return states
+
+
+def load_objects(connection: Connection, nouns: Iterable[str]) -> dict[str, State]:
+    """The objects of some kinds only."""
+    with collector_resting():
+        return {
+            f"{noun}/{row['key']}": object_state(row)
+            for noun in nouns
+            for row in _rows(connection, _OBJECTS[noun])
+        }
 
 
 def _rows(connection: Connection, query: Select[Any], given: dict[str, int] | None = None) -> Iterator[Row]:
@@ -97,13 +110,13 @@ def _rows(connection: Connection, query: Select[Any], given: dict[str, int] | No
 
 
 def load_nodes(connection: Connection) -> list[Node]:
-    """All nodes as far as their names and labels go: how they are labelled is what a volume's labels mean."""
+    """The names and labels of all nodes: node labels define the meaning of a volume's labels."""
     manifests = (orjson.loads(text) for text in connection.execute(select(tables.nodes.c.manifest)).scalars())
     return [labelled_node(manifest) for manifest in manifests]
 
 
 def load_classes(connection: Connection) -> list[StorageClass]:
-    """All storage classes: which is the default is found among them."""
+    """All storage classes: the default one is among them."""
     manifests = connection.execute(select(tables.classes.c.manifest)).scalars()
     values = (KINDS["StorageClass"].read(orjson.loads(text)) for text in manifests)
     return [value for value in values if isinstance(value, StorageClass)]

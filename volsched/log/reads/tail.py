@@ -1,10 +1,10 @@
-"""Reading the log: its head, its tail, one stream, one binding, and what an object was at a position.
+"""Reading the log: its head, its tail, one stream, one binding, and an object at a position.
 
-This is the one place where stored events are turned into what the fold understands (`fold_event`): data parsed and
-brought forward to today's schema.
+This is the one place where stored events are turned into the fold's input (`fold_event`): data parsed and upcast
+to today's schema.
 
 Where events were archived, a reader that must miss nothing gets an ArchivedError; a timeline (`read_stream`,
-`events_of_binding`) begins with the first event that is still here.
+`events_of_binding`) begins with the first event in the store.
 """
 
 from collections.abc import Iterator
@@ -14,19 +14,18 @@ import orjson
 from sqlalchemy import Connection, Select, bindparam, func, select, true
 
 from volsched.log import tables
-from volsched.log.base import archived, read_base
-from volsched.log.batch import FORMAT, Head
+from volsched.log.base import archived, newest_snapshot, read_base
+from volsched.log.batch import Head
 from volsched.log.errors import NewerStoreError, NotMigratedError
 from volsched.log.events.catalogue import CATALOGUE
-from volsched.log.events.envelope import Event
+from volsched.log.events.envelope import Event, upcast
 from volsched.log.events.fold import State, evolve
 from volsched.log.events.streams import LOG_CLOCK
-from volsched.log.events.upcast import upcast
-from volsched.log.snapshots import newest_snapshot
+from volsched.log.revisions import FORMAT
 
 _events = tables.events
 CHUNK = 5_000
-"""Events held at once by whoever follows the log."""
+"""Events that a follower of the log holds at once."""
 NEVER_REACHED = 2**62
 _SCHEMAS = {name: entry.schema for name, entry in CATALOGUE.items()}
 _HEAD = select(tables.log_head)
@@ -36,11 +35,11 @@ _TAIL = (
     .order_by(_events.c.position)
     .limit(bindparam("limit"))
 )
-"""Made once: every process asks it all the time, and to put it together takes longer than to answer it."""
+"""Built once: every process executes it all the time, and building takes longer than answering."""
 
 
 def read_head(connection: Connection) -> Head:
-    """Where the log ends; refuses a store that asks for newer readers."""
+    """Where the log ends; refuses a store that requires newer readers."""
     row = connection.execute(_HEAD).one_or_none()
     if row is None:
         raise NotMigratedError("the store has no head; run: volsched migrate")
@@ -64,11 +63,11 @@ def tail(connection: Connection, *, after: int, limit: int) -> list[Event]:
 
 
 def tails(connection: Connection, *, after: int) -> Iterator[list[Event]]:
-    """All events that follow a position, so many at a time."""
+    """All events that follow a position, in chunks."""
     while events := tail(connection, after=after, limit=CHUNK):
         yield events
         if len(events) < CHUNK:
-            # Nobody can have added to it: a read transaction is one picture.
+            # Nothing can have been added: a read transaction has one consistent view.
             return
         after = events[-1].position
 
@@ -91,7 +90,7 @@ def event(connection: Connection, position: int) -> Event | None:
 
 
 def position_at(connection: Connection, time: int) -> int:
-    """The last position that was written at or before a time; 0 where there is none."""
+    """The last position written at or before a time; 0 where there is none."""
     base = read_base(connection)
     if time < base.at:
         raise archived(connection, "that time", base)
@@ -99,9 +98,9 @@ def position_at(connection: Connection, time: int) -> int:
 
 
 def last_until(connection: Connection, time: int, *, within: int = NEVER_REACHED) -> int | None:
-    """The last position, up to a given one, that is stamped with a time or an earlier one; None: there is none.
+    """The last position, up to a given one, stamped with a time or an earlier one; None: there is none.
 
-    Between two corrections of the clock time never goes back, so that the index on it answers in two steps.
+    Between two clock corrections time never goes back, so that the index on it answers in two steps.
     """
     last = within
     for first in (*reversed([it.position for it in corrections(connection)]), 0):
@@ -116,7 +115,7 @@ def last_until(connection: Connection, time: int, *, within: int = NEVER_REACHED
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Where the log's time went back, because the clock before had been ahead by far."""
+    """Where the log's time went back, because the previous clock had been far ahead."""
 
     position: int
     before: int
@@ -124,20 +123,20 @@ class Correction:
 
 
 def corrections(connection: Connection) -> list[Correction]:
-    """In the order of the log; few have any."""
+    """In log order; few logs have any."""
     asked = select(_events.c.position, _events.c.data).where(_events.c.stream == LOG_CLOCK)
     rows = connection.execute(asked.order_by(_events.c.version)).all()
     return [Correction(row.position, **orjson.loads(row.data)) for row in rows]
 
 
 def state_as_of(connection: Connection, stream: str, *, position: int) -> State | None:
-    """What a stream had become at a position: its newest snapshot until then, and the few events since."""
+    """The state of a stream at a position: its newest snapshot until then, and the few events since."""
     base = read_base(connection)
     if position < base.position:
         raise archived(connection, f"position {position}", base)
     state = newest_snapshot(connection, stream, position=position)
     since = 0 if state is None else state.version
-    # Not beyond the snapshot that follows: what came later in a long stream would be read in vain.
+    # Not beyond the next snapshot: later events of a long stream would be read in vain.
     kept = tables.snapshots
     following = select(func.min(kept.c.version)).where(kept.c.stream == stream, kept.c.position > position)
     asked = select(_events).where(
@@ -154,7 +153,7 @@ def state_as_of(connection: Connection, stream: str, *, position: int) -> State 
 def fold_event(
     state: State | None, position: int, version: int, type_: str, schema: int, at: int, text: str
 ) -> State:
-    """The stream's state after a stored event of any schema. Every replay goes through here."""
+    """The stream's state after a stored event of any schema. Every replay calls this."""
     data = orjson.loads(text)
     if schema != _SCHEMAS.get(type_):
         data = upcast(type_, schema, data)

@@ -1,1 +1,1 @@
-"""How long history is kept: archive, redaction, expiry, export, backup and restore."""
+"""Retention of history: archive, redaction, expiry, export, backup and restore."""

@@ -1,36 +1,51 @@
-"""Taking old events out of the store: into a file first, and out of the table only when that file is safe.
+"""Moving old events out of the store into files, and reading the whole history from such files."""
 
-The file is an export like any other. It is written, synced, read back and named before the first row goes. Then
-the base moves to the end of the range in steps. Each is one short transaction under the head lock that writes the
-base and deletes the events before it, so writers never wait for more than a step, and between any two steps the
-store is whole. Whoever is interrupted runs the same command again: the file that is there is taken as it is.
-
-Only closed ranges go (`store.closed`), whatever is asked for.
-
-Rejected: all rows in one transaction (300,000 keep writers waiting for 1.3 s on SQLite and 0.7 s on PostgreSQL, a
-step for less than 0.2 s), and deleting behind a base that has moved already (leaves rows that belong to nothing).
-"""
-
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from sqlalchemy import Connection, delete
 
 from volsched.log import tables
-from volsched.log.base import ARCHIVE, PLACE, STATES, Base, BaseRow, archived_files, load_base, read_base, sum_of
+from volsched.log.base import (
+    ARCHIVE,
+    DAMAGED,
+    PLACE,
+    STATES,
+    Base,
+    BaseRow,
+    archived_files,
+    base_rows,
+    dumped,
+    load_base,
+    loaded,
+    read_base,
+    read_sum,
+    sum_of,
+)
 from volsched.log.batch import Head, lock_head
 from volsched.log.database import Database
-from volsched.log.durable_files import lines_of_file, write_durably
-from volsched.log.errors import StoreError
+from volsched.log.durable_files import LogFiles, lines_of_file, verify_export, write_durably
+from volsched.log.errors import BrokenLogError, Finding, StoreError
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import LeaseState, State, TokenState, UnknownState
 from volsched.log.garbage_pause import collector_resting
-from volsched.log.integrity.findings import BrokenLogError, Finding
-from volsched.log.integrity.replay import MISSING, Folded, Progress, fold_chunks
-from volsched.log.integrity.seals import read_seals
+from volsched.log.integrity.replay import MISSING, Folded, Progress, check_nouns, fold_chunks, read_seals
 from volsched.log.reads.tail import event
-from volsched.log.retention.closed_range import check_bindings, check_closed
-from volsched.log.retention.export import Manifest, events_of, manifest_of
-from volsched.log.retention.import_files import verify_export
-from volsched.log.snapshots import dumped
+from volsched.log.retention.export import CHUNK, Manifest, events_of, manifest_of
+from volsched.log.retention.redaction import check_bindings, check_closed
+
+# The file is an export like any other. It is written, synced, read back and named before the first row is deleted.
+# Then the base moves to the end of the range in steps. Each is one short transaction under the head lock that
+# writes the base and deletes the events before it, so writers never wait for more than a step, and between any two
+# steps the store is consistent. After an interruption the same command continues with the existing file.
+#
+# Only closed ranges are archived (`retention.redaction`), whatever the caller requests.
+#
+# Rejected: all rows in one transaction (300,000 block writers for 1.3 s on SQLite and 0.7 s on PostgreSQL, a step
+# for less than 0.2 s), and deleting after the base has moved (leaves orphaned rows).
 
 STEP = 5_000
 """Events per transaction."""
@@ -44,7 +59,7 @@ class Archive:
     first: int
     last: int
     removed: int
-    """Events that were in the store until now; fewer than the file holds where an earlier run was interrupted."""
+    """Events that this run removed from the store; fewer than the file holds after an interrupted run."""
 
 
 def archive(database: Database, *, until: int, out: Path, now: int, progress: Progress | None = None) -> Archive:
@@ -75,7 +90,7 @@ def _archived_already(connection: Connection, base: Head, until: int) -> StoreEr
 
 
 def _adopted(connection: Connection, base: Head, until: int, out: Path) -> Manifest:
-    """The file that an interrupted archive has left; a chain of hashes that ends with ours is our history."""
+    """The file of an interrupted archive; a chain of hashes that ends with ours is our history."""
     found = verify_export(lines_of_file(out))
     end = base if until == base.position else event(connection, until)
     if end is None or (found.last, found.hash) != (until, end.hash) or found.first > base.position + 1:
@@ -143,3 +158,105 @@ def _check_unmoved(connection: Connection, start: Head) -> None:
 def _row_of(manifest: Manifest, out: Path) -> tuple[object, ...]:
     name = f"{ARCHIVE} {manifest.first}-{manifest.last} {out.absolute()}"
     return name, manifest.last, manifest.hash, manifest.at
+
+
+# The whole history, from archived files: the proof of a base.
+
+NOT_ARCHIVED = "it is not what the archives say"
+NOT_SAID = "an archive holds it redacted, and the log says nothing of that"
+TOO_SHORT = (
+    "the archives end before it and the store begins after position {base}: give the file that is missing too"
+)
+
+
+@dataclass(slots=True)
+class Proof:
+    """What the archives prove of a store's base."""
+
+    folded: Folded = field(default_factory=Folded)
+    """The states of all streams there."""
+    noted: dict[int, bytes] = field(default_factory=dict)
+    """Hashes of the requested positions, as far as they are not behind the base."""
+    end: Manifest | None = None
+    """Of the last file, which may reach beyond the base: an interrupted archive has removed only a part."""
+    redacted: dict[int, bytes] = field(default_factory=dict)
+    """Seals of redacted events in the files, as the files themselves record."""
+    sealed: dict[int, bytes] = field(default_factory=dict)
+    """The same from the log, as far as the files reach."""
+
+
+def fold_archives(
+    files: Sequence[Iterable[str]], *, until: int, noted: Iterable[int] = (), progress: Progress | None = None
+) -> Proof:
+    """Fold files from the very first event to a position.
+
+    ExportError where they cannot be what was written, BrokenLogError where they do not reach that far.
+    """
+    chain, proof = LogFiles(files), Proof()
+    events, wanted = chain.events(), sorted(set(noted))
+
+    def before_base() -> Iterator[list[Event]]:
+        while chunk := list(islice(events, min(CHUNK, until - proof.folded.head.position))):
+            chain.check_genesis()
+            first = chunk[0].position
+            within = wanted[bisect_left(wanted, first) : bisect_right(wanted, chunk[-1].position)]
+            proof.noted |= {position: chunk[position - first].hash for position in within}
+            yield chunk
+
+    try:
+        fold_chunks(before_base(), proof.folded, check=False, progress=progress)
+        check_nouns(proof.folded.states)
+    except BrokenLogError as broken:
+        raise chain.located(broken) from None
+    for _ in events:
+        # Events behind the base are in the store too; here only their links are checked.
+        pass
+    proof.end = chain.manifests[-1]
+    proof.redacted, proof.sealed = chain.redacted, chain.sealed
+    if proof.folded.head.position < until:
+        raise BrokenLogError(Finding(problem=TOO_SHORT.format(base=until), position=proof.end.last + 1))
+    return proof
+
+
+def check_base(connection: Connection, base: Head, proof: Proof) -> Iterator[Finding]:
+    """Whether the archives lead to the base: its place in the chain, and the state of every stream."""
+    proven = proof.folded
+    for column in ("hash", "at"):
+        wanted, got = getattr(proven.head, column), getattr(base, column)
+        if wanted != got:
+            yield Finding(
+                problem=NOT_ARCHIVED,
+                table=tables.checkpoints.name,
+                key=PLACE,
+                column=column,
+                expected=wanted,
+                got=got,
+            )
+    known = proof.sealed | read_seals(connection)
+    for position, seal in proof.redacted.items():
+        if known.get(position) != seal:
+            yield Finding(problem=NOT_SAID, position=position)
+    left = {(stream, state.version): state for stream, state in proven.states.items()}
+    marks = []
+    for row in base_rows(connection, base.position):
+        marks.append(row.mark())
+        if not _is(row, left.pop((row.stream, row.version), None)):
+            key = f"{row.stream}@{row.version}"
+            yield Finding(problem=NOT_ARCHIVED, table=tables.snapshots.name, key=key)
+    for stream, version in left:
+        problem = "the archives have the state and the base has not"
+        yield Finding(problem=problem, table=tables.snapshots.name, key=f"{stream}@{version}")
+    if base.position > 0 and read_sum(connection) != sum_of(marks):
+        yield Finding(problem=DAMAGED, table=tables.checkpoints.name, key=STATES)
+
+
+def _is(row: BaseRow, state: State | None) -> bool:
+    """Compared as states, not as text: a state from an earlier program may lack fields that have a default."""
+    try:
+        stored = loaded(row.stream, row.state)
+        if isinstance(stored, UnknownState) and isinstance(state, TokenState | LeaseState):
+            # For tokens and leases, too, an earlier program kept only the version.
+            return stored.version == state.version
+        return stored == state
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return False

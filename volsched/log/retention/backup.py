@@ -1,40 +1,41 @@
-"""A backup: everything that cannot be derived, of one moment, in one file that proves itself.
-
-That is the log with its base, and the work that stands beside it: queued and done effects, leases, the results of
-idempotent commands. Views are left out; whoever restores folds them from the log. So the same file restores a
-store on either engine, and a store that was damaged in its views is restored whole.
-
-The first line says where the log ended (`verify --anchor` takes it for an anchor), then one line per row, then a
-sum over all lines before. Rows are read in one read transaction while writers go on.
-
-Rejected: a copy of the SQLite file, which is one engine's and carries a damaged view along; and history alone
-(`volsched export`), which leaves queued work to be found again by recovery and forgets idempotency keys.
-"""
+"""A backup: everything that cannot be derived, in one self-proving file; and restoring a store from it."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import IO, Any
 
 import orjson
-from sqlalchemy import Connection, LargeBinary, Table, func, select
+from sqlalchemy import Connection, LargeBinary, Table, func, select, update
 
 from volsched.log import tables
-from volsched.log.base import read_base
-from volsched.log.batch import Head
+from volsched.log.base import load_base, read_base
+from volsched.log.batch import Head, lock_head
 from volsched.log.database import Database
 from volsched.log.dialects import dialect_of
 from volsched.log.durable_files import lines_of_file, write_whole
-from volsched.log.events.envelope import GENESIS, Event
-from volsched.log.integrity.findings import BrokenLogError
-from volsched.log.integrity.replay import Progress
-from volsched.log.integrity.seals import Seals, read_seals
+from volsched.log.effects import EffectState
+from volsched.log.errors import BrokenLogError, StoreError
+from volsched.log.events.envelope import GENESIS, REDACTION, Event, seals_in
+from volsched.log.integrity.replay import Folded, Progress, Seals, check_nouns, fold_chunks, read_seals
+from volsched.log.leases import NOBODY
 from volsched.log.reads.tail import read_head
-from volsched.log.retention.export import ExportError, Manifest, events_of, linked, manifest_of
+from volsched.log.retention.export import CHUNK, ExportError, Manifest, events_of, linked, manifest_of
 from volsched.log.rows import FOLDED
+from volsched.log.transaction import write_views
+
+# That is the log with its base, and the work beside it: queued and done effects, leases, the results of idempotent
+# commands. Views are left out; a restore folds them from the log. So the same file restores a store on either
+# engine, and repairs a store whose views were damaged.
+#
+# The first line records where the log ended (`verify --anchor` accepts it as an anchor), then one line per row,
+# then a sum over all lines before. Rows are read in one read transaction while writers go on.
+#
+# Rejected: a copy of the SQLite file, which fits one engine and copies a damaged view; and history alone
+# (`volsched export`), which leaves queued work to recovery and loses idempotency keys.
 
 BACKUP_FORMAT = "volsched-backup/1"
 _EARLY = (tables.log_head, tables.checkpoints, tables.snapshots, tables.events)
@@ -42,13 +43,13 @@ CARRIED: tuple[Table, ...] = (
     *_EARLY,
     *(it for it in tables.metadata.sorted_tables if it not in FOLDED and it not in _EARLY),
 )
-"""Every table whose rows do not follow from others, in the order in which they are restored."""
+"""Every table that cannot be derived, in the order of restoring."""
 Row = tuple[Table, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What a backup says of itself."""
+    """The header of a backup."""
 
     head: Head
     """Where the log ended."""
@@ -76,7 +77,7 @@ class Backup:
 
     @property
     def log(self) -> Manifest:
-        """The events in it, as an export would describe them."""
+        """The manifest of its events, as an export would write it."""
         return Manifest(
             first=self.base.position + 1, last=self.head.position, before=self.base.hash, hash=self.head.hash,
             count=self.head.position - self.base.position, at=self.head.at, exported_at=self.taken_at,
@@ -85,7 +86,7 @@ class Backup:
 
 
 def back_up(database: Database, *, out: Path, now: int, progress: Progress | None = None) -> Backup:
-    """Write the store into a new file; BrokenLogError where its log does not hold."""
+    """Write the store into a new file; BrokenLogError where its log is broken."""
     with database.read() as connection:
         made = _described(connection, now)
 
@@ -120,7 +121,7 @@ def _exhaust(found: Iterable[object]) -> None:
 
 
 def read_backup(lines: Iterable[str]) -> tuple[Backup, Iterator[Row]]:
-    """What the file says of itself, and its rows; behind the last of them stands the proof that these were all."""
+    """The file's header, and its rows; after the last row comes the proof that they are complete."""
     rest, sums = iter(lines), _Summed()
     first = next(rest, "")
     made = _parsed(first)
@@ -215,7 +216,7 @@ def _rows(made: Backup, lines: Iterator[str], sums: _Summed) -> Iterator[Row]:
 
 
 def _reader(name: str, columns: list[str]) -> Any:
-    """From the values of a line to a row of this program's table."""
+    """Converts the values of a line to a row of this program's table."""
     table = tables.metadata.tables.get(name)
     if table is None or not {*columns} <= {*table.columns.keys()}:
         raise ExportError(f"the backup holds more of {name} than this program knows; install the newer volsched")
@@ -232,9 +233,118 @@ def _reader(name: str, columns: list[str]) -> Any:
 
 
 def is_pristine(connection: Connection) -> bool:
-    """Nothing was ever written here: a store that a backup may become."""
+    """Nothing was ever written here: a backup may be restored into it."""
     head = read_head(connection)
     if (head.position, head.hash) != (0, GENESIS):
         return False
     others = (it for it in CARRIED if it is not tables.log_head)
     return all(connection.execute(select(1).select_from(it).limit(1)).first() is None for it in others)
+
+
+# Restoring a backup: all or nothing, proven on the way, and only into an empty store.
+#
+# It is unknown whether work in progress at the time of the backup has continued since. So no lease survives, and
+# fences and epochs begin far beyond any that processes of the lost store can have reached: their late writes are
+# refused. Recovery then examines every open binding, and the mirror the present state of a foreign cluster.
+
+LEAP = 1 << 32
+"""Added to epochs and fences: more than were ever issued after the backup."""
+NOT_EMPTY = (
+    "the store is not empty, and a backup becomes a store only where there is nothing to lose; name another "
+    "database with --db, or drop this one"
+)
+UNSAID = "the backup holds position {position} redacted, and its log says nothing of that"
+
+
+def restore(database: Database, lines: Iterable[str], *, progress: Progress | None = None) -> Backup:
+    """Turn an empty, migrated store into the backup's content; ExportError where the file was altered."""
+    made, rows = read_backup(lines)
+    with database.write() as connection:
+        lock_head(database, connection)
+        if not is_pristine(connection):
+            raise StoreError(NOT_EMPTY)
+        folded: Folded | None = None
+        sealed: dict[int, bytes] = {}
+        head: dict[str, Any] = {}
+        for table, found in groupby(rows, key=lambda row: row[0]):
+            if table is tables.log_head:
+                head = next(found)[1]
+            elif table is tables.events:
+                folded = _fold(database, connection, made, found, sealed, progress)
+            else:
+                _insert(database, connection, table, found)
+        folded = folded or _begun(connection)
+        _check(made, folded, sealed)
+        write_views(database, connection, folded.states)
+        connection.execute(update(tables.log_head).values(head))
+    return made
+
+
+def _begun(connection: Connection) -> Folded:
+    base = load_base(connection)
+    return Folded(base.head, base.states)
+
+
+def _fold(
+    database: Database,
+    connection: Connection,
+    made: Backup,
+    rows: Iterator[Row],
+    sealed: dict[int, bytes],
+    progress: Progress | None,
+) -> Folded:
+    """Insert the events and fold them, from the base that was inserted before."""
+    folded = _begun(connection)
+
+    def chunks() -> Iterator[list[Event]]:
+        while chunk := [Event(**values) for _, values in islice(rows, CHUNK)]:
+            database.dialect.insert(connection, tables.events, chunk)
+            for it in chunk:
+                if it.type == REDACTION:
+                    sealed.update(seals_in(it.data))
+            yield chunk
+
+    try:
+        fold_chunks(chunks(), folded, progress=progress, seals=made.redacted)
+        check_nouns(folded.states)
+    except BrokenLogError as broken:
+        raise ExportError(str(broken)) from None
+    return folded
+
+
+def _check(made: Backup, folded: Folded, sealed: dict[int, bytes]) -> None:
+    if folded.head != made.head:
+        raise ExportError(f"its log ends at {folded.head.position} with another hash than its first line says")
+    for position in folded.redacted:
+        if sealed.get(position) != made.redacted[position]:
+            raise ExportError(UNSAID.format(position=position))
+
+
+def _insert(database: Database, connection: Connection, table: Table, rows: Iterator[Row]) -> None:
+    change = _CHANGED.get(table.name, dict)
+    names = [column.name for column in table.columns]
+    while chunk := [change(values) for _, values in islice(rows, CHUNK)]:
+        # A column added after the backup is empty, as it was for rows that existed when it was added.
+        database.dialect.insert(connection, table, [tuple(row.get(name) for name in names) for row in chunk])
+
+
+def _freed(lease: dict[str, Any]) -> dict[str, Any]:
+    return lease | {"holder": NOBODY, "epoch": lease["epoch"] + LEAP, "until": 0, "session": None}
+
+
+def _unclaimed(effect: dict[str, Any]) -> dict[str, Any]:
+    state = EffectState.READY if effect["state"] == EffectState.LEASED else effect["state"]
+    return effect | {
+        "state": state,
+        "lease_owner": None,
+        "lease_until": None,
+        "lease_length": None,
+        "lease_session": None,
+        "fence": effect["fence"] + LEAP,
+    }
+
+
+_CHANGED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    tables.leases.name: _freed,
+    tables.effects.name: _unclaimed,
+}

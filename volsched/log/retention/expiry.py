@@ -1,24 +1,24 @@
-"""What stands beside the log and is of no use any more after a while: found by age, deleted in small batches.
-
-Rows are looked for without any lock and deleted by key, so that writers never wait for a walk through a table.
-"""
+"""What grows with the work and its limits; rows beside the log are deleted by age in small batches."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Table, delete, select
+from sqlalchemy import Column, Connection, Table, delete, func, select
 
 from volsched.log import tables
 from volsched.log.base import read_base
 from volsched.log.database import Database
 from volsched.log.reads.tail import last_until
 
+# Rows are selected without any lock and deleted by key, so that writers never wait for a table scan.
+
 BATCH = 1_000
 _events, _notices = tables.events, tables.notices
 
 
 class OldNotice(NamedTuple):
-    """A Kubernetes event that was last told long ago."""
+    """A Kubernetes event that was last emitted long ago."""
 
     key: str
     rv: int
@@ -27,7 +27,7 @@ class OldNotice(NamedTuple):
 
 
 def expire_commands(database: Database, *, before: int) -> int:
-    """Forget the results of idempotent commands; a key that comes again after that is a new command."""
+    """Delete the results of idempotent commands; a key that comes again after that is a new command."""
     kept = tables.commands
     with database.read() as connection:
         keys = list(connection.execute(select(kept.c.key).where(kept.c.at < before).limit(BATCH)).scalars())
@@ -35,7 +35,7 @@ def expire_commands(database: Database, *, before: int) -> int:
 
 
 def expire_done(database: Database, *, before: int) -> int:
-    """Forget work that was done for bindings that have ended; of open ones recovery still asks."""
+    """Delete done effects of ended bindings; recovery still reads those of open ones."""
     done, bindings = tables.effects_done, tables.bindings
     opened = select(bindings.c.id).where(bindings.c.open)
     old = select(done.c.key).where(
@@ -47,7 +47,7 @@ def expire_done(database: Database, *, before: int) -> int:
 
 
 def old_notices(connection: Connection, *, before: int, limit: int) -> list[OldNotice]:
-    """Notices that were not told again since; the oldest first."""
+    """Notices not repeated since; oldest first."""
     last = last_until(connection, before)
     base = read_base(connection)
     position = last if last is not None else base.position if base.at <= before else 0
@@ -58,7 +58,41 @@ def old_notices(connection: Connection, *, before: int, limit: int) -> list[OldN
 
 def _delete(database: Database, table: Table, keys: Collection[str]) -> int:
     if keys:
-        with database.write() as connection:
-            database.dialect.begin_beside_log(connection)
+        with database.write_beside_log() as connection:
             connection.execute(delete(table).where(database.dialect.among(table.c.key, keys)))
     return len(keys)
+
+
+# What grows with the work, and its limits: the table of docs/retention.md, for this store.
+
+POLICY = "by retention apply --keep"
+BY_ITSELF = "expires by itself (VOLSCHED_{name}_TTL_SECONDS)"
+FOREVER = "for ever"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retained:
+    name: str
+    rows: int
+    oldest: int | None
+    """In microseconds; None where rows do not record it."""
+    kept: str
+
+
+def retained(connection: Connection) -> list[Retained]:
+    def of(name: str, table: Table, at: Column[int] | None, kept: str) -> Retained:
+        asked = select(func.count(), func.min(table.c[at.name]) if at is not None else func.max(None))
+        rows, oldest = connection.execute(asked.select_from(table)).one()
+        return Retained(name=name, rows=rows, oldest=oldest, kept=kept)
+
+    it = tables
+    return [
+        of("events of the log", it.events, it.events.c.at, POLICY),
+        of("states at the base", it.snapshots, None, "as long as the log"),
+        of("Kubernetes events", it.notices, None, BY_ITSELF.format(name="EVENT")),
+        of("results of commands", it.commands, it.commands.c.at, BY_ITSELF.format(name="COMMAND")),
+        of("finished effects", it.effects_done, it.effects_done.c.done_at, BY_ITSELF.format(name="DONE")),
+        of("queued effects", it.effects, None, "until done or cancelled"),
+        of("bindings", it.bindings, it.bindings.c.planned_at, FOREVER),
+        of("attempts", it.attempts, it.attempts.c.first_at, FOREVER),
+    ]

@@ -1,8 +1,8 @@
-"""A range of the log as a file that proves itself.
+"""A range of the log as a self-proving file.
 
 The first line is the manifest: where the range begins and ends and the hashes there. Every other line is one event
-with its hash. So a file can be checked anywhere without a store, and its first line serves as an anchor of the
-store it came from. Data is written as JSON, not as text in text: people read these files.
+with its hash. So a file can be checked anywhere without a store, and its first line serves as an anchor of its
+store. Data is written as JSON, not as text in text: people read these files.
 """
 
 import csv
@@ -14,16 +14,13 @@ from typing import IO, Any
 import orjson
 from sqlalchemy import Connection
 
-from volsched.kube.visible_text import plain_cell
+from volsched.kube.display_text import plain_cell
 from volsched.log import tables
 from volsched.log.base import archived, read_base
 from volsched.log.dialects import dialect_of
-from volsched.log.errors import IntegrityBrokenError, StoreError
-from volsched.log.events.envelope import Event, canonical, links_to
-from volsched.log.events.redaction import seal_of
-from volsched.log.integrity.findings import BrokenLogError, Finding
-from volsched.log.integrity.replay import MISSING, NOT_LINKED, Progress
-from volsched.log.integrity.seals import Seals, read_seals
+from volsched.log.errors import BrokenLogError, Finding, IntegrityBrokenError, StoreError
+from volsched.log.events.envelope import Event, canonical, links_to, seal_of
+from volsched.log.integrity.replay import MISSING, NOT_LINKED, Progress, Seals, read_seals
 from volsched.log.reads.tail import event, read_head
 
 FORMAT_NAME = "volsched-log/1"
@@ -43,7 +40,7 @@ class Manifest:
     """Time of the last event."""
     exported_at: int
     redacted: Seals = field(default_factory=dict)
-    """Seals of events that are no longer what was once written."""
+    """Seals of redacted events."""
 
     def dump(self) -> str:
         return json.dumps(
@@ -62,16 +59,16 @@ class Manifest:
 
 
 class ExportError(IntegrityBrokenError):
-    """A file that is not what an export writes. Names the line, and the position where it is known."""
+    """A file that is not a valid export. Names the line, and the position where it is known."""
 
     file: int = 0
-    """Which of the files that were given."""
+    """Index of the file among those given."""
 
 
 def manifest_of(
     connection: Connection, *, first: int | None = None, last: int | None = None, now: int
 ) -> Manifest:
-    """What an export of this range will say of itself; by default of all that is there."""
+    """The manifest of an export of this range; by default of the whole log in the store."""
     head, base = read_head(connection), read_base(connection)
     first = base.position + 1 if first is None else first
     last = head.position if last is None else last
@@ -107,7 +104,7 @@ def _hash_at(connection: Connection, position: int) -> bytes:
 
 
 def events_of(connection: Connection, manifest: Manifest, *, progress: Progress | None = None) -> Iterator[Event]:
-    """The events of the range; a broken log is not carried on elsewhere."""
+    """The events of the range; a broken log is not exported."""
     scan = dialect_of(connection.engine).scan
     before = manifest.first - 1
     chunks = scan(connection, tables.events, order="position", after=before, until=manifest.last)
@@ -119,7 +116,7 @@ def events_of(connection: Connection, manifest: Manifest, *, progress: Progress 
 
 
 def linked(events: Iterable[Event], manifest: Manifest) -> Iterator[Event]:
-    """The events, as long as each is linked to the one before and they end where the manifest says."""
+    """The events, as long as each is linked to the one before and they end at the manifest's last."""
     position, previous, at = manifest.first - 1, manifest.before, manifest.at
     for position, it in enumerate(events, start=manifest.first):
         if it.position != position:
@@ -140,7 +137,7 @@ def write_jsonl(out: IO[str], manifest: Manifest, events: Iterable[Event]) -> No
     out.write(manifest.dump() + "\n")
     for it in events:
         envelope = {name: value for name, value in it._asdict().items() if name not in ("data", "hash")}
-        # The data is canonical JSON already and goes in as it is.
+        # The data is canonical JSON already.
         out.write(
             f'{json.dumps(envelope, ensure_ascii=False)[:-1]}, "data": {it.data}, "hash": "{it.hash.hex()}"}}\n'
         )
@@ -175,7 +172,7 @@ def read_manifest(lines: Iterator[str]) -> Manifest:
 
 
 def read_events(lines: Iterator[str], manifest: Manifest) -> Iterator[Event]:
-    """The events after the manifest; ExportError at the first that cannot be what was once exported."""
+    """The events after the manifest; ExportError at the first that cannot be what was exported."""
     try:
         yield from linked((_parsed(line, number) for number, line in enumerate(lines, start=2)), manifest)
     except BrokenLogError as broken:

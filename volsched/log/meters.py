@@ -1,0 +1,35 @@
+"""Measurements of a process about itself, kept with its store's handle: they outlive a recreated system."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+DECISION_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+WAIT_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+
+
+class TimeHistogram:
+    """Seconds, counted in buckets. One thread observes; a reader may be one observation behind."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self.sum += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bound → observations up to it, in Prometheus' form."""
+        total, found = 0, list[tuple[str, float]]()
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
+            total += count
+            found.append((bound, total))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Meters:
+    decisions: TimeHistogram = field(default_factory=lambda: TimeHistogram(DECISION_BOUNDS))
+    """Of one pod each, whether it found a node or not."""

@@ -1,0 +1,128 @@
+"""What is known of an observed cluster beside its objects' streams.
+
+In the log: which cluster it is, where its history has gaps, that it was restored, that it was not what we had.
+Beside the log, because they would be most of its events and nobody asks for their past: pods without claims, and
+up to where each kind is known. Both are made anew by the first list of a restart.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, delete, select
+
+from volsched.log import tables
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import Decision, ObjectState, States
+from volsched.log.events.streams import NOUN_OF_KIND, OBSERVED_CLUSTER
+from volsched.log.reads.tail import read_stream
+from volsched.log.row_states import observed_state
+from volsched.log.rows import VIEWS
+
+_pods, _cursors = tables.observed_pods, tables.mirror_cursors
+PROJECTION = "(projection)"
+"""A row among the cursors: it is the fingerprint of what is kept of an object."""
+ATTACHED, GAP, RESTORED, DRIFT = "ClusterAttached", "MirrorGap", "ClusterRestored", "MirrorDrift"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCursor:
+    cursor: int
+    heard_at: int
+    """When the cluster was last heard of this kind, in microseconds; it may have been a few seconds later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Between the two moments, what happened to objects of the kind is not known; what it came to, is."""
+
+    kind: str
+    since: int | None
+    """None: nobody knows since when."""
+    until: int
+    reason: str
+
+
+def note(type_: str, data: Mapping[str, Any], *, actor: str) -> Command:
+    def decide(_: States) -> Decision:
+        return Decision(events=(NewEvent(stream=OBSERVED_CLUSTER, type=type_, data=data),))
+
+    return Command(actor=actor, streams=(OBSERVED_CLUSTER,), decide=decide)
+
+
+def attached_cluster(connection: Connection) -> Mapping[str, Any] | None:
+    """Of which cluster the store is the mirror: `uid`, `version` and `url`; None: of none."""
+    for it in reversed(read_stream(connection, OBSERVED_CLUSTER)):
+        if it.type == ATTACHED:
+            data: Mapping[str, Any] = orjson.loads(it.data)
+            return data
+    return None
+
+
+def gaps(connection: Connection) -> list[Gap]:
+    """In the order of the log."""
+    found = ((it.at, orjson.loads(it.data)) for it in read_stream(connection, OBSERVED_CLUSTER) if it.type == GAP)
+    return [Gap(kind=data["kind"], since=data.get("since"), until=at, reason=data["reason"]) for at, data in found]
+
+
+def drifted_kinds(connection: Connection) -> list[str]:
+    """A kind for every time that what we had of it was not what the cluster had."""
+    return [orjson.loads(it.data)["kind"] for it in read_stream(connection, OBSERVED_CLUSTER) if it.type == DRIFT]
+
+
+def known_cursors(connection: Connection) -> dict[str, KnownCursor]:
+    rows = connection.execute(select(_cursors).where(_cursors.c.kind != PROJECTION))
+    return {row.kind: KnownCursor(row.cursor, row.heard_at) for row in rows}
+
+
+def stored_projection(connection: Connection) -> int | None:
+    """The projection by which every object of the store was kept; None where that is not known."""
+    return connection.execute(select(_cursors.c.cursor).where(_cursors.c.kind == PROJECTION)).scalar()
+
+
+def note_projection(database: Database, fingerprint: int, now: int) -> None:
+    with database.write_beside_log() as connection:
+        database.dialect.upsert(connection, _cursors, [(PROJECTION, fingerprint, now)])
+
+
+def note_cursors(database: Database, cursors: Mapping[str, tuple[int, int]]) -> None:
+    """Kind → cursor, and when it was last heard of."""
+    with database.write_beside_log() as connection:
+        rows = [(kind, *known) for kind, known in cursors.items()]
+        database.dialect.upsert(connection, _cursors, rows)
+
+
+def write_observed_pods(
+    database: Database, present: Mapping[str, Mapping[str, Any]], gone: Iterable[str] = ()
+) -> None:
+    with database.write_beside_log() as connection:
+        if missing := list(gone):
+            connection.execute(delete(_pods).where(_pods.c.key.in_(missing)))
+        if present:
+            rows = [(key, orjson.dumps(manifest).decode()) for key, manifest in present.items()]
+            database.dialect.upsert(connection, _pods, rows)
+
+
+def observed_versions(connection: Connection, kind: str) -> dict[str, tuple[str, str]]:
+    """Key → uid and version of every object of the kind, as they were last recorded."""
+    table, _ = VIEWS[NOUN_OF_KIND[kind]]
+    rows = connection.execute(select(table.c.key, table.c.uid, table.c.origin_rv))
+    found = {row.key: (row.uid, row.origin_rv) for row in rows if row.origin_rv is not None}
+    if kind == "Pod":
+        for row in connection.execute(select(_pods)):
+            names = orjson.loads(row.manifest)["metadata"]
+            found[row.key] = (str(names.get("uid", "")), str(names.get("resourceVersion", "")))
+    return found
+
+
+def observed_pods(connection: Connection) -> list[tuple[str, ObjectState]]:
+    """Pods without claims, in the order of keys."""
+    rows = connection.execute(select(_pods).order_by(_pods.c.key)).mappings()
+    return [(row["key"], observed_state(dict(row))) for row in rows]
+
+
+def observed_pod_keys(connection: Connection) -> list[str]:
+    return list(connection.execute(select(_pods.c.key)).scalars())

@@ -1,0 +1,129 @@
+"""Objects, bindings and attempts as they are now, read from the views.
+
+Statements are text that every driver takes, and rows are dicts: SQLite's own driver reads them without SQLAlchemy
+(`sqlite_file`), and the dialects read them inside a transaction of theirs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import merge
+from typing import Literal, Protocol
+
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State
+from volsched.log.events.streams import ATTEMPT, BINDING
+from volsched.log.row_states import VIEW_TABLES, Row, attempt_state, binding_state, object_state, observed_state
+
+Found = tuple[str, State]
+"""A key and its state."""
+Concerned = Literal["pod", "claim", "volume", "node"]
+
+
+class Look(Protocol):
+    """The state at one position. Deleted objects are absent."""
+
+    @property
+    def position(self) -> int: ...
+
+    def one(self, noun: str, key: str) -> State | None: ...
+
+    def every(self, noun: str) -> Iterable[Found]:
+        """In key order; bindings and attempts in time order."""
+        ...
+
+    def bindings_of(self, what: Concerned, key: str) -> list[tuple[str, BindingState]]:
+        """The bindings that concern it, oldest first."""
+        ...
+
+    def attempts_of(self, pod: str) -> list[tuple[str, AttemptState]]:
+        """The attempts to place a pod, oldest first."""
+        ...
+
+    def notices_about(self, about: str) -> list[Mapping[str, object]]:
+        """Manifests of the Kubernetes events about `Kind/namespace/name`."""
+        ...
+
+    def deleted_at(self, noun: str, key: str) -> int | None:
+        """The position at which an object that is absent was deleted; None where it never was there."""
+        ...
+
+    def steps_of(self, binding: str) -> list[Event]:
+        """Everything that was done for a binding, over all streams."""
+        ...
+
+
+class RowSource(Protocol):
+    """One consistent view of a store's tables."""
+
+    def rows(self, table: str, rest: str = "", **values: str) -> Iterator[Row]:
+        """`rest` is the statement from WHERE or ORDER BY on, with values as `:name`."""
+        ...
+
+    def state_as_of(self, stream: str, position: int) -> State | None: ...
+
+
+IN_TIME = "ORDER BY planned_at, id"
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    source: RowSource
+    position: int
+
+    def one(self, noun: str, key: str) -> State | None:
+        if noun == BINDING:
+            return next((state for _, state in self._bindings("WHERE id = :key", key)), None)
+        if noun == ATTEMPT:
+            return next(map(attempt_state, self.source.rows("attempts", "WHERE id = :key", key=key)), None)
+        state = next(map(object_state, self.source.rows(VIEW_TABLES[noun], "WHERE key = :key", key=key)), None)
+        if state is None and noun == "pod":
+            state = next(map(observed_state, self.source.rows("observed_pods", "WHERE key = :key", key=key)), None)
+        return state
+
+    def every(self, noun: str) -> Iterator[Found]:
+        if noun == BINDING:
+            yield from self._bindings()
+        elif noun == ATTEMPT:
+            for row in self.source.rows("attempts", "ORDER BY last_at, id"):
+                yield row["id"], attempt_state(row)
+        else:
+            rows = self.source.rows(VIEW_TABLES[noun], "ORDER BY key")
+            found: Iterator[Found] = ((row["key"], object_state(row)) for row in rows)
+            if noun == "pod":
+                beside = self.source.rows("observed_pods", "ORDER BY key")
+                found = merge(found, ((row["key"], observed_state(row)) for row in beside), key=lambda it: it[0])
+            yield from found
+
+    def bindings_of(self, what: Concerned, key: str) -> list[tuple[str, BindingState]]:
+        if what in ("pod", "node"):
+            return list(self._bindings(f"WHERE {what} = :key", key))
+        return list(self._bindings(f"WHERE id IN (SELECT binding FROM binding_legs WHERE {what} = :key)", key))
+
+    def attempts_of(self, pod: str) -> list[tuple[str, AttemptState]]:
+        rows = self.source.rows("attempts", "WHERE pod = :pod ORDER BY last_at, id", pod=pod)
+        return [(row["id"], attempt_state(row)) for row in rows]
+
+    def notices_about(self, about: str) -> list[Mapping[str, object]]:
+        rows = self.source.rows("notices", "WHERE about = :about ORDER BY key", about=about)
+        return [object_state(row).manifest or {} for row in rows]
+
+    def deleted_at(self, noun: str, key: str) -> int | None:
+        return deletion_of(self.source.state_as_of(f"{noun}/{key}", self.position))
+
+    def steps_of(self, binding: str) -> list[Event]:
+        rows = self.source.rows("events", "WHERE binding = :binding ORDER BY position", binding=binding)
+        return [Event(**{name: row[name] for name in Event._fields}) for row in rows]
+
+    def _bindings(self, condition: str = "", key: str = "") -> Iterator[tuple[str, BindingState]]:
+        values = {"key": key} if condition else {}
+        legs: dict[str, list[Row]] = {}
+        of_chosen = f"WHERE binding IN (SELECT id FROM bindings {condition})" if condition else ""
+        for leg in self.source.rows("binding_legs", of_chosen, **values):
+            legs.setdefault(leg["binding"], []).append(leg)
+        for row in self.source.rows("bindings", f"{condition} {IN_TIME}", **values):
+            yield row["id"], binding_state(row, legs.get(row["id"], []))
+
+
+def deletion_of(state: State | None) -> int | None:
+    """The position of an object's deletion, from its last state; None where it is there, or never was."""
+    return state.rv if isinstance(state, ObjectState) and state.manifest is None and state.rv else None
