@@ -2,7 +2,7 @@
 
 import pytest
 
-from volsched.kube.uids import uid_of
+from volsched.kube.names import uid_of
 from volsched.log.events.fold import ObjectState
 from volsched.objects.rules.admission import (
     NoNamespaceError,
@@ -12,7 +12,7 @@ from volsched.objects.rules.admission import (
     refuse_namespace,
     refuse_priority,
 )
-from volsched.objects.rules.refusals import ForbiddenError
+from volsched.objects.rules.object_events import ForbiddenError
 
 CLAIM = ObjectState(
     version=1,

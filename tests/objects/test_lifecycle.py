@@ -10,7 +10,7 @@ from volsched.log.events.catalogue import check_payload
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, evolve
 from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
-from volsched.objects.rules.refusals import AlreadyExistsError, InvalidError, NotFoundError
+from volsched.objects.rules.object_events import AlreadyExistsError, InvalidError, NotFoundError
 
 CLAIM = KINDS["PersistentVolumeClaim"]
 NODE = KINDS["Node"]
@@ -72,7 +72,7 @@ def test_an_update_with_another_version_or_uid_changes_nothing() -> None:
     state = created()
     with pytest.raises(ConflictError, match="is at version 7, not 6"):
         update_object(state, CLAIM, claim(resourceVersion="6"))
-    with pytest.raises(ConflictError, match="made anew"):
+    with pytest.raises(ConflictError, match="recreated"):
         update_object(state, CLAIM, claim(uid="u0"))
     assert update_object(state, CLAIM, claim(resourceVersion="7", uid="u1", labels={"a": "b"}, finalizers=["x/y"]))
 

@@ -1,1 +1,1 @@
-"""The write door: how objects are created, changed and deleted; `rules` decide."""
+"""The write door: objects are created, changed and deleted here; `rules` decide."""

@@ -1,23 +1,23 @@
 """THE write door: create, update, patch, apply, delete, bind, unassign, edit and notice as commands.
 
-CLI, HTTP, library, controllers, node agent, provisioners and the port's local adapter write objects through here
-and nowhere else, so the same manifest gets the same answer from all of them. What is allowed is said by the rules
-(`rules.admission_chain`); who comes is data (`Author`).
+CLI, HTTP, library, controllers, node agent, provisioners and the port's local adapter write objects only through
+this module, so the same manifest gets the same answer from all of them. The rules decide what is allowed
+(`rules.admission`); the origin of a write is data (`Author`).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 from volsched.kube.kinds import KINDS, key_of
 from volsched.kube.manifest import metadata
+from volsched.kube.server_side_apply import APPLY, STATUS
 from volsched.log.commands import Command, ConflictError, Precondition
-from volsched.log.events.decision import NOTHING, Decision, States
-from volsched.log.events.fold import ObjectState, versioned
-from volsched.log.events.object_states import living
+from volsched.log.events.fold import NOTHING, Decision, ObjectState, States, living, versioned
 from volsched.log.events.streams import stream_of
 from volsched.objects.object_write import Author, ObjectWrite
-from volsched.objects.rules.admission_chain import (
+from volsched.objects.rules.admission import (
     NO_CONTEXT,
     AdmissionContext,
     AdmittedWrite,
@@ -25,14 +25,31 @@ from volsched.objects.rules.admission_chain import (
     admit_applied,
     admit_change,
     admit_deletion,
+    admit_server_side,
 )
-from volsched.objects.rules.notices import notice_event, notice_stream
-from volsched.objects.rules.object_events import changed_event
+from volsched.objects.rules.evictions import evict_pod
+from volsched.objects.rules.object_events import (
+    NotFoundError,
+    changed_event,
+    notice_event,
+    notice_stream,
+)
 from volsched.objects.rules.pod_assignment import bind_pod, unassign_pod
-from volsched.objects.rules.refusals import NotFoundError
 from volsched.runtime.clock import rfc3339
+from volsched.workloads.rules.ownership import FOREGROUND, ORPHAN
 
 Manifest = Mapping[str, Any]
+
+
+class Dependents(StrEnum):
+    """What happens to the objects that a deleted one owns, in the values of `propagationPolicy`."""
+
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
+
+
+_FINALIZERS = {Dependents.FOREGROUND: FOREGROUND, Dependents.ORPHAN: ORPHAN}
 
 
 def controller(actor: str, now: int) -> Author:
@@ -52,7 +69,7 @@ def create(
     around: AdmissionContext = NO_CONTEXT,
     status: Manifest | None = None,
 ) -> ObjectWrite:
-    """Make the object; refused where there is one of that name. `status` is for controllers."""
+    """Create the object; refused if the name is taken. `status` is for controllers."""
     creation = _creation(kind, manifest, author, uid, key, around, status)
     return ObjectWrite(kind, creation.key, author, creation.admit, beside=creation.streams)
 
@@ -65,11 +82,32 @@ def apply(
     uid: str,
     around: AdmissionContext = NO_CONTEXT,
 ) -> ObjectWrite:
-    """Make the object if it is not there, else bring it to what the manifest says of it."""
+    """Create the object if it does not exist, else apply the manifest to it."""
     creation = _creation(kind, manifest, author, uid, None, around, None)
     return ObjectWrite(
         kind, creation.key, author, lambda states: admit_applied(creation, states), beside=creation.streams
     )
+
+
+def apply_server_side(
+    kind: str,
+    key: str,
+    manifest: Manifest,
+    author: Author,
+    *,
+    uid: str,
+    force: bool,
+    status: bool = False,
+    around: AdmissionContext = NO_CONTEXT,
+) -> ObjectWrite:
+    """Create the object, or set the fields that the manifest names; `force` takes them away from other
+    managers."""
+    creation = replace(_creation(kind, manifest, author, uid, key, around, None), by=author.owner(kind, APPLY))
+
+    def decide(states: States) -> AdmittedWrite:
+        return admit_server_side(creation, states, force=force, status=status)
+
+    return ObjectWrite(kind, key, author, decide, beside=creation.streams, reworks=True)
 
 
 def update(
@@ -83,9 +121,9 @@ def update(
     around: AdmissionContext = NO_CONTEXT,
     reworks: bool = False,
 ) -> ObjectWrite:
-    """The whole object as it should be. A main update leaves the status alone, a status update all the rest.
+    """Replace the object. A main update leaves the status alone, a status update everything else.
 
-    It is conditional on the resourceVersion that the manifest names, or on that of the object that was `seen`.
+    It is conditional on the manifest's resourceVersion, or on that of the object that was `seen`.
     """
     wanted = manifest if seen is None else _at_version(manifest, seen)
     change = _Change(kind, key or key_of(kind, manifest), author, status, around)
@@ -101,7 +139,7 @@ def patch(
     status: bool = False,
     around: AdmissionContext = NO_CONTEXT,
 ) -> ObjectWrite:
-    """`change` makes the object that is wanted of the one that is there, shown with its version."""
+    """`change` computes the wanted object from the present one, shown with its version."""
     return _Change(kind, key, author, status, around).write(change, same_uid=False, reworks=True)
 
 
@@ -113,24 +151,48 @@ def delete(
     uid: str | None = None,
     version: str | None = None,
     grace: int | None = 0,
+    dependents: Dependents = Dependents.BACKGROUND,
 ) -> ObjectWrite:
-    """With finalizers the object only learns that it is to go. `grace`: the seconds that a pod has to end; None:
-    as many as it says itself."""
+    """With finalizers the object is only marked for deletion. `grace`: the seconds that a pod has to terminate;
+    None: the pod's own. `dependents`: what happens to the objects that it owns."""
     stream, kind_ = stream_of(kind, key), KINDS[kind]
 
     def decide(states: States) -> AdmittedWrite:
         return admit_deletion(
-            states.get(stream), kind_, key, origin=author.origin, now=author.now, uid=uid, rv=version, grace=grace
-        )
+            states.get(stream), kind_, key, origin=author.origin, now=author.now, uid=uid, rv=version, grace=grace,
+            finalizer=_FINALIZERS.get(dependents),
+        )  # fmt: skip
 
     return ObjectWrite(kind, key, author, decide)
 
 
 def delete_seen(kind: str, seen: ObjectState, author: Author, *, grace: int | None = 0) -> ObjectWrite:
-    """Delete the object if it is still as it was seen."""
+    """Delete the object if it still has the version that was read."""
     manifest = seen.manifest or {}
     uid = metadata(manifest).get("uid")
     return delete(kind, key_of(kind, manifest), author, uid=uid, version=str(seen.rv), grace=grace)
+
+
+def evict(
+    key: str,
+    author: Author,
+    *,
+    budgets: tuple[str, ...],
+    uid: str | None = None,
+    version: str | None = None,
+    grace: int | None = None,
+) -> ObjectWrite:
+    """Delete a pod if its budget allows it; `budgets` are the streams of the budgets in its namespace."""
+    stream = stream_of("Pod", key)
+
+    def decide(states: States) -> AdmittedWrite:
+        known = {budget: states.get(budget) for budget in budgets}
+        event, charged = evict_pod(
+            states.get(stream), key, known, now=author.now, uid=uid, rv=version, grace=grace
+        )
+        return AdmittedWrite(event, charged)
+
+    return ObjectWrite("Pod", key, author, decide, beside=budgets)
 
 
 def bind(
@@ -143,9 +205,9 @@ def bind(
     expected_version: str | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> ObjectWrite:
-    """Assign a pod that has no node. `uid` says which pod is meant: another one of that name is not found.
+    """Assign a pod that has no node. `uid` identifies the pod: another one of that name is not found.
 
-    What is expected of whichever pod has the name is a condition instead, and a conflict where it is not so.
+    Expectations of any pod of that name are preconditions instead, and fail as conflicts.
     """
     stream = stream_of("Pod", key)
 
@@ -178,7 +240,7 @@ def unassign(key: str, author: Author, *, uid: str, reason: str) -> ObjectWrite:
 
 
 def edit(stream: str, patch: Manifest, *, actor: str) -> Command:
-    """A patch as it is, of an object that its controller has read; say so with `together(..., objects=...)`."""
+    """An unchecked patch of an object that its controller has read; add the precondition with `together`."""
     event = changed_event(stream, patch)
     return Command(actor=actor, streams=(stream,), decide=lambda _: Decision(events=(event,)))
 
@@ -187,7 +249,7 @@ def notice(
     kind: str, key: str, author: Author, *, uid: str, type_: str, reason: str, message: str, component: str,
     place: str | None = None, once: bool = False,
 ) -> Command:  # fmt: skip
-    """A Kubernetes event about the object. Said again it is counted; with `once`, it is not said again."""
+    """A Kubernetes event about the object. A repeat is counted; with `once`, it is not emitted again."""
     stream = place or notice_stream(kind, key, uid, reason, message)
 
     def decide(states: States) -> Decision:
@@ -214,9 +276,9 @@ def together(*commands: Command, precondition: Precondition) -> Command:
 
 
 def unchanged(objects: Mapping[str, int], *, actor: str) -> Command:
-    """Writes nothing; refused where one of the objects is at another version (0: there is none).
+    """Writes nothing; refused where one of the objects is at another version (0: it must not exist).
 
-    What cannot be undone is done only after this: it looks under the log's lock.
+    Irreversible calls come after this: it checks under the log's lock.
     """
     precondition = Precondition(objects=objects)
     return Command(actor=actor, streams=(), decide=lambda _: NOTHING, precondition=precondition)
@@ -235,6 +297,9 @@ class _Change:
 
     def write(self, change: Callable[[dict[str, Any]], Manifest], *, same_uid: bool, reworks: bool) -> ObjectWrite:
         stream, kind = stream_of(self.kind, self.key), KINDS[self.kind]
+        owner = self.author.owner(self.kind)
+        if self.status and not owner.subresource:
+            owner = replace(owner, subresource=STATUS)
 
         def decide(states: States) -> AdmittedWrite:
             state = living(states, stream)
@@ -242,7 +307,7 @@ class _Change:
                 raise NotFoundError(f'{self.kind} "{self.key}" not found')
             return admit_change(
                 state, kind, change(versioned(state)), origin=self.author.origin, status=self.status,
-                same_uid=same_uid, around=self.around,
+                same_uid=same_uid, around=self.around, by=owner,
             )  # fmt: skip
 
         return ObjectWrite(self.kind, self.key, self.author, decide, reworks=reworks)
@@ -254,7 +319,7 @@ def _creation(
 ) -> Creation:  # fmt: skip
     return Creation(
         kind=KINDS[kind], key=key or key_of(kind, manifest), manifest=manifest, uid=uid, now=author.now,
-        origin=author.origin, around=around, status=status,
+        origin=author.origin, around=around, status=status, by=author.owner(kind),
     )  # fmt: skip
 
 

@@ -1,40 +1,55 @@
-"""The write of one object: its command, what is decided before the log's lock is taken, and the answer to it.
+"""The write of one object: its command, the part decided before the log's lock is taken, and the answer.
 
-A write is decided on the object as it is under the log's lock, so a small patch is applied to what is then there
-and needs no second try. What takes longer is decided beforehand (`prepare`), on the objects as they were read,
-with their versions as the precondition of the command: nobody waits for somebody else's large object.
+A write is decided on the object under the log's lock, so a small patch applies to the present object and needs
+no retry. Slower decisions are made beforehand (`prepare`), on the objects as they were read, with their versions
+as the command's precondition: no writer waits for another writer's large object.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from volsched.kube.limits import holds_more
+from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import metadata
-from volsched.kube.merge_patch import merged
+from volsched.kube.patches import merged
+from volsched.kube.problems import holds_more
+from volsched.kube.server_side_apply import UPDATE, FieldOwner
 from volsched.log.batch import load_states
 from volsched.log.commands import Command, Done, Precondition, version_of
 from volsched.log.database import Database
-from volsched.log.events.decision import Decision, States
-from volsched.log.events.fold import ObjectState, State, evolve, versioned
+from volsched.log.events.fold import Decision, ObjectState, State, States, evolve, versioned
 from volsched.log.events.streams import stream_of
-from volsched.objects.rules.admission_chain import AdmittedWrite, Origin
-from volsched.objects.rules.object_events import is_creation, is_deletion
+from volsched.objects.rules.admission import (
+    AdmittedWrite,
+    Origin,
+)
+from volsched.objects.rules.object_events import (
+    is_creation,
+    is_deletion,
+)
 
+Manifest = Mapping[str, Any]
 Decide = Callable[[States], AdmittedWrite]
 MOST_VALUES = 2_000
-"""That an object may hold to be worked on under the log's lock: several times those of an ordinary pod."""
+"""Values that an object may hold to be processed under the log's lock: several times those of an ordinary pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who writes, when (RFC 3339), from where, and why."""
+    """The actor, the time (RFC 3339), the origin and the reason of a write."""
 
     actor: str
     now: str
     origin: Origin = Origin.CONTROLLER
     reason: str | None = None
+    manager: str = ""
+    """The owner of the written fields, where owners are kept; empty: the actor, without its instance."""
+    subresource: str = ""
+
+    def owner(self, kind: str, operation: str = UPDATE) -> FieldOwner:
+        manager = self.manager or self.actor.partition("/")[0]
+        return FieldOwner(manager, operation, KINDS[kind].api_version, self.subresource, self.now)
 
 
 class Applied(StrEnum):
@@ -46,18 +61,18 @@ class Applied(StrEnum):
 @dataclass(frozen=True, slots=True)
 class WrittenObject:
     manifest: dict[str, Any]
-    """The object as the write left it; one that is gone, as it was last."""
+    """The object as the write left it; a deleted one, as it was last."""
     gone: bool = False
 
 
 class HeavyError(Exception):
-    """The object is too large to be worked on under the log's lock; `prepare` the write first."""
+    """The object is too large to be processed under the log's lock; `prepare` the write first."""
 
 
 class ObjectWrite:
-    """A command about one object, and what came of it.
+    """A command about one object, and its result.
 
-    What the command found and did is noted when it is decided, for the answer; it counts once it is committed.
+    The result is noted when the command is decided, for the answer; it is valid once the command is committed.
     """
 
     def __init__(
@@ -70,8 +85,8 @@ class ObjectWrite:
         beside: tuple[str, ...] = (),
         reworks: bool = False,
     ) -> None:
-        """`beside`: other streams that are read or written. `reworks`: what it costs to decide grows with the
-        object that is there."""
+        """`beside`: other streams that are read or written. `reworks`: the cost of deciding grows with the present
+        object."""
         self.stream = stream_of(kind, key)
         self.admitted = AdmittedWrite(None)
         self.found: State | None = None
@@ -80,9 +95,9 @@ class ObjectWrite:
         self.command = Command(actor=author.actor, streams=(self.stream, *beside), decide=self._decided)
 
     def prepare(self, database: Database) -> None:
-        """Decide on what is there now, outside the lock; raises what the rules have against it.
+        """Decide on the present state, outside the lock; raises the rules' objections.
 
-        The command is refused with ConflictError if anything that was read has changed by then.
+        The command is refused with ConflictError if anything it read has changed by then.
         """
         with database.read() as connection:
             states, _ = load_states(database, connection, self.command.streams)
@@ -96,11 +111,15 @@ class ObjectWrite:
         self.command = replace(self.command, decide=decided, precondition=Precondition(objects=objects))
 
     def try_out(self, database: Database) -> WrittenObject:
-        """What it would come to; nothing is written."""
+        """The result that the write would have; nothing is written."""
         with database.read() as connection:
             states, _ = load_states(database, connection, self.command.streams)
-        self._note(states, self._decide(states))
+        self.rehearse(states)
         return self._answer(None)
+
+    def rehearse(self, states: States) -> Decision:
+        """What the write would be on these states; nothing is written."""
+        return self._note(states, self._decide(states))
 
     def written(self, done: Done) -> WrittenObject:
         """After the commit. The object's event is the command's first."""
@@ -108,7 +127,7 @@ class ObjectWrite:
 
     @property
     def state(self) -> State | None:
-        """The object's state as the write leaves it, but for the version that the log will give it."""
+        """The object's state as the write leaves it, except for the version that the log will assign."""
         event = self.admitted.event
         if event is None:
             return self.found
@@ -144,7 +163,7 @@ class ObjectWrite:
         rv = position if position is not None else found.rv if before is not None and found is not None else None
         names = {**metadata(after), **({} if rv is None else {"resourceVersion": str(rv)})}
         if gone:
-            # It may be this very write that took the last of them off.
+            # This very write may have removed the last finalizer.
             names.pop("finalizers", None)
         return WrittenObject({**after, "metadata": names}, gone)
 

@@ -1,7 +1,7 @@
-"""Observed facts: what an object of a foreign cluster has become there, recorded as it is.
+"""Observed facts: the state of an object in a foreign cluster, recorded unchanged.
 
-Another store has admitted the object, so nothing of it is defaulted, validated or refused. Only what is told late
-or twice is no fact: the version that the other cluster gave the object is compared under the head lock.
+Another store has admitted the object, so nothing of it is defaulted, validated or refused. Only late or duplicate
+observations are dropped: the foreign cluster's version of the object is compared under the head lock.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from volsched.binding.rules.late_writes import undoing, writers_of
 from volsched.kube.manifest import uid
-from volsched.kube.merge_patch import difference
+from volsched.kube.patches import difference
 from volsched.log.commands import Command
-from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.object_states import binding_stream, living, origin_version
+from volsched.log.events.fold import NOTHING, Decision, States, binding_stream, living, origin_version
 from volsched.log.events.streams import stream_of
 from volsched.objects.rules.object_events import changed_event, created_event, deleted_event
 
@@ -22,24 +21,29 @@ Manifest = Mapping[str, Any]
 
 
 class Fact(NamedTuple):
-    """An object as it has become elsewhere; without a manifest it is gone."""
+    """An object's state elsewhere; without a manifest it is deleted."""
 
     kind: str
     key: str
     manifest: Manifest | None
     version: int
-    """The object's there, or that of its deletion."""
+    """The object's version there, or that of its deletion."""
+    is_reset: bool = False
+    """The cluster was restored: its versions started over, and the versions recorded so far mean nothing."""
+    tells_version: bool = True
+    """Whether an object that differs in its version alone is recorded. A cluster that is only observed is never
+    written to, so the versions of unchanged objects are not needed."""
 
 
 def record_fact(fact: Fact, *, actor: str) -> Command:
-    """Nothing is written where the fact is not newer than what is known."""
+    """Writes nothing where the fact is not newer than the recorded one."""
     writers = () if fact.manifest is None else writers_of(fact.manifest)
     streams = (stream_of(fact.kind, fact.key), *(binding_stream(binding) for binding in writers))
     return Command(actor=actor, streams=streams, decide=partial(_decide, fact))
 
 
 def without_null_fields(value: Any) -> Any:
-    """In the API a field that is null is a field that is not there; to a merge patch it would be a removal."""
+    """In the API a null field is an absent field; in a merge patch it would be a removal."""
     if isinstance(value, Mapping):
         return {name: without_null_fields(below) for name, below in value.items() if below is not None}
     return [without_null_fields(below) for below in value] if isinstance(value, list | tuple) else value
@@ -49,22 +53,28 @@ def _decide(fact: Fact, states: States) -> Decision:
     stream = stream_of(fact.kind, fact.key)
     held = living(states, stream)
     known = None if held is None else origin_version(held)
-    if known is not None and fact.version <= int(known):
+    if known is not None and fact.version <= int(known) and not fact.is_reset:
         return NOTHING
     if fact.manifest is None:
         return NOTHING if held is None else Decision(events=(deleted_event(stream),))
     manifest = without_null_fields(fact.manifest)
-    # A late write of a binding that was given up is undone, whoever sees it land.
+    # A late write of a binding that was given up is undone by any process that observes it.
     effects = undoing(stream, manifest, states)
     return Decision(
-        events=tuple(_events(stream, None if held is None else held.manifest, manifest)), effects=effects
+        events=tuple(_events(fact, stream, None if held is None else held.manifest, manifest)), effects=effects
     )
 
 
-def _events(stream: str, old: Manifest | None, new: Manifest) -> Iterator[NewEvent]:
+def _events(fact: Fact, stream: str, old: Manifest | None, new: Manifest) -> Iterator[NewEvent]:
     if old is not None and uid(old) == uid(new):
-        yield changed_event(stream, difference(old, new))
+        patch = difference(old, new)
+        if patch and (fact.tells_version or fact.is_reset or not _is_version_alone(patch)):
+            yield changed_event(stream, patch)
         return
     if old is not None:
         yield deleted_event(stream, "another object has its name now")
     yield created_event(stream, new)
+
+
+def _is_version_alone(patch: Mapping[str, Any]) -> bool:
+    return patch.keys() == {"metadata"} and patch["metadata"].keys() == {"resourceVersion"}

@@ -1,32 +1,41 @@
-"""What people give us: manifests to be applied, created, deleted, or taken over from another cluster.
+"""Objects that users submit: manifests to be applied, created, deleted or adopted, and their namespaces."""
 
-Each object is a command of its own, so that one that is refused keeps no other back; only an import is all or
-nothing. Who did it and why is kept with the event.
-"""
-
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 from uuid import uuid4
 
 from volsched.kube.kinds import Kind
 from volsched.kube.manifest_reader import Loaded
 from volsched.kube.problems import ManifestError, Problem
 from volsched.kube.workloads import Node
-from volsched.log.commands import Command, Outcome, Precondition, Scan
+from volsched.log.batch import load_states
+from volsched.log.commands import Command, Outcome, Precondition, RejectedError, Scan
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
-from volsched.log.events.decision import Decision
 from volsched.log.events.envelope import Event, NewEvent
+from volsched.log.events.fold import Decision, ObjectState, State
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
-from volsched.objects.door import apply, create, delete
+from volsched.objects.door import apply, controller, create, delete
 from volsched.objects.object_write import Author, ObjectWrite
-from volsched.objects.rules.admission_chain import NO_CONTEXT, AdmissionContext, Origin
-from volsched.objects.rules.adoption import adopted, claim_uids, unresolved
+from volsched.objects.rules.admission import (
+    NAMESPACE,
+    NO_CONTEXT,
+    SYSTEM_NAMESPACES,
+    AdmissionContext,
+    Origin,
+    namespace_stream,
+)
+from volsched.objects.rules.lifecycle import adopted, claim_uids, unresolved
+from volsched.objects.rules.object_events import AlreadyExistsError
 from volsched.objects.surroundings import Subject, read_surroundings
 from volsched.runtime.clock import Clock, rfc3339
-from volsched.workloads.rules.zonal_upgrade import ZonalReport
+from volsched.workloads.rules.repairs import ZonalReport
+
+# Each object is a command of its own, so that a refused one does not hold up the others; only an import is all or
+# nothing. The actor and the reason are kept with the event.
 
 BATCH = 500
 
@@ -45,21 +54,44 @@ class Target:
     key: str
 
 
+Rehearsed = Mapping[str, Any] | RejectedError
+"""The result of a command that was not carried out, or the refusal of the rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """Writes decided one after the other, as if those before were in the store; nothing is written."""
+
+    database: Database
+    _over: dict[str, State] = field(default_factory=dict)
+
+    def outcome(self, write: ObjectWrite) -> Rehearsed:
+        with self.database.read() as connection:
+            states, _ = load_states(self.database, connection, write.command.streams)
+        try:
+            decision = write.rehearse({**states, **self._over})
+        except RejectedError as refusal:
+            return refusal
+        if write.state is not None:
+            self._over[write.stream] = write.state
+        return decision.result or {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitter:
-    """Who gives us objects, and why."""
+    """The actor who submits objects, and the reason."""
 
     database: Database
     clock: Clock
     actor: str
     reason: str | None = None
     zonal_upgrade: bool = True
-    """Whether zone and region labels of new volumes are made their node affinity."""
+    """Whether zone and region labels of new volumes become their node affinity."""
 
     def submit(
         self, loaded: Sequence[Loaded], verb: Verb, *, report: ZonalReport | None = None
     ) -> Iterator[tuple[Loaded, Outcome]]:
-        """What became of each object, in order. `report` counts what the zonal upgrade made of new volumes."""
+        """The outcome of each object, in order. `report` counts the results of the zonal upgrade."""
         around = self._surroundings(loaded, verb)
         for start in range(0, len(loaded), BATCH):
             part = loaded[start : start + BATCH]
@@ -78,8 +110,21 @@ class Submitter:
         author = self._author()
         return self._carry_out([delete(target.kind.name, target.key, author) for target in targets])
 
+    def rehearse(self, loaded: Sequence[Loaded], verb: Verb) -> Iterator[tuple[Loaded, Rehearsed]]:
+        """The outcome that each object would have, in order; namespaces that are missing count as there."""
+        author = self._author()
+        rehearsal = Rehearsal(self.database)
+        for name in named_namespaces(loaded):
+            rehearsal.outcome(create(NAMESPACE, namespace_manifest(name), author, uid=str(uuid4())))
+        for entry, near in zip(loaded, self._surroundings(loaded, verb), strict=True):
+            yield entry, rehearsal.outcome(self._write(entry, verb, near))
+
+    def rehearse_deletion(self, targets: Sequence[Target]) -> list[Rehearsed]:
+        rehearsal, author = Rehearsal(self.database), self._author()
+        return [rehearsal.outcome(delete(target.kind.name, target.key, author)) for target in targets]
+
     def adopt(self, loaded: Sequence[Loaded]) -> Outcome:
-        """All of another cluster's objects into an empty store, or nothing of it."""
+        """All of another cluster's objects into an empty store, or none of them."""
         claims = claim_uids((entry.kind, entry.key, entry.manifest) for entry in loaded)
         problems = [
             Problem(entry.place, f'{entry.kind.name} "{entry.key}"', defect)
@@ -93,7 +138,7 @@ class Submitter:
         if position:
             raise StoreError(
                 f"the store has {position} events already, and a cluster is taken over as a whole; give an empty "
-                "one: volsched migrate --db NEW && volsched import --db NEW -f DUMP"
+                "one: volsched import --db NEW -f DUMP"
             )
         now = rfc3339(self.clock())
         events = tuple(
@@ -135,3 +180,36 @@ class Submitter:
 
 def _somebody_wrote(event: Event) -> str:
     return f"{event.actor} wrote {event.stream}: the store is no longer empty"
+
+
+# Namespaces created because an object needs them: by a starting server, by commands.
+
+
+def named_namespaces(loaded: Iterable[Loaded]) -> list[str]:
+    """The objects' namespaces that none of them creates; without those that a server creates itself."""
+    given = list(loaded)
+    made = {entry.key for entry in given if entry.kind.name == NAMESPACE}
+    named = dict.fromkeys(entry.value.meta.namespace for entry in given if entry.kind.namespaced)
+    return [name for name in named if name not in made and name not in SYSTEM_NAMESPACES]
+
+
+def namespace_manifest(name: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": NAMESPACE, "metadata": {"name": name}}
+
+
+def ensure_namespaces(database: Database, names: Sequence[str], *, actor: str, now: int) -> list[str]:
+    """Create the missing namespaces; returns their names."""
+    if not names:
+        return []
+    with database.read() as connection:
+        states, _ = load_states(database, connection, [namespace_stream(name) for name in names])
+    there = {stream for stream, it in states.items() if isinstance(it, ObjectState) and it.manifest is not None}
+    missing = [name for name in names if namespace_stream(name) not in there]
+    author = controller(actor, now)
+    commands = [create(NAMESPACE, namespace_manifest(name), author, uid=str(uuid4())).command for name in missing]
+    outcomes = execute(database, commands, now=now) if commands else []
+    for outcome in outcomes:
+        # Another process may have created it meanwhile.
+        if isinstance(outcome, Exception) and not isinstance(outcome, AlreadyExistsError):
+            raise outcome
+    return missing

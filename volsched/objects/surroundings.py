@@ -1,8 +1,8 @@
-"""What the admission chain must know beyond the object itself, looked up by one function for every door.
+"""What the admission chain must know beyond the object itself, looked up by one function for every caller.
 
-Nodes for a volume's zone labels, the lives of the claim that a volume names by uid, the class of a claim that is
-changed, the classes among which a new claim finds the default. Mostly nothing has to be looked up, and then the
-database is not asked.
+Nodes for a volume's zone labels, the lives of the claim that a volume names by uid, the class of a changed claim,
+the classes among which a new claim finds the default. Mostly nothing has to be looked up, and then the database is
+not queried.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,30 +14,38 @@ from volsched.kube.manifest import spec
 from volsched.kube.workloads import Node
 from volsched.log.batch import load_states
 from volsched.log.database import Database
-from volsched.log.events.object_states import manifest_of
-from volsched.log.events.streams import stream_of
+from volsched.log.events.fold import manifest_of
+from volsched.log.events.streams import NOUN_OF_KIND, stream_of
+from volsched.log.reads.event_audit import lives
+from volsched.log.reads.lookups import page
 from volsched.log.reads.startup import load_classes, load_nodes
-from volsched.log.reads.timelines import lives
-from volsched.objects.rules.admission import CLAIM, claim_uid, class_of_claim, lacks_class
-from volsched.objects.rules.admission_chain import NO_CONTEXT, AdmissionContext
-from volsched.workloads.rules.zonal_upgrade import asks_for_nodes
+from volsched.objects.rules.admission import (
+    CLAIM,
+    NO_CONTEXT,
+    AdmissionContext,
+    claim_uid,
+    class_of_claim,
+    lacks_class,
+)
+from volsched.workloads.rules.disruption_budgets import BUDGET
+from volsched.workloads.rules.repairs import asks_for_nodes
 
 Manifest = Mapping[str, Any]
 
 
 class Subject(NamedTuple):
-    """An object that is to be written."""
+    """An object to be written."""
 
     kind: str
     key: str
     manifest: Manifest | None
     """As it is to be created; None: it is only changed."""
     changes: bool = False
-    """It may be there already, and is changed then."""
+    """It may exist already, and is changed then."""
 
 
 def has_surroundings(subject: Subject, *, zonal_upgrade: bool) -> bool:
-    """Must anything be looked up? Mostly not, and then nobody need wait for a thread."""
+    """Whether anything must be looked up. Mostly not, and then the caller need not wait for a thread."""
     if subject.changes and subject.kind == CLAIM:
         return True
     made = subject.manifest
@@ -51,7 +59,7 @@ def has_surroundings(subject: Subject, *, zonal_upgrade: bool) -> bool:
 def read_surroundings(
     database: Database, subjects: Sequence[Subject], *, zonal_upgrade: bool, more_nodes: Collection[Node] = ()
 ) -> list[AdmissionContext]:
-    """Of each object in turn. `more_nodes` come with the objects and count as if they were there."""
+    """For each object in turn. `more_nodes` come with the objects and count as existing."""
     if not any(has_surroundings(it, zonal_upgrade=zonal_upgrade) for it in subjects):
         return [NO_CONTEXT] * len(subjects)
     with database.read() as connection:
@@ -71,9 +79,16 @@ def read_surroundings(
         ]
 
 
+def read_budgets(database: Database, namespace: str) -> tuple[str, ...]:
+    """The PodDisruptionBudgets that may forbid an eviction, as streams."""
+    with database.read() as connection:
+        found = page(connection, NOUN_OF_KIND[BUDGET], namespace=namespace)
+    return tuple(stream_of(BUDGET, key) for key, _ in found)
+
+
 def _is_claim_known(connection: Connection, subject: Subject) -> bool:
-    """Lived once is enough: a provisioner whose claim was deleted meanwhile must still be able to save its volume,
-    or nobody would ever delete the storage behind it."""
+    """A past life is enough: a provisioner whose claim was deleted meanwhile must still be able to save its
+    volume, or the storage behind it would never be deleted."""
     made = subject.manifest or {}
     uid = claim_uid(subject.kind, made)
     if uid is None:
@@ -84,7 +99,7 @@ def _is_claim_known(connection: Connection, subject: Subject) -> bool:
 
 
 def _classes(database: Database, connection: Connection, subjects: Sequence[Subject]) -> dict[str, Manifest]:
-    """Claim → its class, of the claims that are there already."""
+    """Claim → its class, of the claims that exist already."""
     keys = [it.key for it in subjects if it.kind == CLAIM and it.changes]
     if not keys:
         return {}

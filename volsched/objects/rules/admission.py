@@ -1,27 +1,46 @@
-"""What Kubernetes' admission says of a request: the object itself is sound, but its surroundings do not allow it.
+"""The one admission chain that every write goes through: surroundings, and the order of checks."""
 
-Namespaces that are not there or are being deleted, priorities that nobody defined, volumes of claims that nobody
-knows, and claims that want to grow. `admission_chain` says who is asked what, and in which order.
-"""
-
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, NamedTuple
 
-from volsched.kube.kinds import KINDS
-from volsched.kube.merge_patch import merged
-from volsched.kube.meta import BETA_STORAGE_CLASS
+from volsched.kube.field_sets import UntypedError
+from volsched.kube.kinds import KINDS, Kind
+from volsched.kube.known_fields import type_of
+from volsched.kube.meta import BETA_STORAGE_CLASS, without_bookkeeping
+from volsched.kube.patches import merged
+from volsched.kube.pod_defaults import with_kept_pull_policies
 from volsched.kube.problems import Defect
 from volsched.kube.quantity import ZERO, Quantity
+from volsched.kube.server_side_apply import (
+    ApplyConflictError,
+    FieldOwner,
+    applied_fields,
+    created_fields,
+    managed_fields,
+)
 from volsched.kube.storage import StorageClass
-from volsched.kube.validation.disruptions import PREEMPTS, SYSTEM_PRIORITIES
 from volsched.kube.validation.fields import fields_at, number_at, quantity_of, text_at
-from volsched.log.events.decision import States
+from volsched.kube.validation.rules import PREEMPTS, SYSTEM_PRIORITIES
+from volsched.kube.workloads import Node
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.fold import ObjectState, State, States, living
 from volsched.log.events.streams import stream_of
-from volsched.objects.rules.refusals import ForbiddenError, InvalidError, NotFoundError
+from volsched.objects.rules.field_check import refuse_fields
+from volsched.objects.rules.lifecycle import create_object, delete_object, update_object
+from volsched.objects.rules.object_events import (
+    FieldsOwnedError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    UntypedPatchError,
+)
 from volsched.scheduling.rules.pod_claims import default_class
+from volsched.workloads.rules.repairs import ZonalUpgrade, admission_streams, admit, asks_for_nodes
+
+# Missing or terminating namespaces, undefined priorities, volumes of unknown claims, and claims that grow. The
+# chain below defines which check applies to which kind, and in which order.
 
 Manifest = Mapping[str, Any]
 
@@ -31,7 +50,7 @@ VOLUME = "PersistentVolume"
 CLAIM = "PersistentVolumeClaim"
 PRIORITY_CLASS = "PriorityClass"
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-"""Those that an API server makes itself when it starts."""
+"""Namespaces that an API server creates itself when it starts."""
 IMMORTAL_NAMESPACES = ("default", "kube-public", "kube-system")
 _CANNOT_GROW = (
     "only dynamically provisioned pvc can be resized "
@@ -43,7 +62,7 @@ _CANNOT_GROW_YET = (
 
 
 class NoNamespaceError(NotFoundError):
-    """The object that is not there is the namespace of the one that was to be made."""
+    """The missing object is the namespace of the one to be created."""
 
     def __init__(self, namespace: str) -> None:
         super().__init__(f'namespaces "{namespace}" not found')
@@ -61,7 +80,7 @@ def namespace_stream(namespace: str) -> str:
 
 
 def refuse_namespace(namespace: str, states: States) -> None:
-    """Nothing is made in a namespace that is not there, or that is going. Those of the system always are."""
+    """Refuses creation in a missing or terminating namespace. Those of the system always exist."""
     if _living(states.get(namespace_stream(namespace))) is None and namespace not in SYSTEM_NAMESPACES:
         raise NoNamespaceError(namespace)
     refuse_terminating_namespace(namespace, states)
@@ -82,7 +101,7 @@ def refuse_immortal_namespace(kind: str, key: str) -> None:
 
 
 def claim_uid(kind: str, manifest: Manifest) -> str | None:
-    """The uid of the claim that a volume says it belongs to."""
+    """The uid of the claim in a volume's claimRef."""
     ref = fields_at(manifest, "spec", "claimRef") if kind == VOLUME else {}
     return text_at(ref, "uid") or None
 
@@ -99,7 +118,7 @@ def refuse_unknown_claim(kind: str, manifest: Manifest) -> None:
 
 
 def priority_streams(kind: str, manifest: Manifest) -> tuple[str, ...]:
-    """What must be known of before a pod's priority can be judged."""
+    """The streams that a pod's priority depends on."""
     name = _priority_class(kind, manifest)
     if name is None or name in SYSTEM_PRIORITIES or PRIORITY_CLASS not in KINDS:
         return ()
@@ -107,7 +126,7 @@ def priority_streams(kind: str, manifest: Manifest) -> tuple[str, ...]:
 
 
 def refuse_priority(kind: str, manifest: Manifest, states: States) -> None:
-    """A pod has the priority, and preempts, as its class says, which must be there; of none, it is 0."""
+    """A pod has the priority and preemption policy of its class, which must exist; without a class, priority 0."""
     if kind != POD:
         return
     spec = fields_at(manifest, "spec")
@@ -126,9 +145,8 @@ def refuse_priority(kind: str, manifest: Manifest, states: States) -> None:
 
 
 def with_priority(event: NewEvent, kind: str, manifest: Manifest, states: States) -> NewEvent:
-    """The creation of a pod that names a class, with the priority that this stands for."""
-    name = _priority_class(kind, manifest)
-    if name is None:
+    """The creation of a pod, with the priority of the class that it names."""
+    if kind != POD:
         return event
     priority = _priority(manifest, states)
     given = {"spec": {"priority": priority.value, "preemptionPolicy": priority.policy}}
@@ -158,14 +176,14 @@ def _priority_class(kind: str, manifest: Manifest) -> str | None:
 
 
 def lacks_class(kind: str, manifest: Manifest) -> bool:
-    """A claim that leaves its class to the cluster; an empty name means none."""
+    """A claim that leaves its class to the cluster; an empty name means no class."""
     noted = BETA_STORAGE_CLASS in fields_at(manifest, "metadata", "annotations")
     return kind == CLAIM and not noted and fields_at(manifest, "spec").get("storageClassName") is None
 
 
 def with_default_class(claim: Manifest, classes: Iterable[StorageClass]) -> Manifest:
-    """The claim, which lacks a class, with the one that is the default now. Where there is none, the volume
-    controller gives it one as soon as there is."""
+    """The claim, which lacks a class, with the present default class. Without one, the volume controller sets the
+    class as soon as there is a default."""
     default = default_class(classes)
     if default is None or not isinstance(claim.get("spec"), Mapping):
         return claim
@@ -173,7 +191,7 @@ def with_default_class(claim: Manifest, classes: Iterable[StorageClass]) -> Mani
 
 
 def refuse_expansion(claim: State | None, patch: Manifest, storage_class: Manifest | None) -> None:
-    """A change of a claim that asks for more than it did; `storage_class` is its own, if there is one."""
+    """Checks a claim's change to a larger request; `storage_class` is its own, if there is one."""
     before = _living(claim)
     wanted = quantity_of(fields_at(patch, "spec", "resources", "requests").get("storage"))
     if before is None or wanted is None or wanted <= _size(before):
@@ -194,3 +212,184 @@ def _size(claim: Manifest) -> Quantity:
 
 def _living(state: State | None) -> Manifest | None:
     return state.manifest if isinstance(state, ObjectState) else None
+
+
+# The one admission chain that every write of an object goes through.
+#
+# Creation: field check, namespace, priority, claimRef uid, defaults, validation, zonal labels. Change: field
+# check, the rules of updates, expansion. The writer is data (`Origin`), and so is what was looked up
+# (`AdmissionContext`).
+
+
+class Origin(StrEnum):
+    """Where a write comes from."""
+
+    PERSON = "person"
+    """A manifest of a file or a program. The field check is strict; the reader of the file handles a missing
+    namespace, which it creates first and reports."""
+    API = "api"
+    """A request. It chooses how strict the field check is, which was therefore done before, by the same rule."""
+    CONTROLLER = "controller"
+    """A controller's change of admitted objects: it may change what people may not, and only the object itself is
+    checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionContext:
+    """What must be looked up before an object is written, beyond the streams of the command."""
+
+    nodes: Collection[Node] | None = None
+    """The nodes that a volume's zone labels may mean; None: the labels are not converted."""
+    claim_known: bool = True
+    """The claim whose uid a volume names exists here, or existed once."""
+    storage_class: Manifest | None = None
+    """The class of a changed claim: it allows or forbids expansion."""
+    classes: Collection[StorageClass] = ()
+    """The classes among which the default is found for a claim that names none."""
+
+
+NO_CONTEXT = AdmissionContext()
+
+
+class AdmittedWrite(NamedTuple):
+    event: NewEvent | None
+    """The object's own event, if it changes."""
+    beside: tuple[NewEvent, ...] = ()
+    upgrade: ZonalUpgrade | None = None
+    """The result of converting a new volume's zone labels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creation:
+    kind: Kind
+    key: str
+    manifest: Manifest
+    uid: str
+    now: str
+    origin: Origin
+    around: AdmissionContext = NO_CONTEXT
+    status: Manifest | None = None
+    """The initial status from a controller; any other writer's status is dropped."""
+    by: FieldOwner | None = None
+    """The writer, where the object exists already and its fields have owners."""
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that are read or written beside the object."""
+        zonal = () if self.around.nodes is None else admission_streams(self.kind.name, self.key, self.uid)
+        return (*zonal, *priority_streams(self.kind.name, self.manifest), *self._namespace_streams)
+
+    @property
+    def _namespace_streams(self) -> tuple[str, ...]:
+        asks = self.kind.namespaced and self.origin is not Origin.CONTROLLER
+        return (namespace_stream(self.key.partition("/")[0]),) if asks else ()
+
+    def admit(self, states: States) -> AdmittedWrite:
+        kind = self.kind.name
+        if self.origin is Origin.PERSON:
+            refuse_fields(self.kind, self.manifest)
+        for stream in self._namespace_streams:
+            refuse = refuse_namespace if self.origin is Origin.API else refuse_terminating_namespace
+            refuse(stream.partition("/")[2], states)
+        refuse_priority(kind, self.manifest, states)
+        if not self.around.claim_known:
+            refuse_unknown_claim(kind, self.manifest)
+        state = states.get(stream_of(kind, self.key))
+        classes = self.around.classes
+        given = with_default_class(self.manifest, classes) if classes else self.manifest
+        event = create_object(state, self.kind, given, uid=self.uid, now=self.now)
+        event = with_priority(event, kind, self.manifest, states)
+        if self.status is not None:
+            event = replace(event, data={"patch": {**event.data["patch"], "status": self.status}})
+        if self.around.nodes is None or not asks_for_nodes(kind, self.manifest):
+            return AdmittedWrite(event)
+        upgrade, (event, *notices) = admit(event, self.around.nodes, now=self.now)
+        return AdmittedWrite(event, tuple(notices), upgrade)
+
+
+def admit_change(
+    state: State | None,
+    kind: Kind,
+    manifest: Manifest,
+    *,
+    origin: Origin,
+    status: bool = False,
+    same_uid: bool = True,
+    around: AdmissionContext = NO_CONTEXT,
+    by: FieldOwner | None = None,
+    owners: Sequence[FieldOwner] | None = None,
+) -> AdmittedWrite:
+    """Replace the object; `status`, `same_uid`, `by`, `owners`: as in `update_object`."""
+    trusted = origin is Origin.CONTROLLER
+    if origin is Origin.PERSON:
+        refuse_fields(kind, manifest, state.manifest if isinstance(state, ObjectState) else None)
+    event = update_object(
+        state, kind, manifest, status=status, by_volume_controller=trusted, same_uid=same_uid, by=by, owners=owners
+    )
+    if kind.name == CLAIM and not status and not trusted and event is not None:
+        refuse_expansion(state, event.data.get("patch", {}), around.storage_class)
+    return AdmittedWrite(event)
+
+
+def admit_applied(creation: Creation, states: States) -> AdmittedWrite:
+    """Create the object if it does not exist, else apply the manifest to it.
+
+    Fields that the manifest does not name keep their values; its lists replace the object's. Status belongs to the
+    controllers and is left alone.
+    """
+    state = living(states, stream_of(creation.kind.name, creation.key))
+    if state is None or state.manifest is None:
+        return creation.admit(states)
+    manifest = creation.manifest
+    named = {**without_bookkeeping(manifest["metadata"]), "resourceVersion": None}
+    if not named.get("uid"):
+        named.pop("uid", None)
+    kept = {"status": state.manifest["status"]} if "status" in state.manifest else {}
+    new = {**merged(state.manifest, {**manifest, "status": None, "metadata": named}), **kept}
+    if creation.kind.name == POD and isinstance(new.get("spec"), dict):
+        new["spec"] = with_kept_pull_policies(fields_at(state.manifest, "spec"), new["spec"])
+    return admit_change(state, creation.kind, new, origin=creation.origin, around=creation.around, by=creation.by)
+
+
+def admit_server_side(creation: Creation, states: States, *, force: bool, status: bool) -> AdmittedWrite:
+    """Server-side apply: the manifest's fields become those of `creation.by`; other fields keep their owners."""
+    kind, by, config = creation.kind, creation.by, creation.manifest
+    assert by is not None
+    state = living(states, stream_of(kind.name, creation.key))
+    try:
+        if state is not None and state.manifest is not None:
+            applied = applied_fields(state.manifest, config, type_of(kind), by, force=force)
+            return admit_change(
+                state, kind, applied.manifest, origin=creation.origin, status=status, same_uid=False,
+                around=creation.around, owners=applied.owners,
+            )  # fmt: skip
+        if status:
+            raise NotFoundError(f'{kind.name} "{creation.key}" not found')
+        owners = created_fields(config, type_of(kind), by)
+    except ApplyConflictError as error:
+        raise FieldsOwnedError(error) from None
+    except UntypedError as error:
+        raise UntypedPatchError(kind, config, str(error)) from None
+    admitted = creation.admit(states)
+    assert admitted.event is not None
+    patch = merged(admitted.event.data["patch"], {"metadata": {"managedFields": managed_fields(owners)}})
+    return admitted._replace(event=replace(admitted.event, data={**admitted.event.data, "patch": patch}))
+
+
+def admit_deletion(
+    state: State | None,
+    kind: Kind,
+    key: str,
+    *,
+    origin: Origin,
+    now: str,
+    uid: str | None = None,
+    rv: str | None = None,
+    grace: int | None = 0,
+    finalizer: str | None = None,
+) -> AdmittedWrite:
+    """`uid`, `rv`, `grace` and `finalizer`: as in `delete_object`."""
+    if origin is not Origin.CONTROLLER:
+        refuse_immortal_namespace(kind.name, key)
+    event = delete_object(state, kind, key, now=now, uid=uid, rv=rv, grace=grace, finalizer=finalizer)
+    return AdmittedWrite(event)

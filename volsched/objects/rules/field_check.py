@@ -1,22 +1,22 @@
 """The strict field check: fields that a kind does not have, and values that a field cannot hold.
 
-An object keeps the fields that the rules do not read, so nobody else would notice a misspelt one. What an object
-has already is let be: a newer program may have written it.
+An object keeps fields that the rules do not read, so no other check would notice a misspelt one. Fields that an
+object has already are accepted: a newer program may have written them.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from volsched.kube.kinds import Kind
-from volsched.kube.known_fields import unknown_fields, wrong_types
-from volsched.objects.rules.refusals import ObjectError
+from volsched.kube.known_fields import unknown_field_hints, unknown_fields, wrong_types
+from volsched.objects.rules.object_events import ObjectError
 
 Manifest = Mapping[str, Any]
 MOST_NAMED = 20
 
 
 class UndecodableError(ObjectError):
-    """The manifest is not one of its kind, in Kubernetes' words."""
+    """The manifest does not decode as its kind; the message is Kubernetes' own."""
 
     code = 400
 
@@ -26,14 +26,14 @@ class UndecodableError(ObjectError):
 
 
 def wrong_type(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> str | None:
-    """The first field that holds what it cannot, unless it did before."""
+    """The first field with a value of the wrong type, unless the object had it before."""
     wrong = wrong_types(kind, manifest)
     known = wrong_types(kind, before) if wrong and before else []
     return next((it for it in wrong if it not in known), None)
 
 
 def new_unknown_fields(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> list[str]:
-    """As sentences of a warning; fields that the object has already are left out."""
+    """As warning messages; fields that the object has already are left out."""
     unknown = unknown_fields(kind, manifest)
     known = set(unknown_fields(kind, before)) if unknown and before else set()
     return [f'unknown field "{field}"' for field in unknown if field not in known]
@@ -43,15 +43,23 @@ def strict_error(unknown: list[str]) -> str:
     return f"strict decoding error: {', '.join(unknown[:MOST_NAMED])}"
 
 
-def field_faults(kind: Kind, manifest: Manifest) -> list[str]:
-    """All that the check has against a new object."""
-    wrong = wrong_type(kind, manifest)
-    return [*(() if wrong is None else (wrong,)), *new_unknown_fields(kind, manifest)]
+def field_faults(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> list[str]:
+    """All faults that the check finds in an object; an unknown field with the field that was probably meant."""
+    wrong = wrong_type(kind, manifest, before)
+    known = set(unknown_fields(kind, before)) if before else set()
+    hints = unknown_field_hints(kind, manifest)
+    unknown = [
+        f'unknown field "{field}"' + ("" if meant is None else f" (did you mean {meant}?)")
+        for field, meant in hints.items()
+        if field not in known
+    ]
+    return [*(() if wrong is None else (wrong,)), *unknown]
 
 
 def refuse_fields(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> None:
+    """As `field_faults` says it; a value that cannot be read is told alone."""
     why = wrong_type(kind, manifest, before)
-    if why is None and (unknown := new_unknown_fields(kind, manifest, before)):
+    if why is None and (unknown := field_faults(kind, manifest, before)):
         why = strict_error(unknown)
     if why is not None:
         raise UndecodableError(kind, why)

@@ -1,48 +1,67 @@
-"""What an object store guarantees, as decisions over the state of one object's stream.
+"""An object store's guarantees, as decisions over one object's stream; and adoption of existing objects."""
 
-Create, update and delete answer the event to be written, or None where nothing would change. resourceVersions are
-log positions and are compared for equality only; a name that is used again gets a new uid.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from volsched.kube.defaults import with_defaults
 from volsched.kube.grace_period import going, grace_seconds, shortened, time_left
 from volsched.kube.kinds import Kind
-from volsched.kube.limits import excess
+from volsched.kube.known_fields import type_of
+from volsched.kube.manifest import Manifest, claim_of, metadata, status, uid
 from volsched.kube.manifest_reader import check_manifest
-from volsched.kube.merge_patch import difference
 from volsched.kube.meta import KEPT_METADATA, without_bookkeeping
-from volsched.kube.problems import Defect
+from volsched.kube.patches import difference
+from volsched.kube.pod_defaults import qos_class
+from volsched.kube.problems import Defect, excess
+from volsched.kube.server_side_apply import FieldOwner, after_update, managed_fields
 from volsched.kube.update_rules import update_problems
 from volsched.kube.validation.field_errors import FieldError
+from volsched.kube.validation.fields import update_errors as metadata_update_errors
 from volsched.kube.validation.rules import creation_errors, status_errors, update_errors
 from volsched.log.commands import ConflictError
+from volsched.log.events.catalogue import TITLES
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
-from volsched.log.events.streams import stream_of
-from volsched.objects.rules.object_events import changed_event, created_event, deleted_event
-from volsched.objects.rules.refusals import AlreadyExistsError, InvalidError, NotFoundError
-from volsched.scheduling.rules.pod_scheduled import gated_conditions
+from volsched.log.events.streams import NOUN_OF_KIND, stream_of
+from volsched.objects.rules.object_events import (
+    AlreadyExistsError,
+    InvalidError,
+    NotFoundError,
+    changed_event,
+    created_event,
+    deleted_event,
+)
+from volsched.pv_controller.rules.reasons import GIVEN_UP
+from volsched.scheduling.rules.attempts import gated_conditions
 
-Manifest = Mapping[str, Any]
+# Create, update and delete return the event to be written, or None where nothing would change. resourceVersions
+# are log positions and are compared for equality only; a reused name gets a new uid.
 
 PROTECTION = {
     "PersistentVolumeClaim": "kubernetes.io/pvc-protection",
     "PersistentVolume": "kubernetes.io/pv-protection",
 }
-"""Finalizers that every object of the kind is born with."""
+"""Finalizers that every new object of the kind gets."""
+POD = "Pod"
+NAMESPACE = "Namespace"
+NAMESPACE_FINALIZER = "kubernetes"
+"""In a namespace's spec: the namespace is deleted when it is empty."""
 BORN_IN_PHASE = {
-    "Namespace": "Active",
+    NAMESPACE: "Active",
     "PersistentVolume": "Pending",
     "PersistentVolumeClaim": "Pending",
-    "Pod": "Pending",
+    POD: "Pending",
 }
+POD_SPEC_OF_ADMISSION = ("priority", "preemptionPolicy")
+POD_STATUS_OF_CREATION = ("qosClass",)
+"""What the server itself set at a pod's creation: an update without them leaves them as they are."""
+NOTES = ("labels", "annotations")
+WITH_GENERATION = frozenset({POD, "PodDisruptionBudget", "PriorityClass", "StatefulSet"})
+"""Kinds whose generation Kubernetes counts: it grows with every new spec, and with the deletion."""
 
 
 def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, now: str) -> NewEvent:
-    """`now` is an RFC 3339 time. Status is the controllers' business: what the manifest says of it is dropped."""
+    """`now` is an RFC 3339 time. Status belongs to the controllers: the manifest's status is dropped."""
     manifest, defects = _read(kind, raw)
     errors = creation_errors(kind, manifest)
     if errors or defects:
@@ -51,15 +70,21 @@ def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, n
     if _living(state) is not None:
         raise AlreadyExistsError(f'{kind.name} "{name}" already exists; use another name, or update it')
     metadata = {**_without_store_fields(manifest), "uid": uid, "creationTimestamp": now}
+    if kind.name in WITH_GENERATION:
+        metadata["generation"] = 1
     if kind.name in PROTECTION:
         given = [entry for entry in metadata.get("finalizers", ()) if entry != PROTECTION[kind.name]]
         metadata["finalizers"] = [*given, PROTECTION[kind.name]]
     created = {**manifest, "metadata": metadata}
     created.pop("status", None)
+    if kind.name == NAMESPACE:
+        created["spec"] = {**created.get("spec", {}), "finalizers": [NAMESPACE_FINALIZER]}
     if kind.name in BORN_IN_PHASE:
         created["status"] = {"phase": BORN_IN_PHASE[kind.name]}
-    if kind.name == "Pod" and (conditions := gated_conditions(created, now)) is not None:
-        created["status"]["conditions"] = conditions
+    if kind.name == POD:
+        created["status"]["qosClass"] = qos_class(created["spec"])
+        if (conditions := gated_conditions(created, now)) is not None:
+            created["status"]["conditions"] = conditions
     _refuse_excess(kind, name, created)
     return created_event(stream_of(kind.name, name), created)
 
@@ -72,10 +97,13 @@ def update_object(
     status: bool = False,
     by_volume_controller: bool = False,
     same_uid: bool = True,
+    by: FieldOwner | None = None,
+    owners: Sequence[FieldOwner] | None = None,
 ) -> NewEvent | None:
-    """The whole object as it should be. A main update leaves the status alone, a status update all the rest.
+    """Replace the object. A main update leaves the status alone, a status update all else but a pod's notes.
 
-    `same_uid`: a uid says which object is meant. Without, it is a field like others, which may not be changed.
+    `same_uid`: a uid identifies the object. Without, it is a field like others, which may not be changed. `by` is
+    the writer, for objects whose fields have owners; `owners`: the owners after an apply.
     """
     manifest, shape_defects = _read(kind, raw)
     if _called(kind, manifest) == kind.name:
@@ -88,19 +116,37 @@ def update_object(
     old = stored.manifest or {}
     if status:
         new = {**old, "status": manifest.get("status", {})}
+        if kind.name == POD:
+            new = _with_kept(old, new, "status", POD_STATUS_OF_CREATION)
+            new["metadata"] = _with_notes(old["metadata"], wanted)
+            given_uid = {} if same_uid else _uid(wanted)
+            named = {**new["metadata"], **given_uid}
+            _refuse(kind, name, metadata_update_errors(old, {**new, "metadata": named}))
         _refuse(kind, name, status_errors(kind, old, new) or shape_defects)
     else:
         kept = {field: old["metadata"][field] for field in KEPT_METADATA if field in old["metadata"]}
-        given_uid = {"uid": wanted["uid"]} if not same_uid and wanted.get("uid") else {}
+        given_uid = {} if same_uid else _uid(wanted)
         new = {**manifest, "metadata": {**_without_store_fields(manifest), **kept, **given_uid}}
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
+        if kind.name == POD:
+            new = _with_kept(old, new, "spec", POD_SPEC_OF_ADMISSION)
+        if kind.name in WITH_GENERATION and new.get("spec") != old.get("spec"):
+            new["metadata"]["generation"] = next_generation(old)
+        if kind.name == NAMESPACE and not by_volume_controller:
+            # Only the controller that empties the namespace removes its finalizer.
+            new = {key: value for key, value in new.items() if key != "spec"}
+            new |= {"spec": old["spec"]} if "spec" in old else {}
         if not by_volume_controller:
-            # What was made before a default was known has it now, as whoever reads it would say.
+            # An object created before a default was known has that default now, as its readers would apply it.
             _refuse(kind, name, update_errors(kind, with_defaults(kind, old), new))
         _refuse(kind, name, shape_defects)
         _refuse(kind, name, update_problems(kind, old, new, by_volume_controller=by_volume_controller))
+    if owners is None and by is not None and "managedFields" in old["metadata"]:
+        owners = after_update(old, new, type_of(kind), by)
+    if owners is not None:
+        new["metadata"] = {**new["metadata"], "managedFields": managed_fields(owners)}
     if is_gone(new):
         return deleted_event(stream_of(kind.name, name), "the last finalizer is gone")
     patch = difference(old, new)
@@ -108,6 +154,24 @@ def update_object(
         return None
     _refuse_excess(kind, name, new, old)
     return changed_event(stream_of(kind.name, name), patch)
+
+
+def _uid(named: Mapping[str, Any]) -> dict[str, Any]:
+    return {"uid": named["uid"]} if named.get("uid") else {}
+
+
+def _with_notes(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """A status update of a pod writes labels and annotations too: its fence is an annotation."""
+    others = {name: value for name, value in before.items() if name not in NOTES}
+    return others | {name: wanted[name] for name in NOTES if name in wanted}
+
+
+def _with_kept(old: Manifest, new: dict[str, Any], part: str, names: tuple[str, ...]) -> dict[str, Any]:
+    before, after = old.get(part), new.get(part)
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+        return new
+    kept = {name: before[name] for name in names if name in before and after.get(name) is None}
+    return {**new, part: {**after, **kept}} if kept else new
 
 
 def delete_object(
@@ -119,10 +183,12 @@ def delete_object(
     uid: str | None = None,
     rv: str | None = None,
     grace: int | None = 0,
+    finalizer: str | None = None,
 ) -> NewEvent | None:
-    """With finalizers the object only learns that it is to go; it goes when the last of them does.
+    """With finalizers the object is only marked for deletion; it is deleted when the last of them is removed.
 
-    `grace` are the seconds that a pod has to end; None: as many as it says itself (`core.grace`).
+    `grace` are the seconds that a pod has to terminate; None: the pod's own (`kube.grace_period`). `finalizer`: of
+    the controller that must handle its dependents first.
     """
     stored = _found(state, kind, name)
     _check_preconditions(stored, kind, name, uid=uid, rv=rv)
@@ -130,15 +196,29 @@ def delete_object(
     if "deletionTimestamp" in old["metadata"]:
         patch = shortened(old, grace, now) if time_left(old) else None
     else:
-        patch = going(now, grace_seconds(old, grace) if kind.name == "Pod" else 0)
+        patch = going(now, grace_seconds(old, grace) if kind.name == POD else 0)
+        if kind.name in WITH_GENERATION:
+            patch["generation"] = next_generation(old)
+        if finalizer is not None and finalizer not in (held := old["metadata"].get("finalizers", [])):
+            patch["finalizers"] = [*held, finalizer]
     if is_gone({**old, "metadata": {**old["metadata"], **(patch or {})}}):
         return deleted_event(stream_of(kind.name, name))
-    return None if patch is None else changed_event(stream_of(kind.name, name), {"metadata": patch})
+    if patch is None:
+        return None
+    told = {"status": {"phase": "Terminating"}} if kind.name == NAMESPACE else {}
+    return changed_event(stream_of(kind.name, name), {"metadata": patch, **told})
+
+
+def next_generation(manifest: Manifest) -> int:
+    """Objects older than the count are at their first generation."""
+    return int(manifest["metadata"].get("generation", 1)) + 1
 
 
 def is_gone(manifest: Manifest) -> bool:
-    """It is to go, and nobody has to be waited for any more."""
+    """It is marked for deletion, and no finalizer or grace period delays it any more."""
     metadata = manifest["metadata"]
+    if manifest.get("kind") == NAMESPACE and (manifest.get("spec") or {}).get("finalizers"):
+        return False
     return "deletionTimestamp" in metadata and not metadata.get("finalizers") and not time_left(manifest)
 
 
@@ -182,7 +262,7 @@ def _found(state: State | None, kind: Kind, name: str) -> ObjectState:
 def _check_preconditions(stored: ObjectState, kind: Kind, name: str, *, uid: str | None, rv: str | None) -> None:
     have, subject = (stored.manifest or {})["metadata"].get("uid"), f'{kind.name} "{name}"'
     if uid is not None and uid != have:
-        message = f"{subject} has uid {have}, not {uid}: it was deleted and made anew"
+        message = f"{subject} has uid {have}, not {uid}: it was deleted and recreated"
         raise ConflictError(message, subject=subject, field="uid", wanted=uid, have=str(have))
     if rv is not None and rv != str(stored.rv):
         message = f"{subject} is at version {stored.rv}, not {rv}; read it again and retry"
@@ -193,3 +273,47 @@ def _without_store_fields(manifest: Manifest) -> dict[str, Any]:
     owned = (*KEPT_METADATA, "resourceVersion")
     named = without_bookkeeping(manifest["metadata"])
     return {field: value for field, value in named.items() if field not in owned}
+
+
+# Adopting objects from another cluster unchanged: uid, age, status and all.
+#
+# A claimRef with a uid binds a volume to one claim for good. If that claim was not adopted, the volume would look
+# as if its claim had been deleted, and would be reclaimed with its data; so such a volume is refused, unless its
+# own status says that its claim is gone.
+
+CLAIM = "PersistentVolumeClaim"
+VOLUME = "PersistentVolume"
+
+
+def adopted(kind: Kind, key: str, manifest: Manifest, *, uid: str, now: str) -> NewEvent:
+    """The creation of the object unchanged; `uid` and `now` are for an object without uid or creation time.
+
+    Its resourceVersion belongs to the other cluster's history, and is dropped.
+    """
+    named = {field: value for field, value in metadata(manifest).items() if field != "resourceVersion"}
+    patch: dict[str, Any] = {**manifest, "metadata": {"uid": uid, "creationTimestamp": now, **named}}
+    return NewEvent(
+        stream=stream_of(kind.name, key), type=f"{TITLES[NOUN_OF_KIND[kind.name]]}Created", data={"patch": patch}
+    )
+
+
+def unresolved(kind: Kind, manifest: Manifest, claims: Mapping[str, str]) -> Iterator[Defect]:
+    """References of a volume to a claim that is not among these (key → uid)."""
+    ref = claim_of(manifest) if kind.name == VOLUME else None
+    wanted = None if ref is None else ref.get("uid")
+    if not ref or not wanted or status(manifest).get("phase") in GIVEN_UP:
+        return
+    key = f"{ref.get('namespace')}/{ref.get('name')}"
+    if claims.get(key) == wanted:
+        return
+    found = f"has uid {claims[key]}" if key in claims else "is not in the input"
+    message = (
+        f"names a claim that did not come along: {CLAIM} {key} {found}, and the volume would be reclaimed; "
+        "add the claims of the same moment (kubectl get pv,pvc -A -o yaml), "
+        "or leave the uid out to reserve it by name"
+    )
+    yield Defect(("spec", "claimRef", "uid"), message, str(wanted))
+
+
+def claim_uids(objects: Iterable[tuple[Kind, str, Manifest]]) -> dict[str, str]:
+    return {key: uid(manifest) for kind, key, manifest in objects if kind.name == CLAIM}

@@ -1,33 +1,32 @@
-"""A pod's node: assigned once, and taken back while nothing of the pod has started there.
+"""A pod's node: assigned once, and unassigned while nothing of the pod has started there.
 
-Both are calls of their own, as in a real API server, because a pod's node is nothing that an update may change.
+Both are calls of their own, as in a real API server, because an update may not change a pod's node.
 """
 
 from collections.abc import Iterable, Mapping
 
 from volsched.kube.manifest import Manifest, annotations, metadata, spec, status
-from volsched.kube.merge_patch import merged
+from volsched.kube.patches import merged
 from volsched.log.commands import ConflictError
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import stream_of
-from volsched.node_agent.rules.statuses import has_started
-from volsched.objects.rules.object_events import changed_event
-from volsched.objects.rules.refusals import NotFoundError
-from volsched.scheduling.rules.node_avoidance import NODE_REJECTED, REJECTED_NODES
-from volsched.scheduling.rules.pod_scheduled import placing_patch
+from volsched.node_agent.rules.lifecycle import has_started
+from volsched.objects.rules.object_events import NotFoundError, changed_event
+from volsched.scheduling.rules.attempts import placing_patch
+from volsched.scheduling.rules.failure_memory import NODE_REJECTED, REJECTED_NODES
 
 MOST_REJECTED = 16
 
 
 class UnboundError(ConflictError):
-    """The pod is not one that can be assigned, or not any more; in Kubernetes' words."""
+    """The pod cannot be assigned, or not any more; the message is Kubernetes' own."""
 
 
 def bind_pod(
     state: State | None, key: str, *, uid: str, node: str, now: str, notes: Mapping[str, str] | None = None
 ) -> NewEvent:
-    """`notes`: annotations that whoever binds the pod gives it."""
+    """`notes`: annotations that the binder gives the pod."""
     pod = _found(state, key, uid)
     name = metadata(pod).get("name")
     if metadata(pod).get("deletionTimestamp"):
