@@ -28,16 +28,16 @@ from tests.support.objects import (
     storage_class,
     volume,
 )
-from volsched.kube.kinds import Object
 from volsched.kube.meta import ALPHA_SELECTED_NODES, HOSTNAME, ZONE
+from volsched.kube.object_values import Object
 from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement
 from volsched.kube.storage import Claim, StorageCapacity, Volume, VolumeNodeAffinity
 from volsched.kube.workloads import Pod
 from volsched.scheduling.index import Index
-from volsched.scheduling.rules.assume import assume_pod_volumes
 from volsched.scheduling.rules.cycle import Attempt
 from volsched.scheduling.rules.profile import Profile
 from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
+from volsched.scheduling.rules.volume_filter import assume_pod_volumes
 
 NODES = tuple(f"n{i}" for i in range(6))
 ZONES = ("a", "b")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from volsched.kube.kinds import Object
+from volsched.kube.object_values import Object
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.plugins.plugin import Plugin, Prepared
 from volsched.scheduling.rules.snapshot import snapshot_of

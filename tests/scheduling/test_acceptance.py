@@ -12,11 +12,11 @@ import pytest
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from tests.support.stateful_sets import stateful_set
 from tests.support.storage import made_by
+from volsched.cluster.port import whole
 from volsched.kube.meta import PROVISIONED_BY
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.provisioning.simulated import SIMULATED, Simulated
-from volsched.provisioning.storage_array import Array
+from volsched.provisioning.simulated import SIMULATED, Array, Simulated
 from volsched.questions.invariants import violations
 from volsched.runtime import fault_points
 
@@ -51,11 +51,11 @@ def disks(*hosts: int, size: str = "2Gi") -> list[Manifest]:
 
 
 def phases(stepped: Stepped) -> dict[str, str]:
-    return {it["metadata"]["name"]: it["status"]["phase"] for it in stepped.cluster.list("Pod").objects}
+    return {it["metadata"]["name"]: it["status"]["phase"] for it in whole(stepped.cluster.list("Pod")).objects}
 
 
 def hosts(stepped: Stepped) -> Counter[str | None]:
-    return Counter(it["spec"].get("nodeName") for it in stepped.cluster.list("Pod").objects)
+    return Counter(it["spec"].get("nodeName") for it in whole(stepped.cluster.list("Pod")).objects)
 
 
 # --- end to end -----------------------------------------------------------------------------------------
@@ -206,9 +206,11 @@ def test_no_volume_is_chosen_twice_every_one_reaches_its_node_and_any_crash_conv
     stepped.settle(steps=2_000)
     with sqlite.read() as connection:
         assert violations(connection, at_rest=True) == []
-    bound = Counter(it["spec"].get("volumeName") for it in stepped.cluster.list("PersistentVolumeClaim").objects)
+    bound = Counter(
+        it["spec"].get("volumeName") for it in whole(stepped.cluster.list("PersistentVolumeClaim")).objects
+    )
     assert all(count == 1 for name, count in bound.items() if name)
-    for it in stepped.cluster.list("Pod").objects:
+    for it in whole(stepped.cluster.list("Pod")).objects:
         for mount in it["spec"].get("volumes", ()) if it["spec"].get("nodeName") else ():
             name = stepped.volume_of(mount["persistentVolumeClaim"]["claimName"])
             used = stepped.cluster.get("PersistentVolume", name or "") or {}

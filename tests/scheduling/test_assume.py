@@ -19,12 +19,12 @@ from tests.support.objects import (
 )
 from volsched.kube.meta import SELECTED_NODE
 from volsched.kube.storage import Volume
-from volsched.scheduling.rules.assume import Reservation, assume_pod_volumes, revert_assumed_pod_volumes
 from volsched.scheduling.rules.cycle import attempt
-from volsched.scheduling.rules.overlay import Overlay
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
-from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
-from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, AttemptError
+from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND
+from volsched.scheduling.rules.snapshot import Overlay, Snapshot, snapshot_of
+from volsched.scheduling.rules.status import AttemptError
+from volsched.scheduling.rules.volume_filter import AssumedDecision, assume_pod_volumes, revert_assumed_pod_volumes
 
 
 def newer(stored: Volume) -> Volume:
@@ -78,7 +78,7 @@ def test_a_missing_object_is_missing_whatever_is_assumed() -> None:
     assert Snapshot(assumed_volumes=Overlay({"pv": ASSUMED})).volume("pv") is None
 
 
-def reserve(snapshot: Snapshot, *claims: str, profile: Profile = VOLSCHED) -> tuple[Snapshot, Reservation]:
+def reserve(snapshot: Snapshot, *claims: str, profile: Profile = VOLSCHED) -> tuple[Snapshot, AssumedDecision]:
     wanting = pod(*claims)
     chosen = attempt(snapshot, wanting, profile=profile).chosen
     assert chosen is not None
@@ -91,8 +91,8 @@ def world(*more: Any) -> Snapshot:
 
 def test_a_reserved_volume_is_no_longer_free_for_the_next_pod() -> None:
     before = world(claim("x"), claim("y"), volume("a"))
-    after, reservation = reserve(before, "x")
-    assert [assumed.volume.name for assumed in reservation.volumes] == ["a"]
+    after, assumption = reserve(before, "x")
+    assert [assumed.volume.name for assumed in assumption.volumes] == ["a"]
     second = attempt(after, pod("y", name="next"), profile=VOLSCHED)
     assert second.chosen is None
     assert all(verdict.status.reasons == (NO_VOLUME_TO_BIND,) for verdict in second.verdicts)
@@ -100,26 +100,26 @@ def test_a_reserved_volume_is_no_longer_free_for_the_next_pod() -> None:
 
 def test_the_same_claim_finds_its_reserved_volume_again() -> None:
     after, _ = reserve(world(claim("x"), volume("a"), volume("b")), "x")
-    again, reservation = reserve(after, "x")
-    assert [assumed.volume.name for assumed in reservation.volumes] == ["a"]
-    assert not reservation.volumes[0].changed
+    again, assumption = reserve(after, "x")
+    assert [assumed.volume.name for assumed in assumption.volumes] == ["a"]
+    assert not assumption.volumes[0].changed
     assert again.assumed_volumes.assumed.keys() == {"a"}
 
 
 def test_a_provisioned_claim_commits_the_next_pod_that_shares_it() -> None:
-    after, reservation = reserve(world(claim("x", cls="dyn")), "x", profile=BY_NAME)
-    assert reservation.claims[0].meta.annotations == {SELECTED_NODE: "n1"}
+    after, assumption = reserve(world(claim("x", cls="dyn")), "x", profile=BY_NAME)
+    assert assumption.claims[0].meta.annotations == {SELECTED_NODE: "n1"}
     second = attempt(after, pod("x", name="next"), profile=VOLSCHED)
     assert [verdict.node for verdict in second.verdicts if verdict.status.passed] == ["n1"]
 
 
 def test_reverting_restores_the_snapshot_and_is_idempotent() -> None:
     before = world(claim("x"), claim("y", cls="dyn"), volume("a"))
-    after, reservation = reserve(before, "x", "y")
+    after, assumption = reserve(before, "x", "y")
     assert after != before
-    reverted = revert_assumed_pod_volumes(after, reservation)
+    reverted = revert_assumed_pod_volumes(after, assumption)
     assert reverted == before
-    assert revert_assumed_pod_volumes(reverted, reservation) == before
+    assert revert_assumed_pod_volumes(reverted, assumption) == before
 
 
 def test_a_failure_half_way_assumes_nothing() -> None:
@@ -142,12 +142,12 @@ def test_claims_bound_meanwhile_are_checked_once_more() -> None:
     meanwhile = snapshot_of([in_zone("n1", "a"), storage_class(), claim("x", bound_to="far"), volume("a"), far])
     with pytest.raises(AttemptError, match="db/x"):
         assume_pod_volumes(meanwhile, wanting, meanwhile.nodes["n1"], chosen.answer, profile=VOLSCHED)
-    _, reservation = assume_pod_volumes(meanwhile, wanting, meanwhile.nodes["n1"], chosen.answer, profile=PARITY)
-    assert reservation.all_bound
+    _, assumption = assume_pod_volumes(meanwhile, wanting, meanwhile.nodes["n1"], chosen.answer, profile=PARITY)
+    assert assumption.all_bound
 
 
 def test_without_a_decision_there_is_nothing_to_do() -> None:
     before = world()
     assert assume_pod_volumes(before, pod(), before.nodes["n1"], None, profile=VOLSCHED) == (
-        before, Reservation(all_bound=True),
+        before, AssumedDecision(all_bound=True),
     )  # fmt: skip

@@ -16,11 +16,16 @@ from tests.support.objects import (
     volume,
 )
 from volsched.kube.storage import CSIDriver, CSINode, VolumeAttachment
-from volsched.scheduling.rules.attach_limits import attach_budget, attach_limits
+from volsched.scheduling.rules.attach_limits import (
+    attach_budget,
+    attach_limits,
+    drivers_installed,
+    node_volume_limits,
+)
 from volsched.scheduling.rules.disks import AttachId, attach_id
-from volsched.scheduling.rules.node_volume_limits import drivers_installed, node_volume_limits
+from volsched.scheduling.rules.reasons import TOO_MANY_VOLUMES
 from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
-from volsched.scheduling.rules.status import SUCCESS, TOO_MANY_VOLUMES, Code, Status
+from volsched.scheduling.rules.status import SUCCESS, Code, Status
 
 CSI = "csi.example.com"
 EBS = "kubernetes.io/aws-ebs"

@@ -6,19 +6,22 @@ import pytest
 
 from tests.support.objects import claim, local_volume, node, pod, storage_class
 from volsched.log.events.envelope import canonical
-from volsched.scheduling.rules.attempts import attempt_made, message_of, rejectors_of, told_message
-from volsched.scheduling.rules.cycle import Attempt, RunnerUp, Verdict, attempt
-from volsched.scheduling.rules.pod_claims import PodClaims
-from volsched.scheduling.rules.pod_scheduled import (
+from volsched.scheduling.rules.attempts import (
+    attempt_made,
     gated_conditions,
+    message_of,
     placed_conditions,
     reason_of,
     refused_conditions,
+    rejectors_of,
+    told_message,
 )
+from volsched.scheduling.rules.cycle import Attempt, RunnerUp, Verdict, attempt
+from volsched.scheduling.rules.pod_claims import PodClaims
 from volsched.scheduling.rules.profile import VOLSCHED
-from volsched.scheduling.rules.rejection import Failure, Miss, Rejection, Rule
+from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND, TOO_MANY_VOLUMES
 from volsched.scheduling.rules.snapshot import snapshot_of
-from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, SUCCESS, TOO_MANY_VOLUMES, Code, Status
+from volsched.scheduling.rules.status import SUCCESS, Code, Failure, Miss, Rejection, Rule, Status
 
 LATER = "2026-01-02T00:00:00Z"
 EARLIER = "2026-01-01T00:00:00Z"

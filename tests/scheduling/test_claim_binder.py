@@ -7,14 +7,14 @@ import pytest
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from tests.support.interruptions import change, once_decided
 from tests.support.two_schedulers import capacity_cluster, follow
-from volsched.binding.rules.bind_claim import NothingFitsError
+from volsched.binding.rules.reservations import NothingFitsError
 from volsched.log.commands import ConflictError, Done
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
 from volsched.runtime.clock import SECOND
 from volsched.scheduling.capacity_ledger import HOLD_AT_MOST
-from volsched.scheduling.claim_binder import binding_alone, choose_now
+from volsched.scheduling.pod_reservations import binding_alone, choose_now
 from volsched.scheduling.rules.configuration import Configuration
 
 ACTOR = "cli/bind/ada"

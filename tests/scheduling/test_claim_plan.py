@@ -21,8 +21,8 @@ from tests.support.objects import (
 )
 from volsched.scheduling.rules.pod_claims import classify_claims
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
+from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND
 from volsched.scheduling.rules.snapshot import snapshot_of
-from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND
 from volsched.scheduling.rules.volume_filter import NodeAnswer, find_pod_volumes
 
 SSD = {"matchLabels": {"tier": "ssd"}}

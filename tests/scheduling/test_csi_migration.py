@@ -8,7 +8,7 @@ import pytest
 from tests.support.objects import affinity, csi_node, needs, volume
 from volsched.kube.meta import LEGACY_ZONE, REGION, ZONE
 from volsched.kube.storage import Volume
-from volsched.scheduling.rules.csi_migration import translate
+from volsched.scheduling.rules.disks import translate
 from volsched.scheduling.rules.status import AttemptError
 
 EBS_ZONE, GCE_ZONE = "topology.ebs.csi.aws.com/zone", "topology.gke.io/zone"

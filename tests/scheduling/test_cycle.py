@@ -18,8 +18,8 @@ from tests.support.objects import (
     storage_class,
     volume,
 )
-from volsched.kube.kinds import Object
 from volsched.kube.meta import ZONE
+from volsched.kube.object_values import Object
 from volsched.kube.workloads import Pod
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Attempt, attempt

@@ -5,21 +5,27 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.extent import extended, extent
 from tests.support.objects import pod
 from tests.support.random_clusters import Cluster, clusters, volumes
-from volsched.kube.claim_reference import reaches
-from volsched.scheduling.rules.assume import assume_pod_volumes, revert_assumed_pod_volumes
+from volsched.kube.manifest import reaches
 from volsched.scheduling.rules.cycle import attempt
 from volsched.scheduling.rules.pod_claims import classify_claims
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
 from volsched.scheduling.rules.snapshot import snapshot_of
-from volsched.scheduling.rules.volume_filter import find_pod_volumes
+from volsched.scheduling.rules.volume_filter import (
+    assume_pod_volumes,
+    find_pod_volumes,
+    revert_assumed_pod_volumes,
+)
+
+pytestmark = extended
 
 profiles = st.sampled_from([PARITY, VOLSCHED])
 
 
 @given(clusters(couplings=False), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=extent(50, 200), deadline=None)
 def test_another_free_volume_never_makes_a_node_unfit(cluster: Cluster, data: st.DataObject) -> None:
     """Of `volsched`: greedy has no such guarantee."""
     extra = data.draw(volumes("extra", []))
@@ -32,7 +38,7 @@ def test_another_free_volume_never_makes_a_node_unfit(cluster: Cluster, data: st
 
 
 @given(clusters(), profiles)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=extent(50, 200), deadline=None)
 def test_no_volume_is_given_twice_and_each_reaches_its_node(cluster: Cluster, profile: Profile) -> None:
     snapshot = cluster.snapshot
     for verdict in attempt(snapshot, cluster.pod, profile=profile).verdicts:
@@ -47,7 +53,7 @@ def test_no_volume_is_given_twice_and_each_reaches_its_node(cluster: Cluster, pr
 
 
 @given(clusters(), profiles)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=extent(38, 150), deadline=None)
 def test_deciding_is_deterministic_and_changes_nothing(cluster: Cluster, profile: Profile) -> None:
     snapshot = cluster.snapshot
     shuffled = replace(snapshot_of(reversed(cluster.objects)), reserved=cluster.reserved)
@@ -56,7 +62,7 @@ def test_deciding_is_deterministic_and_changes_nothing(cluster: Cluster, profile
 
 
 @given(clusters(), profiles)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=extent(38, 150), deadline=None)
 def test_what_is_reserved_is_seen_by_the_next_pod_and_reverting_restores_all(
     cluster: Cluster, profile: Profile
 ) -> None:
@@ -76,7 +82,7 @@ def test_what_is_reserved_is_seen_by_the_next_pod_and_reverting_restores_all(
 
 
 @given(clusters(couplings=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=extent(25, 100), deadline=None)
 def test_every_refusal_is_explained(cluster: Cluster) -> None:
     for verdict in attempt(cluster.snapshot, cluster.pod, profile=VOLSCHED).verdicts:
         reasons = {rejection.reason for rejection in verdict.answer.rejections}

@@ -5,9 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tests.support.objects import claim, dynamic_class, in_zone, node, pod, read
-from volsched.binding.rules.leg_conditions import DEADLINE_EXCEEDED
-from volsched.binding.rules.phases import REFUSED, STILL_PROVISIONING
-from volsched.binding.rules.reservation_conditions import LEASE_EXPIRED, RESERVATION_LOST
+from volsched.binding.rules.reasons import (
+    DEADLINE_EXCEEDED,
+    REFUSED,
+    RESERVATION_EXPIRED,
+    RESERVATION_LOST,
+    STILL_PROVISIONING,
+)
 from volsched.log.events.fold import BindingState, LegState
 from volsched.scheduling.index import Index
 from volsched.scheduling.queue.entry import SECOND
@@ -113,7 +117,7 @@ def test_of_many_failures_the_last_are_kept() -> None:
     "state",
     [
         ended("n1", NOW, state="committed", reason=None),
-        ended("n1", NOW, reason=LEASE_EXPIRED),
+        ended("n1", NOW, reason=RESERVATION_EXPIRED),
         ended("n1", NOW, reason=f"{RESERVATION_LOST}: something"),
         ended("n1", NOW, uid="uid-of-its-namesake"),
     ],

@@ -15,6 +15,7 @@ from sqlalchemy import func, select
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.patience import HANG_SECONDS, wait_until
 from volsched.binding.executor import QUEUES
+from volsched.cluster.port import whole
 from volsched.log import tables
 from volsched.log.commands import Done
 from volsched.log.database import Database
@@ -125,17 +126,17 @@ def test_four_processes_give_every_volume_to_exactly_one_claim(url: str, databas
 
 def check(stepped: Stepped, *, pods: int, volumes: int) -> None:
     database, cluster = stepped.database, stepped.cluster
-    claims = cluster.list("PersistentVolumeClaim").objects
+    claims = whole(cluster.list("PersistentVolumeClaim")).objects
     given = Counter(it["spec"]["volumeName"] for it in claims if it["spec"].get("volumeName"))
     assert len(given) == volumes, "not all volumes were used"
     assert set(given.values()) == {1}, "a volume was given out twice"
     served = {it["metadata"]["name"]: it["spec"]["volumeName"] for it in claims if it["spec"].get("volumeName")}
-    for disk in cluster.list("PersistentVolume").objects:
+    for disk in whole(cluster.list("PersistentVolume")).objects:
         assert served[disk["spec"]["claimRef"]["name"]] == disk["metadata"]["name"]
-    placed = [it for it in cluster.list("Pod").objects if it["spec"].get("nodeName")]
+    placed = [it for it in whole(cluster.list("Pod")).objects if it["spec"].get("nodeName")]
     assert len(placed) == volumes
     assert {f"data{it['metadata']['name'].removeprefix('db')}" for it in placed} == set(served)
-    waiting = [it for it in cluster.list("Pod").objects if not it["spec"].get("nodeName")]
+    waiting = [it for it in whole(cluster.list("Pod")).objects if not it["spec"].get("nodeName")]
     assert len(waiting) == pods - volumes
     for it in waiting:
         (condition,) = it["status"]["conditions"]

@@ -19,7 +19,7 @@ from tests.support.objects import (
     storage_class,
     volume,
 )
-from volsched.kube.kinds import Object
+from volsched.kube.object_values import Object
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.queue.hints import HINTS, helps, hints_for
 from volsched.scheduling.queue.object_changes import ObjectChange, aspects_of

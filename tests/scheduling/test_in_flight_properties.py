@@ -6,6 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.index_streams import Stream, World
+from tests.support.extent import extended, extent
 from tests.support.index_outcomes import outcome
 from tests.support.objects import on_node, ref_to, volume
 from volsched.kube.meta import BIND_COMPLETED
@@ -16,6 +17,8 @@ from volsched.scheduling.rules.cycle import attempt
 from volsched.scheduling.rules.pod_claims import claim_uses, selected_node
 from volsched.scheduling.rules.profile import VOLSCHED, Profile
 from volsched.scheduling.rules.snapshot import Snapshot
+
+pytestmark = extended
 
 TURNS = 5
 TERSE = replace(VOLSCHED, explains=False)
@@ -112,7 +115,7 @@ def _waits_for_new_volume(pod: Pod, flying: Flight) -> bool:
 
 
 @given(st.integers(0, 2**48))
-@settings(max_examples=150, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=extent(38, 150), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 def test_the_answer_in_flight_is_the_answer_once_it_is_bound(seed: int) -> None:
     answers_agree(seed, TERSE)
 

@@ -13,13 +13,14 @@ from tests.support.objects import (
     read,
     storage_class,
 )
-from volsched.kube.claim_reference import bind_volume
-from volsched.kube.kinds import Object
+from volsched.kube.manifest import bind_volume
+from volsched.kube.object_values import Object
 from volsched.kube.storage import Claim, Volume
 from volsched.scheduling.index import Index
-from volsched.scheduling.queue.shares import Share
+from volsched.scheduling.queue.entry import Share
 from volsched.scheduling.rules.profile import PARITY
-from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, Code
+from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND
+from volsched.scheduling.rules.status import Code
 
 
 def cluster(*more: object) -> Index:

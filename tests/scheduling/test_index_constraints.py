@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.support.objects import BY_NAME, claim, in_zone, local_volume, node, pod, storage_class
-from volsched.kube.kinds import Object
 from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.kube.object_values import Object
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Attempt, attempt

@@ -7,12 +7,10 @@ import pytest
 
 from tests.support.objects import capacity, node
 from volsched.kube.storage import StorageCapacity
-from volsched.scheduling.index.capacity_index import Rooms
 from volsched.scheduling.index.domains import Domain, Places
 from volsched.scheduling.index.node_sets import Nodes, positions
-from volsched.scheduling.index.shared_volumes import Row, Shape, Shared
 from volsched.scheduling.index.stock_ranks import Estimate, Stock, Worth
-from volsched.scheduling.index.volume_index import FEW, best_rows
+from volsched.scheduling.index.volume_index import FEW, Rooms, Row, Shape, Shared, best_rows
 
 SEEDS = range(40)
 NODES = 12

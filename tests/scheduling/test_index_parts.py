@@ -17,7 +17,7 @@ from volsched.kube.quantity import parse_quantity
 from volsched.kube.storage import Volume
 from volsched.kube.workloads import Node
 from volsched.scheduling.index.contents import Contents
-from volsched.scheduling.index.estimates import static_score
+from volsched.scheduling.index.node_groups import static_score
 from volsched.scheduling.index.node_sets import Nodes, is_single, positions
 from volsched.scheduling.index.stock_ranks import Census, Estimate, Stock, Worth
 from volsched.scheduling.rules.claim_plan import StaticBinding
@@ -99,6 +99,17 @@ def test_a_volume_that_is_not_free_leaves_the_shelf(taken: dict[str, object]) ->
 def test_nodes_with_volumes_of_equal_sizes_have_one_stock() -> None:
     contents = held(*(node(f"n{i}") for i in range(3)), *(local_volume(f"v{i}", "1Gi", f"n{i}") for i in range(3)))
     assert [stock.mask for stock in contents.storage.shelves["fast"].census.stocks.values()] == [0b111]
+
+
+def test_volumes_that_come_one_after_the_other_are_counted_once() -> None:
+    volumes = [local_volume(f"v{i}", "1Gi", f"n{i % 2}") for i in range(60)]
+    contents = held(node("n0"), node("n1"), *volumes)
+    census = contents.storage.shelves["fast"].census
+    assert sorted(census.moved) == [0, 1]
+    assert [len(stock.content) for stock in census.stocks.values()] == [30]
+    contents.drop(Volume, "v0")
+    contents.put(volumes[0])
+    assert sorted(contents.storage.shelves["fast"].census.moved) == [0, 1]
 
 
 def test_nothing_is_left_of_what_was_dropped() -> None:

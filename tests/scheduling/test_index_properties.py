@@ -8,25 +8,27 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.index_streams import NODES, Stream
+from tests.support.extent import extended, extent
 from tests.support.index_outcomes import outcome
 from tests.support.random_clusters import Cluster, clusters
-from volsched.binding.rules.rollback_request import freed
-from volsched.kube.claim_reference import bind_volume
-from volsched.kube.kinds import Object
+from volsched.binding.rules.failures import freed
+from volsched.kube.manifest import bind_volume
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, TOPOLOGY_LABELS, ZONE
+from volsched.kube.object_values import Object
 from volsched.kube.workloads import Pod
 from volsched.scheduling.index import Index
 from volsched.scheduling.plugins.plugin import Plugin, Prepared
 from volsched.scheduling.plugins.registry import Enabled
-from volsched.scheduling.queue.shares import ALL, Share
+from volsched.scheduling.queue.entry import ALL, Share
 from volsched.scheduling.rules.attempts import RUNNERS_UP
 from volsched.scheduling.rules.cycle import VOLUME_BINDING, Verdict, attempt
 from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
 from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
-from volsched.scheduling.rules.rejection import Rule
 from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
-from volsched.scheduling.rules.status import Code, Status
+from volsched.scheduling.rules.status import Code, Rule, Status
+
+pytestmark = extended
 
 seeds = st.integers(0, 2**48)
 KEYS = (TOPOLOGY_LABELS, (ZONE,), (HOSTNAME,), (ZONE, HOSTNAME))
@@ -67,25 +69,25 @@ def decisions_agree(seed: int, profile: Profile, *, turns: int, rare: bool = Fal
 
 
 @given(seeds)
-@settings(max_examples=1400, deadline=None, phases=PHASES)
+@settings(max_examples=extent(350, 1400), deadline=None, phases=PHASES)
 def test_the_index_decides_as_the_rules_do_after_every_event(seed: int) -> None:
     decisions_agree(seed, VOLSCHED, turns=6)
 
 
 @given(seeds)
-@settings(max_examples=600, deadline=None, phases=PHASES)
+@settings(max_examples=extent(150, 600), deadline=None, phases=PHASES)
 def test_the_index_decides_as_the_rules_do_in_parity(seed: int) -> None:
     decisions_agree(seed, PARITY, turns=6)
 
 
 @given(seeds, st.sampled_from([VOLSCHED, PARITY]))
-@settings(max_examples=300, deadline=None, phases=PHASES)
+@settings(max_examples=extent(75, 300), deadline=None, phases=PHASES)
 def test_the_index_serves_the_largest_claim_first_as_the_rules_do(seed: int, base: Profile) -> None:
     decisions_agree(seed, replace(base, largest_claim_first=True), turns=6)
 
 
 @given(seeds, st.sampled_from([VOLSCHED, PARITY]), st.booleans(), st.booleans(), st.booleans())
-@settings(max_examples=400, deadline=None, phases=PHASES)
+@settings(max_examples=extent(100, 400), deadline=None, phases=PHASES)
 def test_the_index_heeds_match_fields_and_alpha_names_as_the_rules_do(
     seed: int, base: Profile, enforced: bool, alpha: bool, descending: bool
 ) -> None:
@@ -96,7 +98,7 @@ def test_the_index_heeds_match_fields_and_alpha_names_as_the_rules_do(
 
 
 @given(seeds)
-@settings(max_examples=400, deadline=None, phases=PHASES)
+@settings(max_examples=extent(100, 400), deadline=None, phases=PHASES)
 def test_the_reasons_that_are_kept_are_those_of_the_rules(seed: int) -> None:
     index = Index(profile=VOLSCHED)
     stream = Stream(seed, index)
@@ -135,23 +137,23 @@ def unknown(plugins: Iterable[Enabled]) -> tuple[Enabled, ...]:
 
 
 @given(seeds)
-@settings(max_examples=60, deadline=None, phases=PHASES)
+@settings(max_examples=extent(15, 60), deadline=None, phases=PHASES)
 def test_a_plugin_that_the_index_knows_nothing_of_is_asked_about_every_node(seed: int) -> None:
     before, after = unknown(VOLSCHED.before_volumes), unknown(VOLSCHED.after_volumes)
     decisions_agree(seed, replace(VOLSCHED, before_volumes=before, after_volumes=after), turns=6)
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None, phases=PHASES)
+@settings(max_examples=extent(10, 40), deadline=None, phases=PHASES)
 def test_a_long_life_makes_no_difference(seed: int) -> None:
-    """Long enough for what is remembered to be used, overtaken and started anew."""
+    """Long enough for what is remembered to be used, overtaken and started again."""
     decisions_agree(seed, VOLSCHED, turns=60)
 
 
 @given(seeds, st.sampled_from([VOLSCHED, PARITY]))
-@settings(max_examples=150, deadline=None, phases=PHASES)
+@settings(max_examples=extent(38, 150), deadline=None, phases=PHASES)
 def test_an_index_that_remembers_decides_as_one_that_was_just_built(seed: int, profile: Profile) -> None:
-    """Cache on is cache off, and kept up is built anew: a new index remembers nothing and was told no history."""
+    """Cache on is cache off, and kept up is built again: a new index remembers nothing and was told no history."""
     index = Index(profile=profile)
     stream = Stream(seed, index)
     for turn in range(8):
@@ -165,7 +167,7 @@ def test_an_index_that_remembers_decides_as_one_that_was_just_built(seed: int, p
 
 
 @given(seeds, st.sampled_from([VOLSCHED, PARITY]))
-@settings(max_examples=150, deadline=None, phases=PHASES)
+@settings(max_examples=extent(38, 150), deadline=None, phases=PHASES)
 def test_as_many_nodes_would_do_as_the_rules_let_pass(seed: int, profile: Profile) -> None:
     index = Index(profile=profile)
     stream = Stream(seed, index)
@@ -178,7 +180,7 @@ def test_as_many_nodes_would_do_as_the_rules_let_pass(seed: int, profile: Profil
 
 
 @given(seeds)
-@settings(max_examples=250, deadline=None, phases=PHASES)
+@settings(max_examples=extent(62, 250), deadline=None, phases=PHASES)
 def test_what_if_claims_were_free_again_is_answered_as_by_the_rules(seed: int) -> None:
     """As where claims are asked back; and afterwards everything is what it was."""
     index = Index()
@@ -211,7 +213,7 @@ def test_what_if_claims_were_free_again_is_answered_as_by_the_rules(seed: int) -
 
 
 @given(clusters(), st.sampled_from([VOLSCHED, PARITY]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=extent(50, 200), deadline=None)
 def test_every_small_cluster_is_decided_as_by_the_rules(cluster: Cluster, profile: Profile) -> None:
     """The clusters of the other property tests, which shrink well."""
     index = Index(cluster.objects, profile=profile)
@@ -222,7 +224,7 @@ def test_every_small_cluster_is_decided_as_by_the_rules(cluster: Cluster, profil
 
 @pytest.mark.parametrize("first", [True, False])
 @given(seeds)
-@settings(max_examples=50, deadline=None, phases=PHASES)
+@settings(max_examples=extent(12, 50), deadline=None, phases=PHASES)
 def test_explanations_name_the_same_reasons(first: bool, seed: int) -> None:
     """What `explain` says about a node is what the rules say about it, among others or alone."""
     index = Index()
@@ -234,7 +236,7 @@ def test_explanations_name_the_same_reasons(first: bool, seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=120, deadline=None, phases=PHASES)
+@settings(max_examples=extent(30, 120), deadline=None, phases=PHASES)
 def test_every_node_that_is_called_answers_as_the_rules_do(seed: int) -> None:
     for profile in (VOLSCHED, PARITY):
         index = Index(profile=profile)

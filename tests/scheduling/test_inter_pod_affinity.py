@@ -6,8 +6,8 @@ import pytest
 
 from tests.scheduling.plugin_verdicts import refusals, scores, statuses
 from tests.support.objects import in_zone, needs, node, pod, read
-from volsched.kube.kinds import Object
 from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.kube.object_values import Object
 from volsched.kube.workloads import Pod
 from volsched.scheduling.plugins.inter_pod_affinity import InterPodAffinity
 from volsched.scheduling.rules.status import Code

@@ -7,6 +7,7 @@ from itertools import product
 
 from hypothesis import given, settings
 
+from tests.support.extent import extended, extent
 from tests.support.random_clusters import Cluster, clusters
 from volsched.kube.selectors import topology_allows
 from volsched.kube.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass, Volume
@@ -18,6 +19,8 @@ from volsched.scheduling.rules.pod_claims import classify_claims, selected_node
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.volume_filter import find_pod_volumes
+
+pytestmark = extended
 
 Plan = tuple[Volume | None, ...]
 GREEDY = replace(VOLSCHED, exact_matching=False)
@@ -121,7 +124,7 @@ def decided(cluster: Cluster, node: Node) -> Iterator[tuple[str, Plan | None]]:
 
 
 @given(clusters())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=extent(150, 600), deadline=None)
 def test_the_decision_is_greedys_when_that_serves_all_statically_and_else_the_best_of_all(
     cluster: Cluster,
 ) -> None:
@@ -134,7 +137,7 @@ def test_the_decision_is_greedys_when_that_serves_all_statically_and_else_the_be
 
 
 @given(clusters(max_claims=1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=extent(50, 200), deadline=None)
 def test_one_claim_is_decided_alike_in_both_profiles(cluster: Cluster) -> None:
     """Apart from attach limits and reservations, which the reference does not know here."""
     snapshot = replace(cluster.snapshot, reserved={})
@@ -151,7 +154,7 @@ def test_one_claim_is_decided_alike_in_both_profiles(cluster: Cluster) -> None:
 
 
 @given(clusters(couplings=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=extent(50, 200), deadline=None)
 def test_profiles_agree_where_greedy_serves_every_claim_from_volumes(cluster: Cluster) -> None:
     snapshot = cluster.snapshot
     found = classify_claims(snapshot, cluster.pod, once=True)
@@ -162,7 +165,7 @@ def test_profiles_agree_where_greedy_serves_every_claim_from_volumes(cluster: Cl
 
 
 @given(clusters())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=extent(50, 200), deadline=None)
 def test_the_volume_found_first_is_the_best_of_all_that_match(cluster: Cluster) -> None:
     """A search looks at the smallest volumes first and stops; which one it finds must not depend on that."""
     snapshot = cluster.snapshot

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.support.objects import ROX, RWO, RWX, claim, local_volume, node, on_zone, ref_to, volume
-from volsched.kube.claim_reference import bind_volume, is_bound_to
+from volsched.kube.manifest import bind_volume, is_bound_to
 from volsched.kube.meta import BOUND_BY_CONTROLLER, ZONE
 from volsched.kube.storage import Volume
 from volsched.scheduling.rules.matching import Search, find_for_controller, find_matching_volume, nearest_misses
-from volsched.scheduling.rules.rejection import Rule
+from volsched.scheduling.rules.status import Rule
 
 ZONE_A = node("n", labels={ZONE: "a"})
 WANTING = claim("data", "8Gi")

@@ -7,8 +7,7 @@ import pytest
 from tests.scheduling.plugin_verdicts import refusals, scores
 from tests.support.objects import in_zone, needs, node, pod
 from volsched.kube.meta import ZONE
-from volsched.scheduling.plugins.node_affinity import NodeAffinityPlugin
-from volsched.scheduling.plugins.node_name import NodeName
+from volsched.scheduling.plugins.node_plugins import NodeAffinityPlugin, NodeName
 
 NODES = [in_zone("a1", "a"), in_zone("b1", "b"), node("bare", labels={})]
 NOT_SELECTED = ("node(s) didn't match Pod's node affinity/selector",)

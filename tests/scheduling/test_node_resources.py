@@ -7,8 +7,7 @@ import pytest
 from tests.scheduling.plugin_verdicts import refusals, scores, statuses
 from tests.support.objects import node, pod
 from volsched.kube.workloads import Node, Pod
-from volsched.scheduling.plugins.node_resources import NodeResourcesFit
-from volsched.scheduling.plugins.resource_requests import pod_requests, scored_requests
+from volsched.scheduling.plugins.node_resources import NodeResourcesFit, pod_requests, scored_requests
 from volsched.scheduling.rules.status import Code
 
 MIB = 2**20

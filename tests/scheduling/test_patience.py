@@ -1,4 +1,4 @@
-from volsched.runtime.patience import MOST_SECONDS, Patience
+from volsched.runtime.clock import MOST_SECONDS, Patience
 
 
 class Ticking:

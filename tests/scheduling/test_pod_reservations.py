@@ -11,8 +11,8 @@ from volsched.binding.rules.reservations import GatedError
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.effects import list_effects
-from volsched.log.events.decision import Decision
 from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import Decision
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
 from volsched.questions.invariants import violations

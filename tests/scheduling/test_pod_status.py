@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod
+from volsched.cluster.port import whole
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import SECOND
@@ -28,7 +29,7 @@ def status(stepped: Stepped) -> dict[str, Any]:
 
 
 def told(stepped: Stepped, reason: str) -> list[str]:
-    return [it["message"] for it in stepped.cluster.list("Event").objects if it["reason"] == reason]
+    return [it["message"] for it in whole(stepped.cluster.list("Event")).objects if it["reason"] == reason]
 
 
 def made_for(stepped: Stepped) -> dict[str, Any]:

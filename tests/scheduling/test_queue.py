@@ -6,11 +6,10 @@ import pytest
 
 from tests.support.objects import node, pod, volume
 from volsched.kube.workloads import Pod
-from volsched.scheduling.queue.entry import SECOND, Pool, QueueWaits
+from volsched.scheduling.queue.entry import OTHERS_LATER, SECOND, Pool, QueueWaits, Share, read_share
 from volsched.scheduling.queue.object_changes import ObjectChange
 from volsched.scheduling.queue.queue import MOST_LATE, Queue
-from volsched.scheduling.queue.shares import OTHERS_LATER, Share, read_share
-from volsched.scheduling.rules.node_avoidance import REJECTED_NODES
+from volsched.scheduling.rules.failure_memory import REJECTED_NODES
 from volsched.scheduling.rules.snapshot import Snapshot
 
 NOTHING = Snapshot()

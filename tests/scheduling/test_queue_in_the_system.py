@@ -8,6 +8,7 @@ from pydantic_core import from_json
 
 from tests.support.attempt_reads import attempts, change, condition
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from volsched.cluster.port import whole
 from volsched.kube.manifest import Manifest
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
@@ -31,7 +32,7 @@ def waiting_pod(database: Database) -> Stepped:
 
 
 def told(stepped: Stepped, reason: str) -> list[dict[str, Any]]:
-    return [dict(it) for it in stepped.cluster.list("Event").objects if it["reason"] == reason]
+    return [dict(it) for it in whole(stepped.cluster.list("Event")).objects if it["reason"] == reason]
 
 
 def test_a_pod_that_found_no_node_says_so_with_the_exact_words(database: Database) -> None:
@@ -72,7 +73,7 @@ def test_a_pod_that_is_placed_at_once_is_written_once(database: Database) -> Non
     with database.read() as connection:
         written = [it.type for it in read_stream(connection, "pod/default/web")]
     assert written == ["PodCreated", "PodAssumed", "PodChanged"]
-    (event,) = stepped.cluster.list("Event").objects
+    (event,) = whole(stepped.cluster.list("Event")).objects
     assert (event["type"], event["reason"]) == ("Normal", "Scheduled")
     assert event["message"] == "Successfully assigned default/web to node-0"
     assert [attempt.outcome for attempt in attempts(stepped, "web")] == ["planned"]

@@ -12,8 +12,8 @@ from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.log import tables
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
-from volsched.log.events.decision import Decision
 from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import Decision
 from volsched.log.transaction import execute
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -9,14 +9,15 @@ import pytest
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
 from tests.support.interruptions import change, once_decided
 from tests.support.two_schedulers import follow
-from volsched.binding.rules.bind_claim import NothingFitsError
+from volsched.binding.rules.reservations import NothingFitsError
+from volsched.cluster.port import whole
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.transaction import execute
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
-from volsched.scheduling.claim_binder import binding_alone, choose_now
 from volsched.scheduling.plugins.registry import Enabled
+from volsched.scheduling.pod_reservations import binding_alone, choose_now
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.scheduling.rules.profile import VOLSCHED
 from volsched.scheduling.rules.status import SKIP
@@ -132,7 +133,7 @@ def bind_cluster(database: Database) -> Stepped:
 def owners(stepped: Stepped) -> list[str]:
     return [
         it["metadata"]["name"]
-        for it in stepped.cluster.list("PersistentVolume").objects
+        for it in whole(stepped.cluster.list("PersistentVolume")).objects
         if "claimRef" in it["spec"]
     ]
 

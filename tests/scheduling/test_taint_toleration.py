@@ -7,8 +7,7 @@ import pytest
 from tests.scheduling.plugin_verdicts import refusals, scores, statuses
 from tests.support.objects import node, pod
 from volsched.kube.workloads import Node
-from volsched.scheduling.plugins.node_unschedulable import NodeUnschedulable
-from volsched.scheduling.plugins.taint_toleration import TaintToleration
+from volsched.scheduling.plugins.node_plugins import NodeUnschedulable, TaintToleration
 from volsched.scheduling.rules.status import Code
 
 UNTOLERATED = "node(s) had untolerated taint(s)"

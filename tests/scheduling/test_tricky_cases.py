@@ -25,7 +25,7 @@ from tests.support.objects import (
     storage_class,
     volume,
 )  # fmt: skip
-from volsched.kube.claim_reference import reaches
+from volsched.kube.manifest import reaches
 from volsched.kube.meta import BETA_STORAGE_CLASS, ZONE
 from volsched.kube.selectors import topology_allows
 from volsched.kube.storage import Claim, Volume
@@ -33,18 +33,18 @@ from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.rules.matching import Search, find_for_controller, find_matching_volume
 from volsched.scheduling.rules.pod_claims import classify_claims, with_default_classes
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile, ScoringPolicy, ShapePoint
-from volsched.scheduling.rules.scoring import node_score, rounded_mean, shape_score
-from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
-from volsched.scheduling.rules.status import (  # fmt: skip
+from volsched.scheduling.rules.reasons import (
     BOUND_TO_MISSING_VOLUME,
     NO_VOLUME_TO_BIND,
     NOT_ENOUGH_SPACE,
     TOO_MANY_VOLUMES,
     UNBOUND_IMMEDIATE,
-    Code,
 )
+from volsched.scheduling.rules.scoring import node_score, rounded_mean, shape_score
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
+from volsched.scheduling.rules.status import Code
 from volsched.scheduling.rules.volume_filter import NodeAnswer, find_pod_volumes, prefilter
-from volsched.workloads.rules.zone_affinity import upgrade_zonal
+from volsched.workloads.rules.repairs import upgrade_zonal
 
 PROFILES = pytest.mark.parametrize("profile", [PARITY, VOLSCHED], ids=lambda profile: profile.name)
 

@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.two_schedulers import capacity_cluster, follow
+from volsched.cluster.port import whole
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
@@ -47,8 +48,10 @@ def test_contended_volumes_are_given_out_once_and_all_of_them(database: Database
         fault_points.arm(None, drill=False)
         first.step()
         second.step()
-    placed = [it["spec"].get("nodeName") for it in first.cluster.list("Pod").objects]
-    taken = Counter(it["spec"].get("volumeName") for it in first.cluster.list("PersistentVolumeClaim").objects)
+    placed = [it["spec"].get("nodeName") for it in whole(first.cluster.list("Pod")).objects]
+    taken = Counter(
+        it["spec"].get("volumeName") for it in whole(first.cluster.list("PersistentVolumeClaim")).objects
+    )
     assert sum(1 for it in placed if it) == 9
     assert max(count for name, count in taken.items() if name) == 1
     assert {row.state for row in first.bindings()} <= {"committed", "rolled-back"}

@@ -24,16 +24,15 @@ from volsched.kube.meta import ROLLBACK, ZONE
 from volsched.kube.workloads import Pod
 from volsched.scheduling.rules.pod_claims import classify_claims
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
-from volsched.scheduling.rules.rejection import Rule
-from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
-from volsched.scheduling.rules.status import (  # fmt: skip
+from volsched.scheduling.rules.reasons import (
     BOUND_TO_MISSING_VOLUME,
     NO_VOLUME_TO_BIND,
     NODE_AFFINITY_MISMATCH,
     NOT_ENOUGH_SPACE,
     TOO_MANY_VOLUMES,
-    Code,
 )
+from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
+from volsched.scheduling.rules.status import Code, Rule
 from volsched.scheduling.rules.volume_filter import NodeAnswer, find_pod_volumes, prefilter
 
 

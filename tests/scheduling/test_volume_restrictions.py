@@ -6,8 +6,9 @@ import pytest
 
 from tests.support.objects import RWO, claim, node, pod
 from volsched.kube.workloads import Pod
+from volsched.scheduling.rules.reasons import DISK_CONFLICT, EXCLUSIVE_CLAIM_IN_USE
 from volsched.scheduling.rules.snapshot import snapshot_of
-from volsched.scheduling.rules.status import DISK_CONFLICT, EXCLUSIVE_CLAIM_IN_USE, SUCCESS, Code, Status
+from volsched.scheduling.rules.status import SUCCESS, Code, Status
 from volsched.scheduling.rules.volume_restrictions import volume_restrictions
 
 RWOP = "ReadWriteOncePod"

@@ -6,9 +6,10 @@ import pytest
 
 from tests.support.objects import claim, node, pod, storage_class, volume
 from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, ZONE
+from volsched.scheduling.rules.reasons import NO_ZONE
 from volsched.scheduling.rules.snapshot import snapshot_of
-from volsched.scheduling.rules.status import NO_ZONE, SKIP, SUCCESS, Code, Status
-from volsched.scheduling.rules.volume_zone import ZoneRule, volume_zone_filter, volume_zone_prefilter
+from volsched.scheduling.rules.status import SKIP, SUCCESS, Code, Status
+from volsched.scheduling.rules.volume_restrictions import ZoneRule, volume_zone_filter, volume_zone_prefilter
 
 REFUSED = Status(Code.UNRESOLVABLE, (NO_ZONE,))
 

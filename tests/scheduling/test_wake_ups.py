@@ -10,7 +10,8 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.index_streams import Stream
-from volsched.kube.kinds import Object
+from tests.support.extent import extended, extent
+from volsched.kube.object_values import Object
 from volsched.kube.storage import Claim, StorageCapacity, StorageClass, Volume, VolumeAttachment
 from volsched.kube.workloads import Pod
 from volsched.scheduling.queue.hints import helps, hints_for
@@ -21,6 +22,8 @@ from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.profile import VOLSCHED
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import Code
+
+pytestmark = extended
 
 TERSE = replace(VOLSCHED, explains=False)
 STEPS = 40
@@ -85,7 +88,7 @@ def is_misbound(pod: Pod, snapshot: Snapshot) -> bool:
 
 @given(st.integers(0, 2**48))
 @example(166)
-@settings(max_examples=300, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=extent(75, 300), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 def test_a_change_that_lets_a_pod_in_wakes_it(seed: int) -> None:
     watching = Watching()
     stream = Stream(seed, watching)

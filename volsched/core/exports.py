@@ -1,7 +1,6 @@
 """What `volsched.core` offers to authors of schedulers."""
 
-from volsched.kube.claim_reference import bind_volume, is_bound_to
-from volsched.scheduling.rules.assume import Reservation, assume_pod_volumes, revert_assumed_pod_volumes
+from volsched.kube.manifest import bind_volume, is_bound_to
 from volsched.scheduling.rules.cycle import Attempt, Verdict, attempt
 from volsched.scheduling.rules.matching import Search, find_for_controller, find_matching_volume
 from volsched.scheduling.rules.pod_claims import PodClaims, classify_claims
@@ -9,7 +8,14 @@ from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
 from volsched.scheduling.rules.scoring import node_score
 from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of
 from volsched.scheduling.rules.status import AttemptError, Code, Status
-from volsched.scheduling.rules.volume_filter import NodeAnswer, find_pod_volumes, prefilter
+from volsched.scheduling.rules.volume_filter import AssumedDecision as Reservation  # its name for library users
+from volsched.scheduling.rules.volume_filter import (
+    NodeAnswer,
+    assume_pod_volumes,
+    find_pod_volumes,
+    prefilter,
+    revert_assumed_pod_volumes,
+)
 
 __all__ = [
     "PARITY",

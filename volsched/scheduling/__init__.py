@@ -1,1 +1,1 @@
-"""The scheduler: what it sees, how it decides and plans; `rules`, `plugins`, `queue` and `index` are pure."""
+"""The scheduler: its cluster view, how it decides and plans; `rules`, `plugins`, `queue` and `index` are pure."""

@@ -1,8 +1,8 @@
-"""How much of each capacity object is promised: from the plan on, until the object itself shows what was taken.
+"""How many bytes of each capacity object are promised: from the plan until the object itself shows the use.
 
-A driver publishes its room now and then. When a volume exists and its room is still published, the binding may be
-long over; what was reserved for it is held until the capacity object changes after the volume appeared. A driver
-that publishes nothing new is not waited for beyond a cap in time.
+A driver publishes its capacity periodically. The binding may be long over while the published capacity still
+includes its volume; so the reservation is held until the capacity object changes after the volume appeared. A cap
+in time covers a driver that publishes nothing new.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,18 +11,17 @@ from typing import Any
 
 from volsched.kube.manifest import annotations, claim_of, metadata, spec, uid
 from volsched.kube.meta import SELECTED_NODE
-from volsched.log.events.fold import BindingState, LegState
-from volsched.log.events.object_states import living
-from volsched.log.reads.promised_capacity import Promised, promised_since
+from volsched.log.events.fold import BindingState, LegState, living
+from volsched.log.reads.open_bindings import Promised, promised_since
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.world import World
 from volsched.scheduling.rules.configuration import CAPACITY_HOLD_SECONDS
-from volsched.scheduling.rules.promised_capacity import promised_room
+from volsched.scheduling.rules.dynamic_volumes import promised_room
 
 HOLD_AT_MOST = CAPACITY_HOLD_SECONDS * SECOND
-"""After the end of its binding, unless it is configured otherwise."""
+"""After the end of its binding, unless configured otherwise."""
 NOBODY = ""
-"""Instead of a binding, where a claim was promised room without a pod."""
+"""Instead of a binding, for a claim that was promised room without a pod."""
 
 
 @dataclass(slots=True)
@@ -31,18 +30,18 @@ class _Held:
     capacity: str
     bytes: int
     appeared_at: int | None = None
-    """A position at which its volume was there."""
+    """A position at which its volume existed."""
     settled: bool = False
-    """The capacity object shows it; nothing is held any more."""
+    """The capacity object shows the use; nothing is held any more."""
     closed: bool = False
     until: int | None = None
 
 
 @dataclass(slots=True)
-class Reservations:
+class CapacityLedger:
     world: World
     change: Callable[[str, str, int], None]
-    """Told for which claim (by uid) more or less of which capacity object is reserved, and how much."""
+    """Called with a claim (by uid), a capacity object, and the change of the reserved bytes."""
     hold: int = HOLD_AT_MOST
     _held: dict[str, _Held] = field(default_factory=dict)
     """By the claim's uid: a claim gets one volume, however many plans it is in."""
@@ -50,7 +49,7 @@ class Reservations:
     """Claims that were promised room without a pod, by key, with their uids."""
 
     def follow(self, binding: str, before: BindingState | None, after: BindingState | None) -> None:
-        """A binding has moved on; None: it is not, or no longer, under way."""
+        """A binding has changed; None: it is not, or no longer, open."""
         wanted = {leg.claim_uid: leg for leg in (() if after is None else after.legs) if _reserves(leg)}
         for claim_uid, leg in wanted.items():
             held = self._held.get(claim_uid)
@@ -62,7 +61,7 @@ class Reservations:
                 self._close(leg, held)
 
     def holds(self, claim_uid: str) -> bool:
-        """Some of what is promised is for this claim."""
+        """Whether room is held for this claim."""
         held = self._held.get(claim_uid)
         return held is not None and not held.settled
 
@@ -88,7 +87,7 @@ class Reservations:
             self.look("capacity", held_for_it.capacity)
 
     def _look_at_claim(self, key: str) -> None:
-        """Of a claim that is bound already only `recall` can tell whether its room is still to be published."""
+        """If a claim is bound already, only `recall` can tell whether its use is still unpublished."""
         state = living(self.world.states, f"claim/{key}")
         manifest: Mapping[str, Any] = {} if state is None else state.manifest or {}
         room = promised_room(annotations(manifest)) if manifest else None
@@ -108,7 +107,7 @@ class Reservations:
             self._hold(uid(manifest), _Held(NOBODY, room.capacity, room.bytes))
 
     def expire(self, now: int) -> None:
-        """Let go of what was held long enough."""
+        """Release what was held long enough."""
         for claim_uid, held in tuple(self._held.items()):
             if held.closed and held.until is None:
                 held.until = now + self.hold
@@ -116,7 +115,7 @@ class Reservations:
                 self._drop(claim_uid)
 
     def recall(self, now: int) -> None:
-        """After a start: what ended bindings took may not be published yet, and they are not in the world."""
+        """After a start: the use of ended bindings may not be published yet, and they are not in the world."""
         if not any(stream.startswith("capacity/") for stream in self.world.states):
             return
         with self.world.database.read() as connection:
@@ -129,7 +128,7 @@ class Reservations:
             self._recall_alone(stream, since)
 
     def _recall_alone(self, stream: str, since: str) -> None:
-        """A volume that was made a short while ago for a claim without a pod may not be published yet."""
+        """A volume that was made recently for a claim without a pod may not be published yet."""
         claim = living(self.world.states, stream)
         manifest: Mapping[str, Any] = {} if claim is None else claim.manifest or {}
         room = promised_room(annotations(manifest)) if manifest else None
@@ -147,7 +146,7 @@ class Reservations:
         return state is not None and it.appeared_at is not None and state.rv > it.appeared_at
 
     def _close(self, leg: LegState, held: _Held) -> None:
-        """The leg has ended. A claim that let go of its node gets nothing; for any other a volume may come."""
+        """The leg has ended. A claim without a selected node gets no volume; any other may still get one."""
         held.closed = True
         if held.settled or not self._is_asked_for(leg):
             self._drop(leg.claim_uid)
@@ -174,7 +173,7 @@ class Reservations:
             self._settle(claim_uid, held)
 
     def _forget_settled(self) -> None:
-        """One whose binding goes on is kept, or the next move would reserve anew."""
+        """An entry whose binding is open is kept; otherwise the binding's next move would reserve again."""
         for claim_uid in [it for it, held in self._held.items() if held.settled and held.closed]:
             del self._held[claim_uid]
 

@@ -1,36 +1,37 @@
-"""The scheduler's picture: the world's objects as values, with what is decided but not written laid over them.
+"""The scheduler's cluster view (picture): the world's objects as values, with unwritten decisions laid over them.
 
-A volume, claim or pod of an open binding keeps its assumption whatever happened to the object meanwhile: a foreign
-change makes the binding fail, and until it has failed nobody else may plan with what it holds.
+A volume, claim or pod of an open binding keeps its assumption whatever happens to the object meanwhile: a foreign
+change makes the binding fail, and until it has failed no other plan may use what it holds.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from volsched.kube.kinds import Object
-from volsched.kube.merge_patch import merged
+from volsched.kube.object_values import Object
+from volsched.kube.patches import merged
 from volsched.kube.workloads import Pod
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState, ObjectState
 from volsched.log.events.streams import BINDING, KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
+from volsched.log.garbage_pause import collector_resting
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
-from volsched.scheduling.capacity_ledger import HOLD_AT_MOST, Reservations
+from volsched.scheduling.capacity_ledger import HOLD_AT_MOST, CapacityLedger
 from volsched.scheduling.index import Index
 from volsched.scheduling.queue.object_changes import ObjectChange, aspects_of
 from volsched.scheduling.rules.configuration import Configuration
+from volsched.scheduling.rules.dynamic_volumes import PromisedCapacity
 from volsched.scheduling.rules.failure_memory import Demerits, demerits
-from volsched.scheduling.rules.promised_capacity import PromisedCapacity
 from volsched.scheduling.rules.snapshot import FIELD_OF
 
 NOUNS = frozenset(
     {"node", "namespace", "class", "volume", "claim", "pod", "driver", "csinode", "capacity", "attachment"}
 )
-"""What decisions are made of."""
+"""The kinds that decisions read."""
 _NOUN_OF_VALUE = {kind.value: NOUN_OF_KIND[kind.name] for kind in KIND_OF_NOUN.values()}
 MANY = 1_000
-"""Objects at once after which the index puts itself in order before it is asked."""
+"""Number of changed objects above which the index settles eagerly, and no garbage is collected meanwhile."""
 
 
 @dataclass(slots=True)
@@ -38,13 +39,13 @@ class Picture:
     world: World
     index: Index = field(default_factory=Index)
     hold: int = HOLD_AT_MOST
-    """How long room is held that a driver should have published as taken, in microseconds."""
+    """How long room is held that a driver should have published as used, in microseconds."""
     owners: dict[str, str] = field(default_factory=dict)
     """Claim → the open binding that binds it."""
     planned: dict[str, str] = field(default_factory=dict)
     """Pod → the open binding that binds it."""
     changes: list[ObjectChange] | None = None
-    """What has changed in the picture; None while nobody waits for anything, so that it costs nothing."""
+    """What has changed in the picture; None while nothing waits, to save the cost."""
     _nodes_changed: dict[str, int] = field(default_factory=dict)
     _bindings: dict[str, BindingState] = field(default_factory=dict)
     _reserved: dict[str, int] = field(default_factory=dict)
@@ -53,19 +54,19 @@ class Picture:
     _shown: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     """Stream → the version that the index shows, and the binding whose assumption lies over it."""
 
-    _reservations: Reservations = field(init=False)
+    _capacity_ledger: CapacityLedger = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reservations = Reservations(self.world, self._reserve, self.hold)
+        self._capacity_ledger = CapacityLedger(self.world, self._reserve, self.hold)
 
     @classmethod
     def on(cls, database: Database, configuration: Configuration) -> "Picture":
-        """A picture of its own, for whoever decides beside the schedulers."""
+        """A separate picture, for decisions outside the schedulers."""
         hold = configuration.capacity_hold_seconds * SECOND
         return cls(World(database), Index(profile=configuration.profile), hold)
 
     def catch_up(self, now: int) -> None:
-        """Everything that was committed until now, with what is held of capacities at this time."""
+        """Apply everything committed until now, and expire reserved capacity."""
         begins = self.world.position < 0
         self.update(self.world.catch_up())
         if begins:
@@ -73,20 +74,30 @@ class Picture:
         self.expire(now)
 
     def recall(self, now: int) -> None:
-        """Take up what was reserved by bindings that ended before this process began."""
-        self._reservations.recall(now)
+        """Restore the reservations of bindings that ended before this process began."""
+        self._capacity_ledger.recall(now)
 
     def expire(self, now: int) -> None:
-        """Let go of what was reserved long enough."""
-        self._reservations.expire(now)
+        """Release reservations that were held long enough."""
+        self._capacity_ledger.expire(now)
 
     def update(self, streams: Iterable[str]) -> dict[str, None]:
-        """Look again at these streams: they may have changed in the world, or were only imagined here.
+        """Read these streams again: they changed in the world, or were only imagined here.
 
-        Answers them, and those of whatever a binding held that has begun or ended: of a pod that was made anew
-        under its name meanwhile, nothing else would tell that it may be planned now.
+        Returns them and the streams of everything that a binding held which began or ended: for a pod that was
+        recreated under its name, nothing else would show that it may be planned now.
         """
         touched = dict.fromkeys(streams)
+        if len(touched) <= MANY:
+            self._read_again(touched)
+        else:
+            # Objects that stay: the collector would walk all that are there already, again and again.
+            with collector_resting():
+                self._read_again(touched)
+                self.index.settle()
+        return touched
+
+    def _read_again(self, touched: dict[str, None]) -> None:
         for stream in tuple(touched):
             noun, key = noun_and_key(stream)
             if noun == BINDING:
@@ -96,13 +107,10 @@ class Picture:
             if noun in NOUNS:
                 self._look(stream, noun, key)
             if noun in ("volume", "capacity", "claim"):
-                self._reservations.look(noun, key)
-        if len(touched) > MANY:
-            self.index.settle()
-        return touched
+                self._capacity_ledger.look(noun, key)
 
     def imagine(self, values: Iterable[Object], reserved: Mapping[str, PromisedCapacity]) -> None:
-        """Lay a decision over the picture before it is planned; `update` with its streams takes it off again."""
+        """Lay a decision over the picture before it is planned; `update` with its streams removes it again."""
         for value in values:
             self._put(value)
             self._shown.pop(f"{_NOUN_OF_VALUE[type(value)]}/{value.meta.key}", None)
@@ -115,15 +123,15 @@ class Picture:
             self._show(room.capacity)
 
     def wake_up(self) -> None:
-        """Take every imagined reservation off again: it is planned by now, or refused."""
+        """Remove everything imagined: it is planned by now, or refused."""
         imagined, self._imagined = self._imagined, {}
         for claim_uid, room in imagined.items():
-            if not self._reservations.holds(claim_uid):
+            if not self._capacity_ledger.holds(claim_uid):
                 self.index.promise(claim_uid, None)
             self._show(room.capacity)
 
     def note_room(self, capacities: Iterable[str]) -> None:
-        """Less of these capacity objects is promised than was before."""
+        """Report that less of these capacity objects is promised than before."""
         if self.changes is not None:
             known = self.index.snapshot.capacities
             self.changes += [
@@ -131,19 +139,19 @@ class Picture:
             ]
 
     def demerits(self, pod: Pod, now: int) -> Demerits:
-        """What counts against nodes in a decision about the pod, for where its bindings failed."""
+        """The demerits of nodes in a decision about the pod, from its failed bindings."""
         index = self.index
         return demerits(self.world.failures, index.snapshot, pod, profile=index.profile, now=now)
 
     def node_changed_at(self, name: str) -> int:
-        """The position at which something about the node last changed that decisions look at; 0: not known.
+        """The position at which the node last changed in a way that decisions read; 0: not known.
 
-        A heartbeat is no change. What was written before this process began counts as one.
+        A heartbeat is no change. A write from before this process began counts as one.
         """
         return self._nodes_changed.get(name, 0)
 
     def _follow(self, binding: str) -> list[str]:
-        """Take note of how a binding stands; the streams of which it may hold an assumption."""
+        """Read the state of a binding; returns the streams on which it may hold an assumption."""
         before, after = self._bindings.pop(binding, None), self.world.binding(binding)
         for state, sign in ((before, -1), (after, 1)):
             for leg in () if state is None else state.legs:
@@ -153,9 +161,9 @@ class Picture:
                 _set(self.planned, state.plan["pod"], binding if sign > 0 else None)
         if after is not None:
             self._bindings[binding] = after
-        self._reservations.follow(binding, before, after)
+        self._capacity_ledger.follow(binding, before, after)
         if before is not None and after is not None:
-            # A leg that lets go says so in the stream of what it held.
+            # A leg that releases an object writes to the object's own stream.
             return []
         known = [state for state in (before, after) if state is not None]
         legs = [leg for state in known for leg in state.legs]
@@ -209,7 +217,7 @@ class Picture:
         if self.changes is not None and kind in FIELD_OF:
             before = getattr(self.index.snapshot, FIELD_OF[kind]).get(key)
             if before is not None and after is not None and before.meta.uid != after.meta.uid:
-                # Made anew since we looked: to whoever waits, one is gone and another has come.
+                # Recreated since the last read: for waiting pods, one object is gone and another was created.
                 self.changes += [ObjectChange(before, None), ObjectChange(None, after)]
             elif before is not None or after is not None:
                 self.changes.append(ObjectChange(before, after))
@@ -223,6 +231,6 @@ def _set(mapping: dict[str, str] | dict[str, int], key: str, value: Any) -> None
 
 
 def read_object(noun: str, manifest: Mapping[str, Any], rv: int) -> Object:
-    """The object as a value, at our own version of it."""
+    """The object as a value, at our own version."""
     metadata = {**manifest["metadata"], "resourceVersion": str(rv)}
     return KIND_OF_NOUN[noun].read({**manifest, "metadata": metadata})

@@ -5,27 +5,23 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
 from typing import Literal
 
-from volsched.binding.rules.plan import Plan, PlannedLeg, plan
-from volsched.binding.rules.plan_conflicts import outdated
+from volsched.binding.rules.plan import Plan, PlannedLeg, outdated, plan
+from volsched.kube.meta import BIND_TIMEOUT_SECONDS, ON_FAILURE
 from volsched.kube.storage import READ_WRITE_ONCE_POD
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Command, Precondition, Scan
-from volsched.log.events.decision import Decision, States
-from volsched.log.events.fold import ObjectState
-from volsched.log.events.object_states import version
+from volsched.log.events.fold import Decision, ObjectState, States, origin_version, version
 from volsched.runtime.clock import SECOND
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.plugins.topology_spread import DO_NOT_SCHEDULE, constraints_of
-from volsched.scheduling.rules.assume import AssumedVolume, Reservation
 from volsched.scheduling.rules.attempts import attempt_made
 from volsched.scheduling.rules.cycle import Attempt
-from volsched.scheduling.rules.promised_capacity import PromisedCapacity
+from volsched.scheduling.rules.dynamic_volumes import PromisedCapacity
+from volsched.scheduling.rules.volume_filter import AssumedDecision, AssumedVolume
 
 VERSION = version_of("volsched")
 MOST_DIGITS = 7
-"""Of a time-out in seconds: some months. Anything longer is a slip of the pen."""
-TIMEOUT_SECONDS = "volsched.io/bind-timeout-seconds"
-ON_FAILURE = "volsched.io/on-failure"
+"""Maximum length of a time-out in seconds: some months. Anything longer is a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +32,7 @@ class Planned:
 
     @property
     def reserved(self) -> dict[str, PromisedCapacity]:
-        """Room that the plan asks for, by the uid of the claim that it is for."""
+        """Room that the plan needs, by the uid of the claim."""
         return {
             leg.claim_uid: PromisedCapacity(leg.capacity, leg.bytes)
             for leg in self.plan.legs
@@ -47,7 +43,7 @@ class Planned:
 def plan_for(
     pod: Pod,
     found: Attempt,
-    reservation: Reservation,
+    assumption: AssumedDecision,
     *,
     binding: str,
     picture: Picture,
@@ -56,29 +52,30 @@ def plan_for(
 ) -> Planned:
     """The plan of a decision. The picture shows it from here on, so that the next pod sees what is taken."""
     assert found.chosen is not None
-    reservation = _once_per_claim(reservation)
+    assumption = _once_per_claim(assumption)
     request = Plan(
         binding=binding,
         pod=pod.key,
         pod_uid=pod.meta.uid,
         node=found.chosen.node,
-        legs=tuple(_legs(found, reservation, picture)),
+        legs=tuple(_legs(found, assumption, picture)),
         decided_at=picture.world.position,
         deadline=now + bind_seconds(pod, timeout_seconds) * SECOND,
         on_failure=_on_failure(pod),
         minds=bool(pod.pod_affinity.required or pod.pod_anti_affinity.required or pod.spread),
         alpha_annotations=picture.index.profile.writes_alpha_annotations,
         repels=bool(pod.pod_anti_affinity.required),
+        staged=_is_foreign(picture, f"pod/{pod.key}"),
         exclusive=frozenset(it.key for it in found.claims.bound if READ_WRITE_ONCE_POD in it.access_modes),
     )
     planned = Planned(pod, request, found)
-    volumes = (assumed.volume for assumed in reservation.volumes)
-    picture.imagine([*volumes, *reservation.claims, replace(pod, node_name=request.node)], planned.reserved)
+    volumes = (assumed.volume for assumed in assumption.volumes)
+    picture.imagine([*volumes, *assumption.claims, replace(pod, node_name=request.node)], planned.reserved)
     return planned
 
 
 def plan_command(entry: Planned, *, actor: str, decider: str, earlier: Sequence[Planned] = ()) -> Command:
-    """What carries the plan out, unless something has happened since that makes it worthless.
+    """The command that carries the plan out, unless an event since then invalidates it.
 
     `earlier` are the plans of the same batch that the picture showed when this one was decided.
     """
@@ -98,34 +95,34 @@ def plan_command(entry: Planned, *, actor: str, decider: str, earlier: Sequence[
 
 
 def decider(owner: str) -> str:
-    """Who decided, as an attempt tells it: the same owner may decide otherwise after an upgrade."""
+    """The decider in an attempt: the same owner may decide differently after an upgrade."""
     return f"{owner} (volsched {VERSION})"
 
 
 def counts_on_others(pod: Pod) -> bool:
-    """Can the pod be somewhere only because others are where they are?"""
+    """Does the pod's placement depend on where other pods are?"""
     return bool(pod.pod_affinity.required or constraints_of(pod, DO_NOT_SCHEDULE))
 
 
-def _once_per_claim(reservation: Reservation) -> Reservation:
+def _once_per_claim(assumption: AssumedDecision) -> AssumedDecision:
     """A claim is bound once, however many of the pod's volumes mount it and were decided one by one (`parity`).
 
-    The reference writes all that was decided; the PV controller then completes one of them and frees the others.
+    The reference writes all decisions; the PV controller then completes one of them and frees the others.
     """
     volumes: dict[str, AssumedVolume] = {}
-    for assumed in reservation.volumes:
+    for assumed in assumption.volumes:
         volumes.setdefault(assumed.claim.key, assumed)
-    claims = {claim.key: claim for claim in reservation.claims if claim.key not in volumes}
-    return replace(reservation, volumes=tuple(volumes.values()), claims=tuple(claims.values()))
+    claims = {claim.key: claim for claim in assumption.claims if claim.key not in volumes}
+    return replace(assumption, volumes=tuple(volumes.values()), claims=tuple(claims.values()))
 
 
-def _legs(found: Attempt, reservation: Reservation, picture: Picture) -> Iterator[PlannedLeg]:
+def _legs(found: Attempt, assumption: AssumedDecision, picture: Picture) -> Iterator[PlannedLeg]:
     assert found.chosen is not None
-    in_flight = {assumed.claim.key for assumed in reservation.volumes}
+    in_flight = {assumed.claim.key for assumed in assumption.volumes}
     bound = {claim.key: claim for claim in found.claims.bound if claim.key not in in_flight}
     for claim in bound.values():
         yield PlannedLeg(claim=claim.key, claim_uid=claim.meta.uid, volume=claim.volume_name, rv="", bound=True)
-    for assumed in reservation.volumes:
+    for assumed in assumption.volumes:
         yield PlannedLeg(
             claim=assumed.claim.key,
             claim_uid=assumed.claim.meta.uid,
@@ -134,7 +131,7 @@ def _legs(found: Attempt, reservation: Reservation, picture: Picture) -> Iterato
             joins=picture.owners.get(assumed.claim.key),
         )
     provisions = {provision.claim.key: provision for provision in found.chosen.answer.provisions}
-    for claim in reservation.claims:
+    for claim in assumption.claims:
         provision = provisions[claim.key]
         capacity = None if provision.capacity is None else provision.capacity.key
         yield PlannedLeg(
@@ -148,6 +145,11 @@ def _legs(found: Attempt, reservation: Reservation, picture: Picture) -> Iterato
         )
 
 
+def _is_foreign(picture: Picture, stream: str) -> bool:
+    state = picture.world.states.get(stream)
+    return isinstance(state, ObjectState) and origin_version(state) is not None
+
+
 def _version(picture: Picture, stream: str) -> str:
     state = picture.world.states[stream]
     assert isinstance(state, ObjectState)
@@ -155,8 +157,8 @@ def _version(picture: Picture, stream: str) -> str:
 
 
 def bind_seconds(pod: Pod, default: int) -> int:
-    """How long its binding may take, as the pod says or as is usual."""
-    given = pod.meta.annotations.get(TIMEOUT_SECONDS, "")
+    """How long the binding may take: the pod's annotation, or the default."""
+    given = pod.meta.annotations.get(BIND_TIMEOUT_SECONDS, "")
     return int(given) if given.isdecimal() and len(given) <= MOST_DIGITS else default
 
 

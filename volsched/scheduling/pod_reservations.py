@@ -1,8 +1,4 @@
-"""Reservations on request: decided as the scheduler decides, planned with nothing queued, held under a lease.
-
-One at a time, on a picture that is kept up with the log; threads of a caller wait for each other. A plan that
-comes too late, because somebody else was faster, is decided again.
-"""
+"""Decisions on request: reservations held under a lease, and a delayed claim bound for a named node."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,52 +8,67 @@ from sqlalchemy import Connection
 
 from volsched.binding.rules import reservations
 from volsched.binding.rules.phases import Phase
+from volsched.binding.rules.plan import changed_since, promised_since, taken_by_plan
+from volsched.binding.rules.reservations import BIND_REQUESTED, NodeChoice, NotToBeBoundError, bind_event, choose
 from volsched.kube.workloads import Pod
-from volsched.log.commands import Command, ConflictError, Done, Precondition
+from volsched.log.commands import Command, ConflictError, Done, Precondition, Scan
 from volsched.log.database import Database
-from volsched.log.events.decision import Decision, States
-from volsched.log.events.fold import BindingState
-from volsched.log.events.object_states import binding_stream, living, pod_stream
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import (
+    BindingState,
+    Decision,
+    ObjectState,
+    States,
+    binding_stream,
+    living,
+    origin_version,
+    pod_stream,
+)
 from volsched.log.integrity.side_tables import reservation_key
 from volsched.log.reads.decision_audit import attempts_for
 from volsched.log.reads.event_audit import EVERYTHING
 from volsched.log.reads.lookups import result_of
 from volsched.log.reads.open_bindings import surroundings
 from volsched.log.reads.tail import state_as_of
+from volsched.objects.rules.object_events import notice_event, notice_stream
 from volsched.runtime.clock import SECOND, rfc3339
+from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture, read_object
+from volsched.scheduling.index import Index
 from volsched.scheduling.planner import Planned, bind_seconds, decider, plan_command, plan_for
-from volsched.scheduling.rules.assume import assume_pod_volumes
 from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.attempts import attempt_made, message_of
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 from volsched.scheduling.rules.cycle import Attempt, attempt
-from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
+from volsched.scheduling.rules.failure_memory import AVOID_SECONDS, nodes_to_avoid
 from volsched.scheduling.rules.status import AttemptError, Code, Status
-from volsched.scheduling.rules.volume_filter import not_ready
+from volsched.scheduling.rules.volume_filter import assume_pod_volumes, not_ready
 from volsched.scheduling.unschedulable import ToldReasons, telling_again
+
+# One at a time, on a picture that follows the log; threads of a caller wait for each other. A plan that lost a
+# race against another writer is decided again.
 
 TRIES = 5
 DEFAULT_SECONDS = 60
 MOST_SECONDS = 24 * 3600
-"""Of a lease. Whoever needs more renews it, and so tells that somebody is still there."""
+"""Of a lease. A longer reservation must be renewed, which shows that its owner is alive."""
 LONGEST_KEY = 200
 ENDED = frozenset({Phase.COMPENSATING, Phase.ROLLED_BACK})
-"""Of a reservation in these, nothing is held any more, or is about to be let go."""
+"""Phases in which a reservation holds nothing any more, or is about to release it."""
 Append = Callable[[Command], Done]
-"""Carries a command out and answers once that is durable; raises what is against it."""
+"""Carries out a command and returns once it is durable; raises its refusal."""
 
 
 class UnknownPodError(LookupError):
-    """There is no such pod, or node."""
+    """The pod or the node does not exist."""
 
 
 class UnknownReservationError(LookupError):
-    """There is no such reservation."""
+    """The reservation does not exist."""
 
 
 class NotToBeReservedError(Exception):
-    """Nothing can be held for this pod as it is, or something is already; the message says why."""
+    """Nothing can be held for this pod in its state, or something is already; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +76,15 @@ class ReservationRequest:
     pod: str
     seconds: int = DEFAULT_SECONDS
     node: str | None = None
-    """None: whichever is best."""
+    """None: the best one."""
     pod_uid: str | None = None
     key: str | None = None
-    """Idempotency: asked again with the same key, the first answer is given again."""
+    """Idempotency: a repeated request with the same key gets the first answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationRefused:
-    """No node would do. The attempt is kept, with the reasons by set of nodes."""
+    """No node fits. The attempt is stored, with the reasons by set of nodes."""
 
     attempt: str
     message: str
@@ -105,7 +116,7 @@ class Reserver:
             try:
                 done = self.append(self._command(planned, asked, actor))
             except Exception as error:
-                # What was only imagined is taken back. If somebody was faster, the next decision sees why.
+                # Remove what was only imagined. If another writer was first, the next decision sees its write.
                 self.picture.update(planned.plan.streams)
                 if not isinstance(error, late):
                     raise
@@ -118,7 +129,7 @@ class Reserver:
         )
 
     def confirm(self, binding: str, *, actor: str, now: int) -> None:
-        """Let it be bound. Nothing happens where it is confirmed already, or has ended."""
+        """Let it be bound. No effect if it is confirmed already, or has ended."""
         seconds = self.configuration.bind_timeout_seconds
         self.append(confirming(self.database, binding, actor=actor, now=now, timeout_seconds=seconds))
 
@@ -203,7 +214,7 @@ class Reserver:
         result = {"binding": planned.plan.binding, "pod": planned.plan.pod}
         scan = command.precondition.scan
         assert scan is not None
-        # The actor is a person or a program that writes objects too, and those writes were not seen.
+        # The actor also writes objects itself, and this decision did not see those writes.
         precondition = Precondition(
             key=None if asked.key is None else _key(asked), scan=replace(scan, knows_own=False)
         )
@@ -214,7 +225,7 @@ class Reserver:
         )
 
     def _refuse(self, pod: Pod, found: Attempt, actor: str) -> ReservationRefused:
-        """Keep why; the same answer as the last time is only counted."""
+        """Store the reason; a repeated answer is only counted."""
         decided_at, who, said = self.picture.world.position, decider(actor), message_of(found)
         with self.database.read() as connection:
             last = next(iter(attempts_for(connection, pod.key, EVERYTHING, limit=1)), None)
@@ -231,7 +242,7 @@ class Reserver:
 
 
 def confirming(database: Database, binding: str, *, actor: str, now: int, timeout_seconds: int) -> Command:
-    """What confirms a reservation; as ever, the pod may say how long its binding may take."""
+    """The command that confirms a reservation; the pod may set the time-out of its binding."""
 
     def decide(states: States) -> Decision:
         state = states.get(binding_stream(binding))
@@ -244,7 +255,7 @@ def confirming(database: Database, binding: str, *, actor: str, now: int, timeou
 
 
 def cancelling(database: Database, binding: str, *, reason: str, actor: str) -> Command:
-    """What gives a reservation up. Nothing happens where it is confirmed already, or has ended."""
+    """The command that cancels a reservation. No effect if it is confirmed already, or has ended."""
     return _command_about(
         database, binding, actor, lambda states: reservations.cancel(binding, states, reason=reason)
     )
@@ -259,7 +270,7 @@ def _command_about(database: Database, binding: str, actor: str, decide: Callabl
 
 
 def reservation(connection: Connection, binding: str) -> BindingState:
-    """As the log says; a binding that never was a reservation is none."""
+    """As the log has it; raises for a binding that never was a reservation."""
     state = state_as_of(connection, binding_stream(binding), position=2**62)
     if not isinstance(state, BindingState) or not state.plan.get("reserved"):
         raise UnknownReservationError(f'reservation "{binding}" not found')
@@ -267,7 +278,73 @@ def reservation(connection: Connection, binding: str) -> BindingState:
 
 
 def _key(asked: ReservationRequest) -> str:
-    """Keys of reservations do not meet those of other commands, nor those of another namespace: whoever is let
-    into one must not learn what was asked for in another.
+    """Keys of reservations are separate from those of other commands and of other namespaces: a caller with access
+    to one namespace must not learn of requests in another.
     """
     return reservation_key(asked.pod, asked.key or "")
+
+
+# A delayed claim bound on request: decided on the current store, written if that is unchanged.
+
+COMPONENT = "volsched"
+
+
+class InFlightError(Exception):
+    """A binding in flight has the claim; the caller must wait."""
+
+
+def choose_now(
+    database: Database, claim: str, node: str, *, now: int, configuration: Configuration = DEFAULT
+) -> tuple[Picture, NodeChoice]:
+    """What the claim would get now, without what bindings in flight hold."""
+    world = World(database)
+    picture = Picture(world, Index(profile=configuration.profile), configuration.capacity_hold_seconds * SECOND)
+    picture.update(world.catch_up())
+    picture.recall(now)
+    owner = picture.owners.get(claim)
+    if owner is not None:
+        raise InFlightError(f'claim "{claim}" is being bound by binding {owner}; see volsched recover')
+    choice = choose(picture.index.snapshot, claim, node, profile=configuration.profile)
+    if origin_version(_held(picture, choice.written)) is not None:
+        raise NotToBeBoundError(
+            f'claim "{claim}" lives in another cluster and is written only there; bind it there'
+        )
+    return picture, choice
+
+
+def binding_alone(picture: Picture, choice: NodeChoice, *, actor: str, reason: str, now: int) -> Command:
+    """Refused (ConflictError) if the claim, the volume or what decided about the node has changed since."""
+    claim = choice.claim
+    streams = dict.fromkeys((f"claim/{claim.key}", choice.written))
+    message = f"{choice.said}, asked for by {actor}: {reason}"
+    notice = notice_stream("PersistentVolumeClaim", claim.key, claim.meta.uid, BIND_REQUESTED, message)
+    here = changed_since(choice.node, set() if choice.room is None else {choice.room.capacity})
+    promised = promised_since({claim.key})
+
+    def outdated(event: Event) -> str | None:
+        return here(event) or promised(event) or taken_by_plan(event, {claim.key})
+
+    def decide(states: States) -> Decision:
+        said = notice_event(
+            states.get(notice), notice, kind="PersistentVolumeClaim", key=claim.key, uid=claim.meta.uid,
+            type_="Normal", reason=BIND_REQUESTED, message=message, component=COMPONENT, now=rfc3339(now),
+        )  # fmt: skip
+        return Decision(events=(bind_event(choice, states, reason=reason), said))
+
+    return Command(
+        actor=actor,
+        streams=(*streams, notice),
+        decide=decide,
+        precondition=Precondition(
+            # Versions of streams, not of objects: an assumption made since counts too.
+            versions={stream: _held(picture, stream).version for stream in streams},
+            # Concurrent requests of one caller share an actor: the other request must not count as our own.
+            scan=Scan(picture.world.position, outdated, knows_own=False),
+        ),
+    )
+
+
+def _held(picture: Picture, stream: str) -> ObjectState:
+    state = picture.world.states[stream]
+    assert isinstance(state, ObjectState)
+    return state

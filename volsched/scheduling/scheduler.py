@@ -1,12 +1,13 @@
 """The scheduler's loop: take pods from the queue, decide, and plan every decision as one transaction.
 
-Several pods are decided against one picture, each seeing what the ones before it took, and planned in one commit.
-A plan that is refused because somebody was faster is decided again. Pods that found no node are told so, and wait
-in the queue for what could help them (`core.queue`).
+Several pods are decided against one picture, each sees what the ones before it took, and all are planned in one
+commit. A plan that lost a race is decided again. Pods that found no node get the reason in their status, and wait
+in the queue for a change that could help them (`scheduling.queue`).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -18,26 +19,34 @@ from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.fault_points import reach
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.planner import Planned, decider, plan_command, plan_for
+from volsched.scheduling.queue.entry import Share
 from volsched.scheduling.queue.queue import Queue
-from volsched.scheduling.rollback_requests import ask_back, claims_worth_asking
-from volsched.scheduling.rules.assume import assume_pod_volumes
 from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.attempts import claims_kept, message_of, rejectors_of
 from volsched.scheduling.rules.cycle import VOLUME_BINDING, Attempt
-from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
+from volsched.scheduling.rules.failure_memory import AVOID_SECONDS, nodes_to_avoid
 from volsched.scheduling.rules.pod_claims import PodClaims
 from volsched.scheduling.rules.status import AttemptError, Code, Status
-from volsched.scheduling.rules.volume_filter import not_ready
-from volsched.scheduling.unschedulable import ToldReasons, telling_again, telling_pod
+from volsched.scheduling.rules.volume_filter import assume_pod_volumes, not_ready
+from volsched.scheduling.unschedulable import (
+    ToldReasons,
+    ask_back,
+    claims_worth_asking,
+    telling_again,
+    telling_pod,
+)
 
 _log = logging.getLogger("volsched.scheduler")
 BATCH = 128
 MOST_HALVINGS = 5
-"""Fewer pods are decided together where others are faster: what is planned sooner is less often too late."""
+"""The batch shrinks while other writers win: a plan that is committed sooner is less often too late."""
 BIND_TIMEOUT_SECONDS = 600
 _VOLUMES = frozenset({VOLUME_BINDING})
-OURS = ("", "default-scheduler", "volsched")
-"""Values of schedulerName that mean us."""
+DEFAULT_SCHEDULER = "default-scheduler"
+OURS = ("", DEFAULT_SCHEDULER, "volsched")
+"""Values of schedulerName that mean us, where the cluster is our own."""
+ATTACHED = ("volsched",)
+"""The same on a cluster that has a scheduler of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,7 @@ class _Refused:
     told: ToldReasons
     repeated: bool
     commands: list[Command]
-    """The first tells the pod; any others ask claims back for it."""
+    """The first reports the reason on the pod; any others request a rollback of its claims."""
 
 
 @dataclass(slots=True)
@@ -59,21 +68,25 @@ class Scheduler:
     batch: int = BATCH
     bind_timeout_seconds: int = BIND_TIMEOUT_SECONDS
     queue: Queue = field(default_factory=Queue)
+    names: tuple[str, ...] = OURS
+    """Values of schedulerName whose pods are ours."""
+    gate: str | None = None
+    """With one, pods behind this scheduling gate are ours, whatever their schedulerName: we bind their claims."""
     _halvings: int = 0
     """How often the batch is halved at present."""
     _told: dict[str, ToldReasons] = field(default_factory=dict)
     _untold: set[str] = field(default_factory=set)
-    """Pods that could not be told why they found no node, the last time that was tried."""
+    """Pods on which the last report of the reason could not be written."""
 
     def update(self, streams: Iterable[str], now: int) -> None:
-        """Take note of what has changed in the world; the picture was updated before."""
+        """Queue what has changed in the world; the picture was updated before."""
         for stream in streams:
             if stream.startswith("pod/"):
                 self._look(stream.removeprefix("pod/"), now)
         self._hear(now)
 
     def step(self, now: int) -> int:
-        """Decide a batch of pods and plan what was decided; answers how many were looked at."""
+        """Decide a batch of pods and plan the decisions; returns how many were taken."""
         taken: list[Pod] = []
         planned: list[Planned] = []
         refused: list[_Refused] = []
@@ -82,14 +95,16 @@ class Scheduler:
             most = max(self.batch >> self._halvings, min(self.batch, 1))
             while len(taken) < most and (pod := self._next(now)) is not None:
                 taken.append(pod)
+                began = time.perf_counter()
                 made = self._decide(pod, now)
+                self.database.meters.decisions.observe(time.perf_counter() - began)
                 if made is None:
                     put_off.append(pod)
                 elif isinstance(made, Planned):
                     planned.append(made)
                 else:
                     refused.append(made)
-            # Before the plans: a claim that is asked back cannot be planned with in the same breath.
+            # Before the plans: a claim with a rollback request cannot be planned in the same step.
             untold = self._tell(refused, now)
             if planned:
                 reach("scheduler.decided")
@@ -98,8 +113,8 @@ class Scheduler:
             self._put_aside(refused, untold, now)
             self._put_off(put_off, now)
         except Exception:
-            # Nobody knows what was committed. The log does: what was only imagined is taken back, and all of these
-            # pods are looked at again.
+            # Whether it was committed is unknown. Remove what was only imagined; the log decides, and all of these
+            # pods are decided again.
             for entry in planned:
                 self.picture.update(entry.plan.streams)
             self.picture.wake_up()
@@ -110,8 +125,12 @@ class Scheduler:
             self._hear(now)
         return len(taken)
 
+    def share_as(self, share: Share) -> None:
+        """Which of several schedulers this is from now on; pods that have their turn already keep it."""
+        self.queue.share = self.picture.index.share = share
+
     def next_due(self) -> int | None:
-        """When a pod's turn comes; None: not before something changes."""
+        """When a pod is due; None: not before something changes."""
         return self.queue.next_due()
 
     def waiting(self) -> Mapping[str, str]:
@@ -122,24 +141,26 @@ class Scheduler:
         pod = self.picture.index.snapshot.pods.get(key)
         told = self._told.get(key)
         if told is not None and (pod is None or pod.meta.uid != told.uid or pod.node_name):
-            # Gone, made anew under the same name, or placed: what it was told does not count any more.
+            # Gone, recreated under the same name, or placed: the reported reason is void.
             del self._told[key]
         if pod is not None and key in self.picture.planned:
             self.queue.planned(pod)
-        elif pod is not None and wants_node(pod):
+        elif pod is not None and (
+            wants_node(pod, self.names) if self.gate is None else wants_volumes(pod, self.gate)
+        ):
             self.queue.offer(pod, now)
         else:
             self.queue.forget(key)
             self._untold.discard(key)
 
     def _hear(self, now: int) -> None:
-        """Let the queue know what has changed in the picture, and go on listening only while somebody waits."""
+        """Pass changes of the picture to the queue, and record further ones only while pods wait."""
         if self.picture.changes:
             self.queue.happened(self.picture.changes, self.picture.index.snapshot, now)
         self.picture.changes = [] if self.queue.listens else None
 
     def _next(self, now: int) -> Pod | None:
-        # What the pods before this one took is nothing that happened while it was decided.
+        # What earlier pods of the batch took did not happen during this pod's decision.
         self._hear(now)
         pod = self.queue.take(now)
         if self.picture.changes is None and pod is not None:
@@ -149,7 +170,7 @@ class Scheduler:
     def _decide(self, pod: Pod, now: int) -> Planned | _Refused | None:
         """One cycle. The picture shows a plan from here on, so that the next pod sees it.
 
-        None: there is a node, but what the pod would take there is not ready.
+        None: there is a node, but what the pod would use there is not ready.
         """
         index, since = self.picture.index, rfc3339(now - AVOID_SECONDS * SECOND)
         avoid = nodes_to_avoid(
@@ -159,7 +180,7 @@ class Scheduler:
         try:
             found = index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
         except Exception as error:
-            # Most likely of a plugin that others have written. It concerns this pod; the others go on.
+            # Most likely an error of an external plugin. It concerns this pod; the others continue.
             found = Attempt(status=Status(Code.ERROR, (f"deciding failed: {error!r}",)), claims=PodClaims())
         if found.chosen is None:
             return self._refuse(pod, found, avoid, now)
@@ -182,7 +203,7 @@ class Scheduler:
         )
 
     def _refuse(self, pod: Pod, found: Attempt, avoid: frozenset[str], now: int) -> _Refused:
-        """Keep why, and ask claims back if that would help; equal answers are only counted."""
+        """Store the reason, and request a rollback of claims if that helps; repeated answers are only counted."""
         decided_at, before, said = self.picture.world.position, self._told.get(pod.key), message_of(found)
         index = self.picture.index
         wanted = claims_worth_asking(index, pod, said, avoid=avoid)
@@ -211,7 +232,7 @@ class Scheduler:
         return telling_again(told, actor=self.owner, decided_at=decided_at)
 
     def _tell(self, refused: Sequence[_Refused], now: int) -> frozenset[str]:
-        """Write what the pods are told; those that could not be told."""
+        """Write the reports; returns the pods whose report failed."""
         outcomes = iter(
             execute(self.database, [command for entry in refused for command in entry.commands], now=now)
         )
@@ -223,7 +244,7 @@ class Scheduler:
                 _log.warning('pod "%s" was not told why it found no node, and is tried again: %s', key, telling)
             for outcome in asking:
                 if isinstance(outcome, Exception):
-                    # Judged anew at the pod's next attempt.
+                    # Decided again at the pod's next attempt.
                     _log.warning('a claim was not asked back for pod "%s": %s', key, outcome)
         return frozenset(untold)
 
@@ -232,7 +253,7 @@ class Scheduler:
             key = entry.pod.key
             self._hear(now)
             if key in untold:
-                # It keeps nothing of an attempt that nobody can read about, or the next would only be counted.
+                # Forget an attempt that was not stored; otherwise the next one would only be counted.
                 self._told.pop(key, None)
                 self.queue.failed(key, now, awaited=key not in self._untold)
                 self._untold.add(key)
@@ -267,7 +288,7 @@ class Scheduler:
             self.picture.update(entry.plan.streams)
             self.picture.note_room(room.capacity for room in entry.reserved.values())
             if isinstance(outcome, faster):
-                # The world has moved on by then, so the next decision sees why.
+                # The picture includes the other write by then, so the next decision sees it.
                 self.queue.late(key, now)
             else:
                 self.queue.failed(key, now)
@@ -278,12 +299,22 @@ class Scheduler:
         return decider(self.owner)
 
 
-def wants_node(pod: Pod) -> bool:
-    """It is ours to place, and has no place yet."""
+def wants_node(pod: Pod, names: Collection[str] = OURS) -> bool:
+    """It is ours to place, and has no node yet."""
     return (
         not pod.node_name
-        and pod.scheduler_name in OURS
+        and pod.scheduler_name in names
         and not pod.meta.being_deleted
         and not pod.scheduling_gates
+        and pod.phase not in TERMINATED
+    )
+
+
+def wants_volumes(pod: Pod, gate: str) -> bool:
+    """It waits behind our gate until its claims are bound."""
+    return (
+        not pod.node_name
+        and any(it.name == gate for it in pod.scheduling_gates)
+        and not pod.meta.being_deleted
         and pod.phase not in TERMINATED
     )

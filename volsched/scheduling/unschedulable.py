@@ -1,28 +1,41 @@
-"""Telling a pod that it found no node: the attempt with its reasons, the pod's condition and a Kubernetes event.
+"""A pod that found no node: the reason is reported on it, and a rollback of claims that block it is requested."""
 
-One command, and thus one transaction, for all three. An answer that is the same as the last one is only counted.
-"""
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
-from dataclasses import dataclass
-
+from volsched.binding.rules.failures import GAVE_UP, MOST_REQUESTS, REQUESTED, SECONDS_BETWEEN, claims_to_ask_back
+from volsched.binding.rules.foreign_notice import tell_effect
 from volsched.kube.manifest import uid
+from volsched.kube.meta import ROLLBACK
+from volsched.kube.object_values import Object
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Command
-from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.object_states import living, origin_version
-from volsched.objects.rules.notices import notice_event, notice_stream
+from volsched.log.events.fold import NOTHING, Decision, NewEffect, ObjectState, States, living, origin_version
+from volsched.objects import door
+from volsched.objects.rules.object_events import changed_event, last_told, notice_event, notice_stream
 from volsched.runtime.clock import SECOND, rfc3339
-from volsched.scheduling.rules.attempts import attempt_made, told_message
+from volsched.runtime.world import World
+from volsched.scheduling.index import Index
+from volsched.scheduling.rules.attempts import (
+    COMPONENT,
+    FAILED_SCHEDULING,
+    attempt_made,
+    reason_of,
+    refused_conditions,
+    told_message,
+)
 from volsched.scheduling.rules.cycle import Attempt
-from volsched.scheduling.rules.pod_scheduled import COMPONENT, FAILED_SCHEDULING, reason_of, refused_conditions
+from volsched.scheduling.rules.pod_claims import claim_uses
+
+# One command, and thus one transaction, for all three. A repeated answer is only counted.
 
 LOOK_AGAIN = 300 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class ToldReasons:
-    """What a pod was told last, and in which attempt."""
+    """The last reason reported on a pod, and its attempt."""
 
     uid: str
     attempt: str
@@ -32,7 +45,7 @@ class ToldReasons:
     looked_at: int = 0
 
     def is_due(self, now: int) -> bool:
-        """Whether to look again at what stands behind the same answer, which costs more than the answer."""
+        """Whether to compute the details of a repeated answer again, which cost more than the answer."""
         return now - self.looked_at >= LOOK_AGAIN
 
 
@@ -44,7 +57,7 @@ def telling_again(told: ToldReasons, *, actor: str, decided_at: int) -> Command:
 def telling_pod(
     pod: Pod, found: Attempt, *, id_: str, decided_at: int, decider: str, actor: str, now: int, keeps: bool
 ) -> Command:
-    """`keeps`: the pod keeps the condition it has, because it says which node turned it away, and when."""
+    """`keeps`: the pod keeps its condition, which names the node that rejected it, and when."""
     made, message, time = attempt_made(pod, found, id_, decided_at, decider), told_message(found), rfc3339(now)
     pod_stream = f"pod/{pod.key}"
     notice = notice_stream("Pod", pod.key, pod.meta.uid, FAILED_SCHEDULING, message)
@@ -53,22 +66,105 @@ def telling_pod(
         events = [made]
         held = living(states, pod_stream)
         if held is None or held.manifest is None or uid(held.manifest) != pod.meta.uid:
-            # Gone meanwhile. That it was tried is still worth knowing.
+            # Gone meanwhile. The attempt is still worth storing.
             return Decision(events=(made,))
-        # What lives in a foreign cluster is written there, or nowhere; and whoever planned the pod meanwhile knows
-        # better than we do.
+        # Objects of a foreign cluster are written there, or not at all; and a process that planned the pod
+        # meanwhile knows better.
         if origin_version(held) is None and held.assumed is None and not keeps:
             reason = reason_of(found.status.code)
             conditions = refused_conditions(held.manifest, reason=reason, message=message, now=time)
             if conditions is not None:
                 patch = {"status": {"conditions": conditions}}
-                events.append(NewEvent(stream=pod_stream, type="PodChanged", data={"patch": patch}))
+                events.append(changed_event(pod_stream, patch))
         events.append(
             notice_event(
                 states.get(notice), notice, kind="Pod", key=pod.key, uid=pod.meta.uid, type_="Warning",
                 reason=FAILED_SCHEDULING, message=message, component=COMPONENT, now=time,
             )
         )  # fmt: skip
-        return Decision(events=tuple(events))
+        is_foreign = origin_version(held) is not None and held.assumed is None
+        return Decision(events=tuple(events), effects=(_telling(pod, found, id_, message),) if is_foreign else ())
 
     return Command(actor=actor, streams=(made.stream, pod_stream, notice), decide=decide)
+
+
+def _telling(pod: Pod, found: Attempt, id_: str, message: str) -> NewEffect:
+    """Autoscalers act on the condition that kube-scheduler would write: reason Unschedulable."""
+    return tell_effect(
+        id_, kind="Pod", key=pod.key, uid=pod.meta.uid, type_="Warning", reason=FAILED_SCHEDULING, message=message,
+        condition=reason_of(found.status.code),
+    )  # fmt: skip
+
+
+# Rollback requests for claims that keep a pod from running, at a limited rate.
+
+GAVE_UP_REMEDY = (
+    "claims were asked back five times and the pod still finds no node; delete the pod, or a claim that holds no "
+    "data you need, or add a volume where the others are (volsched explain pod says what is missing)"
+)
+
+
+def claims_worth_asking(
+    index: Index, pod: Pod, refusal: str, *, avoid: Collection[str] = frozenset()
+) -> tuple[str, ...]:
+    """The pod's claims to roll back, in name order. The index simulates whether it would help."""
+    users = index.users_of(use.key for use in claim_uses(pod))
+
+    def finds_node(freed: Sequence[Object]) -> bool:
+        with index.supposing(freed):
+            return index.decide(pod, avoid=avoid).chosen is not None
+
+    return claims_to_ask_back(
+        replace(index.snapshot, pods=users),
+        pod,
+        refusal,
+        foreign=index.profile.releases_foreign_volumes,
+        finds_node=finds_node,
+    )
+
+
+def ask_back(world: World, pod: Pod, claims: Sequence[str], *, actor: str, now: int) -> list[Command]:
+    """Mark the claims for rollback, at most once a minute and five times in the life of a pod."""
+    # Counted in one place for all claims: the notice itself is the counter.
+    if any(_is_foreign(world, claim) for claim in claims):
+        # Nobody there would honour the request.
+        return []
+    told = notice_stream("Pod", pod.key, pod.meta.uid, REQUESTED, REQUESTED)
+    count, last = last_told(world.states.get(told))
+    if count >= MOST_REQUESTS:
+        return [
+            door.notice(
+                "Pod", pod.key, door.controller(actor, now),
+                uid=pod.meta.uid, type_="Warning", reason=GAVE_UP, message=GAVE_UP_REMEDY,
+                component=COMPONENT, once=True,
+            )
+        ]  # fmt: skip
+    if last and last > rfc3339(now - SECONDS_BETWEEN * SECOND):
+        return []
+    message = f"asked back {', '.join(claims)}: bound where this pod cannot run, and still empty"
+    marks = [_marking(world, pod, claim, actor) for claim in claims]
+    said = door.notice(
+        "Pod", pod.key, door.controller(actor, now),
+        uid=pod.meta.uid, type_="Normal", reason=REQUESTED, message=message, component=COMPONENT, place=told,
+    )  # fmt: skip
+    return [*marks, said]
+
+
+def _is_foreign(world: World, claim: str) -> bool:
+    state = world.states.get(f"claim/{claim}")
+    return isinstance(state, ObjectState) and origin_version(state) is not None
+
+
+def _marking(world: World, pod: Pod, claim: str, actor: str) -> Command:
+    stream = f"claim/{claim}"
+    seen = world.states.get(stream)
+    patch = {"metadata": {"annotations": {ROLLBACK: pod.meta.uid}}}
+
+    def decide(states: States) -> Decision:
+        now_is = states.get(stream)
+        if not isinstance(seen, ObjectState) or not isinstance(now_is, ObjectState) or now_is.rv != seen.rv:
+            # Decided on another version of the claim: the next cycle decides again.
+            return NOTHING
+        return Decision(events=(changed_event(stream, patch),))
+
+    return Command(actor=actor, streams=(stream,), decide=decide)

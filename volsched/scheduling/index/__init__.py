@@ -1,6 +1,6 @@
-"""An index in memory that makes a decision cost microseconds: it narrows the question, the rules answer it.
+"""An index in memory that makes a decision cost microseconds: it narrows the candidates, the rules decide.
 
-A pure fold: fed with effective objects, it holds no truth of its own. It imports `core` and what stands below.
+A pure fold over effective objects; it is not a source of truth.
 """
 
 from volsched.scheduling.index.index import Index

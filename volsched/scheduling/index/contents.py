@@ -1,35 +1,151 @@
-"""What the index holds: the live objects, and the structures over them that every change is folded into."""
+"""The contents of the index: the live objects, the structures over them, and which nodes reach which storage."""
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from volsched.kube.kinds import Object
+from volsched.kube.object_values import Object
 from volsched.kube.storage import Claim, CSINode, StorageCapacity, StorageClass, Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
-from volsched.scheduling.index.attach_slots import Usage
-from volsched.scheduling.index.domains import Domains
-from volsched.scheduling.index.lookup import Lookup
-from volsched.scheduling.index.node_loads import Loads
-from volsched.scheduling.index.node_sets import Nodes
+from volsched.scheduling.index.domains import (
+    Domain,
+    Domains,
+    Selections,
+    places_of_capacity,
+    places_of_selector,
+    places_of_topologies,
+    selector_key,
+)
+from volsched.scheduling.index.node_sets import Lookup, Nodes
 from volsched.scheduling.index.pod_affinity_index import Crowd, weight_of
-from volsched.scheduling.index.relations import Keys, Relations
-from volsched.scheduling.index.selector_cache import Selections
-from volsched.scheduling.index.storage_by_node import StorageByNode
+from volsched.scheduling.index.relations import Keys, Relations, Usage
+from volsched.scheduling.index.stock_ranks import Loads
+from volsched.scheduling.index.volume_index import Rooms, Shelf, is_free
 from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.disks import attach_id
 from volsched.scheduling.rules.profile import Profile
 from volsched.scheduling.rules.snapshot import FIELD_OF, Snapshot
+
+# Storage by node: which nodes reach a volume, may provision one, or have room for it, kept up to date.
+
+
+@dataclass(slots=True)
+class StorageByNode:
+    """Follows the volumes, classes and capacity objects of `whole`; called for every change."""
+
+    whole: Snapshot
+    domains: Domains
+    profile: Profile
+    shelves: dict[str, Shelf] = field(default_factory=dict)
+    rooms: dict[str, Rooms] = field(default_factory=dict)
+    reaches: dict[str, Domain] = field(default_factory=dict)
+    """Volume → the nodes that reach it."""
+    allowed: dict[str, Domain] = field(default_factory=dict)
+    """Class → the nodes where it allows provisioning."""
+    _speaks_for: dict[str, Domain] = field(default_factory=dict)
+    _label_keys: set[str] = field(default_factory=set)
+
+    def put_volume(self, volume: Volume) -> None:
+        selector = None if volume.node_affinity is None else volume.node_affinity.required
+        places_of = partial(places_of_selector, selector, self.profile.enforce_match_fields)
+        self.reaches[volume.name] = self.domains.join(("reach", selector), places_of, volume.name)
+        self._shelve(volume)
+
+    def take_volume(self, volume: Volume) -> None:
+        self._unshelve(volume)
+        self._leave(self.reaches, volume.name)
+
+    def reshelve(self, name: str) -> None:
+        """A claim started or stopped naming the volume."""
+        volume = self.whole.stored_volumes.get(name)
+        if volume is not None:
+            self._unshelve(volume)
+            self._shelve(volume)
+
+    def settle(self) -> None:
+        """Count now what a decision would otherwise count."""
+        for shelf in self.shelves.values():
+            shelf.settle()
+
+    def put_class(self, held: StorageClass) -> None:
+        terms = held.allowed_topologies
+        places_of = partial(places_of_topologies, terms)
+        self.allowed[held.name] = self.domains.join(("allow", terms), places_of, held.name)
+
+    def take_class(self, held: StorageClass) -> None:
+        self._leave(self.allowed, held.name)
+
+    def put_capacity(self, capacity: StorageCapacity) -> None:
+        topology, name = capacity.node_topology, capacity.storage_class_name
+        if topology is None:
+            return
+        key, places_of = ("room", selector_key(topology)), partial(places_of_capacity, topology)
+        domain = self._speaks_for[capacity.key] = self.domains.join(key, places_of, capacity.key)
+        if name not in self.rooms:
+            self.rooms[name] = Rooms(self.whole.capacities, self.whole.reserved)
+        self.rooms[name].put(capacity, domain)
+
+    def take_capacity(self, capacity: StorageCapacity) -> None:
+        if capacity.key in self._speaks_for:
+            self.rooms[capacity.storage_class_name].take(capacity)
+            self._leave(self._speaks_for, capacity.key)
+
+    def touch_capacity(self, key: str) -> None:
+        """Its reserved bytes have changed."""
+        held = self.whole.capacities.get(key)
+        if held is not None and held.storage_class_name in self.rooms:
+            self.rooms[held.storage_class_name].touch(key)
+
+    def rehome(self, domains: Iterable[Domain]) -> None:
+        """Members of a changed domain may now be reached by one node instead of several, or by none."""
+        for domain in domains:
+            for member in domain.members:
+                if self.reaches.get(member) is domain:
+                    volume = self.whole.stored_volumes[member]
+                    self._unshelve(volume)
+                    self._shelve(volume)
+                if self._speaks_for.get(member) is domain:
+                    capacity = self.whole.capacities[member]
+                    self.rooms[capacity.storage_class_name].take(capacity)
+                    self.rooms[capacity.storage_class_name].put(capacity, domain)
+
+    def learn_labels(self, claim: Claim) -> None:
+        """A selector on a label that no claim used before splits existing pools."""
+        if claim.selector is None:
+            return
+        asked = {*claim.selector.match_labels, *(part.key for part in claim.selector.match_expressions)}
+        if not asked <= self._label_keys:
+            self._label_keys |= asked
+            self.shelves.clear()
+            for volume in self.whole.stored_volumes.values():
+                self._shelve(volume)
+
+    def _shelve(self, volume: Volume) -> None:
+        if is_free(self.whole.volume(volume.name) or volume, unseen=self.profile.takes_unseen):
+            shelf = self.shelves.get(volume.class_name)
+            if shelf is None:
+                shelf = self.shelves[volume.class_name] = Shelf(self._label_keys)
+            shelf.put(volume, self.reaches[volume.name])
+
+    def _unshelve(self, volume: Volume) -> None:
+        if volume.class_name in self.shelves:
+            self.shelves[volume.class_name].take(volume.name)
+
+    def _leave(self, where: dict[str, Domain], member: str) -> None:
+        domain = where.pop(member, None)
+        if domain is not None:
+            self.domains.leave(domain, member)
 
 
 @dataclass(slots=True)
 class Contents:
     profile: Profile
     whole: Snapshot = field(default_factory=Snapshot)
-    """All objects. Its mappings are changed in place: it is always the present."""
+    """All objects. Its mappings are changed in place: it is always current."""
     quiet: Snapshot = field(init=False)
-    """The same, but that volumes are only found by name, and that no pod, attachment or capacity object is seen:
-    enough to look at a pod itself, and at the nodes where nothing of that matters."""
+    """The same, but volumes are only found by name, and no pod, attachment or capacity object is visible: enough
+    to check a pod itself, and nodes where none of those matters."""
     nodes: Nodes = field(init=False)
     domains: Domains = field(init=False)
     relations: Relations = field(init=False)
@@ -59,7 +175,7 @@ class Contents:
         self.usage = Usage(self.nodes, self.whole, self.relations, in_decision=self.profile.attach_limits)
 
     def put(self, value: Object) -> None:
-        """Take in an object as it is now, assumptions laid over it. Kinds that decide nothing here are ignored."""
+        """Add or replace an object, with its assumptions. Kinds that no decision reads are ignored."""
         name = FIELD_OF.get(type(value))
         if name is None:
             return
@@ -84,14 +200,14 @@ class Contents:
         self.storage.touch_capacity(capacity)
 
     def promise(self, claim_uid: str, capacity: str | None) -> None:
-        """The claim's room is part of what is reserved of this capacity object; None: no longer."""
+        """The claim's room is part of the reserved bytes of this capacity object; None: no longer."""
         if capacity is None:
             self._promised.pop(claim_uid, None)
         elif claim_uid:
             self._promised[claim_uid] = capacity
 
     def lay(self, pod: Pod) -> None:
-        """Count a pod that is on a node there is among those that others meet there."""
+        """Count a pod that is on an existing node among its neighbours."""
         position = self._place_of(pod)
         if position is not None:
             self.crowd.enter(pod, position)
@@ -109,7 +225,7 @@ class Contents:
         return bit.bit_length() - 1 if bit else None
 
     def _change(self, held: MutableMapping[str, Any], key: str, before: Any, after: Any) -> None:
-        """Out with the old, the mapping changed, in with the new: each structure sees one consistent state."""
+        """Remove the old, change the mapping, add the new: each structure sees one consistent state."""
         if before is not None:
             self._out(before, after)
         if after is None:
@@ -210,5 +326,5 @@ class Contents:
 
 
 def _makes_otherwise(before: StorageClass, after: StorageClass) -> bool:
-    """Whose slots its claims take, or whether those of volumes that were given to them."""
+    """Whether the class's claims take other slots: the provisioner or the binding mode differs."""
     return (before.provisioner, before.volume_binding_mode) != (after.provisioner, after.volume_binding_mode)

@@ -1,8 +1,4 @@
-"""Domains: the sets of nodes that selectors accept, kept up as nodes come, go and change their labels.
-
-The selector itself is always asked through the model's own functions. Labels only narrow down whom to ask: a
-domain whose every term names values of some label can change for carriers of one of these values alone.
-"""
+"""Domains: the sets of nodes that selectors accept, kept up to date, and a cache of recent pod selectors."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,22 +6,27 @@ from dataclasses import dataclass, field
 from volsched.kube.selectors import (
     LabelSelector,
     NodeSelector,
+    NodeTerm,
     TopologyTerm,
     label_selector_matches,
     label_selector_problem,
     node_selector_matches,
     topology_allows,
 )
-from volsched.kube.workloads import Node
+from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.index.node_sets import Label, Nodes, positions
+from volsched.scheduling.plugins.node_plugins import selects
+
+# The model's own functions always evaluate the selector. Labels only narrow down the nodes to check: a domain
+# whose every term requires values of some label can change only for nodes with one of these values.
 
 Anchors = frozenset[Label] | None
-"""Labels without one of which no node is accepted; None: any node may be."""
+"""Every accepted node has one of these labels; None: any node may be accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What makes a domain: whom it accepts, and where to look for them."""
+    """What defines a domain: which nodes it accepts, and where to look for them."""
 
     accepts: Callable[[Node], bool]
     anchors: Anchors
@@ -37,7 +38,7 @@ class Domain:
     places: Places
     mask: int = 0
     members: set[str] = field(default_factory=set)
-    """What stands in the domain, by key: while there is something, the domain is kept."""
+    """The members of the domain, by key: while there is one, the domain is kept."""
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class Domains:
     _floating: dict[Domain, None] = field(default_factory=dict)
 
     def join(self, key: Hashable, places_of: Callable[[], Places], member: str) -> Domain:
-        """`places_of` is only asked for a domain that is not known yet."""
+        """`places_of` is called only for an unknown domain."""
         domain = self._known.get(key)
         if domain is None:
             places = places_of()
@@ -70,14 +71,14 @@ class Domains:
                     del self._anchored[label]
 
     def around(self, node: Node, position: int) -> list[Domain]:
-        """The domains that the node is in."""
+        """The domains that contain the node."""
         known = dict(self._floating)
         for label in node.labels.items():
             known |= self._anchored.get(label, {})
         return [domain for domain in known if domain.mask >> position & 1]
 
     def follow(self, position: int, labels: Iterable[Label]) -> list[Domain]:
-        """Ask again about one node whose old and new labels these are; the domains that it entered or left."""
+        """Check one node again, with its old and new labels; returns the domains that it entered or left."""
         touched = dict(self._floating)
         for label in labels:
             touched |= self._anchored.get(label, {})
@@ -137,7 +138,7 @@ def places_of_topologies(terms: tuple[TopologyTerm, ...]) -> Places:
 
 
 def places_of_capacity(selector: LabelSelector) -> Places:
-    """The nodes that a capacity object speaks for."""
+    """The nodes that a capacity object covers."""
     sound = label_selector_problem(selector) is None
 
     def accepts(node: Node) -> bool:
@@ -155,3 +156,48 @@ def places_of_capacity(selector: LabelSelector) -> Places:
 def selector_key(selector: LabelSelector) -> Hashable:
     labels: Mapping[str, str] = selector.match_labels
     return tuple(sorted(labels.items())), selector.match_expressions
+
+
+# The nodes that pods select and prefer, cached for the most recent selectors.
+
+KEPT = 512
+
+
+@dataclass(slots=True)
+class Selections:
+    domains: Domains
+    _kept: dict[Hashable, Domain] = field(default_factory=dict)
+
+    def selected(self, pod: Pod) -> int:
+        """The nodes that the pod's selector and required affinity accept."""
+        required = pod.node_affinity.required
+        key = ("selected", tuple(sorted(pod.node_selector.items())), required)
+        return self._mask(key, lambda: _places(pod))
+
+    def preferred(self, term: NodeTerm) -> int:
+        return self._mask(("preferred", term), lambda: places_of_selector(NodeSelector((term,)), True))
+
+    def _mask(self, key: Hashable, places_of: Callable[[], Places]) -> int:
+        """The least recently used one is evicted."""
+        domain = self._kept.pop(key, None)
+        if domain is None:
+            if len(self._kept) >= KEPT:
+                oldest = next(iter(self._kept))
+                self.domains.leave(self._kept.pop(oldest), _MEMBER)
+            domain = self.domains.join(key, places_of, _MEMBER)
+        self._kept[key] = domain
+        return domain.mask
+
+
+# No volume and no capacity object has such a name.
+_MEMBER = "(selection)"
+
+
+def _places(pod: Pod) -> Places:
+    def accepts(node: Node) -> bool:
+        return selects(pod, node)
+
+    if pod.node_selector:
+        label: Label = next(iter(sorted(pod.node_selector.items())))
+        return Places(accepts, frozenset([label]))
+    return Places(accepts, places_of_selector(pod.node_affinity.required, True).anchors)

@@ -7,19 +7,23 @@ from functools import reduce
 from operator import or_
 from typing import TypeVar
 
-from volsched.kube.kinds import Object
+from volsched.kube.object_values import Object
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Pod
 from volsched.scheduling.index.contents import Contents
-from volsched.scheduling.index.node_count import fitting_nodes
-from volsched.scheduling.index.node_verdict import Judge, terse
-from volsched.scheduling.index.per_node import PodRefused, RollCall, call
+from volsched.scheduling.index.node_verdict import (
+    Judge,
+    PodRefused,
+    RollCall,
+    call,
+    fitting_nodes,
+    nearest_refusals,
+    terse,
+)
 from volsched.scheduling.index.pod_query import PodQuery, ask
 from volsched.scheduling.index.prefilter import Prefilter, look, stand
-from volsched.scheduling.index.refusals import nearest_refusals
 from volsched.scheduling.index.search import NodeSearch
-from volsched.scheduling.queue.shares import ALL, Share
-from volsched.scheduling.rules.csi_migration import CSI_ZONE_KEYS
+from volsched.scheduling.queue.entry import ALL, Share
 from volsched.scheduling.rules.cycle import (
     VOLUME_BINDING,
     VOLUME_ZONE,
@@ -31,27 +35,28 @@ from volsched.scheduling.rules.cycle import (
     ties_of,
     without_nodes,
 )
+from volsched.scheduling.rules.disks import CSI_ZONE_KEYS
 from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
 from volsched.scheduling.rules.profile import VOLSCHED, Profile
 from volsched.scheduling.rules.snapshot import FIELD_OF, Snapshot
 from volsched.scheduling.rules.status import SUCCESS, Status
 from volsched.scheduling.rules.volume_filter import prefilter
-from volsched.scheduling.rules.volume_zone import ZoneRule, volume_zone_prefilter
+from volsched.scheduling.rules.volume_restrictions import ZoneRule, volume_zone_prefilter
 
 T = TypeVar("T")
 
 
 class Index:
-    """Decides as `core.cycle.attempt` does on the same objects, without walking them.
+    """Decides as `rules.cycle.attempt` does on the same objects, without a scan.
 
-    It is fed effective objects: what is assumed is laid over them already. A decision changes nothing; whoever
-    acts on it puts the changed volumes and claims.
+    It is fed effective objects, with assumptions applied. A decision changes nothing; the caller that acts on it
+    puts the changed volumes and claims.
     """
 
     def __init__(self, objects: Iterable[Object] = (), *, profile: Profile = VOLSCHED, share: Share = ALL) -> None:
-        """`share`: which of several schedulers asks, each of which settles ties otherwise."""
+        """`share`: which of several schedulers this is; each breaks ties differently."""
         self.profile = profile
-        self._share = share
+        self.share = share
         self._terse = terse(profile)
         self._held = Contents(profile)
         for value in objects:
@@ -65,30 +70,31 @@ class Index:
         self._held.drop(kind, key)
 
     def reserve(self, capacity: str, size: int) -> None:
-        """`size` bytes of the capacity object, in all, are promised to bindings in flight."""
+        """`size` bytes of the capacity object, in total, are promised to bindings in flight."""
         self._held.reserve(capacity, size)
 
     def promise(self, claim_uid: str, capacity: str | None) -> None:
-        """Part of that is for this claim, which need not be asked for room again; None: no longer."""
+        """Part of the reserved bytes is for this claim, which needs no further room; None: no longer."""
         self._held.promise(claim_uid, capacity)
 
     def settle(self) -> None:
-        """Do now what would otherwise be left to a decision: worth it after many objects were put."""
+        """Do now what a decision would otherwise do: worthwhile after many objects were put."""
         self._held.usage.settle()
         self._held.loads.settle()
+        self._held.storage.settle()
 
     @property
     def snapshot(self) -> Snapshot:
-        """All that was put. It is changed in place by the next `put`."""
+        """All objects. The next `put` changes it in place."""
         return self._held.whole
 
     def users_of(self, claims: Iterable[str]) -> dict[str, Pod]:
-        """The pods that use one of the claims, wherever they are."""
+        """The pods that use one of the claims, on any node."""
         return self._held.relations.pods_using(claims)
 
     @contextmanager
     def supposing(self, values: Iterable[Object]) -> Iterator[None]:
-        """As if these objects, which there are, were like this; afterwards they are what they were."""
+        """Temporarily replaces these existing objects, and restores them afterwards."""
         before = []
         try:
             for value in values:
@@ -102,25 +108,24 @@ class Index:
     def decide(
         self, pod: Pod, *, avoid: Collection[str] = frozenset(), demerits: Demerits = NO_DEMERITS
     ) -> Attempt:
-        """The attempt with the chosen node's verdict only, or with why the pod can go nowhere.
+        """The attempt with the chosen node's verdict only, or with why no node fits.
 
-        `avoid` are nodes that turned the pod away a short while ago, `demerits` count against nodes before all
-        scores do.
+        `avoid` are nodes that rejected the pod recently; `demerits` rank before all scores.
         """
         return self._without(pod, lambda: self._decide(pod, avoid, demerits))
 
     def in_full(
         self, pod: Pod, refusal: Attempt, *, avoid: Collection[str] = frozenset()
     ) -> dict[Status, Verdict]:
-        """Of every way in which volumes keep the pod off nodes, the nearest of the named ones with its reasons."""
+        """For every refusal because of volumes, the nearest of the named nodes with its reasons."""
         return self._without(pod, lambda: self._in_full(pod, refusal, avoid))
 
     def feasible(self, pod: Pod) -> int:
-        """How many nodes would do. That is more than a decision needs to know, and takes longer to find."""
+        """How many nodes fit. A decision does not need this number, which takes longer to compute."""
         return self._without(pod, lambda: self._count(pod))
 
     def _without(self, pod: Pod, look_for: Callable[[], T]) -> T:
-        """Where the pod is already must not count: to itself it is neither neighbour nor load."""
+        """The pod's present place must not count: it is neither its own neighbour nor its own load."""
         placed = self._held.whole.pods.get(pod.key)
         if placed is None or not placed.node_name:
             return look_for()
@@ -143,7 +148,7 @@ class Index:
             return asked
         question, standing = asked
         nodes = self._held.nodes
-        turns = nodes.turns(self._share.first_of(len(nodes), ties_of(pod, self.profile)))
+        turns = nodes.turns(self.share.first_of(len(nodes), ties_of(pod, self.profile)))
         search = NodeSearch(Judge(self._held, self._terse, question), standing, turns)
         search.run()
         if search.failed is not None:
@@ -161,7 +166,7 @@ class Index:
         return nearest_refusals(Judge(self._held, profile, question), standing, refusal)
 
     def _ask(self, pod: Pod, avoid: Collection[str], demerits: Demerits) -> Attempt | tuple[PodQuery, Prefilter]:
-        """What is to be found out about the nodes, or the attempt where there is nothing to find out."""
+        """The query about the nodes, or the attempt if nothing has to be searched."""
         whole = self._held.whole
         if not whole.nodes:
             return without_nodes()
@@ -169,13 +174,13 @@ class Index:
         if isinstance(found, PodRefused):
             return refused_pod(found.refusal, found.claims, len(whole.nodes))
         if found is None:
-            return attempt(whole, pod, profile=self._terse, avoid=avoid, demerits=demerits, share=self._share)
+            return attempt(whole, pod, profile=self._terse, avoid=avoid, demerits=demerits, share=self.share)
         return found
 
     def _prepare(
         self, pod: Pod, avoid: Collection[str], demerits: Demerits = NO_DEMERITS
     ) -> PodRefused | tuple[PodQuery, Prefilter] | None:
-        """PreFilter; None where the nodes have to be walked one by one."""
+        """PreFilter; None if the nodes have to be scanned one by one."""
         held, whole = self._held, self._held.whole
         before, refusal = look(held, self.profile.before_volumes, pod)
         if refusal is not None:
@@ -184,7 +189,7 @@ class Index:
         if not status.passed:
             return PodRefused(NodeRefusal(VOLUME_BINDING, status), claims)
         rules: tuple[ZoneRule, ...] = ()
-        # Of a delayed claim, which has no volume yet and whose class delays binding, there is nothing to ask.
+        # A delayed claim has no volume yet, and its class delays binding: no zone to check.
         if claims.bound:
             status, rules = volume_zone_prefilter(whole, pod)
             if not status.passed:
@@ -198,7 +203,7 @@ class Index:
         return ask(held, pod, claims, rules), standing
 
     def roll_call(self, pod: Pod, names: Collection[str], *, avoid: Collection[str] = frozenset()) -> RollCall:
-        """What each of these nodes says to the pod; nodes that there are not are left out."""
+        """The verdicts of these nodes on the pod; unknown nodes are left out."""
         return self._without(pod, lambda: self._called(pod, names, avoid))
 
     def _called(self, pod: Pod, names: Collection[str], avoid: Collection[str]) -> RollCall:
@@ -218,7 +223,7 @@ class Index:
         return attempt(self._held.whole, pod, profile=self.profile, only=frozenset(nodes))
 
     def _is_translated(self, bound: Iterable[Claim]) -> bool:
-        """CSI migration (profile `parity`) rewrites affinities node by node: then all nodes are walked."""
+        """CSI migration (profile `parity`) rewrites affinities per node: then all nodes are scanned."""
         if self.profile.translate is None:
             return False
         volumes = (self._held.whole.volume(claim.volume_name) for claim in bound)

@@ -1,29 +1,38 @@
-"""Groups of nodes that must get the same verdict: equal in every set of nodes that matters, with equal stocks."""
+"""Groups of nodes that must get the same verdict, and estimates of their stock without calling the rules."""
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import itemgetter, or_
 
+from volsched.kube.quantity import NANO, Quantity
 from volsched.scheduling.index.node_sets import positions
 from volsched.scheduling.index.pod_query import Errand, PodQuery
-from volsched.scheduling.index.shared_volumes import Few, Shape, Sizes
-from volsched.scheduling.index.stock_ranks import Census, Stock
+from volsched.scheduling.index.stock_ranks import Census, Estimate, Ranking, Stock, Worth
+from volsched.scheduling.index.volume_index import Facts, Few, Rooms, Shape, Sizes
+from volsched.scheduling.rules.profile import Profile, ScoringPolicy
+from volsched.scheduling.rules.scoring import (
+    BEST_NEW_VOLUME,
+    MAX_SCORE,
+    NEW_VOLUME_SCORES,
+    fit_score,
+    rounded_mean,
+    utilization,
+)
 
 NOTHING = Census()
-Digest = tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True, eq=False)
 class Region:
-    """Nodes that only differ in what each has for itself alone."""
+    """Nodes that differ only in what each has exclusively."""
 
     mask: int
     shared: tuple[Sizes, ...]
     """Per errand, the volumes that all its nodes reach."""
     shared_rooms: bool
-    """Some capacity object speaks for all its nodes."""
+    """Some capacity object covers all its nodes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,14 +43,14 @@ class NodeGroup:
     """Per errand."""
     rooms: tuple[Stock | None, ...] = ()
     key: Hashable = None
-    """What its verdict is known by, where that is not what its nodes have."""
+    """Identifies its verdict, if the contents of its nodes do not."""
 
 
 def regions(question: PodQuery, everyone: int) -> list[Region]:
     return [_region(question, part) for part in _parts(everyone, question.masks)]
 
 
-# The sets that tell nodes apart are the same for one pod after the other, until a node changes.
+# The masks stay the same from pod to pod, until a node changes.
 @lru_cache(maxsize=64)
 def _parts(everyone: int, masks: tuple[int, ...]) -> tuple[int, ...]:
     """All sets of nodes that no mask divides."""
@@ -55,7 +64,7 @@ def _parts(everyone: int, masks: tuple[int, ...]) -> tuple[int, ...]:
 def _region(question: PodQuery, mask: int) -> Region:
     shared = []
     for errand in question.errands:
-        # Of a domain, which is one of the masks, a region has all nodes or none.
+        # A domain is one of the masks, so a region has all of its nodes or none.
         reached = [few for domain, few in errand.shared.items() if mask & domain.mask]
         shared.append(reached[0].sizes if len(reached) == 1 else _merged(reached))
     rooms = [domain for held in question.rooms for domain in held.shared if mask & domain.mask]
@@ -97,7 +106,7 @@ def groups(question: PodQuery, region: Region) -> Iterator[NodeGroup]:
 
 
 def alike_to(question: PodQuery, region: Region, position: int) -> int:
-    """The nodes of the region that have the same of their own as the one at that position."""
+    """The nodes of the region with the same exclusive contents as the one at that position."""
     censuses = [it.shelf.census for it in question.errands if any(want.fitting for want in it.wants)]
     mask = region.mask
     for census in [*censuses, *(held.census for held in question.rooms)]:
@@ -128,7 +137,7 @@ def split(mask: int, census: Census) -> Iterator[tuple[Stock | None, int]]:
 
 
 def _is_mixed(group: NodeGroup) -> bool:
-    """What nodes have of their own comes between what they share as names will have it: no two are equal."""
+    """Exclusive and shared volumes interleave by name, so no two nodes are equal."""
     if group.region.shared_rooms and any(group.rooms):
         return True
     for stock, shared in zip(group.stocks, group.region.shared, strict=True):
@@ -146,7 +155,7 @@ def sizes_of(group: NodeGroup, place: int) -> Sizes:
     stock, shared = group.stocks[place], group.region.shared[place]
     if stock is None:
         return shared
-    # By size alone, and stable: both are in serving order, and where they tie, only one pool is involved.
+    # By size alone, and stable: both are in serving order, and a tie involves only one pool.
     content: Sizes = stock.content
     return tuple(sorted([*content, *shared], key=itemgetter(0))) if shared else content
 
@@ -168,7 +177,7 @@ def greedy(shape: Shape, sizes: Sizes) -> list[int] | None:
 
 
 def digest_of(question: PodQuery, group: NodeGroup) -> Hashable:
-    """Groups of one region with the same digest are all refused, for the same reasons, or all of them will do."""
+    """Groups of one region with the same digest are all refused, for the same reasons, or all fit."""
     if group.key is not None:
         return group.key
     limited = question.limited
@@ -194,3 +203,140 @@ def _digest(errand: Errand, sizes: Sizes, *, limited: bool) -> tuple[int, ...]:
             if count[kind] <= len(errand.wants):
                 found.append(kind)
     return tuple(found)
+
+
+# Estimates of what a stock or room is worth to a pod, without calling the rules for any node.
+#
+# An estimate only proposes; the rules alone choose a node. Two invariants: a bound is never too low, and
+# nothing feasible is called hopeless.
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A ranking of the nodes' exclusive stocks, or of their exclusive rooms."""
+
+    census: Census
+    ranking: Ranking
+    by_rooms: bool
+    rooms: int
+    others_are_hopeless: bool
+    """Nodes with nothing exclusive are refused like those with too little."""
+
+    def place_of(self, stock: Stock | None) -> tuple[tuple[Stock | None, ...], tuple[Stock | None, ...]]:
+        """The stock as the only exclusive content of a group's nodes."""
+        if self.by_rooms:
+            return (None,), (stock,)
+        return (stock,), (None,) * self.rooms
+
+
+def ranked_in(question: PodQuery, region: Region, profile: Profile) -> Ranked | None:
+    """The ranking of the nodes' exclusive stocks or rooms, if nothing else distinguishes the nodes of the region.
+
+    This requires claims of one class which all look for a volume, no shared storage and no attach limits.
+    """
+    if profile.scoring is not ScoringPolicy.CLOSEST_FIT or question.limited or len(question.errands) != 1:
+        return None
+    if profile.int64_sizes or not profile.joint_capacity:
+        # These profiles calculate differently from the estimates below.
+        return None
+    errand = question.errands[0]
+    if not question.plain or region.shared[0] or region.shared_rooms:
+        return None
+    stocked = bool(errand.shelf.census.stocks) and any(want.fitting for want in errand.wants)
+    roomy = [rooms for rooms in question.rooms if rooms.census.stocks]
+    if stocked and not roomy:
+        ranking = _stock_ranking(errand, question.provisionable, bool(question.rooms), profile)
+        return Ranked(errand.shelf.census, ranking, False, len(question.rooms), not question.provisionable)
+    if roomy and not stocked and all("storage" in want.claim.requests for want in errand.wants):
+        # Room is useless where the class does not allow provisioning.
+        inside = region.mask & question.allowed
+        ranking = _room_ranking(errand, roomy[0], profile) if inside else Ranking()
+        return Ranked(roomy[0].census, ranking, True, 1, True)
+    return None
+
+
+def _stock_ranking(errand: Errand, provisionable: bool, publishes: bool, profile: Profile) -> Ranking:
+    wanted, provision = errand.shape, BEST_NEW_VOLUME if publishes else 0
+    sizes = [-(-want.size // NANO) for want in errand.wants]
+
+    def estimate(stock: Stock) -> Estimate:
+        taken = greedy(wanted, stock.content)
+        if taken is not None:
+            if len(taken) == 1:
+                return Worth.SERVES, fit_score(sizes[0], -(-taken[0] // NANO))
+            scores = [fit_score(want, -(-size // NANO)) for want, size in zip(sizes, taken, strict=True)]
+            return Worth.SERVES, rounded_mean(scores)
+        best = best_scores(profile, errand, stock.content)
+        # Claims that differ only in size are served one after the other or not at all.
+        if not provisionable and (None in best or len({fitting for _, fitting in wanted}) == 1):
+            return Worth.HOPELESS, 0
+        return Worth.UNCLEAR, rounded_mean([provision if score is None else score for score in best])
+
+    return errand.shelf.census.ranking((wanted, provisionable, publishes), estimate)
+
+
+def _room_ranking(errand: Errand, rooms: Rooms, profile: Profile) -> Ranking:
+    sizes = tuple(_bytes(want.size, profile.int64_sizes) for want in errand.wants)
+    exact = tuple(-(-want.size // NANO) for want in errand.wants)
+    most, whole = max(sizes), sum(exact)
+
+    def estimate(stock: Stock) -> Estimate:
+        if len(stock.content) > 1:
+            return Worth.UNCLEAR, BEST_NEW_VOLUME
+        facts: Facts = stock.content[0]
+        total, largest, reserved = facts
+        limit = total if largest is None else largest
+        if limit is None or limit < most:
+            return Worth.HOPELESS, 0
+        if total is not None and whole > max(total, limit) - reserved:
+            return Worth.HOPELESS, 0
+        free = limit if total is None else total
+        if len(sizes) == 1:
+            return Worth.SERVES, NEW_VOLUME_SCORES[utilization(most, free)]
+        return Worth.SERVES, rounded_mean([NEW_VOLUME_SCORES[utilization(size, free)] for size in sizes])
+
+    return rooms.census.ranking(exact, estimate, lambda: rooms.ladder.survey(estimate))
+
+
+def best_scores(profile: Profile, errand: Errand, sizes: Sequence[tuple[int, int]]) -> list[int | None]:
+    """Per want, the score if it had the first choice; None: nothing fits."""
+    found: list[int | None] = []
+    for want in errand.wants:
+        size = next((size for size, pool in sizes if size >= want.size and pool in want.fitting), None)
+        int64_sizes = profile.int64_sizes
+        found.append(None if size is None else static_score(want.size, size, int64_sizes=int64_sizes))
+    return found
+
+
+def bound_of(profile: Profile, question: PodQuery, sizes: Sequence[Sequence[tuple[int, int]]]) -> int:
+    """An upper bound of the score of any node with these volumes, per errand."""
+    if profile.scoring is not ScoringPolicy.CLOSEST_FIT:
+        return MAX_SCORE
+    provision = BEST_NEW_VOLUME if question.rooms else 0
+    waiting = sum(len(errand.wants) for errand in question.errands)
+    scores = [provision] * (len(question.claims.delayed) - waiting)
+    for errand, mine in zip(question.errands, sizes, strict=True):
+        for want, score in zip(errand.wants, best_scores(profile, errand, mine), strict=True):
+            named = MAX_SCORE if want.named_by else provision
+            scores.append(named if score is None or want.named_by else score)
+    return rounded_mean(scores)
+
+
+# Every decision of a shape meets the same few volumes, whichever of equal ones the last one took.
+@lru_cache(maxsize=4096)
+def served_scores(shape: Shape, sizes: Sizes, *, int64_sizes: bool) -> tuple[int, ...] | None:
+    """The scores if each claim gets the smallest remaining volume; None if one gets none."""
+    taken = greedy(shape, sizes)
+    if taken is None:
+        return None
+    pairs = zip(shape, taken, strict=True)
+    return tuple(static_score(wanted, size, int64_sizes=int64_sizes) for (wanted, _), size in pairs)
+
+
+def static_score(wanted: int, size: int, *, int64_sizes: bool) -> int:
+    """The rules' score of one claim on one volume, for sizes in 10^-9 bytes."""
+    return fit_score(_bytes(wanted, int64_sizes), _bytes(size, int64_sizes))
+
+
+def _bytes(nano: int, int64_sizes: bool) -> int:
+    return Quantity(nano).int64_value() if int64_sizes else -(-nano // NANO)

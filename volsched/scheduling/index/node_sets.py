@@ -1,12 +1,12 @@
-"""Nodes as bits of an integer: a set of thousands of nodes is one number, and sets combine in a microsecond."""
+"""Nodes as bits of an integer: a set of thousands is one number, and sets combine in a microsecond."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain, compress
 from operator import or_
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from volsched.kube.meta import TOPOLOGY_LABELS
 from volsched.kube.workloads import Node, Taint
@@ -17,7 +17,7 @@ K = TypeVar("K")
 
 
 def positions(mask: int) -> Iterator[int]:
-    """Where the mask has a bit, lowest first."""
+    """The positions of the mask's bits, lowest first."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -29,7 +29,7 @@ def is_single(mask: int) -> bool:
 
 
 def clear(masks: dict[K, int], key: K, bit: int) -> None:
-    """Take a node out of the set under the key; an empty set is not kept."""
+    """Remove a node from the set under the key; an empty set is not kept."""
     masks[key] &= ~bit
     if not masks[key]:
         del masks[key]
@@ -37,10 +37,10 @@ def clear(masks: dict[K, int], key: K, bit: int) -> None:
 
 @dataclass(slots=True)
 class Nodes:
-    """A node keeps its position while it exists; a position that is given back is used again.
+    """A node keeps its position while it exists; a free position is reused.
 
-    Positions need not follow the names, which would move every mask when a node is added. But they do where nodes
-    came in name order, as they mostly do, and then the first of a set is its lowest bit.
+    Positions need not follow the names; otherwise adding a node would move every mask. But they usually do,
+    because nodes are mostly added in name order, and then the first of a set is its lowest bit.
     """
 
     everyone: int = 0
@@ -53,12 +53,12 @@ class Nodes:
     _in_order: list[int] = field(default_factory=list)
     """The positions in the order of the names."""
     _out_of_order: int = 0
-    """How often a position is followed by a lower one in the order of the names."""
+    """How often a lower position follows in the order of the names."""
     _carriers: dict[str, dict[str, int]] = field(default_factory=dict)
     _labelled: dict[str, int] = field(default_factory=dict)
     cordoned: int = 0
     tainted: dict[tuple[Taint, ...], int] = field(default_factory=dict)
-    """Nodes by their taints, but for those that have none."""
+    """Nodes by their taints, without untainted ones."""
     zones: dict[tuple[str | None, ...], int] = field(default_factory=dict)
     """Nodes by their values of the zone and region labels: few sets, however many nodes."""
 
@@ -108,7 +108,7 @@ class Nodes:
         self.everyone &= ~(1 << position)
 
     def _drops(self, start: int, end: int) -> int:
-        """How many of the positions with these ranks are lower than the one before."""
+        """How many of the positions with these ranks are lower than their predecessor."""
         order = self._in_order
         return sum(order[rank] < order[rank - 1] for rank in range(max(start, 1), min(end, len(order))))
 
@@ -132,7 +132,7 @@ class Nodes:
         return self.at(mask.bit_length() - 1)
 
     def position_of(self, name: str) -> int:
-        """Of a node that there is."""
+        """The node must exist."""
         return self._position[name]
 
     def mask_of(self, name: str) -> int:
@@ -147,7 +147,7 @@ class Nodes:
         return mask
 
     def labelled(self, key: str) -> int:
-        """The nodes that carry the label, with whatever value."""
+        """The nodes that carry the label, with any value."""
         return self._labelled.get(key, 0)
 
     def domains(self, key: str) -> Mapping[str, int]:
@@ -155,11 +155,11 @@ class Nodes:
         return self._carriers.get(key, {})
 
     def tells_apart(self, key: str) -> bool:
-        """No two nodes share a value of the label, as with host names: every carrier is a domain of its own."""
+        """No two nodes share a value of the label, as with host names: every carrier is its own domain."""
         return len(self.domains(key)) == self.labelled(key).bit_count()
 
     def neighbours(self, key: str, mask: int) -> int:
-        """All nodes of the domains of the label in which there is a node of the mask."""
+        """All nodes of the label's domains that contain a node of the mask."""
         mask &= self.labelled(key)
         if not mask or self.tells_apart(key):
             return mask
@@ -170,11 +170,11 @@ class Nodes:
         return reduce(or_, (domain for domain in domains.values() if domain & mask), 0)
 
     def turns(self, place: int) -> "Turns":
-        """Ties begin with the name at this place."""
+        """Ties start with the name at this place."""
         return Turns(self, place)
 
     def first(self, mask: int, place: int = 0) -> Node:
-        """That with the smallest name. `place`: there is none before it."""
+        """The node with the smallest name. `place`: none comes before it."""
         if not self._out_of_order:
             return self.at((mask & -mask).bit_length() - 1)
         return next(self.by_name(mask, place))
@@ -195,14 +195,14 @@ class Nodes:
         return self._names[place]
 
     def by_name(self, mask: int, place: int = 0) -> Iterator[Node]:
-        """The nodes in name order. Few bits are looked at one by one, many are met early among all names."""
+        """The nodes in name order. Few bits are sorted; for many bits, all names are filtered."""
         if not self._out_of_order:
             yield from map(self.at, positions(mask))
             return
         if mask.bit_count() ** 2 <= len(self._names):
             yield from sorted((self.at(position) for position in positions(mask)), key=_name)
             return
-        # One byte per position, and a walk without Python's own loop: names may have to be passed by the thousand.
+        # One byte per position, and a loop in C: thousands of names may be skipped.
         there = format(mask, f"0{len(self._at)}b")[::-1].encode().translate(_BITS)
         order = self._in_order[place:] if place else self._in_order
         yield from map(self.at, compress(order, map(there.__getitem__, order)))
@@ -210,7 +210,7 @@ class Nodes:
 
 @dataclass(slots=True)
 class Turns:
-    """The order in which ties are settled: by name, beginning at some place, and then from the smallest on."""
+    """The order that breaks ties: by name, starting at some place, then from the smallest on."""
 
     nodes: Nodes
     place: int
@@ -230,7 +230,7 @@ class Turns:
         return chain(self.nodes.by_name(mask & self._ahead, self.place), self.nodes.by_name(mask & ~self._ahead))
 
     def turn_of(self, name: str) -> tuple[bool, str]:
-        """The smaller goes first where two are equally good."""
+        """Of two equally good nodes the smaller goes first."""
         return bool(self.place) and name < self.nodes.name_at(self.place), name
 
 
@@ -240,3 +240,43 @@ def _zone(node: Node) -> tuple[str | None, ...]:
 
 def _name(node: Node) -> str:
     return node.name
+
+
+# A mapping for lookups only, never iterated: the index chooses what is iterated.
+
+V = TypeVar("V")
+
+
+class Lookup(Mapping[str, V]):
+    """Finds by key whatever the other mapping has, and lists nothing."""
+
+    def __init__(self, everything: Mapping[str, V]) -> None:
+        self._everything = everything
+        # Not through `__getitem__`, as a mapping would: rules do dozens of lookups.
+        self._get = everything.get
+
+    def __getitem__(self, key: str) -> V:
+        return self._everything[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._get(key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Chosen(Lookup[V]):
+    """The same, but it lists the chosen keys."""
+
+    def __init__(self, everything: Mapping[str, V], keys: Collection[str]) -> None:
+        super().__init__(everything)
+        self._keys = keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)

@@ -1,32 +1,61 @@
-"""What a plugin says about a pod, for all nodes at once: sets of nodes instead of one node after the other.
+"""The plugins' answers about a pod for all nodes at once, as sets of nodes; spread and affinity by domain."""
 
-Every built-in plugin has a finder that asks the plugin's own rules about one node, domain or sum of each sort. A
-plugin without one is asked about node after node, which costs what it costs.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
 
+from volsched.kube.meta import HOSTNAME
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.index.contents import Contents
 from volsched.scheduling.index.node_sets import positions
-from volsched.scheduling.plugins.node_affinity import (
+from volsched.scheduling.index.pod_affinity_index import PlacedPod, Wish
+from volsched.scheduling.plugins.inter_pod_affinity import (
+    NOT_NEAR,
+    NOT_WANTED,
+    TOO_NEAR,
+    Terms,
+    has_terms,
+    means_all,
+    terms_of,
+)
+from volsched.scheduling.plugins.inter_pod_affinity import unreadable as unreadable_affinity
+from volsched.scheduling.plugins.node_plugins import (
     CONFLICT,
     NOT_NAMED,
     NOT_SELECTED,
+    OTHER_NODE,
+    UNSCHEDULABLE,
+    goes_anywhere,
     is_choosy,
+    keeps_away,
     named_nodes,
     selects,
+    taint_scores,
+    taint_status,
+    unwelcome,
 )
-from volsched.scheduling.plugins.node_name import OTHER_NODE
 from volsched.scheduling.plugins.node_resources import wanted_by
-from volsched.scheduling.plugins.node_unschedulable import UNSCHEDULABLE, goes_anywhere
-from volsched.scheduling.plugins.plugin import Plugin, Prepared, normalised
-from volsched.scheduling.plugins.taint_toleration import keeps_away, taint_scores, taint_status, unwelcome
+from volsched.scheduling.plugins.plugin import Plugin, Prepared, normalised, normalised_between
+from volsched.scheduling.plugins.topology_spread import (
+    DO_NOT_SCHEDULE,
+    SCHEDULE_ANYWAY,
+    UNEVEN,
+    WITHOUT_LABEL,
+    Constraint,
+    allowed_count,
+    constraints_of,
+    raw_score,
+    spread_scores,
+    unreadable,
+)
 from volsched.scheduling.rules.status import SUCCESS, Status
 
+# Every built-in plugin has a finder that applies the plugin's own rules to one node, domain or sum of each
+# kind. A plugin without a finder is called for every node, at its cost.
+
 Refusals = Iterable[tuple[Status, int]]
-"""Who is refused and why; where two overlap, the earlier counts."""
+"""The refused nodes and why; where two overlap, the earlier counts."""
 Masks = dict[int, int]
 """Score → the nodes that have it."""
 
@@ -40,11 +69,11 @@ class PluginMasks:
     status: Status = SUCCESS
     """Of the pod as a whole."""
     left_out: Callable[[int], Refusals] = _nobody
-    """Of the nodes in the mask, those that nobody's filter is asked about."""
+    """Of the nodes in the mask, those excluded before any filter runs."""
     refusals: Callable[[int], Refusals] = _nobody
-    """Of the nodes in the mask; whatever is said of others does not count."""
+    """Of the nodes in the mask; nodes outside it do not count."""
     scores: Callable[[int], Masks] | None = None
-    """Of the nodes in the mask, normalised over them; none: all get 0."""
+    """Of the nodes in the mask, normalised over them; None: all get 0."""
 
 
 NOTHING = PluginMasks()
@@ -82,7 +111,7 @@ def find_tolerated(held: Contents, pod: Pod) -> PluginMasks:
 
 
 def tolerated(held: Contents, pod: Pod) -> int:
-    """The nodes with no taint that keeps the pod away."""
+    """The nodes without a taint that excludes the pod."""
     away = (mask for taints, mask in held.nodes.tainted.items() if keeps_away(pod.tolerations, taints))
     return held.nodes.everyone & ~sum(away)
 
@@ -152,11 +181,11 @@ def _standing(estimates: Iterable[tuple[tuple[object, int], int]]) -> Iterator[t
 
 
 def walk(plugin: Plugin, held: Contents, pod: Pod) -> PluginMasks:
-    """For a plugin that nobody has written a finder for."""
+    """For a plugin without a finder."""
     status, prepared = plugin.prefilter(held.whole, pod)
     if not status.passed or prepared is None:
         return PluginMasks(status=status)
-    # Most leave nobody out, and are not asked for each node whether they do.
+    # Most plugins leave out no node, and are not called for it per node.
     leaves = type(prepared).leaves_out is not Prepared.leaves_out
     return PluginMasks(
         left_out=(lambda mask: _asked(prepared.leaves_out, held, mask)) if leaves else _nobody,
@@ -187,7 +216,7 @@ def _walked(prepared: Prepared, held: Contents, mask: int) -> Masks:
 
 
 def completed(masks: Mapping[int, int], mask: int) -> Masks:
-    """Restricted to the mask, where nodes that nothing is said about get 0."""
+    """Restricted to the mask; nodes without a number get 0."""
     found = {score: mine for score, given in masks.items() if (mine := given & mask)}
     rest = mask & ~sum(found.values())
     if rest:
@@ -196,7 +225,7 @@ def completed(masks: Mapping[int, int], mask: int) -> Masks:
 
 
 def added(masks: Masks, more: Mapping[int, int]) -> Masks:
-    """Where nodes have a number of either, its sum; `more` says nothing about nodes that get nothing from it."""
+    """The sum per node; nodes that `more` does not mention get nothing from it."""
     found: Masks = {}
     for number, mask in masks.items():
         rest = mask
@@ -211,9 +240,190 @@ def added(masks: Masks, more: Mapping[int, int]) -> Masks:
 
 
 def renamed(masks: Masks, normalise: Callable[[list[int]], Iterable[int]]) -> Masks:
-    """Every number replaced by what it is normalised to among the others."""
+    """Every number replaced by its normalised value."""
     raw = list(masks)
     found: Masks = {}
     for number, score in zip(raw, normalise(raw), strict=True):
         found[score] = found.get(score, 0) | masks[number]
     return found
+
+
+# Topology spread for all nodes at once: counts domains, not nodes, unless every node is a domain.
+
+
+def find_even(held: Contents, pod: Pod) -> PluginMasks:
+    if not pod.spread:
+        return NOTHING
+    refusal = unreadable(pod)
+    if refusal is not None:
+        return PluginMasks(status=refusal)
+    hard, soft = constraints_of(pod, DO_NOT_SCHEDULE), constraints_of(pod, SCHEDULE_ANYWAY)
+
+    def refusals(mask: int) -> Refusals:
+        found: list[tuple[Status, int]] = []
+        for constraint in hard:
+            looked_at = _looked_at(held, pod, constraint, hard)
+            found.append((WITHOUT_LABEL, mask & ~held.nodes.labelled(constraint.key)))
+            found.append((UNEVEN, _full(held, pod, constraint, looked_at)))
+        return found
+
+    return PluginMasks(refusals=refusals, scores=(lambda mask: _scores(held, pod, soft, mask)) if soft else None)
+
+
+def _labelled(held: Contents, constraints: Sequence[Constraint]) -> int:
+    return reduce(and_, (held.nodes.labelled(it.key) for it in constraints), held.nodes.everyone)
+
+
+def _looked_at(held: Contents, pod: Pod, constraint: Constraint, among: Sequence[Constraint]) -> int:
+    mask = _labelled(held, among)
+    if constraint.honors_affinity:
+        mask &= selected(held, pod)
+    return mask & tolerated(held, pod) if constraint.honors_taints else mask
+
+
+def _full(held: Contents, pod: Pod, constraint: Constraint, looked_at: int) -> int:
+    """The domains that have as many pods as allowed, or more."""
+    counts = _counts(held, pod, constraint, looked_at)
+    domains = _domains(held, constraint.key, looked_at)
+    least = 0 if len(counts) < domains else min(counts.values(), default=0)
+    allowed = allowed_count(constraint, pod, least=least, domains=domains)
+    if allowed < 0:
+        return held.nodes.labelled(constraint.key)
+    return held.nodes.carriers((constraint.key, value) for value, count in counts.items() if count > allowed)
+
+
+def _domains(held: Contents, key: str, mask: int) -> int:
+    if held.nodes.tells_apart(key):
+        return mask.bit_count()
+    return sum(bool(domain & mask) for domain in held.nodes.domains(key).values())
+
+
+def _on_nodes(held: Contents, pod: Pod, constraint: Constraint, mask: int) -> dict[int, int]:
+    """Per position, the pods that the constraint selects."""
+    found: dict[int, int] = {}
+    for kind in held.crowd.selected(constraint.selector, pod.namespace):
+        if kind.mask & mask and not kind.sample.meta.being_deleted:
+            for position, count in kind.counts.items():
+                if mask >> position & 1:
+                    found[position] = found.get(position, 0) + count
+    return found
+
+
+def _counts(held: Contents, pod: Pod, constraint: Constraint, mask: int) -> dict[str, int]:
+    """Per domain with such pods, their number."""
+    found: dict[str, int] = {}
+    for position, count in _on_nodes(held, pod, constraint, mask).items():
+        value = held.nodes.at(position).labels[constraint.key]
+        found[value] = found.get(value, 0) + count
+    return found
+
+
+def _scores(held: Contents, pod: Pod, soft: Sequence[Constraint], mask: int) -> Masks:
+    labelled = mask & _labelled(held, soft)
+    parts: dict[tuple[int, ...], int] = {(): labelled} if labelled else {}
+    sizes = []
+    for constraint in soft:
+        of_hosts = constraint.key == HOSTNAME
+        sizes.append(labelled.bit_count() if of_hosts else _domains(held, constraint.key, labelled))
+        by_count = _hosts(held, pod, constraint) if of_hosts else _zones(held, pod, constraint, soft)
+        split: dict[tuple[int, ...], int] = {}
+        for counts, part in parts.items():
+            for count, mine in completed(by_count, part).items():
+                split[*counts, count] = mine
+        parts = split
+    keys = list(parts)
+    rest = mask & ~labelled
+    raw: list[int | None] = [raw_score(soft, counts, sizes) for counts in keys]
+    scores = spread_scores([*raw, None] if rest else raw)
+    found: Masks = {}
+    for score, part in zip(scores, [*parts.values(), rest], strict=False):
+        found[score] = found.get(score, 0) | part
+    return found
+
+
+def _hosts(held: Contents, pod: Pod, constraint: Constraint) -> Masks:
+    found: Masks = {}
+    for position, count in _on_nodes(held, pod, constraint, held.nodes.everyone).items():
+        found[count] = found.get(count, 0) | 1 << position
+    return found
+
+
+def _zones(held: Contents, pod: Pod, constraint: Constraint, soft: Sequence[Constraint]) -> Masks:
+    found: Masks = {}
+    for value, count in _counts(held, pod, constraint, _looked_at(held, pod, constraint, soft)).items():
+        found[count] = found.get(count, 0) | held.nodes.domains(constraint.key)[value]
+    return found
+
+
+# Inter-pod affinity for all nodes at once: from the places of the selected pods to whole domains of nodes.
+
+
+def find_neighbourly(held: Contents, pod: Pod) -> PluginMasks:
+    if has_terms(pod):
+        refusal = unreadable_affinity(pod)
+        if refusal is not None:
+            return PluginMasks(status=refusal)
+    terms, wishes = terms_of(pod), list(held.crowd.wishes_about(pod))
+    liked = bool(terms.preferred) or any(not wish.forbids for wish in wishes)
+    if not liked and not wishes and not terms.affinity and not terms.anti_affinity:
+        return NOTHING
+
+    def refusals(mask: int) -> Refusals:
+        found = [(NOT_NEAR, mask & ~_near(held, pod, terms))] if terms.affinity else []
+        for term in terms.anti_affinity:
+            found.append((TOO_NEAR, held.nodes.neighbours(term.topology_key, held.crowd.where(term))))
+        for wish in wishes:
+            if wish.forbids:
+                found.append((NOT_WANTED, held.nodes.neighbours(wish.term.topology_key, wish.mask)))
+        return found
+
+    return PluginMasks(
+        refusals=refusals, scores=(lambda mask: _liking(held, terms, wishes, mask)) if liked else None
+    )
+
+
+def _near(held: Contents, pod: Pod, terms: Terms) -> int:
+    """The nodes where all affinity terms find a pod, or where the first of its group may start."""
+    first, *others = terms.affinity
+    if others:
+        kinds = (kind for kind in held.crowd.meant_by(first) if means_all(others, kind.sample, held.whole))
+        there = reduce(or_, (kind.mask for kind in kinds), 0)
+    else:
+        there = held.crowd.where(first)
+    labelled, near = held.nodes.everyone, held.nodes.everyone
+    somebody = False
+    for term in terms.affinity:
+        mine = held.nodes.neighbours(term.topology_key, there)
+        somebody, near, labelled = (
+            somebody or bool(mine),
+            near & mine,
+            labelled & held.nodes.labelled(term.topology_key),
+        )
+    return labelled if not somebody and means_all(terms.affinity, pod, held.whole) else near
+
+
+def _liking(held: Contents, terms: Terms, wishes: Iterable[Wish], mask: int) -> Masks:
+    liked: dict[str, dict[str, int]] = {}
+    """By topology key and value."""
+    for term in terms.preferred:
+        for kind in held.crowd.meant_by(term):
+            _like(held, liked, term.topology_key, kind, term.weight)
+    for wish in wishes:
+        if not wish.forbids:
+            _like(held, liked, wish.term.topology_key, wish, wish.weight)
+    raw: Masks = {0: mask}
+    for key, values in liked.items():
+        domains, more = held.nodes.domains(key), dict[int, int]()
+        for value, score in values.items():
+            if score:
+                more[score] = more.get(score, 0) | domains[value]
+        raw = added(raw, more)
+    return renamed(raw, normalised_between)
+
+
+def _like(held: Contents, liked: dict[str, dict[str, int]], key: str, placed: PlacedPod, weight: int) -> None:
+    values = liked.setdefault(key, {})
+    for position, count in placed.counts.items():
+        value = held.nodes.at(position).labels.get(key)
+        if value is not None:
+            values[value] = values.get(value, 0) + weight * count

@@ -1,7 +1,7 @@
-"""The pods that are placed, by what selectors can tell of them, and what they wish of others.
+"""The placed pods, grouped by what selectors distinguish, and their own terms about others.
 
-Pods of one namespace with the same labels are of one kind, and equal terms of theirs are one wish: a cluster has
-far fewer of either than pods. Both say on which nodes they are, and how often.
+Pods of one namespace with the same labels are one kind, and equal terms of theirs are one wish: a cluster has far
+fewer of either than pods. Both record their nodes, with counts.
 """
 
 from collections.abc import Hashable, Iterator
@@ -13,15 +13,14 @@ from volsched.kube.selectors import LabelSelector, label_selector_matches
 from volsched.kube.workloads import Pod
 from volsched.scheduling.index.domains import selector_key
 from volsched.scheduling.index.node_sets import Label
-from volsched.scheduling.plugins.affinity_terms import AffinityTerm, sound_terms
-from volsched.scheduling.plugins.inter_pod_affinity import HARD_TERM_WEIGHT
+from volsched.scheduling.plugins.inter_pod_affinity import HARD_TERM_WEIGHT, AffinityTerm, sound_terms
 from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.snapshot import Snapshot
 
 
 @dataclass(slots=True, eq=False)
 class PlacedPod:
-    """How many there are on which nodes."""
+    """Counts by node."""
 
     counts: dict[int, int] = field(default_factory=dict)
     mask: int = 0
@@ -39,21 +38,21 @@ class PlacedPod:
 
 @dataclass(slots=True, eq=False)
 class PodKind(PlacedPod):
-    """Pods that no selector tells apart; one answers for all."""
+    """Pods that no selector distinguishes; one represents all."""
 
     sample: Pod = field(kw_only=True)
 
 
 @dataclass(slots=True, eq=False)
 class Carriers(PlacedPod):
-    """All pods of a namespace that have a label, of whatever kind."""
+    """All pods of a namespace that have a label, of any kind."""
 
     kinds: dict[PodKind, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class Wish(PlacedPod):
-    """A term that placed pods have: to be away from the pods it means, or to have them near, more or less."""
+    """A term of placed pods: to avoid the pods it selects, or to have them near, by weight."""
 
     term: AffinityTerm = field(kw_only=True)
     forbids: bool = field(kw_only=True)
@@ -130,7 +129,7 @@ class Crowd:
     # --- who is meant -----------------------------------------------------------------------------------
 
     def where(self, term: AffinityTerm) -> int:
-        """The nodes with pods that the term means."""
+        """The nodes with pods that the term selects."""
         if term.selector is None:
             return 0
         only = _only_label(term.selector)
@@ -150,7 +149,7 @@ class Crowd:
         return [name for name in self._by_namespace if term.covers(name, labels(name))]
 
     def selected(self, selector: LabelSelector | None, namespace: str) -> Iterator[PodKind]:
-        """The kinds of a namespace that the selector matches; none where there is no selector."""
+        """The kinds of a namespace that the selector matches; none without a selector."""
         if selector is None:
             return
         labels = anchors(selector)
@@ -165,7 +164,7 @@ class Crowd:
                 yield kind
 
     def wishes_about(self, pod: Pod) -> Iterator[Wish]:
-        """What placed pods wish of this one."""
+        """The terms of placed pods that select this one."""
         if not self._wishes:
             return
         found = dict(self._floating)
@@ -176,7 +175,7 @@ class Crowd:
 
 
 def anchors(selector: LabelSelector) -> list[Label]:
-    """Labels one of which everything has that the selector matches; none where there are no such labels."""
+    """Labels of which every match of the selector has one; empty if there are no such labels."""
     if selector.match_labels:
         return [next(iter(selector.match_labels.items()))]
     named = next((part for part in selector.match_expressions if part.operator == "In"), None)
@@ -184,7 +183,7 @@ def anchors(selector: LabelSelector) -> list[Label]:
 
 
 def _only_label(selector: LabelSelector) -> Label | None:
-    """The label that is all the selector asks for, as most do."""
+    """The selector's only label, if it has nothing else, as most do."""
     if selector.match_expressions or len(selector.match_labels) != 1:
         return None
     return next(iter(selector.match_labels.items()))
@@ -210,7 +209,7 @@ def _wish_key(term: AffinityTerm, forbids: bool, weight: int) -> Hashable:
 
 
 def weight_of(pod: Pod) -> tuple[object, ...]:
-    """All that others meet in a pod: whatever else changes, they need not be told."""
+    """Everything about a pod that affects others: no other change matters to them."""
     return (
         pod.node_name,
         pod.phase in TERMINATED,

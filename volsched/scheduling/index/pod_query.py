@@ -1,4 +1,4 @@
-"""One pod's question to the index: what its claims want, and between which nodes that can make a difference."""
+"""One pod's query to the index: what its claims want, and which nodes that can distinguish."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,22 +8,20 @@ from operator import and_
 
 from volsched.kube.storage import NO_PROVISIONER, READ_WRITE_ONCE_POD, Claim, Volume, VolumeSource
 from volsched.kube.workloads import Pod
-from volsched.scheduling.index.capacity_index import Rooms
 from volsched.scheduling.index.contents import Contents
 from volsched.scheduling.index.domains import Domain
 from volsched.scheduling.index.relations import CONTENDED
-from volsched.scheduling.index.shared_volumes import Few, Shape
-from volsched.scheduling.index.volume_index import Shelf, best_rows
+from volsched.scheduling.index.volume_index import Few, Rooms, Shape, Shelf, best_rows
 from volsched.scheduling.rules.attach_limits import claim_slot, claimed_slots
 from volsched.scheduling.rules.claim_plan import in_serving_order
 from volsched.scheduling.rules.disks import AttachId, attach_id, in_tree_id
 from volsched.scheduling.rules.pod_claims import PodClaims, selected_node
-from volsched.scheduling.rules.volume_zone import ZoneRule, volume_zone_filter
+from volsched.scheduling.rules.volume_restrictions import ZoneRule, volume_zone_filter
 
 EMPTY_SHELF = Shelf(set())
 
 
-# None of these is frozen, though nobody changes them: they are made for every decision, in a third of the time.
+# Not frozen, though never modified: created for every decision, in a third of the time.
 @dataclass(slots=True)
 class Want:
     """A claim that looks for a volume."""
@@ -33,7 +31,7 @@ class Want:
     fitting: frozenset[int]
     """The pools whose volumes may serve it."""
     named_by: tuple[Volume, ...]
-    """Volumes that name the claim already, wherever they are."""
+    """Volumes that name the claim already, anywhere."""
 
 
 @dataclass(slots=True)
@@ -45,7 +43,7 @@ class Errand:
     wants: tuple[Want, ...]
     shape: Shape
     shared: Mapping[Domain, Few]
-    """Per domain that several nodes share, the volumes that are worth trying."""
+    """Per shared domain, the volumes that are worth trying."""
 
     def names_at(self, position: int) -> Sequence[str]:
         """All volumes that are worth trying on one node, in name order."""
@@ -68,11 +66,11 @@ class PodQuery:
     """Of the zone labels of the pod's volumes."""
     errands: tuple[Errand, ...]
     rooms: tuple[Rooms, ...]
-    """Of the classes whose driver publishes what it can still create."""
+    """Of the classes whose driver publishes its remaining capacity."""
     plain: bool
     """Every delayed claim looks for a volume, and no volume names one of them already."""
     provisionable: bool
-    """Some claim that waits for a volume may have one made."""
+    """Some claim that waits for a volume may be provisioned."""
     limited: bool
     """Attach limits of some node matter."""
     inline: bool
@@ -80,9 +78,9 @@ class PodQuery:
     exclusive: tuple[str, ...]
     """Claims that one pod at a time may use."""
     masks: tuple[int, ...]
-    """Sets of nodes that tell nodes apart, but for what each node has for itself alone."""
+    """Sets of nodes that distinguish nodes, apart from what each node has exclusively."""
     required: int
-    """No node outside of it will do, whatever volumes it has."""
+    """No node outside of it fits, whatever volumes it has."""
     allowed: int
     """Where all the classes allow provisioning."""
 
@@ -216,13 +214,13 @@ def _driver_masks(held: Contents, drivers: Iterable[str]) -> Iterator[int]:
 
 
 def _zone_mask(held: Contents, rules: tuple[ZoneRule, ...]) -> int:
-    """The filter reads nothing of a node but its zone labels: nodes that have the same ones get one answer."""
+    """The filter reads only a node's zone labels: nodes with equal ones get one answer."""
     nodes = held.nodes
     return sum(mask for mask in nodes.zones.values() if volume_zone_filter(rules, nodes.any(mask)).passed)
 
 
 def _own_place(held: Contents, pod: Pod, sources: Iterable[VolumeSource]) -> Iterator[int]:
-    """Nodes that are like no other for this pod: where it is itself, and where inline disks may collide."""
+    """Nodes unlike any other for this pod: its own, and those where inline disks may conflict."""
     placed = held.whole.pods.get(pod.key)
     for name in {pod.node_name, placed.node_name if placed is not None else ""} - {""}:
         yield held.nodes.mask_of(name)

@@ -1,4 +1,4 @@
-"""How the nodes stand with a pod in all but its volumes: who refuses it, and how good the others are."""
+"""The nodes' standing with a pod apart from its volumes: which are refused, and the scores of the others."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,6 @@ from functools import reduce
 from operator import or_
 
 from volsched.kube.workloads import Pod
-from volsched.scheduling.index.affinity_masks import find_neighbourly
 from volsched.scheduling.index.contents import Contents
 from volsched.scheduling.index.node_sets import Nodes, positions
 from volsched.scheduling.index.plugin_masks import (
@@ -15,21 +14,24 @@ from volsched.scheduling.index.plugin_masks import (
     Masks,
     PluginMasks,
     Refusals,
+    find_even,
     find_named,
+    find_neighbourly,
     find_roomy,
     find_selected,
     find_tolerated,
     find_unschedulable,
     walk,
 )
-from volsched.scheduling.index.spread_masks import find_even
 from volsched.scheduling.plugins.inter_pod_affinity import InterPodAffinity
-from volsched.scheduling.plugins.node_affinity import NodeAffinityPlugin
-from volsched.scheduling.plugins.node_name import NodeName
+from volsched.scheduling.plugins.node_plugins import (
+    NodeAffinityPlugin,
+    NodeName,
+    NodeUnschedulable,
+    TaintToleration,
+)
 from volsched.scheduling.plugins.node_resources import NodeResourcesFit
-from volsched.scheduling.plugins.node_unschedulable import NodeUnschedulable
 from volsched.scheduling.plugins.registry import Enabled
-from volsched.scheduling.plugins.taint_toleration import TaintToleration
 from volsched.scheduling.plugins.topology_spread import PodTopologySpread
 from volsched.scheduling.rules.cycle import NODE_REJECTED, TURNED_AWAY, NodeRefusal
 from volsched.scheduling.rules.failure_memory import Demerits, Domain
@@ -45,7 +47,7 @@ FINDERS: Mapping[type[object], Finder] = {
     InterPodAffinity: find_neighbourly,
 }
 DEMERIT = 1 << 40
-"""What a demerit takes off a total: more than any total, so that it comes before all scores."""
+"""What a demerit subtracts from a total: more than any total, so that it ranks before all scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +60,19 @@ class PrefilterRefusal:
 @dataclass(slots=True)
 class Prefilter:
     before: list[PrefilterRefusal] = field(default_factory=list)
-    """Refused before any volume is looked at; no node twice."""
+    """Refused before any volume is checked; no node twice."""
     after: list[PrefilterRefusal] = field(default_factory=list)
     """Refused if the volumes do not refuse them first."""
     reached: int = 0
     """The nodes whose volumes count."""
     passed: int = 0
     levels: list[tuple[int, int]] = field(default_factory=list)
-    """The nodes that passed, by what they are worth but for volumes and less their demerits, the best first."""
+    """The nodes that passed, by score without volumes and less demerits, the best first."""
     scores: list[tuple[str, Masks]] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
-        """A plugin met an error on some node."""
+        """A plugin failed on some node."""
         return any(it.status.code is Code.ERROR for it in (*self.before, *self.after))
 
     def total(self, bit: int) -> int:
@@ -79,14 +81,14 @@ class Prefilter:
         return next(total for total, mask in self.levels if mask & bit)
 
     def scores_of(self, bit: int) -> dict[str, int]:
-        """By plugin, without those that give nothing."""
+        """By plugin, without zeros."""
         found = ((name, score) for name, masks in self.scores for score, mask in masks.items() if mask & bit)
         return {name: score for name, score in found if score}
 
 
 @dataclass(frozen=True, slots=True)
 class PrefilterQuery:
-    """A plugin, and what it found about the pod."""
+    """A plugin, and its answer about the pod."""
 
     name: str
     weight: int
@@ -94,7 +96,7 @@ class PrefilterQuery:
 
 
 def look(held: Contents, plugins: Iterable[Enabled], pod: Pod) -> tuple[list[PrefilterQuery], NodeRefusal | None]:
-    """Ask every plugin about the pod, up to the first that refuses it. Those with nothing to say are left out."""
+    """Call every plugin for the pod, up to the first that refuses it. Plugins without an answer are left out."""
     asked: list[PrefilterQuery] = []
     for enabled in plugins:
         finder = FINDERS.get(type(enabled.plugin))
@@ -147,7 +149,7 @@ def stand(
 
 
 def _lowered(levels: Masks, nodes: Nodes, demerits: Demerits) -> Masks:
-    """One node of a refusing domain answers for all, but for those that have failed the pod themselves."""
+    """One node of a refusing domain represents all, except those on which the pod itself failed."""
     failed = sum(nodes.mask_of(name) for name in demerits.nodes)
     against: Masks = {}
     for position in positions(failed):
@@ -169,7 +171,7 @@ def _nodes_of(nodes: Nodes, domain: Domain) -> int:
 
 
 def _refuse(kept: list[PrefilterRefusal], plugin: str, refusals: Refusals, left: int) -> int:
-    """Keep who of those that are left is refused; who is left then."""
+    """Store which of the remaining nodes are refused; returns those that remain."""
     for status, mask in refusals:
         mine = mask & left
         if mine:

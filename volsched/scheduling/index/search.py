@@ -1,26 +1,125 @@
-"""The best node for a pod, without judging them all.
+"""The best node for a pod, without a verdict on each: by ranking, or group by group."""
 
-Estimates propose nodes, best first; the rules judge the first of them, and only their word counts. Where there is
-no estimate, one node is judged for every group of equal ones, and only while its group could still win. If no node
-will do, every group is judged once, and its refusal counts for all its nodes.
-
-Volumes decide between nodes of one level, those of equal worth in all other respects; between levels, the total.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
 from operator import or_
 
-from volsched.scheduling.index.estimates import bound_of
-from volsched.scheduling.index.node_groups import NodeGroup, Region, alike_to, digest_of, groups, regions, sizes_of
+from volsched.scheduling.index.node_groups import (
+    NodeGroup,
+    Ranked,
+    Region,
+    alike_to,
+    bound_of,
+    digest_of,
+    groups,
+    ranked_in,
+    regions,
+    served_scores,
+    sizes_of,
+    split,
+)
 from volsched.scheduling.index.node_sets import Turns, is_single, positions
 from volsched.scheduling.index.node_verdict import Judge
+from volsched.scheduling.index.pod_query import PodQuery
 from volsched.scheduling.index.prefilter import Prefilter, score_of
-from volsched.scheduling.index.search_plan import SearchPlan, plan_of
+from volsched.scheduling.index.stock_ranks import Ranking, Worth
 from volsched.scheduling.rules.cycle import EXAMPLES, VOLUME_BINDING, Attempt, RunnerUp, Verdict, no_node
+from volsched.scheduling.rules.profile import Profile, ScoringPolicy
+from volsched.scheduling.rules.scoring import rounded_mean
 from volsched.scheduling.rules.status import Code, Status
+
+# How a region of nodes is searched for the best: by its ranking, or group by group.
+
+
+@dataclass(slots=True)
+class SearchPlan:
+    """How a region is searched: by its ranking, if it has one, or group by group."""
+
+    region: Region
+    ranked: Ranked | None
+    proposed: dict[int, int] = field(default_factory=dict)
+    """Score → the nodes that should have it, if there is no ranking."""
+    unclear: list[NodeGroup] = field(default_factory=list)
+    trusted: bool = True
+
+    def scores(self) -> Iterable[int]:
+        if not self.trusted:
+            return ()
+        if self.ranked is None:
+            return self.proposed
+        return [score for score, _ in self.ranked.ranking.masks(Worth.SERVES)]
+
+    def nodes_with(self, score: int) -> int:
+        if not self.trusted:
+            return 0
+        if self.ranked is None:
+            return self.proposed.get(score, 0)
+        return self.ranked.ranking.mask(Worth.SERVES, score) & self.region.mask
+
+    def remainder(self) -> list[NodeGroup]:
+        """The nodes skipped while some node might fit: those that serve, as one group, and the hopeless."""
+        if self.ranked is None:
+            return []
+        serving = self._all(Worth.SERVES)
+        hopeless = self._all(Worth.HOPELESS)
+        if self.ranked.others_are_hopeless:
+            hopeless = self.region.mask & ~serving & ~self._all(Worth.UNCLEAR)
+        kinds = ((Worth.SERVES, serving), (Worth.HOPELESS, hopeless))
+        return [
+            NodeGroup(self.region, mask, *self.ranked.place_of(None), key=kind) for kind, mask in kinds if mask
+        ]
+
+    def others(self) -> int:
+        """The nodes that the ranking does not cover."""
+        return self.region.mask & ~(self._all(Worth.SERVES) | self._all(Worth.UNCLEAR) | self._all(Worth.HOPELESS))
+
+    def _all(self, worth: Worth) -> int:
+        ranking = self.ranked.ranking if self.ranked is not None else Ranking()
+        return reduce(or_, (mask for _, mask in ranking.masks(worth)), 0) & self.region.mask
+
+
+def plan_of(question: PodQuery, region: Region, profile: Profile) -> SearchPlan:
+    plan = SearchPlan(region, ranked_in(question, region, profile))
+    ranked = plan.ranked
+    if ranked is None:
+        for group in groups(question, region):
+            score = _estimate(question, group, profile)
+            if score is None:
+                plan.unclear.append(group)
+            else:
+                plan.proposed[score] = plan.proposed.get(score, 0) | group.mask
+        return plan
+    for _, mask in ranked.ranking.masks(Worth.UNCLEAR):
+        for stock, mine in split(mask & region.mask, ranked.census):
+            plan.unclear.append(NodeGroup(region, mine, *ranked.place_of(stock)))
+    if not ranked.others_are_hopeless and (others := plan.others()):
+        plan.unclear.append(NodeGroup(region, others, *ranked.place_of(None)))
+    return plan
+
+
+def _estimate(question: PodQuery, group: NodeGroup, profile: Profile) -> int | None:
+    """The score if greedy serves every claim with a volume, and nothing else speaks against the nodes."""
+    if profile.scoring is not ScoringPolicy.CLOSEST_FIT or group.key is not None or not question.errands:
+        return None
+    if not question.plain:
+        return None
+    scores: list[int] = []
+    for place, errand in enumerate(question.errands):
+        mine = served_scores(errand.shape, sizes_of(group, place), int64_sizes=profile.int64_sizes)
+        if mine is None:
+            return None
+        scores += mine
+    return rounded_mean(scores)
+
+
+# Estimates propose nodes, best first; the rules check the first of them, and only their verdict counts. Without
+# an estimate, one node is checked for every group of equal ones, and only while its group could still win. If
+# no node fits, every group is checked once, and its refusal counts for all its nodes.
+#
+# Volumes decide between nodes of one level, which are equal in all other respects; the total decides between
+# levels.
 
 RUNNERS_UP = 3
 
@@ -31,22 +130,21 @@ class NodeSearch:
     standing: Prefilter
     turns: Turns
     best: tuple[int, Verdict] | None = None
-    """What it is worth in all, and its verdict as far as volumes go."""
+    """Its total, and its verdict on volumes."""
     refused: dict[Status, int] = field(default_factory=dict)
-    """The nodes that each refusal stands for. Complete only where no node was found."""
+    """The nodes of each refusal. Complete only if no node was found."""
     rejectors: set[str] = field(default_factory=set)
     failed: tuple[str, Status] | None = None
-    """The first node, by name, on which the rules met an error."""
+    """The first node, by name, on which the rules failed."""
     _fitting: list[tuple[int, int]] = field(default_factory=list)
-    """(score of the volumes, nodes) of the groups that were judged and do."""
+    """(score of the volumes, nodes) of the checked groups that fit."""
     _plans: list[SearchPlan] = field(default_factory=list)
     _steps: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """Total → the scores of volumes that give it, each with the level in which it does."""
+    """Total → the scores of volumes that give it, each with its level."""
     _unions: dict[int, int] = field(default_factory=dict)
-    """Total → the nodes that should have it, of the plans that are trusted."""
+    """Total → the nodes that should have it, of the trusted plans."""
     _beaten: list[tuple[int, int, NodeGroup]] = field(default_factory=list)
-    """Groups that need not be judged to find the best, each with the most that its nodes in the mask can be worth;
-    the most promising first."""
+    """Groups that cannot be the best, each with the upper bound of its nodes in the mask; the highest first."""
     _verdicts: dict[tuple[Region, object], Verdict] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -73,7 +171,7 @@ class NodeSearch:
             self._refuse(refused.status, refused.mask, refused.plugin)
 
     def refusal(self) -> Attempt:
-        """The attempt where no node will do: every reason with its nodes counted, and the first of them named."""
+        """The attempt if no node fits: every reason with its number of nodes, and the first of them named."""
         nodes = self.judge.held.nodes
         counts = {status: mask.bit_count() for status, mask in self.refused.items()}
         return Attempt(
@@ -88,7 +186,7 @@ class NodeSearch:
         )
 
     def answer(self) -> Attempt:
-        """The attempt with the best node, if there is one: its verdict with all that counts, and who came next."""
+        """The attempt with the best node: its complete verdict, and the runners-up."""
         assert self.best is not None
         total, found = self.best
         bit = self.judge.held.nodes.mask_of(found.node)
@@ -105,7 +203,7 @@ class NodeSearch:
         )
 
     def _runners_up(self, chosen: int) -> tuple[RunnerUp, ...]:
-        """The next best. Groups that could not win are judged as long as they might come before those known."""
+        """The next best. Groups that could not win are checked as long as they might precede the known ones."""
         found = self._next_best(chosen)
         for bound, mask, group in self._beaten:
             if len(found) == RUNNERS_UP:
@@ -119,7 +217,7 @@ class NodeSearch:
         return tuple([RunnerUp(name, score_of(total)) for total, name in found])
 
     def _next_best(self, chosen: int) -> list[tuple[int, str]]:
-        """The best of those of which something is known, so that hardly anybody is judged for the sake of it."""
+        """The best of the known nodes, so that hardly any needs another check."""
         found: list[tuple[int, str]] = []
         known = self._checked(chosen) if self.judge.question.limited else self._known()
         for total, mask in known:
@@ -130,7 +228,7 @@ class NodeSearch:
         return found
 
     def _known(self) -> Iterator[tuple[int, int]]:
-        """By total, the highest first, the nodes that were judged or proposed."""
+        """By total, the highest first, the nodes that were checked or proposed."""
         judged = self._judged()
         for total in sorted({*judged, *self._steps}, reverse=True):
             yield total, judged.get(total, 0) | self._proposed(total)
@@ -145,9 +243,9 @@ class NodeSearch:
         return judged
 
     def _checked(self, chosen: int) -> Iterator[tuple[int, int]]:
-        """The same where attach limits may belie an estimate that nobody has checked: then the rules are asked.
+        """The same if attach limits may contradict an unchecked estimate: then the rules are called.
 
-        What a node is not worth, none of those is that are like it; they come again with what they are worth.
+        If a node misses the total, so do all nodes like it; they come again with their real total.
         """
         nodes, known = self.judge.held.nodes, self._judged()
         for total in self._steps:
@@ -173,13 +271,13 @@ class NodeSearch:
     # --- proposals --------------------------------------------------------------------------------------
 
     def _confirm(self, plans: list[SearchPlan]) -> None:
-        """Have the best proposed node judged; where the estimate does not hold, go through the region instead."""
+        """Check the best proposed node; if the estimate is wrong, search its region instead."""
         nodes, weight = self.judge.held.nodes, self.judge.profile.volume_weight
         for score in {score for plan in plans for score in plan.scores()}:
             for worth, level in self.standing.levels:
                 self._steps.setdefault(worth + weight * score, []).append((score, level))
         for total in sorted(self._steps, reverse=True):
-            # Totals only go down, and of one total the first node by name is taken.
+            # Totals only decrease, and of one total the first node by name is taken.
             while union := self._proposed(total):
                 verdict = self.judge.ask(self.turns.first(union))
                 if self._total(verdict) == total:
@@ -202,16 +300,16 @@ class NodeSearch:
     def _distrust(self, plan: SearchPlan, verdict: Verdict) -> None:
         plan.trusted = False
         self._unions.clear()
-        # Where its volumes are as estimated, what is against the node is against all that serve in its region.
+        # If its volumes are as estimated, what refuses the node refuses all serving nodes of its region.
         if plan.ranked is None or not verdict.answer.fits:
             plan.unclear, plan.ranked = list(groups(self.judge.question, plan.region)), None
 
     # --- everything else --------------------------------------------------------------------------------
 
     def _settle(self, unclear: list[NodeGroup]) -> None:
-        """The most promising first, so that the others need not be looked at.
+        """The most promising first, so that the others need no check.
 
-        Of a group, whose volumes are alike, only the nodes of its highest level can win.
+        The volumes of a group are alike, so only the nodes of its highest level can win.
         """
         weight, entries = self.judge.profile.volume_weight, []
         for place, (group, (worth, level)) in enumerate(zip(unclear, self._highest(unclear), strict=True)):
@@ -239,14 +337,14 @@ class NodeSearch:
         return found
 
     def _count(self, plan: SearchPlan) -> None:
-        """A region out of the question: all that is wanted is why."""
+        """A region that cannot fit: only the reasons are needed."""
         if plan.ranked is None:
             plan.unclear = list(groups(self.judge.question, plan.region))
         for group in [*plan.unclear, *plan.remainder()]:
             self._look_at(group)
 
     def _look_at(self, group: NodeGroup, mask: int = 0) -> None:
-        """`mask`: those of its nodes that may win; none where the group is only counted."""
+        """`mask`: those of its nodes that may win; 0 if the group is only counted."""
         key = (group.region, digest_of(self.judge.question, group))
         known = self._verdicts.get(key)
         if known is None or known.status.passed:
@@ -262,7 +360,7 @@ class NodeSearch:
             self._refuse_after(group.mask)
 
     def _refuse_after(self, mask: int) -> None:
-        """The volumes of these nodes would do; whoever refuses them comes after the volumes."""
+        """The volumes of these nodes fit; plugins after the volumes may refuse them."""
         for refused in self.standing.after:
             if refused.mask & mask:
                 self._refuse(refused.status, refused.mask & mask, refused.plugin)
@@ -285,7 +383,7 @@ class NodeSearch:
         return mine > total if mine != total else not self._goes_first(rivals, chosen.node)
 
     def _goes_first(self, rivals: int, name: str) -> bool:
-        """One of the rivals, who are all as good, goes before the node of that name."""
+        """One of the equally good rivals goes before the node of that name."""
         return self.turns.turn_of(self.turns.first(rivals).name) < self.turns.turn_of(name)
 
     def _offer(self, verdict: Verdict) -> None:
@@ -297,7 +395,7 @@ class NodeSearch:
             self.best = total, verdict
 
     def _total(self, verdict: Verdict) -> int | None:
-        """What a node is worth in all; None: nothing, it is refused."""
+        """The total of a node; None: it is refused."""
         if not verdict.status.passed:
             return None
         return verdict.score + self.standing.total(self.judge.held.nodes.mask_of(verdict.node))

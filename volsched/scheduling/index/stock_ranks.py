@@ -1,43 +1,52 @@
-"""What every node's own stock (or room) is worth to one shape of pod, remembered from decision to decision.
-
-What a stock is worth depends on what is in it and on the shape, on nothing else. So nothing has to be invalidated,
-and events appear nowhere here: an event moves nodes from one stock to another, and a ranking
-that is asked again looks at these nodes only. Rejected: verdicts kept per node and pod class, which are
-simple until one event must find all that it has made untrue.
-"""
+"""What every node's exclusive stock is worth to a shape of pod, and nodes with equal free resources."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from volsched.kube.workloads import Node, Pod
+from volsched.scheduling.plugins.node_resources import (
+    SCORED,
+    FreeResources,
+    RequestedResources,
+    least_allocated,
+    shortage,
+    units_of,
+    wanted_by,
+)
 from volsched.scheduling.rules.status import Status
+
+# The worth of a stock depends on its contents and on the shape alone. So nothing has to be invalidated, and
+# events do not appear here: an event moves nodes from one stock to another, and a reused ranking reads these
+# nodes only. Rejected: verdicts cached per node and pod class, which are simple until one event must find all
+# that it invalidates.
 
 SHAPES_KEPT = 256
 
 
 class Worth(Enum):
     SERVES = "serves"
-    """Every claim is served one after the other; the score is known unless something else is against the node."""
+    """Every claim is served one after the other; the score is known unless something else refuses the node."""
     UNCLEAR = "unclear"
-    """The rules must be asked; they give no more than the score."""
+    """The rules must be called; they give at most the score."""
     HOPELESS = "hopeless"
-    """Whatever the order, some claim remains: all such nodes are refused for the same reasons."""
+    """In any order some claim remains: all such nodes are refused for the same reasons."""
 
-    # By identity. Enum's own hashes the name in Python, which costs as much as all the rest of an estimate.
+    # By identity. Enum's own hashes the name in Python, which costs as much as the rest of an estimate.
     __hash__ = object.__hash__
 
 
 Estimate = tuple[Worth | Status, int]
-"""What a stock is worth: how it stands, and its score."""
+"""The class of a stock, and its score."""
 Content = tuple[tuple[Any, ...], ...]
 Survey = Callable[[], Iterable[tuple[Estimate, int]]]
-"""All stocks: estimates, each with nodes that have it; one may come more than once."""
+"""Estimates of all stocks, each with its nodes; one may occur more than once."""
 
 
 @dataclass(slots=True, eq=False)
 class Stock:
-    """What equal nodes hold each for itself, in serving order; the names of things are no part of it."""
+    """What each of several equal nodes has exclusively, in serving order, without names."""
 
     content: Content
     mask: int = 0
@@ -45,17 +54,17 @@ class Stock:
 
 @dataclass(slots=True)
 class Census:
-    """The distinct stocks in existence, who has which, and who has moved from one to another."""
+    """The distinct stocks, which node has which, and which nodes have moved between them."""
 
     stocks: dict[Content, Stock] = field(default_factory=dict)
     stock_of: dict[int, Stock] = field(default_factory=dict)
     moved: list[int] = field(default_factory=list)
     era: int = 0
-    """Counts how often `moved` was started anew, because following it would take longer than looking at all."""
+    """How often `moved` was cleared, because following it would take longer than a full scan."""
     _rankings: dict[Hashable, "Ranking"] = field(default_factory=dict)
 
     def move(self, position: int, content: Content) -> None:
-        """The node now has this; an empty content is none."""
+        """The node now has this content; empty: none."""
         bit, before = 1 << position, self.stock_of.pop(position, None)
         if before is not None:
             before.mask ^= bit
@@ -75,7 +84,7 @@ class Census:
     def ranking(
         self, shape: Hashable, estimate: Callable[[Stock], Estimate], survey: Survey | None = None
     ) -> "Ranking":
-        """The ranking for the shape, up to date. `estimate` must be the same for equal shapes.
+        """The current ranking for the shape. `estimate` must be the same for equal shapes.
 
         `survey`: a faster way to estimate all stocks than one after the other.
         """
@@ -129,3 +138,82 @@ class Ranking:
 
     def mask(self, worth: Worth, score: int) -> int:
         return self._masks.get((worth, score), 0)
+
+
+# Loads: each node's allocatable resources and its pods' requests. Nodes equal in both get one answer.
+
+
+@dataclass(slots=True)
+class _Load:
+    allocatable: tuple[tuple[str, int], ...] | None = None
+    """None: the node does not report it."""
+    used: dict[str, int] = field(default_factory=dict)
+    scored: list[int] = field(default_factory=lambda: [0] * len(SCORED))
+    pods: int = 0
+
+    def content(self) -> Content:
+        if self.allocatable is None:
+            return ()
+        used = tuple(sorted((name, units) for name, units in self.used.items() if units))
+        return self.allocatable, used, tuple(self.scored), (self.pods,)
+
+
+@dataclass(slots=True)
+class Loads:
+    census: Census = field(default_factory=Census)
+    _loads: dict[int, _Load] = field(default_factory=dict)
+    _stale: dict[int, None] = field(default_factory=dict)
+
+    def describe(self, position: int, node: Node) -> None:
+        load = self._loads.setdefault(position, _Load())
+        allocatable = units_of(node.allocatable)
+        known = FreeResources(allocatable).is_known
+        load.allocatable = tuple(sorted(allocatable.items())) if known else None
+        self._stale[position] = None
+
+    def forget(self, position: int) -> None:
+        del self._loads[position]
+        self._stale[position] = None
+
+    def enter(self, pod: Pod, position: int) -> None:
+        self._add(wanted_by(pod), position, 1)
+
+    def leave(self, pod: Pod, position: int) -> None:
+        self._add(wanted_by(pod), position, -1)
+
+    def _add(self, wanted: RequestedResources, position: int, sign: int) -> None:
+        load = self._loads[position]
+        for name, units in wanted.requests.items():
+            load.used[name] = load.used.get(name, 0) + sign * units
+        load.scored = [there + sign * units for there, units in zip(load.scored, wanted.scored, strict=True)]
+        load.pods += sign
+        self._stale[position] = None
+
+    def settle(self) -> None:
+        for position in self._stale:
+            load = self._loads.get(position)
+            content = () if load is None else load.content()
+            before = self.census.stock_of.get(position)
+            if content != (() if before is None else before.content):
+                self.census.move(position, content)
+        self._stale.clear()
+
+    def ranking(self, wanted: RequestedResources) -> Ranking:
+        """Status and score of every node that reports its resources."""
+        self.settle()
+        shape = (tuple(sorted(wanted.requests.items())), wanted.scored)
+
+        def estimate(stock: Stock) -> Estimate:
+            room = _room(stock.content)
+            return shortage(wanted, room), least_allocated(wanted, room)
+
+        return self.census.ranking(shape, estimate)
+
+
+def _room(content: Content) -> FreeResources:
+    allocatable, used, scored, (pods,) = content
+    return FreeResources(dict(_pairs(allocatable)), dict(_pairs(used)), scored, pods)
+
+
+def _pairs(items: Iterable[tuple[str, int]]) -> Iterable[tuple[str, int]]:
+    return items

@@ -1,31 +1,135 @@
-"""InterPodAffinity: where other pods are, by topology, decides where this one may and would rather be.
-
-What decides are counts per topology pair, such as (zone, a): of pods that a term of the pod means, and of pods
-with a term that means the pod.
-"""
+"""InterPodAffinity: the places of other pods, by topology and term, decide where this pod may and should run."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from volsched.kube.selectors import Labels
-from volsched.kube.workloads import Node, Pod
-from volsched.scheduling.plugins.affinity_terms import (
-    AffinityTerm,
-    Terms,
-    means,
-    sound_terms,
-    terms_of,
-    terms_problem,
+from volsched.kube.selectors import (
+    Labels,
+    LabelSelector,
+    Requirement,
+    label_selector_matches,
+    label_selector_problem,
 )
+from volsched.kube.workloads import Node, Pod, PodAffinityTerm
 from volsched.scheduling.plugins.plugin import Prepared, normalised_between
 from volsched.scheduling.rules.attach_limits import placed_pods
+from volsched.scheduling.rules.reasons import (
+    ANTI_AFFINITY_OF_OTHERS,
+    POD_AFFINITY_MISMATCH,
+    POD_ANTI_AFFINITY_MISMATCH,
+)
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import SUCCESS, Code, Status
 
-NOT_NEAR = Status(Code.UNRESOLVABLE, ("node(s) didn't match pod affinity rules",))
-TOO_NEAR = Status(Code.UNSCHEDULABLE, ("node(s) didn't match pod anti-affinity rules",))
-NOT_WANTED = Status(Code.UNSCHEDULABLE, ("node(s) didn't satisfy existing pods anti-affinity rules",))
+# A prepared term of inter-pod affinity: which pods it selects, for any owner.
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityTerm:
+    topology_key: str
+    selector: LabelSelector | None
+    """None selects no pod."""
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector | None
+    """Adds namespaces by their labels; None adds none."""
+    weight: int = 0
+
+    def means(self, pod: Pod, namespace: Labels) -> bool:
+        """`namespace`: the labels of the pod's namespace."""
+        if self.selector is None or not label_selector_matches(self.selector, pod.meta.labels):
+            return False
+        return self.covers(pod.namespace, namespace)
+
+    def covers(self, name: str, labels: Labels) -> bool:
+        if name in self.namespaces:
+            return True
+        return self.namespace_selector is not None and label_selector_matches(self.namespace_selector, labels)
+
+
+def term_of(given: PodAffinityTerm, owner: Pod, *, weight: int = 0) -> AffinityTerm:
+    """If the term names no namespaces, the owner's own is meant."""
+    own = not given.namespaces and given.namespace_selector is None
+    return AffinityTerm(
+        topology_key=given.topology_key,
+        selector=with_label_keys(given.label_selector, owner, given.match_label_keys, given.mismatch_label_keys),
+        namespaces=frozenset([owner.namespace] if own else given.namespaces),
+        namespace_selector=given.namespace_selector,
+        weight=weight,
+    )
+
+
+def with_label_keys(
+    selector: LabelSelector | None, owner: Pod, match: Iterable[str], mismatch: Iterable[str] = ()
+) -> LabelSelector | None:
+    """The selector narrowed by the owner's own labels. Idempotent, because the API server does the same."""
+    if selector is None:
+        return None
+    labels = owner.meta.labels
+    more = [Requirement(key, "In", (labels[key],)) for key in match if key in labels]
+    more += [Requirement(key, "NotIn", (labels[key],)) for key in mismatch if key in labels]
+    return replace(selector, match_expressions=(*selector.match_expressions, *more)) if more else selector
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """All of a pod's terms. A preferred term counts by its weight, an anti-affinity's negatively."""
+
+    affinity: tuple[AffinityTerm, ...] = ()
+    anti_affinity: tuple[AffinityTerm, ...] = ()
+    preferred: tuple[AffinityTerm, ...] = ()
+
+
+NO_TERMS = Terms()
+
+
+def has_terms(pod: Pod) -> bool:
+    near, far = pod.pod_affinity, pod.pod_anti_affinity
+    return bool(near.required or far.required or near.preferred or far.preferred)
+
+
+def terms_of(pod: Pod) -> Terms:
+    if not has_terms(pod):
+        return NO_TERMS
+    near, far = pod.pod_affinity, pod.pod_anti_affinity
+    return Terms(
+        affinity=tuple(term_of(given, pod) for given in near.required),
+        anti_affinity=tuple(term_of(given, pod) for given in far.required),
+        preferred=(
+            *(term_of(given.pod_affinity_term, pod, weight=given.weight) for given in near.preferred),
+            *(term_of(given.pod_affinity_term, pod, weight=-given.weight) for given in far.preferred),
+        ),
+    )
+
+
+def terms_problem(pod: Pod) -> str | None:
+    """The first malformed selector of the pod's terms, or None."""
+    near, far = pod.pod_affinity, pod.pod_anti_affinity
+    given = [*near.required, *far.required]
+    given += [it.pod_affinity_term for it in (*near.preferred, *far.preferred)]
+    for term in given:
+        for selector in (term.label_selector, term.namespace_selector):
+            problem = None if selector is None else label_selector_problem(selector)
+            if problem is not None:
+                return problem
+    return None
+
+
+def sound_terms(pod: Pod) -> Terms:
+    """The terms of a placed pod; none at all if one of them is malformed."""
+    return NO_TERMS if not has_terms(pod) or terms_problem(pod) is not None else terms_of(pod)
+
+
+def means(term: AffinityTerm, pod: Pod, snapshot: Snapshot) -> bool:
+    return term.means(pod, snapshot.namespace_labels(pod.namespace))
+
+
+# The decision uses counts per topology pair, such as (zone, a): of pods that a term of the pod selects, and of
+# pods with a term that selects the pod.
+
+NOT_NEAR = Status(Code.UNRESOLVABLE, (POD_AFFINITY_MISMATCH,))
+TOO_NEAR = Status(Code.UNSCHEDULABLE, (POD_ANTI_AFFINITY_MISMATCH,))
+NOT_WANTED = Status(Code.UNSCHEDULABLE, (ANTI_AFFINITY_OF_OTHERS,))
 HARD_TERM_WEIGHT = 1
 """What a placed pod's required affinity for this one adds to its own topology."""
 
@@ -38,9 +142,9 @@ class Neighbours:
 
     terms: Terms
     is_first: bool = False
-    """The pod means itself, and no pod there is means the same: somebody must begin."""
+    """The pod selects itself, and no existing pod matches: the first of a group must be allowed."""
     near: Counter[Pair] = field(default_factory=Counter)
-    """Pods that all affinity terms mean."""
+    """Pods that all affinity terms select."""
     too_near: Counter[Pair] = field(default_factory=Counter)
     unwanted: Counter[Pair] = field(default_factory=Counter)
     liked: Counter[Pair] = field(default_factory=Counter)
@@ -88,7 +192,7 @@ def unreadable(pod: Pod) -> Status | None:
 
 
 def begins(terms: Terms, near: Mapping[Pair, int], pod: Pod, snapshot: Snapshot) -> bool:
-    """The first of pods that want to be together finds nobody to be with."""
+    """The first pod of a group finds no other."""
     return not near and means_all(terms.affinity, pod, snapshot)
 
 
@@ -118,7 +222,7 @@ def _count(found: Neighbours, snapshot: Snapshot, pod: Pod, other: Pod, labels: 
 
 
 def _add(counts: Counter[Pair], terms: Iterable[AffinityTerm], labels: Labels, weight: int | None) -> None:
-    """For each term, in the topology where the labels are; None: the term's own weight."""
+    """For each term, under the topology value in the labels; None: the term's own weight."""
     for term in terms:
         if term.topology_key in labels:
             counts[term.topology_key, labels[term.topology_key]] += term.weight if weight is None else weight

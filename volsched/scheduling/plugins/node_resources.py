@@ -1,32 +1,103 @@
-"""NodeResourcesFit: what the pod requests must be free; nodes with more left are better.
+"""NodeResourcesFit: the pod's requests, summed as the reference does, must be free; more left is better."""
 
-A node that does not say what it has is not judged by it, and neither is the number of its pods where it sets no
-limit to that: nodes of clusters without a kubelet need not invent figures. Of whatever else a node that does say
-leaves out it has nothing, as in the reference.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from volsched.kube.workloads import Node, Pod
+from volsched.kube.quantity import NANO
+from volsched.kube.workloads import Amounts, Container, Node, Pod
 from volsched.scheduling.plugins.plugin import MAX_SCORE, Prepared
-from volsched.scheduling.plugins.resource_requests import (
-    NATIVE,
-    PODS,
-    SCORED,
-    Units,
-    add_units,
-    pod_requests,
-    scored_requests,
-    units_of,
-)
 from volsched.scheduling.rules.attach_limits import placed_pods
+from volsched.scheduling.rules.reasons import TOO_MANY_PODS, insufficient
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import SUCCESS, Code, Status
 
-TOO_MANY_PODS = "Too many pods"
+# A pod's requests, summed as the reference does.
+#
+# Containers run side by side, init containers one after the other, and restartable ones beside all that start
+# after them. In whole units: thousandths of a core, bytes, pieces.
+
+CPU = "cpu"
+MEMORY = "memory"
+EPHEMERAL_STORAGE = "ephemeral-storage"
+PODS = "pods"
+NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
+SCORED = (CPU, MEMORY)
+UNSAID = {CPU: 100 * NANO // 1000, MEMORY: 200 * 2**20 * NANO}
+"""The assumed use of a container without requests when nodes are scored, so that many of them count at all."""
+_PREFIXES = ("hugepages-", "attachable-volumes-")
+
+Units = Mapping[str, int]
+
+
+def pod_requests(pod: Pod) -> dict[str, int]:
+    """What must be free on a node: non-zero requests of resources that a node counts."""
+    return {name: units for name, units in _summed(pod, {}).items() if units and _counts(name)}
+
+
+def scored_requests(pod: Pod) -> tuple[int, ...]:
+    """The assumed use of the pod when nodes are scored, of `SCORED`."""
+    summed = _summed(pod, UNSAID)
+    return tuple(summed.get(name, 0) for name in SCORED)
+
+
+def units_of(amounts: Amounts) -> dict[str, int]:
+    return {name: _units(name, amount.nano) for name, amount in amounts.items()}
+
+
+def _summed(pod: Pod, unsaid: Units) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for container in pod.containers:
+        _add(total, _requests(container, unsaid))
+    beside: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in pod.init_containers:
+        requests = _requests(container, unsaid)
+        if container.restart_policy == "Always":
+            _add(total, requests)
+            _add(beside, requests)
+            _raise(starting, beside)
+        else:
+            together = dict(requests)
+            _add(together, beside)
+            _raise(starting, together)
+    _raise(total, starting)
+    _add(total, {name: amount.nano for name, amount in pod.overhead.items()})
+    return {name: _units(name, nano) for name, nano in total.items()}
+
+
+def _requests(container: Container, unsaid: Units) -> dict[str, int]:
+    return {**unsaid, **{name: amount.nano for name, amount in container.requests.items()}}
+
+
+def _add(total: dict[str, int], more: Units) -> None:
+    for name, nano in more.items():
+        total[name] = total.get(name, 0) + nano
+
+
+def _raise(most: dict[str, int], other: Units) -> None:
+    for name, nano in other.items():
+        most[name] = max(most.get(name, 0), nano)
+
+
+def _units(name: str, nano: int) -> int:
+    return -(-nano // (NANO // 1000 if name == CPU else NANO))
+
+
+def _counts(name: str) -> bool:
+    return name in NATIVE or "/" in name or name.startswith(_PREFIXES)
+
+
+def add_units(total: dict[str, int], many: Iterable[Units]) -> None:
+    for units in many:
+        _add(total, units)
+
+
+# A node that does not report its resources is not checked, nor is its number of pods without a limit: nodes of
+# clusters without a kubelet need not invent figures. A resource that a reporting node omits counts as 0, as in
+# the reference.
+
 _NOT_SAYING = "attachable-volumes-"
-"""Limits of disks are no statement about anything else."""
+"""Attach limits say nothing about other resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +108,7 @@ class RequestedResources:
 
 @dataclass(frozen=True, slots=True)
 class FreeResources:
-    """What a node has and what its pods take of it."""
+    """A node's allocatable resources and its pods' requests."""
 
     allocatable: Units
     used: Units = field(default_factory=dict)
@@ -54,7 +125,7 @@ class _Judging(Prepared):
     wanted: RequestedResources
     pods_on: dict[str, list[Pod]]
     rooms: dict[str, FreeResources] = field(default_factory=dict)
-    """Of the nodes that were asked about before."""
+    """Of the nodes that were checked before."""
 
     def filter(self, node: Node) -> Status:
         return shortage(self.wanted, self._room(node))
@@ -93,7 +164,7 @@ def room_of(node: Node, pods: Iterable[Pod]) -> FreeResources:
 
 
 def shortage(wanted: RequestedResources, room: FreeResources) -> Status:
-    """All that is missing. An eviction cannot help where the whole node would be too small."""
+    """Everything that is missing. An eviction cannot help if the whole node is too small."""
     if not room.is_known:
         return SUCCESS
     reasons: list[str] = []
@@ -103,13 +174,13 @@ def shortage(wanted: RequestedResources, room: FreeResources) -> Status:
     for name in sorted(wanted.requests, key=_native_first):
         units, there = wanted.requests[name], room.allocatable.get(name, 0)
         if units > there - room.used.get(name, 0):
-            reasons.append(f"Insufficient {name}")
+            reasons.append(insufficient(name))
             code = Code.UNRESOLVABLE if units > there else code
     return Status(code, tuple(reasons)) if reasons else SUCCESS
 
 
 def least_allocated(wanted: RequestedResources, room: FreeResources) -> int:
-    """The mean of what would be left of each scored resource, in percent."""
+    """The mean of the remaining share of each scored resource, in percent."""
     shares = []
     for name, mine, others in zip(SCORED, wanted.scored, room.scored, strict=True):
         there = room.allocatable.get(name, 0)

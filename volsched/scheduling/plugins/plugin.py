@@ -1,4 +1,4 @@
-"""What a plugin is: asked once about a pod, then about nodes."""
+"""The plugin interface: called once per pod, then per node."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,10 +11,10 @@ MAX_SCORE = 100
 
 
 class Prepared(Protocol):
-    """What a plugin has found out about one pod, for one cycle. Unless it says otherwise, any node will do."""
+    """A plugin's answers about one pod, for one cycle. By default any node fits."""
 
     def leaves_out(self, node: Node) -> Status:  # noqa: ARG002
-        """Is the node out of the question before any filter is asked? In the reference, PreFilter's result."""
+        """Is the node excluded before any filter runs? In the reference, PreFilter's result."""
         return SUCCESS
 
     def filter(self, node: Node) -> Status:  # noqa: ARG002
@@ -22,31 +22,31 @@ class Prepared(Protocol):
         return SUCCESS
 
     def scores(self, nodes: Sequence[Node]) -> Sequence[int]:
-        """How good each of the nodes is, 0..100, normalised over all of them.
+        """The score of each of the nodes, 0..100, normalised over all of them.
 
-        They are those that every plugin lets pass, whatever volumes they have.
+        The nodes are those that every plugin accepts, whatever volumes they have.
         """
         return [0] * len(nodes)
 
 
 class Plugin(Protocol):
-    """Pure: it reads the snapshot, keeps nothing from pod to pod, and knows neither clock nor chance."""
+    """Pure: it reads the snapshot, keeps no state between pods, and uses neither clock nor randomness."""
 
     @property
     def name(self) -> str:
-        """As users meet it, in reasons and in the configuration."""
+        """As users see it, in reasons and in the configuration."""
 
     def prefilter(self, snapshot: Snapshot, pod: Pod) -> tuple[Status, Prepared | None]:
-        """Once per cycle. Skip: the plugin has nothing to say about the pod; a refusal keeps it off every node."""
+        """Once per cycle. Skip: the plugin has no constraint for the pod; a refusal excludes all nodes."""
 
 
 def normalised(raw: Sequence[int]) -> list[int]:
-    """The most gets 100, the others their share of it."""
+    """The highest gets 100, the others their share of it."""
     most = max(raw, default=0)
     return [MAX_SCORE * score // most if most else 0 for score in raw]
 
 
 def normalised_between(raw: Sequence[int]) -> list[int]:
-    """The most gets 100, the least 0. In whole numbers: the reference's floats lose a point now and then."""
+    """The highest gets 100, the lowest 0. In integers: the reference's floats sometimes lose a point."""
     most, least = max(raw, default=0), min(raw, default=0)
     return [MAX_SCORE * (score - least) // (most - least) if most > least else 0 for score in raw]

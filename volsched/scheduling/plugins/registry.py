@@ -1,14 +1,16 @@
-"""The plugins there are by nature, in the reference's order, with their weights."""
+"""The built-in plugins, in the reference's order, with their weights."""
 
 from dataclasses import dataclass
 
 from volsched.scheduling.plugins.inter_pod_affinity import InterPodAffinity
-from volsched.scheduling.plugins.node_affinity import NodeAffinityPlugin
-from volsched.scheduling.plugins.node_name import NodeName
+from volsched.scheduling.plugins.node_plugins import (
+    NodeAffinityPlugin,
+    NodeName,
+    NodeUnschedulable,
+    TaintToleration,
+)
 from volsched.scheduling.plugins.node_resources import NodeResourcesFit
-from volsched.scheduling.plugins.node_unschedulable import NodeUnschedulable
 from volsched.scheduling.plugins.plugin import Plugin
-from volsched.scheduling.plugins.taint_toleration import TaintToleration
 from volsched.scheduling.plugins.topology_spread import PodTopologySpread
 
 

@@ -1,4 +1,4 @@
-"""PodTopologySpread: pods that a constraint selects are to be spread evenly over the domains of a topology key."""
+"""PodTopologySpread: pods that a constraint selects are spread evenly over the domains of a topology key."""
 
 import math
 from collections import Counter
@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from volsched.kube.meta import HOSTNAME
 from volsched.kube.selectors import Labels, LabelSelector, label_selector_matches, label_selector_problem
 from volsched.kube.workloads import Node, Pod, SpreadConstraint
-from volsched.scheduling.plugins.affinity_terms import with_label_keys
-from volsched.scheduling.plugins.node_affinity import selects
+from volsched.scheduling.plugins.inter_pod_affinity import with_label_keys
+from volsched.scheduling.plugins.node_plugins import keeps_away, selects
 from volsched.scheduling.plugins.plugin import MAX_SCORE, Prepared
-from volsched.scheduling.plugins.taint_toleration import keeps_away
 from volsched.scheduling.rules.attach_limits import placed_pods
+from volsched.scheduling.rules.reasons import UNEVEN_REASON
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import SKIP, SUCCESS, Code, Status
 
-UNEVEN_REASON = "node(s) didn't match pod topology spread constraints"
 UNEVEN = Status(Code.UNSCHEDULABLE, (UNEVEN_REASON,))
 WITHOUT_LABEL = Status(Code.UNRESOLVABLE, (f"{UNEVEN_REASON} (missing required label)",))
 DO_NOT_SCHEDULE = "DoNotSchedule"
@@ -34,11 +33,11 @@ class Constraint:
     honors_taints: bool
 
     def means(self, pod: Pod) -> bool:
-        """Labels alone: the caller sees to it that the pod is of the same namespace."""
+        """Labels alone: the caller ensures that the pod is in the same namespace."""
         return self.selector is not None and label_selector_matches(self.selector, pod.meta.labels)
 
     def counts_on(self, pod: Pod, node: Node) -> bool:
-        """The constraint looks at the node: nodes where the pod could not be may be left out of the reckoning."""
+        """The constraint counts the node: nodes that the pod could not use may be excluded."""
         if self.honors_affinity and not selects(pod, node):
             return False
         return not self.honors_taints or keeps_away(pod.tolerations, node.taints) is None
@@ -60,7 +59,7 @@ def _constraint(given: SpreadConstraint, pod: Pod) -> Constraint:
 
 
 def _counted_by(selector: LabelSelector | None) -> LabelSelector | None:
-    """A selector without a word would mean all pods; the reference counts none, and so are they never uneven."""
+    """An empty selector would select all pods; the reference counts none, so they are never uneven."""
     if selector is None or not (selector.match_labels or selector.match_expressions):
         return None
     return selector
@@ -75,20 +74,20 @@ def unreadable(pod: Pod) -> Status | None:
 
 
 def allowed_count(constraint: Constraint, pod: Pod, *, least: int, domains: int) -> int:
-    """How many pods a domain may have before the pod comes. With too few domains the emptiest counts as empty."""
+    """How many pods a domain may have before this pod. With too few domains the minimum counts as 0."""
     least = 0 if domains < constraint.min_domains else least
     return constraint.max_skew + least - constraint.means(pod)
 
 
 def raw_score(constraints: Sequence[Constraint], counts: Sequence[int], sizes: Sequence[int]) -> int:
-    """The more pods are there the higher. `sizes`: domains in all, per constraint; those of few weigh more."""
+    """Grows with the number of pods. `sizes`: number of domains per constraint; small ones weigh more."""
     parts = zip(constraints, counts, sizes, strict=True)
     score = sum(count * math.log(size + 2) + (it.max_skew - 1) for it, count, size in parts)
     return math.floor(score + 0.5)
 
 
 def spread_scores(raw: Sequence[int | None]) -> list[int]:
-    """None: a node without one of the labels, which gets nothing."""
+    """None: a node without one of the labels, which gets 0."""
     known = [score for score in raw if score is not None]
     most, least = max(known, default=0), min(known, default=0)
     if not most:
@@ -101,7 +100,7 @@ class _Judging(Prepared):
     pod: Pod
     snapshot: Snapshot
     mates: Mapping[str, Sequence[Pod]]
-    """Per node, the pods that a constraint may mean."""
+    """Per node, the pods that a constraint may select."""
     hard: tuple[Constraint, ...]
     soft: tuple[Constraint, ...]
     in_domain: tuple[Counter[str], ...]
@@ -121,7 +120,7 @@ class _Judging(Prepared):
             return [0] * len(nodes)
         labelled = [node for node in nodes if _has_keys(node.labels, self.soft)]
         sizes = [len({node.labels[it.key] for node in labelled}) for it in self.soft]
-        # A host is a domain of its own, whatever its label says.
+        # A host is its own domain, whatever its label says.
         sizes = [len(labelled) if it.key == HOSTNAME else size for it, size in zip(self.soft, sizes, strict=True)]
         counts = _counted(self.snapshot, self.pod, self.soft, self.mates)
         return spread_scores([self._raw(node, counts, sizes) for node in nodes])
@@ -163,7 +162,7 @@ class PodTopologySpread:
 def _counted(
     snapshot: Snapshot, pod: Pod, constraints: Sequence[Constraint], mates: Mapping[str, Sequence[Pod]]
 ) -> tuple[Counter[str], ...]:
-    """Per constraint, every domain it looks at with the pods there. Nodes must have the labels of all of them."""
+    """Per constraint, every counted domain with its number of pods. Nodes must have the labels of all of them."""
     counts: tuple[Counter[str], ...] = tuple(Counter() for _ in constraints)
     for node in snapshot.nodes.values():
         if not _has_keys(node.labels, constraints):

@@ -1,4 +1,4 @@
 """The scheduling queue: which pod is decided next, and what wakes one that found no node.
 
-Pure: time and events are given. `queue` holds the pools, `changes` says what an event is, `hints` whom it helps.
+Pure: time and events are arguments. `queue` holds the pools, `object_changes` the aspects, `hints` the hints.
 """

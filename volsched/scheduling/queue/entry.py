@@ -1,7 +1,8 @@
-"""One pod in the queue: in which pool it is, how often it was refused, and when it may be tried again."""
+"""One pod in the queue: its pool and when it is retried; and the shares of several schedulers."""
 
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from zlib import crc32
 
 from volsched.kube.workloads import Pod
 
@@ -18,10 +19,10 @@ class QueueWaits:
     first_backoff: int = 1 * SECOND
     longest_backoff: int = 10 * SECOND
     unschedulable: int = 300 * SECOND
-    """A pod that found no node is tried again after this long whatever has happened: a hint may be wrong."""
+    """A pod that found no node is retried after this long in any case: a hint may be wrong."""
 
     def backoff(self, times: int) -> int:
-        """The first one, doubled with each time up to the longest."""
+        """The first one, doubled each time up to the longest."""
         return min(self.first_backoff << min(times - 1, MOST_DOUBLINGS), self.longest_backoff) if times else 0
 
 
@@ -30,15 +31,15 @@ USUAL = QueueWaits()
 
 class Pool(Enum):
     ACTIVE = auto()
-    """Its turn comes by priority, time and name."""
+    """Taken by priority, time and name."""
     BACKING_OFF = auto()
     """Active when its back-off is over."""
     UNSCHEDULABLE = auto()
-    """Waits for something to happen that could help it."""
+    """Waits for a change that could help it."""
     IN_FLIGHT = auto()
     """Being decided."""
     PLANNED = auto()
-    """Has an open binding. If that fails it comes back, and how often it failed is still known."""
+    """Has an open binding. If that fails the pod comes back, with its count of failures."""
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class Entry:
     pod: Pod
     pool: Pool
     since: int
-    """When it came, or was last refused: among equals the one that waits longest is first."""
+    """When it was added, or last refused: among equals the one that waits longest is first."""
     rejections: int = 0
     errors: int = 0
     """Attempts and bindings that failed in a row since it was last rejected or bound."""
@@ -54,9 +55,9 @@ class Entry:
     """Plans in a row that came too late."""
     rejectors: frozenset[str] = field(default_factory=frozenset)
     awaited: bool = True
-    """Is it worth waiting for its back-off? Not where the same error came out twice."""
+    """Whether `next_due` includes its back-off. Not after the same error occurred twice."""
     ticket: int = 0
-    """Of its place in a heap: older places are void."""
+    """Identifies its current heap entry: older entries are void."""
     recorded_from: int = 0
     """The first of the recorded changes that it has not seen, while in flight."""
     changed: bool = False
@@ -68,7 +69,7 @@ class Entry:
 
 
 def asks_otherwise(old: Pod, new: Pod) -> bool:
-    """Was anything changed that a decision looks at? Not where only the status was, as by our own condition."""
+    """Did anything change that a decision reads? Not if only the status did, as by our own condition."""
     if old.meta.resource_version == new.meta.resource_version:
         return False
     return _asked(old) != _asked(new)
@@ -76,3 +77,57 @@ def asks_otherwise(old: Pod, new: Pod) -> bool:
 
 def _asked(pod: Pod) -> Pod:
     return replace(pod, meta=replace(pod.meta, resource_version=""), phase="")
+
+
+# Several schedulers on one store: each starts with the pods of its own share, so that they seldom decide the
+# same pod.
+#
+# A share is an order, not a fence: a scheduler that has finished its own takes the others', because theirs may
+# be dead. And it does not defer them forever: another's pod is ordered as if it had been added a little later.
+#
+# The same holds for nodes that are equally good: their names form a ring, and each scheduler starts in another
+# part of it, so that they do not all plan with the same volumes. Within its part every pod starts at its own
+# place, so that a faulty node affects few of them. Without a pod's name, at the smallest of the part.
+
+OTHERS_LATER = 30 * SECOND
+"""Longer than the share's owner needs, and no longer than its pods should wait if it is dead."""
+PLACES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The `number`th of `of` schedulers, counted from 0; users count from 1 and write 1/4."""
+
+    number: int = 0
+    of: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number < self.of:
+            raise ValueError(f"scheduler {self.number} of {self.of}: the number must be from 0 to {self.of - 1}")
+
+    def holds(self, uid: str) -> bool:
+        return self.of == 1 or crc32(uid.encode()) % self.of == self.number
+
+    def turn(self, uid: str, since: int) -> int:
+        """The pod's position in the order of its priority, as a time."""
+        return since if self.holds(uid) else since + OTHERS_LATER
+
+    def first_of(self, count: int, pod: str) -> int:
+        """The index, among so many sorted names, at which ties of the pod (namespace/name) start.
+
+        One of `PLACES` in the part, so that a caller can cache the set of nodes behind each.
+        """
+        place = crc32(pod.encode()) % PLACES if pod else 0
+        return count * (self.number * PLACES + place) // (self.of * PLACES)
+
+
+def read_share(text: str) -> Share:
+    """`2/4` is the second of four. Raises ValueError for other formats."""
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise ValueError(f'"{text}" is no share; write 2/4 for the second of four schedulers')
+    return Share(int(number) - 1, int(of))
+
+
+ALL = Share()
+"""For a single scheduler."""

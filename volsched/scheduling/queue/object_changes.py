@@ -1,7 +1,6 @@
-"""What a change of an object means to pods that wait: a handful of aspects, most changes having none.
+"""What a change of an object means to waiting pods: a few aspects, and most changes have none.
 
-Hints are asked by aspect, so that a node's heartbeat, which changes nothing that anybody waits for, is known for
-what it is before a single pod is looked at.
+Hints are selected by aspect, so that an irrelevant change such as a heartbeat is known before any pod is examined.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from volsched.kube.kinds import Object
 from volsched.kube.meta import BIND_COMPLETED, MIGRATED_PLUGINS, SELECTED_NODE_KEYS
+from volsched.kube.object_values import Object
 from volsched.kube.quantity import Quantity
 from volsched.kube.storage import (
     Claim,
@@ -26,7 +25,7 @@ from volsched.scheduling.rules.attach_limits import TERMINATED
 
 
 class Aspect(StrEnum):
-    """Named as Kubernetes registers them: resource, then what was done to it."""
+    """Named as Kubernetes registers them: resource, then action."""
 
     POD_PLACED = "AssignedPod/Add"
     POD_LEFT = "AssignedPod/Delete"
@@ -43,7 +42,7 @@ class Aspect(StrEnum):
     CLAIM_ADDED = "PersistentVolumeClaim/Add"
     CLAIM_CHANGED = "PersistentVolumeClaim/Update"
     CLAIM_LET_GO = "PersistentVolumeClaim/LetGo"
-    """Of our own: a claim is gone that asked for a volume by name and did not get it."""
+    """Our own: a claim that named a volume and did not get it is gone."""
     VOLUME_ADDED = "PersistentVolume/Add"
     VOLUME_CHANGED = "PersistentVolume/Update"
     CSINODE_ADDED = "CSINode/Add"
@@ -53,18 +52,18 @@ class Aspect(StrEnum):
     CAPACITY_ADDED = "CSIStorageCapacity/Add"
     CAPACITY_GREW = "CSIStorageCapacity/Grow"
     CAPACITY_LET_GO = "CSIStorageCapacity/LetGo"
-    """Of our own: a binding in flight holds less of it than before."""
+    """Our own: a binding in flight holds less of it than before."""
     ATTACHMENT_REMOVED = "VolumeAttachment/Delete"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """An object as it was and as it is, both with what is assumed laid over; None where it was not, or is not."""
+    """An object before and after, both with assumptions; None if it did not, or does not, exist."""
 
     old: Object | None
     new: Object | None
     let_go: bool = False
-    """The object is as it was, but a binding in flight holds less of it."""
+    """The object is unchanged, but a binding in flight holds less of it."""
 
 
 Aspects = frozenset[Aspect]
@@ -72,7 +71,7 @@ NONE: Aspects = frozenset()
 
 
 def aspects_of(change: ObjectChange) -> Aspects:
-    """What there is in the change that somebody might wait for."""
+    """The aspects of the change that a pod might wait for."""
     if change.let_go:
         return frozenset({Aspect.CAPACITY_LET_GO})
     subject = change.new if change.new is not None else change.old
@@ -81,7 +80,7 @@ def aspects_of(change: ObjectChange) -> Aspects:
 
 
 def claim_concerned(change: ObjectChange) -> str | None:
-    """The claim whose users alone the change can matter to; None where it may matter to anybody."""
+    """The only claim whose users the change can affect; None if it may affect any pod."""
     match change.old, change.new:
         case _, Claim(meta=meta):
             return meta.key
@@ -90,14 +89,14 @@ def claim_concerned(change: ObjectChange) -> str | None:
         case None, Volume() as made:
             return _claim_of(made)
         case Volume() as old, Volume() as new if new.claim_ref is not None:
-            # One that goes from claim to claim may be what kept the first one waiting.
+            # A volume that moves between claims may be what kept the first one waiting.
             claim = _claim_of(new)
             return claim if _claim_of(old) in (None, claim) else None
     return None
 
 
 def is_placed(pod: Pod | None) -> bool:
-    """On a node and still taking room there; a pod that has ended has left, whatever becomes of its object."""
+    """On a node and still using room there; a finished pod has left, even if its object remains."""
     return pod is not None and pod.node_name != "" and pod.phase not in TERMINATED
 
 
@@ -112,7 +111,7 @@ def _pod(old: Pod | None, new: Pod | None) -> set[Aspect]:
         return {Aspect.POD_LEFT, Aspect.POD_PLACED}
     found = set()
     if (old.meta.labels, old.meta.being_deleted) != (new.meta.labels, new.meta.being_deleted):
-        # One that is being deleted is not counted by everybody any more, as if it had lost its labels.
+        # Not all plugins count a pod that is being deleted, so this is like losing its labels.
         found.add(Aspect.POD_LABELS)
     if (old.containers, old.init_containers, old.overhead) != (new.containers, new.init_containers, new.overhead):
         found.add(Aspect.POD_SHRANK)
@@ -160,13 +159,13 @@ def _volume(old: Volume | None, new: Volume | None) -> set[Aspect]:
         return {Aspect.VOLUME_CHANGED} if old.claim_ref is not None else set()
     if _is_written(old, new):
         return {Aspect.VOLUME_CHANGED}
-    # Only an assumption changed. One that is laid on helps nobody.
+    # Only an assumption changed. A new assumption helps no pod.
     return {Aspect.VOLUME_CHANGED} if old.claim_ref is not None and new.claim_ref is None else set()
 
 
 def _csi_node(old: CSINode | None, new: CSINode | None) -> set[Aspect]:
     if old is None or new is None:
-        # [D] With it go its limits; Kubernetes registers changes only.
+        # [D] Its limits are gone with it; Kubernetes registers changes only.
         return {Aspect.CSINODE_ADDED if old is None else Aspect.CSINODE_DRIVERS}
     found = set()
     if old.drivers != new.drivers:
@@ -177,14 +176,14 @@ def _csi_node(old: CSINode | None, new: CSINode | None) -> set[Aspect]:
 
 
 def _driver(old: CSIDriver | None, _: CSIDriver | None) -> set[Aspect]:
-    # [D] One that is gone asks for nothing any more; Kubernetes registers changes only.
+    # [D] A deleted driver requires nothing any more; Kubernetes registers changes only.
     return {Aspect.DRIVER_CHANGED} if old is not None else set()
 
 
 def _capacity(old: StorageCapacity | None, new: StorageCapacity | None) -> set[Aspect]:
     if old is None or new is None:
         return {Aspect.CAPACITY_ADDED} if old is None else set()
-    # [D] Both: Kubernetes knows no pod whose claims have to share what there is in all.
+    # [D] Both: Kubernetes has no pods whose claims must share the total capacity.
     grew = _grew(old.limit, new.limit) or _grew(old.capacity, new.capacity)
     return {Aspect.CAPACITY_GREW} if grew else set()
 

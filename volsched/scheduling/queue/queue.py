@@ -1,32 +1,81 @@
-"""The pools of pods that want a node, and how a pod goes from one to another.
-
-```
- offer ─► active ── take ──► in flight ── planned ──► (open binding; comes back with back-off if that fails)
-            ▲                   │ rejected, put off           │ failed, late too often
-            │ a hint, 5 minutes ▼                             ▼
-            └────────── unschedulable ── still backing off ─► backing off ── back-off over ─► active
-```
-
-Changes that happen while pods are in flight are recorded: whoever is then rejected is asked about those first,
-because they may be exactly what it would wait for.
-"""
+"""The pools of pods that want a node, how a pod moves between them, and which pods a change may help."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from volsched.kube.workloads import Pod
-from volsched.scheduling.queue.entry import SECOND, USUAL, Entry, Pool, QueueWaits, asks_otherwise
-from volsched.scheduling.queue.hints import helps, hints_for
-from volsched.scheduling.queue.object_changes import Aspects, ObjectChange, aspects_of
-from volsched.scheduling.queue.shares import ALL, Share
-from volsched.scheduling.queue.unschedulable_pool import Unschedulable
-from volsched.scheduling.rules.node_avoidance import REJECTED_NODES
+from volsched.scheduling.queue.entry import ALL, SECOND, USUAL, Entry, Pool, QueueWaits, Share, asks_otherwise
+from volsched.scheduling.queue.hints import are_known, helps, hints_for
+from volsched.scheduling.queue.object_changes import Aspects, ObjectChange, aspects_of, claim_concerned
+from volsched.scheduling.rules.failure_memory import REJECTED_NODES
+from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.snapshot import Snapshot
+
+# The pool of pods that found no node, indexed so that a change finds the pods it may help without a full scan.
+
+_Group = TypeVar("_Group", bound=Hashable)
+
+
+@dataclass(slots=True)
+class Unschedulable:
+    _by_rejectors: dict[frozenset[str], dict[str, Entry]] = field(default_factory=dict)
+    """A change that concerns none of a set's plugins skips all its pods at once."""
+    _by_claim: dict[str, dict[str, Entry]] = field(default_factory=dict)
+    """Most changes are of claims and volumes that belong to one pod."""
+
+    def __bool__(self) -> bool:
+        return bool(self._by_rejectors)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (entry for members in self._by_rejectors.values() for entry in members.values())
+
+    def add(self, entry: Entry) -> None:
+        key = entry.pod.key
+        self._by_rejectors.setdefault(entry.rejectors, {})[key] = entry
+        for use in claim_uses(entry.pod):
+            self._by_claim.setdefault(use.key, {})[key] = entry
+
+    def remove(self, entry: Entry) -> None:
+        _take(self._by_rejectors, entry.rejectors, entry.pod.key)
+        for claim in {use.key for use in claim_uses(entry.pod)}:
+            _take(self._by_claim, claim, entry.pod.key)
+
+    def concerned(self, change: ObjectChange, aspects: Aspects) -> list[Entry]:
+        """The pods whose hints are worth calling for the change."""
+        claim = claim_concerned(change)
+        users = None if claim is None else self._by_claim.get(claim, {})
+        found: list[Entry] = []
+        for rejectors, members in self._by_rejectors.items():
+            if not hints_for(rejectors, aspects):
+                continue
+            if users is None or not are_known(rejectors):
+                found += members.values()
+            else:
+                found += (members[key] for key in users if key in members)
+        return found
+
+
+def _take(groups: dict[_Group, dict[str, Entry]], group: _Group, key: str) -> None:
+    del groups[group][key]
+    if not groups[group]:
+        del groups[group]
+
+
+# ```
+#  offer ─► active ── take ──► in flight ── planned ──► (open binding; comes back with back-off if that fails)
+#             ▲                   │ rejected, put off           │ failed, late too often
+#             │ a hint, 5 minutes ▼                             ▼
+#             └────────── unschedulable ── still backing off ─► backing off ── back-off over ─► active
+# ```
+#
+# Changes that happen while pods are in flight are recorded: a pod that is then rejected checks those first,
+# because they may be exactly what it would wait for.
 
 SCAN_EVERY = 30 * SECOND
 MOST_LATE = 3
-"""Plans that may come too late in a row before their pod waits for its back-off."""
+"""Plans that may come too late in a row before their pod backs off."""
 
 
 @dataclass(slots=True)
@@ -44,7 +93,7 @@ class Queue:
 
     @property
     def listens(self) -> bool:
-        """Is there anybody to whom a change could matter?"""
+        """Could a change matter to any pod?"""
         return bool(self._unschedulable) or self._in_flight > 0
 
     def __contains__(self, key: str) -> bool:
@@ -55,10 +104,10 @@ class Queue:
         return None if entry is None else entry.pool
 
     def offer(self, pod: Pod, now: int) -> None:
-        """The pod wants a node: it is new, was changed, or is back from a binding that failed."""
+        """The pod wants a node: it is new, was changed, or is back from a failed binding."""
         entry = self._known(pod)
         if entry is None:
-            # A node has just turned it away; what made it do so may take a moment to go away.
+            # A node has just rejected it; the cause may take a moment to go away.
             errors = 1 if pod.meta.annotations.get(REJECTED_NODES) else 0
             entry = self._entries[pod.key] = Entry(pod, Pool.PLANNED, now, errors=errors)
             self._wait_or_go(entry, now)
@@ -84,7 +133,7 @@ class Queue:
             self._leave(entry)
 
     def take(self, now: int) -> Pod | None:
-        """The next pod to decide; it is in flight until it is said what became of it."""
+        """The next pod to decide; it is in flight until its outcome is reported."""
         self._wake_due(now)
         while self._active:
             *_, key, ticket = heapq.heappop(self._active)
@@ -96,7 +145,7 @@ class Queue:
         return None
 
     def rejected(self, key: str, rejectors: frozenset[str], snapshot: Snapshot, now: int) -> None:
-        """No node would have the pod. What happened while it was decided may have changed that."""
+        """No node accepts the pod. A change during the decision may have altered that."""
         entry = self._landed(key)
         if entry is None:
             return
@@ -106,8 +155,8 @@ class Queue:
         self._clear_recorded()
 
     def put_off(self, key: str, waits_for: frozenset[str], snapshot: Snapshot, now: int) -> None:
-        """There is a node, but what the pod would take there is not ready. It waits for these plugins' hints like
-        one that was rejected; as it was not, it goes at once when one comes."""
+        """There is a node, but what the pod would use there is not ready. It waits for these plugins' hints like a
+        rejected pod; as it was not rejected, it goes at once when one comes."""
         entry = self._landed(key)
         if entry is not None:
             entry.errors, entry.late, entry.since, entry.rejectors = 0, 0, now, waits_for
@@ -115,14 +164,14 @@ class Queue:
         self._clear_recorded()
 
     def failed(self, key: str, now: int, *, awaited: bool = True) -> None:
-        """The attempt did not come to an answer: there is nobody to wait for, only a while."""
+        """The attempt gave no answer: no hint can help, only a back-off."""
         entry = self._landed(key)
         if entry is not None:
             self._fail(entry, now, awaited=awaited)
         self._clear_recorded()
 
     def late(self, key: str, now: int) -> None:
-        """Somebody was faster than the pod's plan: decided again at once, on what they have made of the world."""
+        """Another writer invalidated the pod's plan: decide again at once, on the new state."""
         entry = self._landed(key)
         if entry is not None:
             entry.late += 1
@@ -134,14 +183,14 @@ class Queue:
         self._clear_recorded()
 
     def returned(self, key: str) -> None:
-        """Nobody knows what became of the pod: it keeps its turn."""
+        """The pod's outcome is unknown: it keeps its place."""
         entry = self._landed(key)
         if entry is not None:
             self._activate(entry)
         self._clear_recorded()
 
     def happened(self, changes: Sequence[ObjectChange], snapshot: Snapshot, now: int) -> None:
-        """Wake whom the changes may help, and note them for those in flight."""
+        """Wake the pods that the changes may help, and record the changes for pods in flight."""
         if self._in_flight:
             self._recorded += changes
         for change in changes if self._unschedulable else ():
@@ -152,10 +201,10 @@ class Queue:
                     self._wait_or_go(entry, now)
 
     def next_due(self) -> int | None:
-        """When a pod's turn comes although nothing happens: 0 for at once, None for never.
+        """When a pod is due without any change: 0 for at once, None for never.
 
-        Pods in the unschedulable pool are not counted, nor those whose same error came out twice: they are looked
-        at again in time, but there is no use in waiting for it.
+        Pods in the unschedulable pool do not count, nor those with the same error twice: they are retried in time,
+        but the caller need not wait for it.
         """
         active = (ticket == self._ticket(key, Pool.ACTIVE) for *_, key, ticket in self._active)
         if any(active):
@@ -175,7 +224,7 @@ class Queue:
         return found
 
     def _known(self, pod: Pod) -> Entry | None:
-        """What is known of this pod; one made anew under the same name is another pod."""
+        """The entry of this pod; one recreated under the same name is another pod."""
         entry = self._entries.get(pod.key)
         if entry is not None and entry.pod.meta.uid != pod.meta.uid:
             self.forget(pod.key)
@@ -237,7 +286,7 @@ class Queue:
                 self._activate(entry)
 
     def _leave(self, entry: Entry) -> None:
-        """Out of the pool it is in; places in heaps are void once the pool or the ticket is another."""
+        """Remove it from its pool; its heap entries become void when its pool or ticket changes."""
         if entry.pool is Pool.UNSCHEDULABLE:
             self._unschedulable.remove(entry)
         elif entry.pool is Pool.IN_FLIGHT:

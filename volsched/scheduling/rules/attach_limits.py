@@ -1,7 +1,4 @@
-"""What volumes cost a node: its attach limits, and what is left of them.
-
-A decision that ignores the limits binds a volume on a node that can never attach it, and a binding is for ever.
-"""
+"""Attach slots of nodes: the limits, what is left of them, and the stand-alone NodeVolumeLimits."""
 
 import re
 from collections.abc import Iterator
@@ -17,14 +14,19 @@ from volsched.scheduling.rules.disks import (
     in_tree_id,
     slots_by_driver,
 )
-from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound, selected_node
+from volsched.scheduling.rules.pod_claims import claim_not_found, claim_uses, is_fully_bound, selected_node
+from volsched.scheduling.rules.reasons import TOO_MANY_VOLUMES
 from volsched.scheduling.rules.snapshot import Snapshot
+from volsched.scheduling.rules.status import SUCCESS, Code, Failure, Rejection, Rule, Status
+
+# A decision that ignores the limits binds a volume on a node that can never attach it, and a binding is
+# permanent.
 
 CSI_LIMIT_PREFIX = "attachable-volumes-csi-"
 TERMINATED = ("Succeeded", "Failed")
 INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 NITRO_LIMIT = 25
-# Searched for, not matched from the start: the reference's pattern anchors its first alternative only.
+# Searched, not matched from the start: the reference's pattern anchors its first alternative only.
 _NITRO = re.compile(r"^[cmr]5.*|t3|z1d")
 
 
@@ -56,7 +58,7 @@ def attach_limits(snapshot: Snapshot, node: Node, *, max_in_tree: int | None) ->
 def csi_limits(snapshot: Snapshot, node: Node) -> dict[str, int]:
     """What the drivers themselves declare for the node; 0 is a real limit, absent is none.
 
-    A plugin whose disks one of them attaches is limited like it: they share the slots.
+    An in-tree plugin whose disks a driver attaches has the driver's limit: they share the slots.
     """
     csi_node = snapshot.csi_nodes.get(node.name)
     drivers = csi_node.drivers if csi_node is not None else ()
@@ -70,9 +72,9 @@ def csi_limits(snapshot: Snapshot, node: Node) -> dict[str, int]:
 def attach_budget(snapshot: Snapshot, pod: Pod, node: Node, *, max_in_tree: int | None = None) -> dict[str, int]:
     """Slots left per limited driver once the pod's bound volumes are attached; negative: they do not fit.
 
-    A driver that is over its limit already has no slot left, rather than fewer than none: that must not keep a
-    pod away which adds nothing to it. Nor does a claim add anything whose new volume another pod awaits here: what
-    a decision will take for it is given to it first.
+    A driver over its limit counts as 0 left, not as negative: it must not exclude a pod that adds nothing to it.
+    Nor does a claim add anything whose new volume another pod awaits here: its slot is added first, because the
+    decision will subtract it.
     """
     used = slots_in_use(snapshot, node, besides=pod)
     csi_node = snapshot.csi_nodes.get(node.name)
@@ -104,7 +106,7 @@ def placed_pods(snapshot: Snapshot, *, besides: Pod) -> Iterator[Pod]:
 
 
 def claim_slot(snapshot: Snapshot, claim: Claim) -> AttachId | None:
-    """The slot of the claim's volume, or the one its class's provisioner will need while there is no volume."""
+    """The slot of the claim's volume; without a volume, the one that its class's provisioner will need."""
     volume = snapshot.volume(claim.volume_name) if claim.volume_name else None
     if volume is not None:
         return attach_id(volume)
@@ -123,12 +125,12 @@ def claimed_slots(snapshot: Snapshot, pod: Pod) -> Iterator[AttachId]:
 
 def _attached_slot(snapshot: Snapshot, attachment: VolumeAttachment) -> AttachId | None:
     volume = snapshot.volume(attachment.volume_name)
-    # The disk of a volume that is gone still occupies its slot until it is detached.
+    # The disk of a deleted volume occupies its slot until it is detached.
     return AttachId(attachment.attacher, attachment.meta.name) if volume is None else attach_id(volume)
 
 
 def _bound_slots(snapshot: Snapshot, pod: Pod) -> Iterator[AttachId]:
-    """Unbound claims are left out: the binding decision pays for each of them when it picks a volume."""
+    """Without unbound claims: the binding decision subtracts each of them when it picks a volume."""
     yield from _inline_slots(pod)
     for use in claim_uses(pod):
         claim = snapshot.claim(use.key)
@@ -157,3 +159,52 @@ def _inline_slots(pod: Pod) -> Iterator[AttachId]:
 
 def _instance_type(node: Node) -> str:
     return next((node.labels[key] for key in INSTANCE_TYPE_LABELS if key in node.labels), "")
+
+
+# NodeVolumeLimits: the stand-alone filter that excludes nodes whose CSI drivers have no slot left.
+
+
+def driver_not_installed(driver: str) -> str:
+    return f"{driver} CSI driver is not installed on the node"
+
+
+def node_volume_limits(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
+    """Unlike the budget of a binding decision, this counts the pod's unbound claims too, by their provisioner."""
+    missing = next((use.name for use in claim_uses(pod) if snapshot.claim(use.key) is None), None)
+    if missing is not None:
+        return Status(Code.UNRESOLVABLE, (claim_not_found(missing),))
+    installed = drivers_installed(snapshot, pod, node)
+    if not installed.passed:
+        return installed
+    used = slots_in_use(snapshot, node, besides=pod)
+    csi_node = snapshot.csi_nodes.get(node.name)
+    before = slots_by_driver(used, csi_node)
+    added = slots_by_driver(set(claimed_slots(snapshot, pod)) - used, csi_node)
+    limits = csi_limits(snapshot, node)
+    # A driver over its limit refuses only pods that would add to it.
+    for driver, count in sorted(added.items()):
+        if driver in limits and before[driver] + count > limits[driver]:
+            got = f"{before[driver]} of {limits[driver]} in use"
+            return _refused(TOO_MANY_VOLUMES, pod, Rule.ATTACH_LIMIT, f"{count} attach slots of {driver}", got)
+    return SUCCESS
+
+
+def drivers_installed(snapshot: Snapshot, pod: Pod, node: Node) -> Status:
+    """Some drivers must be installed on the node before a pod that needs them."""
+    if not snapshot.drivers:
+        return SUCCESS
+    csi_node = snapshot.csi_nodes.get(node.name)
+    installed = {driver.name for driver in csi_node.drivers} if csi_node is not None else set()
+    attached_by = {plugin.name: plugin.csi_driver for plugin in csi_attached_plugins(csi_node)}
+    for slot in claimed_slots(snapshot, pod):
+        driver = snapshot.drivers.get(attached_by.get(slot.driver, slot.driver))
+        if driver is not None and driver.prevent_scheduling_if_missing and driver.name not in installed:
+            reason = driver_not_installed(driver.name)
+            return _refused(reason, pod, Rule.DRIVER_INSTALLED, f"{driver.name} on {node.name}", "not installed")
+    return SUCCESS
+
+
+def _refused(reason: str, pod: Pod, rule: Rule, wanted: str, got: str) -> Status:
+    claims = ", ".join(use.key for use in claim_uses(pod))
+    rejection = Rejection(reason=reason, claim=claims, failures=(Failure(rule, wanted, got),))
+    return Status(Code.UNSCHEDULABLE, (reason,), (rejection,))

@@ -1,18 +1,21 @@
-"""What is kept of a scheduling attempt: why each set of nodes refused the pod, or which node won, against whom."""
+"""What is stored of a scheduling attempt, and what the pod's status says about it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from volsched.kube.manifest import Manifest, spec
+from volsched.kube.manifest import status as pod_status
 from volsched.kube.workloads import Pod
 from volsched.log.events.envelope import NewEvent, canonical
+from volsched.objects.rules.object_events import notice_event
 from volsched.scheduling.rules.cycle import EXAMPLES, NODE_VOLUME_LIMITS, Attempt, Verdict
-from volsched.scheduling.rules.rejection import Failure, distance
-from volsched.scheduling.rules.status import TOO_MANY_VOLUMES, Code, Status
+from volsched.scheduling.rules.reasons import GATED, TOO_MANY_VOLUMES
+from volsched.scheduling.rules.status import Code, Failure, Status, distance
 
 RUNNERS_UP = 3
 REASONS_KEPT = 3
-"""That are told claim by claim. Whatever the number of nodes and claims, what is kept of an attempt is bounded."""
+"""Reasons stored claim by claim. The stored size is bounded, whatever the number of nodes and claims."""
 CLAIMS_KEPT = 3
 RULES_KEPT = 3
 LONGEST = 120
@@ -20,10 +23,10 @@ PLANNED = "planned"
 UNSCHEDULABLE = "unschedulable"
 ERROR = "error"
 FAILED = "failed"
-"""It was planned, and the binding failed (`core.binding.failures`)."""
+"""It was planned, and the binding failed (`binding.rules.failures`)."""
 PREFILTER_TAIL = " not found"
-"""What the reference adds where a PreFilter refused the pod: its search for something to free asks for what a
-later PreFilter would have kept, and tells that there is none."""
+"""The reference's suffix if a PreFilter refused the pod: its preemption looks for the state of a later PreFilter,
+and reports that there is none."""
 
 
 def attempt_made(pod: Pod, found: Attempt, id_: str, decided_at: int, decider: str) -> NewEvent:
@@ -45,24 +48,24 @@ def attempt_made(pod: Pod, found: Attempt, id_: str, decided_at: int, decider: s
 
 
 def message_of(found: Attempt) -> str:
-    """Why the pod can go nowhere, in one line; empty where it can."""
+    """Why no node fits, in one line; empty if one does."""
     return "; ".join(found.status.reasons)
 
 
 def told_message(found: Attempt) -> str:
-    """The same as the pod is told it, word for word as by the reference."""
+    """The message on the pod, word for word as in the reference."""
     before_nodes = bool(found.rejectors) and not found.refused
     return message_of(found) + (PREFILTER_TAIL if before_nodes else "")
 
 
 def claims_kept(found: Attempt) -> str:
-    """What is kept of it claim by claim, to be compared: the same message may stand for something else by now."""
+    """The stored details claim by claim, for comparison: the same message may have other details by now."""
     return canonical([it.get("claims", []) for it in _reasons(found)])
 
 
 def rejectors_of(found: Attempt) -> frozenset[str]:
-    """The plugins whose hints may bring the pod back; none where it had no node to be refused by."""
-    # Attach limits are judged inside the volume decision, but it is slots that must come free.
+    """The plugins whose hints may wake the pod; none if there was no node to refuse it."""
+    # Attach limits are checked inside the volume decision, but freed slots must wake the pod.
     limited = found.rejectors and TOO_MANY_VOLUMES in message_of(found)
     return found.rejectors | {NODE_VOLUME_LIMITS} if limited else found.rejectors
 
@@ -94,7 +97,7 @@ def _reasons(found: Attempt) -> list[dict[str, Any]]:
 
 
 def claim_reasons(verdict: Verdict, reason: str) -> list[dict[str, Any]]:
-    """What is kept of a node's refusal: its claims, what each lacks, and the volume that came nearest."""
+    """What is stored of a node's refusal: its claims, what each lacks, and the volume that came nearest."""
     found: list[dict[str, Any]] = []
     for rejection in [it for it in verdict.status.rejections if it.reason == reason][:CLAIMS_KEPT]:
         entry: dict[str, Any] = {"claim": rejection.claim, "node": verdict.node}
@@ -108,7 +111,7 @@ def claim_reasons(verdict: Verdict, reason: str) -> list[dict[str, Any]]:
 
 
 def _nearest(verdicts: Iterable[Verdict]) -> dict[Status, Verdict]:
-    """Of each refusal, the node that comes nearest to taking the pod."""
+    """Of each refusal, the node that comes nearest to fitting the pod."""
     found: dict[Status, Verdict] = {}
     for verdict in verdicts:
         known = found.get(verdict.status)
@@ -125,3 +128,88 @@ def _failure(failure: Failure) -> dict[str, str]:
 
 def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+# A pod's scheduling status: the condition PodScheduled, the nominated node, and the events.
+
+POD_SCHEDULED = "PodScheduled"
+UNSCHEDULABLE_REASON = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
+SCHEDULING_GATED = "SchedulingGated"
+FAILED_SCHEDULING = "FailedScheduling"
+"""Reason of the event that goes with the condition."""
+SCHEDULED = "Scheduled"
+COMPONENT = "volsched-scheduler"
+Conditions = list[dict[str, Any]]
+
+
+def reason_of(code: Code) -> str:
+    """The condition's reason for an attempt that ended with this code."""
+    return SCHEDULER_ERROR if code is Code.ERROR else UNSCHEDULABLE_REASON
+
+
+def refused_conditions(pod: Manifest, *, reason: str, message: str, now: str) -> Conditions | None:
+    """The pod's conditions once it found no node; None if they are the same already, word for word.
+
+    `now` is an RFC 3339 time; the time of the last transition is kept.
+    """
+    said = _said(pod)
+    wanted = {"type": POD_SCHEDULED, "status": "False", "reason": reason, "message": message}
+    if said is not None and {**said, **wanted} == said:
+        return None
+    since = said.get("lastTransitionTime", now) if said is not None and said.get("status") == "False" else now
+    return _with(pod, {**wanted, "lastTransitionTime": since})
+
+
+def gated_conditions(pod: Manifest, now: str) -> Conditions | None:
+    """The conditions of a pod that is created with scheduling gates; None if it has none."""
+    if not spec(pod).get("schedulingGates"):
+        return None
+    held_up = {"type": POD_SCHEDULED, "status": "False", "reason": SCHEDULING_GATED, "message": GATED}
+    return [{**held_up, "lastTransitionTime": now}]
+
+
+def nomination(node: str | None) -> dict[str, Any]:
+    """Sets or removes the pod's nominated node."""
+    return {"status": {"nominatedNodeName": node}}
+
+
+def placing_patch(pod: Manifest, node: str, now: str) -> dict[str, Any]:
+    """The writes of binding to the pod: its node, the condition, and no nomination."""
+    changed: dict[str, Any] = {"conditions": placed_conditions(pod, now)}
+    if pod_status(pod).get("nominatedNodeName"):
+        changed["nominatedNodeName"] = None
+    return {"spec": {"nodeName": node}, "status": changed}
+
+
+def placed_conditions(pod: Manifest, now: str) -> Conditions:
+    """The pod's conditions once it has its node."""
+    said = _said(pod)
+    since = said.get("lastTransitionTime", now) if said is not None and said.get("status") == "True" else now
+    return _with(pod, {"type": POD_SCHEDULED, "status": "True", "lastTransitionTime": since})
+
+
+def scheduled_event(plan: Mapping[str, Any], stream: str, *, binding: str, now: str) -> NewEvent:
+    """The Kubernetes event that reports the node of a plan's pod."""
+    return notice_event(
+        None, stream, kind="Pod", key=plan["pod"], uid=plan["pod_uid"], type_="Normal", reason=SCHEDULED,
+        message=scheduled_message(plan), component=COMPONENT, now=now, binding=binding,
+    )  # fmt: skip
+
+
+def scheduled_message(plan: Mapping[str, Any]) -> str:
+    return f"Successfully assigned {plan['pod']} to {plan['node']}"
+
+
+def scheduled_stream(pod: str, binding: str) -> str:
+    """One per binding, so that its existence need not be checked."""
+    return f"notice/{pod}.{binding}"
+
+
+def _said(pod: Manifest) -> dict[str, Any] | None:
+    return next((it for it in pod_status(pod).get("conditions", ()) if it.get("type") == POD_SCHEDULED), None)
+
+
+def _with(pod: Manifest, condition: dict[str, Any]) -> Conditions:
+    others = [it for it in pod_status(pod).get("conditions", ()) if it.get("type") != POD_SCHEDULED]
+    return [*others, condition]

@@ -1,7 +1,7 @@
-"""The configuration of a scheduler: profiles of one's own with their plugins, weights and scoring, and time-outs.
+"""The configuration of a scheduler: custom profiles with their plugins, weights and scoring, and time-outs.
 
-A document is checked as a whole, and every mistake is told with its field and what to write instead. Plugins that
-others have written are given by name; finding them is not done here.
+A document is validated as a whole, and every mistake is reported with its field and what to write instead.
+External plugins are passed by name; they are not discovered here.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +47,7 @@ class PointSettings(BaseModel):
 class ScoringSettings(BaseModel):
     model_config = _STRICT
     policy: Literal["closest-fit", "upstream", "seed"]
-    """`seed` is what `closest-fit` was called, and still read."""
+    """`seed` is the former name of `closest-fit`, and still accepted."""
     shape: list[PointSettings] | None = None
 
 
@@ -84,19 +84,19 @@ class SchedulerSettings(BaseModel):
 @dataclass(frozen=True, slots=True)
 class Configuration:
     profile: Profile = VOLSCHED
-    """The one to schedule with."""
+    """The profile to schedule with."""
     bind_timeout_seconds: int = BIND_TIMEOUT_SECONDS
     waits: QueueWaits = USUAL
     """Of pods in the queue."""
     capacity_hold_seconds: int = CAPACITY_HOLD_SECONDS
-    """How long room is held that a driver should have published as taken."""
+    """How long room is held that a driver should have published as used."""
 
 
 DEFAULT = Configuration()
 
 
 def configure(document: Any, *, find: Callable[[str], Plugin | None]) -> Configuration:
-    """`find` gives the plugin that was installed under a name, or None."""
+    """`find` returns the plugin that is installed under a name, or None."""
     settings = _read(document)
     problems: list[str] = []
     profiles = dict(PROFILES)
@@ -162,7 +162,7 @@ def _profile(
 
 
 def _with_volume_rules(base: Profile, given: ProfileSettings) -> Profile:
-    """What is not said is as in the base."""
+    """Unspecified fields are as in the base."""
     order, fields, foreign = given.claim_order, given.pv_match_fields, given.release_foreign_volumes
     alpha = given.alpha_annotations
     return replace(
@@ -178,7 +178,7 @@ def _with_volume_rules(base: Profile, given: ProfileSettings) -> Profile:
 def _placed(
     chosen: Mapping[str, Enabled], places: Mapping[str, Place], built_in: tuple[Enabled, ...], place: Place
 ) -> Iterator[Enabled]:
-    """Ours in the reference's order, then others' in the order in which they are written."""
+    """Ours in the reference's order, then external ones in the order of the document."""
     yield from (chosen[it.plugin.name] for it in built_in if it.plugin.name in chosen)
     yield from (it for name, it in chosen.items() if name not in _BUILT_IN and places[name] == place)
 
@@ -189,7 +189,7 @@ def _found(name: str, find: Callable[[str], Plugin | None]) -> Enabled | None:
 
 
 def _is_installed(name: str, find: Callable[[str], Plugin | None]) -> bool:
-    """One that is there but cannot be loaded is one that somebody may well want to switch off."""
+    """A plugin that is installed but cannot be loaded may still be disabled."""
     try:
         return find(name) is not None
     except ConfigurationError:
@@ -280,7 +280,7 @@ def _field(location: tuple[str | int, ...]) -> str:
 
 
 def _known_fields(location: tuple[str | int, ...]) -> list[str]:
-    """Of the mapping in which a field stands that nobody knows."""
+    """The fields of the mapping that contains an unknown one."""
     holders: Mapping[tuple[str, ...], type[BaseModel]] = {
         (): SchedulerSettings,
         ("timeouts",): TimeoutSettings,

@@ -1,6 +1,6 @@
-"""One scheduling attempt: every node judged under all of the pod's constraints and scored, the best one chosen.
+"""One scheduling attempt: every node checked against all of the pod's constraints and scored, the best one chosen.
 
-This walks all nodes and is the yardstick that any faster way must equal.
+This scans all nodes and is the reference implementation for any faster way.
 """
 
 from collections import Counter
@@ -11,18 +11,22 @@ from typing import NamedTuple
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.plugins.plugin import Prepared
 from volsched.scheduling.plugins.registry import Enabled
-from volsched.scheduling.queue.shares import ALL, Share
+from volsched.scheduling.queue.entry import ALL, Share
+from volsched.scheduling.rules.attach_limits import drivers_installed, node_volume_limits
 from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
-from volsched.scheduling.rules.node_avoidance import PREVIOUSLY_REJECTED
-from volsched.scheduling.rules.node_volume_limits import drivers_installed, node_volume_limits
 from volsched.scheduling.rules.pod_claims import PodClaims
 from volsched.scheduling.rules.profile import Profile
+from volsched.scheduling.rules.reasons import PREVIOUSLY_REJECTED
 from volsched.scheduling.rules.scoring import node_score
 from volsched.scheduling.rules.snapshot import Snapshot
 from volsched.scheduling.rules.status import SUCCESS, Code, Status
 from volsched.scheduling.rules.volume_filter import NodeAnswer, find_pod_volumes, prefilter
-from volsched.scheduling.rules.volume_restrictions import volume_restrictions
-from volsched.scheduling.rules.volume_zone import ZoneRule, volume_zone_filter, volume_zone_prefilter
+from volsched.scheduling.rules.volume_restrictions import (
+    ZoneRule,
+    volume_restrictions,
+    volume_zone_filter,
+    volume_zone_prefilter,
+)
 
 NODE_REJECTED = "NodeRejected"
 VOLUME_RESTRICTIONS = "VolumeRestrictions"
@@ -35,7 +39,7 @@ NO_NODES = Status(Code.UNRESOLVABLE, ("no nodes available to schedule pods",))
 TURNED_AWAY = Status(Code.UNSCHEDULABLE, (PREVIOUSLY_REJECTED,))
 
 
-# Not frozen, though nobody changes these: made for every decision, in a third of the time that frozen ones take.
+# Not frozen, though never modified: created for every decision, in a third of the time of frozen ones.
 @dataclass(slots=True)
 class Verdict:
     """One node's answer. `status` is that of the first filter that refuses it, or success."""
@@ -43,13 +47,13 @@ class Verdict:
     node: str
     status: Status
     answer: NodeAnswer = field(default_factory=NodeAnswer)
-    """What was found for the pod's volumes; nothing is looked for where a plugin before them refuses the node."""
+    """The result for the pod's volumes; empty if a plugin before them refuses the node."""
     score: int = 0
     """The weighted total."""
     plugin: str = ""
-    """Whose status it is that refuses the node."""
+    """The plugin that refuses the node."""
     scores: Mapping[str, int] = field(default_factory=dict)
-    """By plugin, 0..100 and unweighted; those that give nothing are left out."""
+    """By plugin, 0..100 and unweighted, without zeros."""
 
 
 class RunnerUp(NamedTuple):
@@ -60,25 +64,25 @@ class RunnerUp(NamedTuple):
 @dataclass(slots=True, kw_only=True)
 class Attempt:
     status: Status
-    """Success with a chosen node; otherwise why the pod can go nowhere."""
+    """Success with a chosen node; otherwise why no node fits."""
     claims: PodClaims
     verdicts: tuple[Verdict, ...] = ()
-    """In node-name order; empty where the pod was refused before any node was looked at."""
+    """In node-name order; empty if the pod was refused before any node was checked."""
     chosen: Verdict | None = None
     runners_up: tuple[RunnerUp, ...] = ()
     """The next best nodes; an index names a few of them."""
     rejectors: frozenset[str] = frozenset()
-    """Where no node was found: the plugins that refused some node, or the one that refused the pod."""
+    """If no node was found: the plugins that refused some node, or the one that refused the pod."""
     refused: Mapping[Status, int] = field(default_factory=dict)
-    """Where no node was found: how many nodes each refusal stands for."""
+    """If no node was found: the number of nodes per refusal."""
     examples: Mapping[Status, tuple[str, ...]] = field(default_factory=dict)
     """The first few of those nodes, by name."""
     in_full: Mapping[Status, Verdict] = field(default_factory=dict)
-    """Of refusals for volumes' sake, one of those nodes with all that is to be said about the claims."""
+    """For refusals because of volumes, one of those nodes with all details about the claims."""
 
     @property
     def fitting(self) -> tuple[Verdict, ...]:
-        """The verdicts on all nodes that would do."""
+        """The verdicts on all nodes that fit."""
         return tuple(verdict for verdict in self.verdicts if verdict.status.passed)
 
 
@@ -92,13 +96,12 @@ def attempt(
     demerits: Demerits = NO_DEMERITS,
     share: Share = ALL,
 ) -> Attempt:
-    """PreFilter, Filter and Score of every plugin on every node; ties are settled by name, beginning somewhere.
+    """PreFilter, Filter and Score of every plugin on every node; ties are broken by name, starting at some place.
 
-    `demerits`: what counts against nodes before any score does. `share`: of several schedulers, the one whose ties
-    they are.
+    `demerits`: rank nodes before any score. `share`: which of several schedulers this is, for ties.
 
-    `avoid` are nodes that turned the pod away a short while ago. `only` looks at these nodes alone, though what
-    they are compared with, and who runs on the others, remains as it is.
+    `avoid` are nodes that rejected the pod recently. `only` checks these nodes alone, but they are still compared
+    with all others and their pods.
     """
     if not snapshot.nodes:
         return without_nodes()
@@ -151,9 +154,9 @@ def volume_verdict(
     limited: bool,
     contended: bool,
 ) -> Verdict:
-    """One node's answer as far as volumes go, for a pod that the volumes' PreFilter let pass with these rules.
+    """One node's answer about volumes, for a pod that passed the volumes' PreFilter with these rules.
 
-    `limited`: as in `find_pod_volumes`. `contended`: the pod has a claim or an inline disk for itself alone.
+    `limited`: as in `find_pod_volumes`. `contended`: the pod has a claim or an inline disk for exclusive use.
     """
     answer = find_pod_volumes(snapshot, pod, claims, node, profile=profile, limited=limited)
     status, plugin = _judged_volumes(snapshot, pod, rules, node, answer, profile, contended=contended)
@@ -169,7 +172,7 @@ def volume_verdict(
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A plugin that has something to say about the pod."""
+    """A plugin with a constraint for the pod."""
 
     name: str
     weight: int
@@ -205,12 +208,12 @@ def _prepare_volumes(
 
 
 def without_nodes() -> Attempt:
-    """There are no nodes at all: nothing is asked of the pod, and anything that happens may help it."""
+    """There are no nodes at all: nothing is checked, and any change may help the pod."""
     return Attempt(status=NO_NODES, claims=PodClaims())
 
 
 def refused_pod(refusal: NodeRefusal, claims: PodClaims, nodes: int) -> Attempt:
-    """No node was looked at. An error is nobody's refusal: the pod is tried again soon."""
+    """No node was checked. An error is no plugin's refusal: the pod is retried soon."""
     if refusal.status.code is Code.ERROR:
         return Attempt(status=refusal.status, claims=claims)
     why = ", ".join(refusal.status.reasons)
@@ -242,7 +245,7 @@ class _Judging:
         status, plugin = _first_refusal(self.before, node)
         if not status.passed:
             return Verdict(node.name, status, plugin=plugin)
-        # Volumes are looked for even where a sibling filter refuses the node, so that they can be explained.
+        # Volumes are searched even if a sibling filter refuses the node, so that they can be explained.
         answer = find_pod_volumes(self.snapshot, self.pod, self.claims, node, profile=self.profile)
         status, plugin = _judged_volumes(self.snapshot, self.pod, self.rules, node, answer, self.profile)
         if status.passed:
@@ -252,7 +255,7 @@ class _Judging:
     def scored(self, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
         """With the totals of those that passed."""
         plugins = [*self.before, *self.after]
-        # Whatever volumes they have: what a node is worth in other respects is the same whosever disk is full.
+        # Whatever volumes they have: volumes must not affect the normalisation of other scores.
         compared = [node for node in self.snapshot.nodes.values() if self._is_compared(node)] if plugins else []
         found: dict[str, dict[str, int]] = {node.name: {} for node in compared}
         for ready in plugins:
@@ -289,7 +292,7 @@ def _judged_volumes(
     *,
     contended: bool = True,
 ) -> tuple[Status, str]:
-    """The volumes' filters, in the reference's order: what the first to refuse the node says, and which it is."""
+    """The volumes' filters, in the reference's order: the first refusal, and its plugin."""
     status = volume_restrictions(snapshot, pod, node) if contended else SUCCESS
     if not status.passed:
         return status, VOLUME_RESTRICTIONS
@@ -329,12 +332,12 @@ def _examples(verdicts: Iterable[Verdict]) -> dict[Status, tuple[str, ...]]:
 
 
 def ties_of(pod: Pod, profile: Profile) -> str:
-    """By what the ties of the pod are settled (`Share.first_of`)."""
+    """The key that breaks the pod's ties (`Share.first_of`)."""
     return pod.key if profile.ties_by_pod else ""
 
 
 def no_node(refused: Mapping[Status, int], nodes: int) -> Status:
-    """Why no node will do: every reason with the number of nodes that gave it."""
+    """Why no node fits: every reason with its number of nodes."""
     counts: Counter[str] = Counter()
     for status, count in refused.items():
         for reason in status.reasons:

@@ -1,11 +1,13 @@
-"""Disks: what a volume is to the node that attaches it, whatever objects stand for it."""
+"""Disks: a volume's identity on the node that attaches it; an in-tree volume as its CSI driver sees it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from volsched.kube.meta import MIGRATED_PLUGINS
-from volsched.kube.storage import CSINode, Volume, VolumeSource
+from volsched.kube.meta import LEGACY_ZONE, MIGRATED_PLUGINS, ZONE, ZONE_SEPARATOR
+from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement
+from volsched.kube.storage import CSINode, Volume, VolumeNodeAffinity, VolumeSource
+from volsched.scheduling.rules.status import AttemptError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class InTreePlugin:
     limit_key: str
     default_limit: int
     csi_driver: str
-    """Who attaches the disks on a node that has migrated."""
+    """The driver that attaches the disks on a migrated node."""
 
 
 EBS = InTreePlugin("kubernetes.io/aws-ebs", "volumeID", "attachable-volumes-aws-ebs", 39, "ebs.csi.aws.com")
@@ -39,7 +41,7 @@ IN_TREE: Mapping[str, InTreePlugin] = {
         "kubernetes.io/cinder", "volumeID", "attachable-volumes-cinder", 256, "cinder.csi.openstack.org"
     ),
 }
-"""The in-tree plugins that attach disks, by the volume source that they serve."""
+"""The in-tree plugins that attach disks, by their volume source."""
 
 
 def attach_id(volume: Volume) -> AttachId | None:
@@ -59,7 +61,7 @@ def in_tree_id(source: VolumeSource | None) -> AttachId | None:
 
 
 def migrated_plugins(csi_node: CSINode | None) -> Iterator[InTreePlugin]:
-    """The in-tree plugins that the node says it has migrated to CSI."""
+    """The in-tree plugins that the node reports as migrated to CSI."""
     names = "" if csi_node is None else csi_node.meta.annotations.get(MIGRATED_PLUGINS, "")
     if names:
         migrated = names.split(",")
@@ -67,7 +69,7 @@ def migrated_plugins(csi_node: CSINode | None) -> Iterator[InTreePlugin]:
 
 
 def csi_attached_plugins(csi_node: CSINode | None) -> list[InTreePlugin]:
-    """The in-tree plugins whose disks a CSI driver attaches on this node: the driver is there, or said to be."""
+    """The in-tree plugins whose disks a CSI driver attaches on this node: it is installed, or reported to be."""
     if csi_node is None:
         return []
     installed = {driver.name for driver in csi_node.drivers}
@@ -77,10 +79,87 @@ def csi_attached_plugins(csi_node: CSINode | None) -> list[InTreePlugin]:
 
 def slots_by_driver(slots: Iterable[AttachId], csi_node: CSINode | None) -> Counter[str]:
     """How many slots of the node each driver needs. A plugin and the CSI driver that attaches its disks share
-    theirs, so both are given the sum."""
+    theirs, so both get the sum."""
     counted = Counter(slot.driver for slot in slots)
     for plugin in csi_attached_plugins(csi_node):
         together = counted[plugin.name] + counted[plugin.csi_driver]
         if together:
             counted[plugin.name] = counted[plugin.csi_driver] = together
     return counted
+
+
+# CSI migration: an in-tree volume as its CSI driver sees it on a node where the driver has taken over.
+#
+# Only the node affinity matters, and only while a bound claim is checked; the stored volume is never changed.
+
+# Where a volume or its affinity has both labels, the first one found here is its zone label.
+ZONE_LABELS = (ZONE, LEGACY_ZONE)
+GCE_PD = "gcePersistentDisk"
+# Portworx migrates as well, but has no zones: its affinity stays as it is.
+CSI_ZONE_KEYS: Mapping[str, str] = {
+    "awsElasticBlockStore": "topology.ebs.csi.aws.com/zone",
+    GCE_PD: "topology.gke.io/zone",
+    "azureDisk": "topology.disk.csi.azure.com/zone",
+    "cinder": "topology.cinder.csi.openstack.org/zone",
+}
+
+
+def zone_in_unexpected_format(zone: str) -> str:
+    return (
+        "could not translate pv: failed to get region from zones: "
+        f"zone in unexpected format, expected: {{locale}}-{{region}}-{{zone}}, got: {zone}"
+    )
+
+
+def translate(volume: Volume, csi_node: CSINode | None) -> Volume:
+    """The volume with its zones under the CSI driver's key, or the same object if nothing applies."""
+    source = volume.source
+    if source is None or source.kind not in CSI_ZONE_KEYS:
+        return volume
+    if IN_TREE[source.kind] not in migrated_plugins(csi_node):
+        return volume
+    csi_key = CSI_ZONE_KEYS[source.kind]
+    zones = _labelled_zones(volume)
+    if source.kind == GCE_PD:
+        _require_regional_zones(zones)
+    selector = (volume.node_affinity and volume.node_affinity.required) or NodeSelector()
+    zone_key = _zone_key_of(selector)
+    if zone_key is not None:
+        return _with_terms(volume, [_renamed(term, zone_key, csi_key) for term in selector.node_selector_terms])
+    if not zones:
+        return volume
+    added = Requirement(csi_key, "In", zones)
+    terms = selector.node_selector_terms or (NodeTerm(),)
+    return _with_terms(
+        volume, [replace(term, match_expressions=(*term.match_expressions, added)) for term in terms]
+    )
+
+
+def _labelled_zones(volume: Volume) -> tuple[str, ...]:
+    for key in ZONE_LABELS:
+        if key in volume.meta.labels:
+            return tuple(volume.meta.labels[key].split(ZONE_SEPARATOR))
+    return ()
+
+
+def _require_regional_zones(zones: Sequence[str]) -> None:
+    """A GCE disk in several zones is regional, and its region is derived from the zones' names."""
+    if len(zones) < 2:
+        return
+    for zone in zones:
+        if zone.count("-") != 2:
+            raise AttemptError(zone_in_unexpected_format(zone))
+
+
+def _zone_key_of(selector: NodeSelector) -> str | None:
+    used = {requirement.key for term in selector.node_selector_terms for requirement in term.match_expressions}
+    return next((key for key in ZONE_LABELS if key in used), None)
+
+
+def _renamed(term: NodeTerm, old: str, new: str) -> NodeTerm:
+    expressions = tuple(replace(part, key=new) if part.key == old else part for part in term.match_expressions)
+    return replace(term, match_expressions=expressions)
+
+
+def _with_terms(volume: Volume, terms: Sequence[NodeTerm]) -> Volume:
+    return replace(volume, node_affinity=VolumeNodeAffinity(required=NodeSelector(tuple(terms))))

@@ -1,22 +1,106 @@
-"""Whether volumes can be made for claims on a node: provisioner, allowed topologies, attach slots, free storage.
+"""Whether volumes can be provisioned for claims on a node, and the room that is promised already."""
 
-In the reference each claim is judged alone, so two claims of 60Gi both pass against 100Gi. With `joint_capacity`
-the claims of a pod are placed on capacity objects together, next to what in-flight bindings have reserved.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+import orjson
+
+from volsched.kube.display_text import labels_text, topologies_text
+from volsched.kube.meta import SELECTED_NODE
 from volsched.kube.quantity import NANO, Quantity, SuffixFamily
 from volsched.kube.selectors import label_selector_matches, label_selector_problem, topology_allows
-from volsched.kube.short_text import labels_text, topologies_text
-from volsched.kube.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass
+from volsched.kube.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass, Volume
 from volsched.kube.workloads import Node
+from volsched.scheduling.rules.disks import attach_id
+from volsched.scheduling.rules.matching import Search
 from volsched.scheduling.rules.profile import Profile
-from volsched.scheduling.rules.promised_capacity import promised_room
-from volsched.scheduling.rules.rejection import Failure, Rejection, Rule
+from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND, NOT_ENOUGH_SPACE, TOO_MANY_VOLUMES
 from volsched.scheduling.rules.snapshot import Snapshot
-from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, NOT_ENOUGH_SPACE, TOO_MANY_VOLUMES, AttemptError
+from volsched.scheduling.rules.status import AttemptError, Failure, Rejection, Rule
+
+# One node with everything that serving a claim there depends on, shared by serving and explaining.
+
+Plan = list[tuple[Claim, Volume | None]]
+"""In serving order, the volume for each claim; None = to be provisioned."""
+
+
+# Not frozen, though never modified: created for every node, in a third of the time of a frozen one.
+@dataclass(slots=True, kw_only=True)
+class NodeStorage:
+    snapshot: Snapshot
+    node: Node
+    profile: Profile
+    candidates: Mapping[str, Sequence[Volume]]
+    slots: Mapping[str, int]
+    """Attach slots left per driver; a driver that is not listed has no limit."""
+
+    def search(
+        self, claim: Claim, *, taken: Collection[Volume] = (), slots: Mapping[str, int] | None = None
+    ) -> Search:
+        """A search for the claim here, without these volumes and within these slots."""
+        return Search(
+            claim=claim,
+            node=self.node,
+            taken={volume.name for volume in taken} if taken else (),
+            full_drivers={driver for driver, free in slots.items() if free <= 0} if slots else (),
+            enforce_match_fields=self.profile.enforce_match_fields,
+            unseen=self.profile.takes_unseen,
+        )
+
+    def provisioner_of(self, claim: Claim) -> str:
+        return self.snapshot.classes[claim.class_name].provisioner
+
+
+def slots_after(slots: Mapping[str, int], volumes: Iterable[Volume]) -> Mapping[str, int]:
+    """What is left of the attach slots once these volumes are attached; negative: they do not fit."""
+    if not slots:
+        return slots
+    left = dict(slots)
+    for volume in volumes:
+        attached_as = attach_id(volume)
+        if attached_as is not None and attached_as.driver in left:
+            left[attached_as.driver] -= 1
+    return left
+
+
+# Room promised to a claim without a pod: written on the claim itself, as no binding holds it.
+#
+# The promise names the claim's selected node, and counts only while the claim keeps that node: a provisioner
+# that gives up removes the node from the claim, which frees the room.
+
+PROMISED_ROOM = "volsched.io/promised-room"
+
+
+class PromisedCapacity(NamedTuple):
+    capacity: str
+    """The key of a capacity object."""
+    bytes: int
+
+
+def written_room(node: str, room: PromisedCapacity) -> dict[str, str]:
+    """As annotations of the claim, beside the selected node."""
+    return {PROMISED_ROOM: orjson.dumps({"node": node, "capacity": room.capacity, "bytes": room.bytes}).decode()}
+
+
+def promised_room(annotations: Mapping[str, str]) -> PromisedCapacity | None:
+    """The promise in the annotation; users may write anything there, and an invalid one counts as none."""
+    text = annotations.get(PROMISED_ROOM)
+    if text is None:
+        return None
+    try:
+        read: Any = orjson.loads(text)
+    except ValueError:
+        return None
+    match read:
+        case {"node": str(node), "capacity": str(capacity), "bytes": int(size)} if size > 0:
+            return PromisedCapacity(capacity, size) if annotations.get(SELECTED_NODE) == node else None
+    return None
+
+
+# In the reference each claim is checked alone, so two claims of 60Gi both pass against 100Gi. With
+# `joint_capacity` the claims of a pod are placed on capacity objects together, besides what in-flight bindings
+# have reserved.
 
 # How many placements of claims on overlapping capacity objects are tried before the node counts as full.
 SEARCH_LIMIT = 10_000
@@ -24,7 +108,7 @@ SEARCH_LIMIT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PlannedVolume:
-    """A volume to be made for the claim; `capacity` is the object that says there is room, if one was asked."""
+    """A volume to provision for the claim; `capacity` is the object that has the room, if one was needed."""
 
     claim: Claim
     capacity: StorageCapacity | None
@@ -98,7 +182,7 @@ def _class_refusal(
 def _options(
     snapshot: Snapshot, node: Node, claim: Claim, storage_class: StorageClass, profile: Profile
 ) -> tuple[StorageCapacity | None, ...]:
-    """What may be asked for room: of a claim that was promised its room already, only what it was promised."""
+    """The capacity objects to try: for a claim with promised room, only the promised one."""
     if not _asks_for_room(snapshot, claim, storage_class):
         return (None,)
     if profile.joint_capacity and claim.meta.uid in snapshot.promised:
@@ -114,7 +198,7 @@ def _asks_for_room(snapshot: Snapshot, claim: Claim, storage_class: StorageClass
 def _sufficient(
     snapshot: Snapshot, node: Node, claim: Claim, storage_class: StorageClass, profile: Profile
 ) -> tuple[StorageCapacity | None, ...]:
-    """The capacity objects that have room for the claim alone, in key order; (None,) = none needs asking."""
+    """The capacity objects that have room for the claim alone, in key order; (None,): none is needed."""
     if not _asks_for_room(snapshot, claim, storage_class):
         return (None,)
     wanted = profile.bytes_of(claim.size)
@@ -126,7 +210,7 @@ def _sufficient(
 
 
 def _published(snapshot: Snapshot, node: Node, storage_class: StorageClass) -> list[StorageCapacity]:
-    """The capacity objects of the class that speak for this node, in key order."""
+    """The capacity objects of the class that cover this node, in key order."""
     return [
         capacity
         for _, capacity in sorted(
@@ -151,12 +235,12 @@ class _Room:
 
     snapshot: Snapshot
     own: Mapping[str, int]
-    """Of what is reserved, that which the claims were promised themselves."""
+    """Of the reserved bytes, those promised to the claims themselves."""
     taken: dict[str, int] = field(default_factory=dict)
     tries: int = 0
 
     def left(self, capacity: StorageCapacity) -> int | None:
-        """None where the driver publishes only a largest volume size: then the sum is not known."""
+        """None if the driver publishes only a largest volume size: then the total is unknown."""
         if capacity.capacity is None:
             return None
         total = max(capacity.capacity.value(), capacity.limit.value() if capacity.limit else 0)
@@ -179,7 +263,7 @@ def _place(
     def place_rest() -> bool:
         if len(placed) == len(claims):
             return True
-        # What was promised is part of what is reserved, and maybe no longer published: it is not asked for again.
+        # Promised room is part of the reserved bytes, and maybe no longer published: it is not needed again.
         promised = claims[len(placed)].meta.uid in snapshot.promised
         wanted = 0 if promised else claims[len(placed)].size.value()
         for capacity in options[len(placed)]:
@@ -200,7 +284,7 @@ def _place(
 
 
 def _own(snapshot: Snapshot, claims: Sequence[Claim]) -> dict[str, int]:
-    """Bytes that the claims were promised of each capacity object before any pod came for them."""
+    """Bytes of each capacity object that the claims were promised before any pod used them."""
     own: dict[str, int] = {}
     for claim in claims:
         room = None if claim.meta.uid in snapshot.promised else promised_room(claim.meta.annotations)
@@ -210,7 +294,7 @@ def _own(snapshot: Snapshot, claims: Sequence[Claim]) -> dict[str, int]:
 
 
 def _taken(claims: Sequence[Claim], placed: Sequence[StorageCapacity | None]) -> dict[str, int]:
-    """Bytes that earlier claims of the pod take of each capacity object."""
+    """Bytes of each capacity object that earlier claims of the pod take."""
     taken: dict[str, int] = {}
     for claim, capacity in zip(claims, placed, strict=False):
         if capacity is not None:

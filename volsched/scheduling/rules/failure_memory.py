@@ -1,46 +1,51 @@
-"""Bindings that failed, remembered: where a pod was refused, or came too late, ranks last in its next decisions.
-
-The rules of a decision cannot see all that keeps a volume from a node: a provisioner refuses, or never answers,
-and the node is still the best by every rule. So each rolled-back binding counts against its node, for its pod; and
-a provisioner's refusal counts for a short while, for every pod with a claim of the class, against all nodes of the
-topology domain. What counts against a node only ranks it: no node is left out, so nothing of this can be the
-reason why a pod finds none.
-
-A pod's failures are forgotten together, after a pause that begins anew and doubles with each of them. However long
-a failure takes to show, those before it are remembered then, and the pod comes to a node that would take it before
-it comes to any other twice.
-
-All of it follows from bindings that ended a short while ago, so it is the same after a restart and in a replay.
-"""
+"""Remembered failures: nodes that rejected a pod are avoided for a while, nodes of failed bindings rank last."""
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from volsched.binding.rules.leg_conditions import DEADLINE_EXCEEDED
-from volsched.binding.rules.phases import REFUSED, STILL_PROVISIONING, Phase
-from volsched.binding.rules.reservation_conditions import LEASE_EXPIRED, RESERVATION_LOST
+from volsched.binding.rules.phases import Phase
+from volsched.binding.rules.reasons import (
+    DEADLINE_EXCEEDED,
+    REFUSED,
+    RESERVATION_EXPIRED,
+    RESERVATION_LOST,
+    STILL_PROVISIONING,
+)
+from volsched.kube.manifest import annotations, metadata, status
 from volsched.kube.meta import TOPOLOGY_LABELS
 from volsched.kube.workloads import Node, Pod
-from volsched.log.events.fold import BindingState, LegState, State
+from volsched.log.events.fold import BindingState, LegState, State, States, living
 from volsched.scheduling.queue.entry import SECOND
 from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
 from volsched.scheduling.rules.profile import Profile
 from volsched.scheduling.rules.snapshot import Snapshot
 
+# The rules of a decision cannot see everything that keeps a volume from a node: a provisioner refuses, or never
+# answers, and the node is still the best by every rule. So each rolled-back binding counts against its node,
+# for its pod; and a provisioner's refusal counts for a short while, for every pod with a claim of the class,
+# against all nodes of the topology domain. Demerits only rank nodes: none is excluded, so a demerit is never
+# the reason why a pod finds no node.
+#
+# A pod's failures expire together, after a pause that restarts and doubles with each of them. However long a
+# failure takes to show, the earlier ones are still remembered then, and the pod reaches a node that would accept
+# it before it tries any other node twice.
+#
+# All of it follows from bindings that ended recently, so it is the same after a restart and in a replay.
+
 FIRST_PAUSE = 60 * SECOND
-"""Longer than a pod backs off after its first failures, so that nothing is forgotten between two of them."""
+"""Longer than a pod backs off after its first failures, so that nothing expires between two of them."""
 LONGEST_PAUSE = 3_600 * SECOND
 KEPT = 6 * LONGEST_PAUSE
-"""What is older does not count at all: bindings that time out one after the other take that long on many nodes."""
+"""Older failures do not count: bindings that time out one after the other take that long on many nodes."""
 DOMAIN_PAUSE = 60 * SECOND
 MOST = 256
-"""Of one pod, the failures that are kept: the last."""
+"""Failures kept per pod: the last ones."""
 
 Domain = tuple[tuple[str, str | None], ...]
-"""Labels, each with the value that all nodes of the domain have; None: they do not have the label."""
+"""Labels, each with the value that all nodes of the domain have; None: they lack the label."""
 
 
 class RememberedFailure(NamedTuple):
@@ -58,13 +63,13 @@ class Demerits:
     nodes: Mapping[str, int] = field(default_factory=dict)
     """How often the pod failed there."""
     domains: frozenset[Domain] = frozenset()
-    """Where volumes of a class were refused that the pod asks for as well."""
+    """Where volumes of a class that the pod needs as well were refused."""
 
     def __bool__(self) -> bool:
         return bool(self.nodes or self.domains)
 
     def of(self, node: Node) -> int:
-        """Nodes with fewer come before those with more, whatever else they are worth."""
+        """Nodes with fewer rank before those with more, whatever their scores."""
         near = any(_is_within(node, domain) for domain in self.domains)
         return 2 * self.nodes.get(node.name, 0) + near
 
@@ -81,13 +86,13 @@ class Failures:
     _refusals: list[RememberedFailure] = field(default_factory=list)
 
     def note(self, binding: str, state: State) -> None:
-        """Take a binding's end in; only those that were rolled back are kept."""
+        """Record a binding's end; only rolled-back ones are kept."""
         if not isinstance(state, BindingState) or not is_failure(state):
             return
         at = state.ended_at or 0
         refused = tuple((leg.claim, leg.claim_uid) for leg in state.legs if _is_refused(leg, state))
         failure = RememberedFailure(at, binding, state.plan["node"], refused)
-        # Taken out and put back: whose last failure is the oldest comes first.
+        # Removed and re-inserted, so that the pod whose last failure is oldest comes first.
         mine = self._by_pod.pop(state.plan["pod_uid"], [])
         self._by_pod[state.plan["pod_uid"]] = mine
         insort(mine, failure)
@@ -97,21 +102,21 @@ class Failures:
         self._forget(at)
 
     def of_pod(self, uid: str, now: int) -> Mapping[str, int]:
-        """Node → how often the pod failed there, as far as that is remembered now."""
+        """Node → how often the pod failed there, as far as remembered now."""
         recent = [it for it in self._by_pod.get(uid, ()) if it.at > now - KEPT]
         if not recent or now >= recent[-1].at + pause_after(len(recent)):
             return {}
         return Counter(it.node for it in recent)
 
     def refusals(self, now: int) -> Iterator[RememberedFailure]:
-        """Those in which a provisioner made no volume, a short while ago."""
+        """Failures in which a provisioner recently made no volume."""
         return (it for it in reversed(self._refusals) if it.at > now - DOMAIN_PAUSE)
 
     def __bool__(self) -> bool:
         return bool(self._by_pod)
 
     def _forget(self, now: int) -> None:
-        """What is too old, seen from a failure at this time."""
+        """Remove what is too old at the time of this failure."""
         while self._refusals and self._refusals[0].at <= now - DOMAIN_PAUSE:
             del self._refusals[0]
         while self._by_pod and next(iter(self._by_pod.values()))[-1].at <= now - KEPT:
@@ -119,9 +124,9 @@ class Failures:
 
 
 def is_failure(state: BindingState) -> bool:
-    """It was rolled back, and not because nobody wanted a reservation any more."""
+    """It was rolled back, and not because a reservation expired or was lost."""
     reason = state.reason or ""
-    let_go = reason == LEASE_EXPIRED or reason.startswith(RESERVATION_LOST)
+    let_go = reason == RESERVATION_EXPIRED or reason.startswith(RESERVATION_LOST)
     return state.state == Phase.ROLLED_BACK and not let_go
 
 
@@ -131,7 +136,7 @@ def pause_after(failures: int) -> int:
 
 
 def demerits(failures: Failures, snapshot: Snapshot, pod: Pod, *, profile: Profile, now: int) -> Demerits:
-    """What counts against which nodes in a decision about the pod at this time: one answer for all deciders."""
+    """The demerits in a decision about the pod at this time: one answer for all deciders."""
     if not failures or not profile.remembers_failures:
         return NO_DEMERITS
     nodes = failures.of_pod(pod.meta.uid, now)
@@ -162,7 +167,7 @@ def _classes_wanted(snapshot: Snapshot, pod: Pod) -> set[str]:
 
 
 def _domain_of(snapshot: Snapshot, node: Node, class_name: str) -> Domain:
-    """By the keys that the class's driver has for the node; by zone and region where it names none."""
+    """By the keys that the class's driver has for the node; by zone and region if it names none."""
     storage_class, csi_node = snapshot.classes.get(class_name), snapshot.csi_nodes.get(node.name)
     drivers = () if csi_node is None or storage_class is None else csi_node.drivers
     keys = next((it.topology_keys for it in drivers if storage_class and it.name == storage_class.provisioner), ())
@@ -174,9 +179,65 @@ def _is_within(node: Node, domain: Domain) -> bool:
 
 
 def _is_refused(leg: LegState, state: BindingState) -> bool:
-    """A provisioner said no, or nothing for as long as the binding could wait."""
+    """A provisioner refused, or did not answer within the binding's time."""
     if not leg.dynamic or not leg.owner:
         return False
     if (leg.reason or "").startswith(REFUSED):
         return True
     return state.reason == DEADLINE_EXCEEDED and leg.reason == STILL_PROVISIONING
+
+
+# Nodes that rejected a pod: not tried again for a while, unless they have changed.
+
+REJECTED_NODES = "scheduling.volumes/rejected-nodes"
+NODE_REJECTED = "NodeRejected"
+AVOID_SECONDS = 300
+
+
+def nodes_to_avoid(
+    pod: str,
+    states: States | Mapping[str, State],
+    *,
+    since: str,
+    changed_at: Callable[[str], int] | None = None,
+) -> frozenset[str]:
+    """The nodes that rejected the pod after `since` (RFC 3339, so that text compares as time does).
+
+    A node that has changed, or whose list of drivers has, after the rejection may decide differently. One created
+    after that is another node, whatever its name.
+
+    `changed_at`: the position at which a node last changed in a way that decisions read. A caller that has not
+    followed the log does not know, and every write counts as a change, heartbeats too.
+    """
+    held = living(states, f"pod/{pod}")
+    if held is None or held.manifest is None:
+        return frozenset()
+    named = annotations(held.manifest).get(REJECTED_NODES, "")
+    if not named:
+        return frozenset()
+    last = _turned_away_at(status(held.manifest).get("conditions"))
+    if last <= since:
+        return frozenset()
+    return frozenset(
+        node
+        for node in named.split(",")
+        if (_written_at(node, states) if changed_at is None else changed_at(node)) <= held.rv
+        and not _made_after(node, last, states)
+    )
+
+
+def _turned_away_at(conditions: Any) -> str:
+    """When a node last rejected the pod; the conditions may be malformed."""
+    told = [it for it in conditions if isinstance(it, dict)] if isinstance(conditions, list) else []
+    times = (str(it.get("lastTransitionTime", "")) for it in told if it.get("reason") == NODE_REJECTED)
+    return max(times, default="")
+
+
+def _written_at(node: str, states: States | Mapping[str, State]) -> int:
+    found = (living(states, f"node/{node}"), living(states, f"csinode/{node}"))
+    return max((state.rv for state in found if state is not None), default=0)
+
+
+def _made_after(node: str, time: str, states: States | Mapping[str, State]) -> bool:
+    found = living(states, f"node/{node}")
+    return found is not None and str(metadata(found.manifest or {}).get("creationTimestamp", "")) > time

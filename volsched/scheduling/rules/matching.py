@@ -1,8 +1,8 @@
 """Which existing volumes may serve a claim: one list of rules, used by the scheduler and by the PV controller.
 
-With a node it is the scheduler's question; without one it is the controller's, which leaves unclaimed volumes of
-delayed classes to the scheduler. A volume that names the claim already goes before every free one, and hides
-them all where it cannot reach the node.
+With a node it is the scheduler's search; without one it is the controller's, which leaves unclaimed volumes of
+delayed classes to the scheduler. A volume that names the claim already precedes every free one, and hides them all
+if it cannot reach the node.
 """
 
 from bisect import bisect_left
@@ -11,25 +11,24 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from volsched.kube.claim_reference import is_bound_to, reaches
+from volsched.kube.display_text import affinity_text, claimed_by, label_selector_text, labels_text, or_none
+from volsched.kube.manifest import is_bound_to, reaches
 from volsched.kube.meta import BIND_COMPLETED
 from volsched.kube.selectors import label_selector_matches, label_selector_problem
-from volsched.kube.short_text import affinity_text, claimed_by, label_selector_text, labels_text, or_none
 from volsched.kube.storage import ACCESS_MODES, AVAILABLE, Claim, Volume
 from volsched.kube.workloads import Node
 from volsched.scheduling.rules.disks import attach_id
-from volsched.scheduling.rules.rejection import Failure, Miss, Rule
-from volsched.scheduling.rules.status import AttemptError
+from volsched.scheduling.rules.status import AttemptError, Failure, Miss, Rule
 
 NEAREST_MISSES = 3
 NOT_LOOKED_AT = ("", "Pending")
-"""Phases of a volume that no PV controller has looked at yet."""
+"""Phases of a volume that no PV controller has synced yet."""
 
 
-# Not frozen, though nobody changes it: made for every claim, in a third of the time that a frozen one takes.
+# Not frozen, though never modified: created for every claim, in a third of the time of a frozen one.
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """One search for a claim: where, and what is out of the question."""
+    """One search for a claim: where, and what is excluded."""
 
     claim: Claim
     node: Node | None
@@ -40,7 +39,7 @@ class Search:
     """Drivers with no attach slot left on the node."""
     enforce_match_fields: bool = False
     unseen: bool = False
-    """Volumes that no controller has looked at yet will do: they are what it will make of them."""
+    """Volumes that no controller has synced yet are accepted as what it will make of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +58,10 @@ NO_MATCHES = Matches(())
 
 
 class Supply(NamedTuple):
-    """Volumes made ready for several searches, so that sizes are compared before the rules, which cost more."""
+    """Volumes prepared for several searches, so that sizes are compared before the rules, which cost more."""
 
     claimed: tuple[Volume, ...]
-    """Those that name a claim, in name order."""
+    """Volumes with a claimRef, in name order."""
     free: tuple[tuple[int, str, Volume], ...]
     """(size, name, volume) of the others, in this order."""
 
@@ -97,7 +96,7 @@ def best_of(search: Search, supply: Supply) -> Volume | None:
 
 
 def matching_volumes(search: Search, volumes: Iterable[Volume]) -> Matches:
-    """All volumes that would do. `volumes` come in name order, which settles several pre-bound ones."""
+    """All volumes that fit. `volumes` come in name order, which decides between several pre-bound ones."""
     check_selector(search.claim)
     found: list[Volume] = []
     for volume in volumes:
@@ -114,7 +113,7 @@ def matching_volumes(search: Search, volumes: Iterable[Volume]) -> Matches:
 
 def find_for_controller(claim: Claim, volumes: Iterable[Volume], *, delay_binding: bool) -> Volume | None:
     """The PV controller's search: groups of equal access modes, fewest modes first; the first group with a match
-    decides. So a large volume with just the right modes beats a perfect size with more modes."""
+    decides. So a large volume with exactly the right modes beats a perfect size with more modes."""
     groups: dict[tuple[str, ...], list[Volume]] = {}
     for volume in sorted(volumes, key=lambda volume: volume.name):
         groups.setdefault(tuple(mode for mode in ACCESS_MODES if mode in volume.access_modes), []).append(volume)
@@ -134,7 +133,7 @@ def check_selector(claim: Claim) -> None:
 
 
 def failed_rules(search: Search, volume: Volume) -> Iterator[Rule]:
-    """Every rule the volume fails, in the order of the reference; the first one is why it is passed over."""
+    """Every rule the volume fails, in the order of the reference; the first one is why it is skipped."""
     claim, node, meta = search.claim, search.node, volume.meta
     prebound = volume.claim_ref is not None and is_bound_to(volume, claim)
     if meta.name in search.taken:
@@ -173,13 +172,13 @@ def failed_rules(search: Search, volume: Volume) -> Iterator[Rule]:
 
 
 def is_unseen(volume: Volume) -> bool:
-    """No PV controller has looked at it yet. As it names no claim, there is no doubt that it will be Available."""
+    """No PV controller has synced it yet. As it names no claim, it will certainly be Available."""
     return volume.claim_ref is None and volume.phase in NOT_LOOKED_AT
 
 
 def is_asked_for(volume: Volume, claim: Claim) -> bool:
-    """The claim names the volume, and has only to wait for the PV controller to give it to it. What it names is
-    not searched for, so neither selector nor phase is looked at."""
+    """The claim names the volume, and only waits for the PV controller to bind it. A named volume is not searched
+    for, so neither selector nor phase is checked."""
     settled = volume.claim_ref is not None or BIND_COMPLETED in claim.meta.annotations
     if settled or claim.volume_name != volume.name:
         return False
@@ -188,7 +187,7 @@ def is_asked_for(volume: Volume, claim: Claim) -> bool:
 
 
 def is_given_to(volume: Volume, claim: Claim) -> bool:
-    """The volume was given to this very claim, which has only to be told: it is in flight."""
+    """The volume was given to exactly this claim, whose own update is in flight."""
     ref = volume.claim_ref
     if ref is None or ref.uid != claim.meta.uid or not is_bound_to(volume, claim):
         return False
@@ -211,7 +210,7 @@ def nearest_misses(search: Search, volumes: Iterable[Volume]) -> tuple[Miss, ...
 
 
 def describe(rule: Rule, search: Search, volume: Volume) -> Failure:
-    """What the rule wanted of the volume and what it found, for people."""
+    """What the rule wanted of the volume and what it found, for users."""
     claim = search.claim
     match rule:
         case Rule.NOT_TAKEN:

@@ -31,7 +31,7 @@ class ClaimUse(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-# Not frozen, though nobody changes it: made for every decision, in a third of the time that a frozen one takes.
+# Not frozen, though never modified: created for every decision, in a third of the time of a frozen one.
 @dataclass(slots=True, kw_only=True)
 class PodClaims:
     """A pod's claims split by what is left to do, in the order of the pod's volumes."""
@@ -40,7 +40,7 @@ class PodClaims:
     delayed: tuple[Claim, ...] = ()
     immediate: tuple[Claim, ...] = ()
     candidates: Mapping[str, tuple[Volume, ...]] = field(default_factory=dict)
-    """Per class of the delayed claims, its volumes in name order: one picture for the whole cycle."""
+    """Per class of the delayed claims, its volumes in name order: one view for the whole cycle."""
 
 
 def claim_uses(pod: Pod) -> list[ClaimUse]:
@@ -70,7 +70,7 @@ def is_delay_binding(snapshot: Snapshot, claim: Claim) -> bool:
 
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
-    """The class for claims that name none: of those marked as default the newest, then the smallest name."""
+    """The class for claims that name none: of the default classes the newest, then the smallest name."""
     marked = [
         held for held in classes if any(held.meta.annotations.get(key) == "true" for key in DEFAULT_CLASS_KEYS)
     ]
@@ -83,7 +83,7 @@ def _name(storage_class: StorageClass) -> str:
 
 
 def with_default_classes(snapshot: Snapshot) -> Snapshot:
-    """As admission would have it: unbound claims that name no class get the default one, if there is one."""
+    """As after admission: unbound claims that name no class get the default one, if there is one."""
     default = default_class(snapshot.classes.values())
     if default is None:
         return snapshot
@@ -115,7 +115,7 @@ def classify_claims(
 ) -> PodClaims:
     """Split the pod's claims; the first error ends it. `once`: a claim used by two volumes counts once.
 
-    `uses`: the pod's, where somebody knows them already.
+    `uses`: the pod's, if the caller knows them already.
     """
     bound: list[Claim] = []
     delayed: list[Claim] = []
@@ -144,16 +144,16 @@ def classify_claims(
 
 
 def selected_node(claim: Claim, *, alpha: bool) -> str | None:
-    """Presence counts: an empty value still commits the claim (to no node). `alpha`: by its old names too."""
+    """Presence counts: an empty value still commits the claim (to no node). `alpha`: under its alpha names too."""
     key = selection_key(claim.meta.annotations) if alpha else SELECTED_NODE
     return claim.meta.annotations.get(key)
 
 
 def selection_key(annotations: Mapping[str, str]) -> str:
-    """The annotation that says for which node a volume is to be made: the stable one, or one of old.
+    """The annotation that names the node for which a volume is provisioned: the stable one, or an alpha one.
 
-    Once we have written to the claim the stable one alone counts: provisioners that give a node back take off that
-    one, and know nothing of the others.
+    Once we have written to the claim only the stable one counts: provisioners that give up a node remove that one,
+    and do not know the others.
     """
     if SELECTED_NODE in annotations or BINDING_STAMP in annotations:
         return SELECTED_NODE

@@ -1,6 +1,6 @@
 """The two ways to decide: `parity` answers as the reference does, faults included; `volsched` answers better.
 
-A rule asks the profile for exactly the choice it needs, so the differences are listed here and nowhere else.
+A rule reads from the profile exactly the choice it needs, so the differences are listed here and nowhere else.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from itertools import pairwise
 from volsched.kube.quantity import Quantity
 from volsched.kube.storage import CSINode, Volume
 from volsched.scheduling.plugins.registry import AFTER_VOLUMES, BEFORE_VOLUMES, Enabled
-from volsched.scheduling.rules.csi_migration import translate
+from volsched.scheduling.rules.disks import translate
 from volsched.scheduling.rules.snapshot import Snapshot
 
 
@@ -73,19 +73,19 @@ class Profile:
     checks_rollback: bool
     """A claim that is being rolled back holds its pod up."""
     releases_foreign_volumes: bool
-    """Ask claims back whose volumes somebody else's provisioner made and would delete, to bind them elsewhere."""
+    """Request rollback also of claims whose volumes another provisioner made and would delete."""
     rechecks_bound_claims: bool
     """Check the volumes of claims that became bound during the cycle once more when reserving."""
     counts_in_flight: bool
-    """A claim that a volume was given to counts as bound to it, for every pod, before the claim itself says so."""
+    """A claim that was given a volume counts as bound to it, for every pod, before the claim itself is updated."""
     takes_unseen: bool
-    """A free volume that no PV controller has looked at yet counts as Available, which it will be."""
+    """A free volume that no PV controller has synced yet counts as Available, which it will be."""
     int64_sizes: bool
     """Sizes beyond an int64 read as 0 bytes."""
     ties_by_pod: bool
-    """Nodes that are equally good take turns, beginning elsewhere for every pod, instead of by name for all."""
+    """Ties between equally good nodes start at another place for every pod, instead of by name for all."""
     remembers_failures: bool
-    """Where a binding of the pod failed ranks last for a while."""
+    """Nodes on which a binding of the pod failed rank last for a while."""
     explains: bool
     """Collect, for every rejection, the rule, what was wanted and what was found."""
     translate: Callable[[Volume, CSINode | None], Volume] | None
@@ -93,10 +93,10 @@ class Profile:
     scoring: ScoringPolicy
     shape: tuple[ShapePoint, ...] = SPREAD
     before_volumes: tuple[Enabled, ...] = ()
-    """The other constraints of a pod, in the order in which a node is asked: those that come before volumes."""
+    """The other constraints of a pod, in the order of the filters: those before volumes."""
     after_volumes: tuple[Enabled, ...] = ()
     volume_weight: int = 1
-    """What a point of the volumes' score counts, next to those of the plugins."""
+    """The weight of the volumes' score, beside those of the plugins."""
 
     def __post_init__(self) -> None:
         problem = shape_problem(self.shape)
@@ -104,7 +104,7 @@ class Profile:
             raise ValueError(f"scoring shape of profile {self.name}: {problem}")
 
     def view(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with what is in flight seen as this profile counts it."""
+        """The snapshot with in-flight changes as this profile counts them."""
         if self.counts_in_flight:
             return snapshot if snapshot.naming is not None else snapshot.with_naming()
         return snapshot.as_written()

@@ -51,7 +51,7 @@ def fit_score(wanted: int, size: int) -> int:
 BEST_NEW_VOLUME = 49
 """`closest-fit`: no new volume scores higher, so any existing one is better."""
 NEW_VOLUME_SCORES = tuple(BEST_NEW_VOLUME * shape_score(SPREAD, used) // MAX_SCORE for used in range(101))
-"""By how much of the published capacity the claim would use, in percent."""
+"""By the percentage of the published capacity that the claim would use."""
 
 
 def rounded_mean(scores: Sequence[int]) -> int:
@@ -64,7 +64,7 @@ def _upstream_score(decision: NodeAnswer, profile: Profile) -> int:
     capacity: dict[str, int] = {}
     if decision.bindings:
         for binding in decision.bindings:
-            # The class field, not the beta annotation: the reference looks no further here.
+            # The class field, not the beta annotation: the reference reads no further here.
             name = binding.volume.storage_class_name
             requested[name] = requested.get(name, 0) + profile.bytes_of(binding.claim.size)
             capacity[name] = capacity.get(name, 0) + profile.bytes_of(binding.volume.size)
@@ -93,5 +93,5 @@ def _new_volume_score(provision: PlannedVolume, profile: Profile) -> int:
 
 
 def _published_total(capacity: StorageCapacity) -> Quantity:
-    """The plain capacity even where the largest volume size decided; the reference crashes where it is absent."""
+    """The plain capacity even if the largest volume size decided; the reference crashes if it is absent."""
     return capacity.capacity or capacity.limit or ZERO

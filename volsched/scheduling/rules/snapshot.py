@@ -1,12 +1,12 @@
-"""What the rules see: all objects at one moment, with assumptions laid over the stored volumes and claims."""
+"""What the rules see: all objects at one moment, with assumptions laid over the stored objects."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from volsched.kube.claim_reference import YES, reference_to
-from volsched.kube.kinds import Object
+from volsched.kube.manifest import YES, reference_to
 from volsched.kube.meta import BIND_COMPLETED
+from volsched.kube.object_values import Object
 from volsched.kube.storage import (
     WAIT_FOR_FIRST_CONSUMER,
     Claim,
@@ -19,7 +19,64 @@ from volsched.kube.storage import (
 )
 from volsched.kube.workloads import Namespace, Node, Pod
 from volsched.scheduling.rules.matching import is_asked_for, is_given_to
-from volsched.scheduling.rules.overlay import Overlay
+from volsched.scheduling.rules.status import AttemptError
+
+# The assumption overlay: decisions that are not written yet, laid over the stored objects.
+#
+# An assumption counts only while the stored object still has the resourceVersion it was made on: equality, not
+# order. So a foreign change silently drops it, and our own successful write replaces it without a moment in
+# which the object looks free. Every operation returns a new overlay; nothing is changed in place.
+
+T = TypeVar("T", Volume, Claim)
+
+
+# No slots: a frozen generic dataclass with slots cannot be instantiated as Overlay[Volume]() before Python 3.12.
+@dataclass(frozen=True)
+class Overlay(Generic[T]):
+    assumed: Mapping[str, T] = field(default_factory=dict)
+
+    def effective(self, stored: T) -> T:
+        """The assumed version of a stored object if one is in force, else the stored one."""
+        if not self.assumed:
+            return stored
+        assumed = self.assumed.get(stored.key)
+        if assumed is not None and assumed.meta.resource_version == stored.meta.resource_version:
+            return assumed
+        return stored
+
+    def assume(self, changed: T, *, stored: T | None) -> "Overlay[T]":
+        """Lay `changed` over the stored object; refuse one made on another version."""
+        if stored is None:
+            raise AttemptError(f'could not find v1.{_KIND_OF[type(changed)]} "{changed.key}"')
+        if stored.meta.resource_version != changed.meta.resource_version:
+            raise AttemptError(
+                f'"{changed.key}" is out of sync '
+                f"(stored: {stored.meta.resource_version}, assume: {changed.meta.resource_version})"
+            )
+        return Overlay({**self.assumed, changed.key: changed})
+
+    def restore(self, changed: T) -> "Overlay[T]":
+        """Drop the assumption made on the version that `changed` carries; any other is kept."""
+        assumed = self.assumed.get(changed.key)
+        if assumed is None or assumed.meta.resource_version != changed.meta.resource_version:
+            return self
+        return self._without(changed.key)
+
+    def observe(self, key: str, stored: T | None) -> "Overlay[T]":
+        """The store reports a version (None = deleted): an assumption made on another one is dropped."""
+        assumed = self.assumed.get(key)
+        if assumed is None:
+            return self
+        if stored is not None and stored.meta.resource_version == assumed.meta.resource_version:
+            return self
+        return self._without(key)
+
+    def _without(self, key: str) -> "Overlay[T]":
+        return Overlay({name: value for name, value in self.assumed.items() if name != key})
+
+
+_KIND_OF: Mapping[type, str] = {Volume: "PersistentVolume", Claim: "PersistentVolumeClaim"}
+
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
@@ -43,20 +100,20 @@ class Snapshot:
     reserved: Mapping[str, int] = field(default_factory=dict)
     """Bytes of a capacity object (by key) promised to bindings that are in flight."""
     promised: Mapping[str, str] = field(default_factory=dict)
-    """Claims (by uid) whose room is part of what is reserved, each with its capacity object."""
+    """Claims (by uid) whose room is part of the reserved bytes, each with its capacity object."""
     naming: Mapping[str, Iterable[str]] | None = None
-    """Claim → the volumes that name it. With it, a claim is seen as bound as soon as a volume was given to it;
-    None: only once the claim says so itself, as the reference sees it."""
+    """Claim → the volumes that name it. With it, a claim counts as bound as soon as it was given a volume; None:
+    only once the claim itself says so, as in the reference."""
     asking: Mapping[str, Iterable[str]] | None = None
-    """Volume → the claims that name it. With it, a volume is seen as claimed as soon as a claim asks for it."""
+    """Volume → the claims that name it. With it, a volume counts as claimed as soon as a claim names it."""
 
     def volume(self, name: str) -> Volume | None:
-        """As it is, or as it is about to be where a claim asks for it by name."""
+        """The effective volume; claimed, if a claim names it."""
         stored = self.stored_volumes.get(name)
         return None if stored is None else self._claimed(self.assumed_volumes.effective(stored))
 
     def claim(self, key: str) -> Claim | None:
-        """As it is, or as it is about to be where a volume was given to it already."""
+        """The effective claim; bound, if it was given a volume already."""
         stored = self.stored_claims.get(key)
         if stored is None:
             return None
@@ -66,8 +123,7 @@ class Snapshot:
         return self._completed(claim)
 
     def _completed(self, claim: Claim) -> Claim:
-        """What is in flight counts as what it will be. Of a class that does not delay binding, the controller
-        has to be waited for."""
+        """In-flight changes count as completed; without delayed binding, the controller must complete them."""
         storage_class = self.classes.get(claim.class_name)
         if storage_class is None or storage_class.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
             return claim
@@ -86,7 +142,7 @@ class Snapshot:
         return volume if asker is None else replace(volume, claim_ref=reference_to(asker))
 
     def with_naming(self) -> "Snapshot":
-        """The same, with what is in flight seen as bound."""
+        """The same, with in-flight claims seen as bound."""
         asking: dict[str, list[str]] = {}
         for key, claim in self.stored_claims.items():
             if claim.volume_name:
@@ -99,11 +155,11 @@ class Snapshot:
         return replace(self, naming=naming, asking=asking)
 
     def as_written(self) -> "Snapshot":
-        """The same, with what is in flight seen as far as it is written."""
+        """The same, with in-flight claims only as far as written."""
         return self if self.naming is None else replace(self, naming=None, asking=None)
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
-        """With the one that every namespace has, whether anybody made an object of it or not."""
+        """With the label that every namespace has, even one without an object."""
         held = self.namespaces.get(name)
         return {NAMESPACE_NAME: name} if held is None else {NAMESPACE_NAME: name, **held.meta.labels}
 

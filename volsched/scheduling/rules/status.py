@@ -1,9 +1,81 @@
-"""Outcomes of a rule: status codes, the exact reasons a user can meet, the error that fails an attempt."""
+"""Outcomes of a rule: status codes, the exact reasons that users see, and why something was refused, as data."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from volsched.scheduling.rules.rejection import Rejection
+# Why something was refused, as data: the claim, the rule, what was wanted and what was found.
+#
+# The short reasons of `status` are the reference's; these are what a user needs to act.
+
+FAR = 10
+
+
+class Rule(StrEnum):
+    """Each test that a volume, a class or a node can fail, by the name shown to users."""
+
+    NOT_TAKEN = "not-taken"
+    UNCLAIMED = "unclaimed"
+    CAPACITY = "capacity"
+    VOLUME_MODE = "volume-mode"
+    ATTRIBUTES_CLASS = "attributes-class"
+    NOT_DELETED = "not-deleted"
+    LEFT_TO_SCHEDULER = "left-to-scheduler"
+    PHASE = "phase"
+    SELECTOR = "selector"
+    CLASS = "class"
+    NODE_AFFINITY = "node-affinity"
+    ATTACH_LIMIT = "attach-limit"
+    ACCESS_MODES = "access-modes"
+    VOLUME_EXISTS = "volume-exists"
+    PINNED = "pinned"
+    SELECTED_NODE = "selected-node"
+    PROVISIONER = "provisioner"
+    ALLOWED_TOPOLOGIES = "allowed-topologies"
+    FREE_STORAGE = "free-storage"
+    EXCLUSIVE_USE = "exclusive-use"
+    DISK_CONFLICT = "disk-conflict"
+    DRIVER_INSTALLED = "driver-installed"
+    ZONE = "zone"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    rule: Rule
+    wanted: str
+    got: str
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A volume that was checked and did not fit, with every rule it failed."""
+
+    volume: str
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """One claim that keeps the pod off a node."""
+
+    reason: str
+    claim: str
+    failures: tuple[Failure, ...] = ()
+    misses: tuple[Miss, ...] = ()
+    """The nearest volumes, the nearest first."""
+
+
+def distance(rejections: Iterable[Rejection]) -> tuple[int, int]:
+    """How far a node is from fitting the pod: claims not served, then rules that the nearest volumes fail.
+
+    A volume of another node is no near miss, however well it would fit.
+    """
+    nearest = [min(map(_rules, it.misses), default=FAR) for it in rejections]
+    return len(nearest), sum(nearest)
+
+
+def _rules(miss: Miss) -> int:
+    return sum(FAR if it.rule is Rule.NODE_AFFINITY else 1 for it in miss.failures)
 
 
 class Code(StrEnum):
@@ -16,7 +88,7 @@ class Code(StrEnum):
     """Eviction cannot help."""
 
 
-# Asked for at every turn, and Python 3.11 takes its time to find a member of an enumeration.
+# Read constantly, and Python 3.11 is slow at finding a member of an enumeration.
 _PASSED = (Code.SUCCESS, Code.SKIP)
 
 
@@ -25,7 +97,7 @@ class Status:
     code: Code
     reasons: tuple[str, ...] = ()
     rejections: tuple[Rejection, ...] = field(default=(), compare=False)
-    """What stands behind the reasons, for people; no part of what the status is."""
+    """The details behind the reasons, for users; not part of the status itself."""
 
     @property
     def passed(self) -> bool:
@@ -38,21 +110,3 @@ SKIP = Status(Code.SKIP)
 
 class AttemptError(Exception):
     """An unexpected fault: the whole attempt fails and is retried, no node is used. Carries the exact text."""
-
-
-# Reasons of VolumeBinding, in the order in which a node reports them.
-NODE_AFFINITY_MISMATCH = "node(s) didn't match PersistentVolume's node affinity"
-NO_VOLUME_TO_BIND = "node(s) didn't find available persistent volumes to bind"
-NOT_ENOUGH_SPACE = "node(s) did not have enough free storage"
-BOUND_TO_MISSING_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-TOO_MANY_VOLUMES = "node(s) exceed max volume count"
-
-UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
-
-# Reasons of the sibling filters.
-NO_ZONE = "node(s) had no available volume zone"
-DISK_CONFLICT = "node(s) had no available disk"
-EXCLUSIVE_CLAIM_IN_USE = (
-    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
-    "already in-use by another pod"
-)

@@ -1,16 +1,12 @@
-"""PreFilter and Filter: can this pod's claims be served at all, and can they be served on this node?
-
-Narrative of a cycle: classify the claims once (`prefilter`); per node check the bound ones, then look for volumes
-for the others, then for room to provision the rest (`find_pod_volumes`). What was found is the node's decision.
-"""
+"""PreFilter, Filter, Reserve and Unreserve: can a pod's claims be served, where, and the choice assumed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from volsched.kube.claim_reference import reaches
+from volsched.kube.display_text import affinity_text, labels_text
+from volsched.kube.manifest import bind_volume, reaches
 from volsched.kube.meta import ROLLBACK
-from volsched.kube.short_text import affinity_text, labels_text
-from volsched.kube.storage import LOST, Claim
+from volsched.kube.storage import LOST, Claim, Volume
 from volsched.kube.workloads import Node, Pod
 from volsched.scheduling.rules.attach_limits import attach_budget
 from volsched.scheduling.rules.claim_plan import ServedClaims, StaticBinding, serve_claims
@@ -22,25 +18,35 @@ from volsched.scheduling.rules.pod_claims import (
     claim_not_found,
     claim_uses,
     classify_claims,
+    is_fully_bound,
     is_owned_by,
     not_owner,
+    selection,
 )
 from volsched.scheduling.rules.profile import Profile
-from volsched.scheduling.rules.rejection import Failure, Miss, Rejection, Rule
-from volsched.scheduling.rules.snapshot import Snapshot
-from volsched.scheduling.rules.status import (
+from volsched.scheduling.rules.reasons import (
     BOUND_TO_MISSING_VOLUME,
     NO_VOLUME_TO_BIND,
     NODE_AFFINITY_MISMATCH,
     NOT_ENOUGH_SPACE,
-    SKIP,
-    SUCCESS,
     TOO_MANY_VOLUMES,
     UNBOUND_IMMEDIATE,
+)
+from volsched.scheduling.rules.snapshot import Snapshot
+from volsched.scheduling.rules.status import (
+    SKIP,
+    SUCCESS,
     AttemptError,
     Code,
+    Failure,
+    Miss,
+    Rejection,
+    Rule,
     Status,
 )
+
+# A cycle: classify the claims once (`prefilter`); per node check the bound ones, then search volumes for the
+# others, then room to provision the rest (`find_pod_volumes`). The result is the node's decision.
 
 REASON_ORDER = (
     NODE_AFFINITY_MISMATCH,
@@ -51,10 +57,10 @@ REASON_ORDER = (
 )
 
 
-# Not frozen, though nobody changes it: made for every node, in a third of the time that a frozen one takes.
+# Not frozen, though never modified: created for every node, in a third of the time of a frozen one.
 @dataclass(slots=True, kw_only=True)
 class NodeAnswer:
-    """What was found for one node. Without reasons and error it is the decision for that node."""
+    """The result for one node. Without reasons and error it is the decision for that node."""
 
     bindings: tuple[StaticBinding, ...] = ()
     provisions: tuple[PlannedVolume, ...] = ()
@@ -77,9 +83,9 @@ class NodeAnswer:
 
 
 def not_ready(answer: NodeAnswer) -> str | None:
-    """Why the decision, though it stands, cannot be carried out yet; None: it can be.
+    """Why the decision, though valid, cannot be carried out yet; None: it can be.
 
-    A volume that no PV controller has looked at is about to be written, and a plan would meet that write half way.
+    A volume that no PV controller has synced is about to be written, and a plan would conflict with that write.
     """
     name = next((binding.volume.name for binding in answer.bindings if is_unseen(binding.volume)), None)
     return None if name is None else f'no PV controller has looked at persistentvolume "{name}" yet; try again'
@@ -105,7 +111,7 @@ def prefilter(snapshot: Snapshot, pod: Pod, *, profile: Profile) -> tuple[Status
 
 
 def _claim_refusal(snapshot: Snapshot, pod: Pod, use: ClaimUse, profile: Profile) -> str | None:
-    """Looks at the stored claim: an assumption must not hide that it is gone."""
+    """Reads the stored claim: an assumption must not hide that it is gone."""
     name = use.name
     claim = snapshot.stored_claims.get(use.key)
     if claim is None and use.ephemeral:
@@ -126,7 +132,7 @@ def _claim_refusal(snapshot: Snapshot, pod: Pod, use: ClaimUse, profile: Profile
 def find_pod_volumes(
     snapshot: Snapshot, pod: Pod, claims: PodClaims, node: Node, *, profile: Profile, limited: bool = True
 ) -> NodeAnswer:
-    """The answer for one node. An error fails the whole attempt, and nothing found so far is kept.
+    """The answer for one node. An error fails the whole attempt, and no result is kept.
 
     `limited`: drivers of the pod's volumes, or of the candidates, may have an attach limit; else none is counted.
     """
@@ -152,7 +158,7 @@ def find_pod_volumes(
 
 
 def _blame_limits(limited: ServedClaims, unlimited: ServedClaims) -> ServedClaims:
-    """Attach limits are the reason only where the claims could be served without them: an eviction could help."""
+    """Attach limits are the reason only if the claims could be served without them: an eviction could help."""
     if unlimited.rejections:
         return unlimited
     return replace(
@@ -177,3 +183,89 @@ def check_bound_claims(
             miss = Miss(volume.name, (failure,))
             return Rejection(reason=NODE_AFFINITY_MISMATCH, claim=claim.key, misses=(miss,))
     return None
+
+
+# Assume a node's decision: lay it over the stored objects, or remove it again.
+#
+# The reference calls this Reserve and Unreserve; a reservation here is `binding.rules.reservations`.
+#
+# Everything is computed before anything is returned, so a failure leaves no partial assumption.
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedVolume:
+    """A volume as it will be written for the claim; unchanged if it names the claim completely already."""
+
+    volume: Volume
+    claim: Claim
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssumedDecision:
+    all_bound: bool = False
+    """Every claim of the pod is bound already: there is nothing to write and nothing to wait for."""
+    volumes: tuple[AssumedVolume, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    """Claims to provision, as they will be written: with the selected node."""
+
+
+def assume_pod_volumes(
+    snapshot: Snapshot, pod: Pod, node: Node, decision: NodeAnswer | None, *, profile: Profile
+) -> tuple[Snapshot, AssumedDecision]:
+    """The snapshot with the decision assumed. Raises AttemptError, and then nothing is assumed."""
+    if decision is None:
+        return snapshot, AssumedDecision(all_bound=True)
+    stored, seen = snapshot.as_written(), profile.view(snapshot)
+    keys = dict.fromkeys(use.key for use in claim_uses(pod))
+    claims = [stored.claim(key) for key in keys]
+    if all(claim is not None and is_fully_bound(claim) for claim in claims):
+        if profile.rechecks_bound_claims:
+            _recheck(snapshot, [claim for claim in claims if claim is not None], node, profile)
+        return snapshot, AssumedDecision(all_bound=True)
+    volumes = [it for claim in claims if claim is not None and (it := _in_flight(seen, claim)) is not None]
+    assumed_volumes = snapshot.assumed_volumes
+    for binding in decision.bindings:
+        bound, changed = bind_volume(binding.volume, binding.claim)
+        if changed:
+            assumed_volumes = assumed_volumes.assume(bound, stored=snapshot.stored_volumes.get(bound.key))
+        volumes.append(AssumedVolume(bound, binding.claim, changed))
+    selected, assumed_claims = [], snapshot.assumed_claims
+    for provision in decision.provisions:
+        claim = _with_selected_node(provision.claim, node, alpha=profile.writes_alpha_annotations)
+        assumed_claims = assumed_claims.assume(claim, stored=snapshot.stored_claims.get(claim.key))
+        selected.append(claim)
+    # Which volumes name which claims has changed; the next reader recomputes it.
+    assumed = replace(stored, assumed_volumes=assumed_volumes, assumed_claims=assumed_claims)
+    return assumed, AssumedDecision(volumes=tuple(volumes), claims=tuple(selected))
+
+
+def revert_assumed_pod_volumes(snapshot: Snapshot, assumption: AssumedDecision) -> Snapshot:
+    """Idempotent; objects written meanwhile have another version and are not touched."""
+    volumes, claims = snapshot.assumed_volumes, snapshot.assumed_claims
+    for assumed in assumption.volumes:
+        volumes = volumes.restore(assumed.volume)
+    for claim in assumption.claims:
+        claims = claims.restore(claim)
+    return replace(snapshot.as_written(), assumed_volumes=volumes, assumed_claims=claims)
+
+
+def _in_flight(seen: Snapshot, claim: Claim) -> AssumedVolume | None:
+    """A claim that counts as bound though it is not: there is nothing to write, but something to wait for."""
+    shown = seen.claim(claim.key)
+    volume = None if shown is None or is_fully_bound(claim) else seen.volume(shown.volume_name)
+    if volume is None or shown is None or not is_fully_bound(shown):
+        return None
+    return AssumedVolume(volume, claim, changed=False)
+
+
+def _recheck(snapshot: Snapshot, claims: Sequence[Claim], node: Node, profile: Profile) -> None:
+    """Claims may have become bound during the cycle, to volumes that this node cannot reach."""
+    misplaced = check_bound_claims(snapshot, claims, node, profile=profile)
+    if misplaced is not None:
+        raise AttemptError(f'claim "{misplaced.claim}" was bound meanwhile: {misplaced.reason}')
+
+
+def _with_selected_node(claim: Claim, node: Node, *, alpha: bool) -> Claim:
+    annotations = {**claim.meta.annotations, **selection(node.name, alpha=alpha)}
+    return replace(claim, meta=replace(claim.meta, annotations=annotations))
