@@ -6,10 +6,9 @@ A scene is a plain dict of states: a test changes what it is about, with `change
 from collections.abc import Mapping
 from typing import Any
 
-from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, BOUND_BY_CONTROLLER, HOSTNAME, SELECTED_NODE
-from volsched.log.events.decision import Decision, States
-from volsched.log.events.fold import Assumed, BindingState, LegState, ObjectState, State, evolve
+from volsched.kube.patches import merged
+from volsched.log.events.fold import Assumed, BindingState, Decision, LegState, ObjectState, State, States, evolve
 
 B = "b1"
 POD, NODE, CLAIM, VOLUME = "db/app", "n1", "db/data", "pv"

@@ -1,17 +1,13 @@
 """Binding transactions whose workers die, whose work is given up, and what each guard is for."""
 
+from dataclasses import replace
+
 import pytest
 
+from tests.support.armed_faults import armed, once
 from tests.support.binding_scene import LEGS, A, B, assert_undone, furnished, node_of, plan_and_write
-from tests.support.binding_world import (
-    NOW,
-    TIMEOUT,
-    Where,
-    World,
-    armed,
-    is_free,
-    once,
-)
+from tests.support.binding_truths import is_free
+from tests.support.binding_world import NOW, TIMEOUT, Where, World
 from tests.support.crash_points import CALLS, POINTS
 from volsched.binding.executor import ExecutorProgress
 from volsched.binding.rules.phases import Guards
@@ -74,11 +70,11 @@ def test_a_release_that_dies_after_any_of_its_calls_is_finished(world: World, ca
 # Work that is given up ---------------------------------------------------------------------------------
 def park(world: World, queue: str) -> None:
     """The last attempt ran out of its lease."""
-    world.worker().max_attempts = 1
+    world.workers["w1"] = replace(world.worker(), max_attempts=1)
     assert world.crash(queue, "executor.claimed")
     world.let_leases_run_out()
     world.step(queue)
-    world.worker().max_attempts = 8
+    world.workers["w1"] = replace(world.worker(), max_attempts=8)
     assert [row["state"] for row in world.rows(tables.effects) if row["queue"] == queue] == ["parked"]
 
 
@@ -98,14 +94,14 @@ def test_a_write_that_was_given_up_waits_for_an_operator_until_the_deadline(worl
 @pytest.mark.parametrize("where", ["foreign"], indirect=True)
 def test_a_write_that_was_given_up_and_happened_all_the_same_is_undone(world: World) -> None:
     world.plan("b1", "db/app", {A: "pv-a"})
-    world.worker().max_attempts = 1
+    world.workers["w1"] = replace(world.worker(), max_attempts=1)
     assert world.crash("prebind", "executor.called")
     world.let_leases_run_out()
     world.step("prebind")
     assert not is_free(world, "pv-a")
     world.fail("b1")
     world.sweep()
-    world.worker().max_attempts = 8
+    world.workers["w1"] = replace(world.worker(), max_attempts=8)
     world.run()
     assert world.legs("b1") == ["released"]
     assert_undone(world, "b1", "pv-a")
@@ -205,7 +201,7 @@ def test_without_lanes_a_release_overtakes_its_write(
 def test_without_the_stamp_a_worker_that_wakes_late_undoes_the_next_binding(
     database: Database, where: Where, guards: Guards, holds: bool
 ) -> None:
-    """It sleeps before it frees the volume; meanwhile another frees it, and the next binding takes it anew."""
+    """It sleeps before it frees the volume; meanwhile another frees it, and the next binding takes it again."""
     world = guarded(database, where, guards)
     world.plan("b1", "db/app", {A: "pv-a"})
     world.run()

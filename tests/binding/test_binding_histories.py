@@ -1,5 +1,6 @@
 """Any history of plans, steps, foreign writes, crashes and zombies comes right in the end, on both engines."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -7,27 +8,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tests.support.armed_faults import armed, once
 from tests.support.binding_scene import LEGS, furnished
-from tests.support.binding_world import (
-    LEASE,
-    TIMEOUT,
-    Where,
-    World,
-    armed,
-    fresh_store,
-    joining,
-    notes,
-    once,
-)
+from tests.support.binding_truths import notes
+from tests.support.binding_world import LEASE, TIMEOUT, Where, World, joining
 from tests.support.crash_points import CALLS, POINTS
+from tests.support.extent import extended, extent
+from tests.support.fresh_stores import fresh_store
 from volsched.binding.rules.phases import LegPhase
 from volsched.binding.rules.plan import PlannedLeg
 from volsched.binding.rules.saga import LegOutcome, PodOutcome, record_leg, record_pod
+from volsched.cluster.port import whole
 from volsched.kube.manifest import claim_is_bound
 from volsched.kube.meta import HOSTNAME, PROVISIONED_BY, ROLLBACK, SELECTED_NODE
 from volsched.log import tables
-from volsched.log.scratch_store import scratch_store
+from volsched.log.migrations import scratch_store
 from volsched.runtime.clock import SECOND
+
+pytestmark = extended
 
 CLAIMS = st.sampled_from(list(LEGS))
 PODS = st.sampled_from(["db/app", "db/other"])
@@ -53,7 +51,7 @@ class Histories(RuleBasedStateMachine):
         self.world = furnished(World(self.store.__enter__(), where))
         self.ends_well = ends_well
         for worker in ("w1", "w2"):
-            self.world.worker(worker).max_attempts = 1_000
+            self.world.workers[worker] = replace(self.world.worker(worker), max_attempts=1_000)
         self.world.plan("b0", "db/app", {key: None if key == dynamic else name for key, name in LEGS.items()})
 
     def open_bindings(self) -> list[str]:
@@ -68,8 +66,10 @@ class Histories(RuleBasedStateMachine):
 
     def loose_volumes(self) -> list[str]:
         """Volumes that no claim is bound to, nor ever was."""
-        found = self.world.others.list("PersistentVolume").objects
-        bound = {it["spec"].get("volumeName") for it in self.world.others.list("PersistentVolumeClaim").objects}
+        found = whole(self.world.others.list("PersistentVolume")).objects
+        bound = {
+            it["spec"].get("volumeName") for it in whole(self.world.others.list("PersistentVolumeClaim")).objects
+        }
         loose = [it for it in found if it["status"]["phase"] == "Available" and PROVISIONED_BY not in notes(it)]
         return sorted({it["metadata"]["name"] for it in loose} - bound)
 
@@ -91,7 +91,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(queue=WORK, batch=st.sampled_from([1, 100]), worker=st.sampled_from(["w1", "w2"]))
     def a_worker_works(self, queue: str, batch: int, worker: str) -> None:
-        self.world.worker(worker).batch = batch
+        self.world.workers[worker] = replace(self.world.worker(worker), batch=batch)
         self.world.step(queue, worker)
 
     @rule()
@@ -203,10 +203,10 @@ class Histories(RuleBasedStateMachine):
 
 
 def test_any_history_comes_right_on_sqlite() -> None:
-    asked = settings(max_examples=25, stateful_step_count=25, deadline=None)
+    asked = settings(max_examples=extent(10, 25), stateful_step_count=25, deadline=None)
     run_state_machine_as_test(Histories, settings=asked)
 
 
 def test_any_history_comes_right_on_postgres(postgres_server: str) -> None:
-    asked = settings(max_examples=5, stateful_step_count=25, deadline=None)
+    asked = settings(max_examples=extent(3, 5), stateful_step_count=25, deadline=None)
     run_state_machine_as_test(lambda: Histories(postgres_server), settings=asked)

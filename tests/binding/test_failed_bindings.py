@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.clusters import node, pod
 from tests.support.storage import CLAIM, ZONE, Cluster, asked, made_by
-from volsched.binding.rules.phases import REFUSED
+from volsched.binding.rules.reasons import REFUSED
 from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
 from volsched.lab.drills.redecision import redecide
 from volsched.log.database import Database

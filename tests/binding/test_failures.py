@@ -36,10 +36,9 @@ from volsched.binding.rules.saga import (
     record_pod,
     time_out,
 )
-from volsched.log.events.decision import Decision
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import AttemptState, LegState
-from volsched.objects.rules.notices import SCHEDULER
+from volsched.log.events.fold import AttemptState, Decision, LegState
+from volsched.objects.rules.object_events import SCHEDULER
 
 NOW = "2026-01-02T00:00:00Z"
 PREBIND_FAILED = 'running PreBind plugin "VolumeBinding": '

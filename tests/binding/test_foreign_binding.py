@@ -1,18 +1,27 @@
 """Bindings on a foreign cluster, where every call may be lost, late or refused and others write too."""
 
 import pytest
+from sqlalchemy import select
 
 from tests.support.foreign import change, simulated
-from tests.support.foreign_scene import CLAIM, NODE, POD, VOLUME, Once, Scene
+from tests.support.foreign_scene import CLAIM, LEASE, NODE, POD, VOLUME, Once, Scene
 from tests.support.port_manifests import claim
 from volsched.binding.executor import Executor
-from volsched.binding.rules.effect_writes import CANNOT_UNBIND, HOLDS_DATA, KEPT, NOT_OURS, STILL_PROVISIONING
-from volsched.binding.rules.leg_conditions import DEADLINE_EXCEEDED
-from volsched.cluster.foreign_server import ABLE, KUBERNETES
-from volsched.cluster.port import Capabilities
-from volsched.cluster.simulated import Call, ClusterFaults, Fate
+from volsched.binding.rules.reasons import (
+    DEADLINE_EXCEEDED,
+    HOLDS_DATA,
+    KEPT,
+    NOT_OURS,
+    STILL_PROVISIONING,
+)
+from volsched.binding.rules.safe_release import REASONS, SafeRow
+from volsched.cluster.port import KUBERNETES, Capabilities, Permission, UnansweredError
+from volsched.cluster.simulated import ABLE, Call, ClusterFaults, Fate
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, HOSTNAME, ROLLBACK, SELECTED_NODE
+from volsched.log import tables
 from volsched.log.database import Database
+from volsched.log.effects import FIRST_BACKOFF_US
+from volsched.runtime.clock import SECOND
 
 ONE, TWO = {"data": "pv-1"}, {"data": "pv-1", "logs": "pv-2"}
 
@@ -28,11 +37,14 @@ def test_a_binding_of_static_and_provisioned_legs_is_carried_out_and_committed(d
     scene.settle()
     assert (scene.binding().state, scene.phases()) == ("committed", ["bound", "bound"])
     assert scene.node_of_pod() == "n1"
-    assert [scene.writes(VOLUME, "pv-1"), scene.writes(CLAIM, "db/scratch"), scene.writes(POD, "db/app")] == [
-        1,
-        1,
-        1,
+    written = [call for call in scene.cluster.calls if call.writes]
+    assert written == [
+        Call("patch status", POD, "db/app"),
+        Call("patch", VOLUME, "pv-1"),
+        Call("patch", CLAIM, "db/scratch"),
+        Call("bind", POD, "db/app"),
     ]
+    assert not [call for call in scene.cluster.calls if call.verb == "get"]
     assert scene.queued() == []
 
 
@@ -65,7 +77,7 @@ def test_a_watch_that_is_behind_our_own_write_is_waited_for(database: Database) 
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.FAILED, Fate.CONFLICT])
-@pytest.mark.parametrize(("verb", "key"), [("update", "pv-1"), ("update", "db/scratch"), ("bind", "db/app")])
+@pytest.mark.parametrize(("verb", "key"), [("patch", "pv-1"), ("patch", "db/scratch"), ("bind", "db/app")])
 def test_one_call_that_goes_wrong_changes_nothing_in_the_end(
     database: Database, fate: Fate, verb: str, key: str
 ) -> None:
@@ -78,7 +90,7 @@ def test_one_call_that_goes_wrong_changes_nothing_in_the_end(
     assert scene.node_of_pod() == "n1"
 
 
-@pytest.mark.parametrize(("verb", "key"), [("update", "pv-1"), ("bind", "db/app")])
+@pytest.mark.parametrize(("verb", "key"), [("patch", "pv-1"), ("bind", "db/app")])
 def test_a_write_whose_answer_was_lost_is_found_and_not_repeated(database: Database, verb: str, key: str) -> None:
     scene = Scene(database, simulated(), ONE)
     scene.cluster.before = Once(Fate.LOST, verb, key)
@@ -86,15 +98,55 @@ def test_a_write_whose_answer_was_lost_is_found_and_not_repeated(database: Datab
     scene.complete_all()
     scene.settle()
     assert scene.binding().state == "committed"
-    assert scene.writes(VOLUME if verb == "update" else POD, key) == 1
+    assert sum(call.verb == verb and call.key == key for call in scene.cluster.calls) == 1
+
+
+def parked_errors(database: Database) -> list[tuple[str, int, str]]:
+    effects = tables.effects
+    with database.read() as connection:
+        rows = connection.execute(select(effects.c.queue, effects.c.due, effects.c.error))
+        return [(row.queue, row.due, row.error) for row in rows]
+
+
+def test_a_permission_that_is_missing_is_named_and_not_asked_for_in_a_circle(database: Database) -> None:
+    cluster = simulated()
+    scene = Scene(database, cluster, ONE).plan().nominate()
+    cluster.api.forbidden.add(Permission("patch", VOLUME))
+    cluster.calls.clear()
+    assert scene.executor.step("prebind", scene.now).retried == 1
+    assert [call.verb for call in cluster.calls if call.writes] == ["patch"]
+    ((_, _, error),) = parked_errors(database)
+    assert "we may not patch PersistentVolume" in error
+    cluster.api.forbidden.clear()
+    scene.settle()
+    scene.complete_all()
+    assert scene.settle().binding().state == "committed"
+
+
+@pytest.mark.parametrize(
+    ("asked", "waited"), [(42.0, 42 * SECOND), (0.001, FIRST_BACKOFF_US), (None, FIRST_BACKOFF_US)]
+)
+def test_a_cluster_that_asks_to_be_left_alone_is_left_alone_for_so_long(
+    database: Database, asked: float | None, waited: int
+) -> None:
+    scene = Scene(database, simulated(), ONE).plan()
+
+    def overloaded(call: Call) -> None:
+        if call.writes:
+            raise UnansweredError("too many requests", retry_after=asked)
+
+    scene.cluster.before = overloaded
+    assert scene.executor.step("prebind", scene.now).retried == 1
+    ((_, due, _),) = parked_errors(database)
+    assert due - scene.now == waited
 
 
 def test_a_worker_that_was_overtaken_records_nothing(database: Database) -> None:
-    scene = Scene(database, simulated(), ONE).plan()
-    other = Executor(database, scene.cluster, "worker-2")
+    scene = Scene(database, simulated(), ONE).plan().nominate()
+    other = Executor(database, scene.cluster, "worker-2", LEASE)
 
     def sleep_past_the_lease(call: Call) -> None:
-        if call == Call("update", VOLUME, "pv-1"):
+        if call == Call("patch", VOLUME, "pv-1"):
             scene.cluster.before = None
             scene.pass_lease()
             scene.work(other)
@@ -110,16 +162,15 @@ def test_a_worker_that_was_overtaken_records_nothing(database: Database) -> None
 # Others write --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", ["get", "update"])
 def test_a_volume_taken_by_somebody_else_between_plan_and_prebind_rolls_everything_back(
-    database: Database, moment: str
+    database: Database,
 ) -> None:
     scene = Scene(database, simulated(), TWO)
     scene.api.create(CLAIM, claim("theirs"))
     scene.observe()
 
     def take(call: Call) -> None:
-        if call == Call(moment, VOLUME, "pv-2"):
+        if call == Call("patch", VOLUME, "pv-2"):
             scene.cluster.before = None
             scene.take("pv-2", "theirs")
 
@@ -214,7 +265,7 @@ def test_where_nobody_marks_claims_dirty_a_bound_one_counts_as_dirty(database: D
     scene.complete("data", data_state="Clean")
     scene.api.delete(POD, "db/app")
     scene.settle()
-    assert (scene.leg().state, scene.leg().reason) == ("retained", HOLDS_DATA)
+    assert (scene.leg().state, scene.leg().reason) == ("retained", REASONS[SafeRow.BOUND])
 
 
 def test_a_claim_that_names_our_volume_is_freed_of_it_where_the_cluster_allows(database: Database) -> None:
@@ -234,7 +285,7 @@ def test_a_claim_that_names_our_volume_is_retained_where_the_cluster_cannot_unbi
     scene.pass_deadline()
     scene.settle()
     assert (scene.binding().state, scene.leg().state, scene.leg().reason) == (
-        "rolled-back", "retained", CANNOT_UNBIND,
+        "rolled-back", "retained", REASONS[SafeRow.NAMED],
     )  # fmt: skip
     assert scene.claim_of("pv-1") == "data"
     assert ROLLBACK not in scene.annotations(CLAIM, "db/data")
@@ -255,14 +306,14 @@ def test_a_claim_completed_while_it_was_being_released_is_kept_without_the_mark(
     scene = Scene(database, simulated(capabilities=capabilities), ONE).plan().settle()
 
     def complete(call: Call) -> None:
-        if call == Call("update", VOLUME, "pv-1"):
+        if call == Call("patch", VOLUME, "pv-1"):
             scene.cluster.before = None
             scene.complete("data")
 
     scene.pass_deadline()
     scene.cluster.before = complete
     scene.settle()
-    reason = KEPT if capabilities.has_data_state else HOLDS_DATA
+    reason = KEPT if capabilities.has_data_state else REASONS[SafeRow.BOUND]
     assert (scene.leg().state, scene.leg().reason) == ("retained", reason)
     assert scene.claim_of("pv-1") == "data"
     assert ROLLBACK not in scene.annotations(CLAIM, "db/data")
@@ -275,7 +326,7 @@ def test_a_volume_that_a_controller_of_others_is_completing_is_not_pulled_away(d
     scene.settle()
     scene.pass_deadline()
     scene.settle()
-    assert (scene.leg().state, scene.leg().reason) == ("retained", CANNOT_UNBIND)
+    assert (scene.leg().state, scene.leg().reason) == ("retained", REASONS[SafeRow.HALF_BOUND])
     assert scene.claim_of("pv-1") == "data"
 
 

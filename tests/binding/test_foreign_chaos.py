@@ -10,17 +10,16 @@ from random import Random
 import pytest
 
 from tests.support.foreign import change, simulated
-from tests.support.foreign_scene import CLAIM, NODE, POD, TIMEOUT, VOLUME, Scene
+from tests.support.foreign_scene import CLAIM, LEASE, NODE, POD, TIMEOUT, VOLUME, Scene
 from tests.support.port_manifests import pod
 from volsched.binding.executor import QUEUES, Executor
 from volsched.binding.rules.late_writes import stamp_of
 from volsched.binding.rules.phases import LegPhase
-from volsched.cluster.foreign_server import ABLE, KUBERNETES, ForeignApi
 from volsched.cluster.mirror import Mirror
-from volsched.cluster.port import Capabilities, ClusterError, Manifest
-from volsched.cluster.simulated import ClusterFaults
-from volsched.kube.merge_patch import merged
+from volsched.cluster.port import KUBERNETES, Capabilities, ClusterError, Manifest, whole
+from volsched.cluster.simulated import ABLE, ClusterFaults, ForeignApi
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, ROLLBACK, SELECTED_NODE
+from volsched.kube.patches import merged
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import SECOND
@@ -39,7 +38,7 @@ class Controller:
         self.begun: list[Manifest] = []
 
     def begin(self) -> None:
-        for found in self.api.list(VOLUME).objects:
+        for found in whole(self.api.list(VOLUME)).objects:
             reference = found["spec"].get("claimRef") or {}
             held = self.api.get(CLAIM, f"db/{reference.get('name')}")
             if held is None or held["metadata"]["uid"] != reference.get("uid") or held["spec"].get("volumeName"):
@@ -70,7 +69,9 @@ class Chaos:
         for name in ("pv-2", "pv-3"):
             self.scene.add_volume(name)
         self.controller = Controller(self.scene.api, self.random)
-        self.workers = [Executor(database, self.scene.cluster, f"worker-{it}", max_attempts=50) for it in (1, 2)]
+        self.workers = [
+            Executor(database, self.scene.cluster, f"worker-{it}", LEASE, max_attempts=50) for it in (1, 2)
+        ]
         self.scene.executor = self.workers[0]
         self.planned: list[str] = []
         self.scene.observe()
@@ -172,14 +173,14 @@ class Chaos:
         scene = self.scene
         assert [it for it in self.planned if scene.binding(it).open] == []
         assert scene.queued() == []
-        for found in scene.api.list(VOLUME).objects:
+        for found in whole(scene.api.list(VOLUME)).objects:
             binding, reference = stamp_of(found), found["spec"].get("claimRef")
             if binding is not None and reference is not None:
                 volume = found["metadata"]["name"]
                 legs = [it for it in scene.binding(binding).legs if it.volume == volume]
                 mine = reference["uid"] in [it.claim_uid for it in legs]
                 assert not mine or legs[0].state in (LegPhase.BOUND, LegPhase.RETAINED), f"{volume} is a stray"
-        for found in scene.api.list(CLAIM).objects:
+        for found in whole(scene.api.list(CLAIM)).objects:
             self.check_claim(found)
         assert verify(scene.database).ok
 

@@ -36,19 +36,17 @@ from tests.binding.rule_scenes import (
 )
 from tests.support.objects import read
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
-from volsched.kube.claim_reference import bind_volume
-from volsched.kube.merge_patch import merged
+from volsched.kube.manifest import bind_volume
 from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER, SELECTED_NODE
+from volsched.kube.patches import merged
 from volsched.kube.storage import Claim, Volume
 from volsched.log.commands import ConflictError
 from volsched.log.events.fold import ObjectState
-from volsched.scheduling.rules.assume import assume_pod_volumes
 from volsched.scheduling.rules.claim_plan import StaticBinding
 from volsched.scheduling.rules.dynamic_volumes import PlannedVolume
-from volsched.scheduling.rules.overlay import Overlay
 from volsched.scheduling.rules.profile import VOLSCHED
-from volsched.scheduling.rules.snapshot import Snapshot
-from volsched.scheduling.rules.volume_filter import NodeAnswer
+from volsched.scheduling.rules.snapshot import Overlay, Snapshot
+from volsched.scheduling.rules.volume_filter import NodeAnswer, assume_pod_volumes
 
 STATIC = PlannedLeg(claim=CLAIM, claim_uid=CLAIM_UID, volume=VOLUME, rv=str(RV))
 DYNAMIC = PlannedLeg(claim=CLAIM, claim_uid=CLAIM_UID, volume=None, rv=str(RV), capacity="csi/cap", bytes=8)
@@ -227,12 +225,12 @@ def test_the_scheduler_that_reads_the_assumptions_sees_what_it_reserved() -> Non
 # Conflicts --------------------------------------------------------------------------------------------
 CONFLICTS: dict[str, tuple[PlannedLeg, Callable[[Scene], Scene], str]] = {
     "the pod is gone": (STATIC, lambda s: without(s, POD_STREAM), "pod"),
-    "the pod was made anew": (STATIC, lambda s: changed(s, POD_STREAM, {"metadata": {"uid": "x"}}), "uid"),
+    "the pod was recreated": (STATIC, lambda s: changed(s, POD_STREAM, {"metadata": {"uid": "x"}}), "uid"),
     "the pod is being deleted": (STATIC, lambda s: changed(s, POD_STREAM, DELETED), "is gone"),
     "the pod has a node": (STATIC, lambda s: changed(s, POD_STREAM, {"spec": {"nodeName": "n2"}}), 'node "n2"'),
     "the node is gone": (STATIC, lambda s: without(s, NODE_STREAM), 'node "n1" is gone'),
     "the claim is gone": (STATIC, lambda s: without(s, CLAIM_STREAM), "claim"),
-    "the claim was made anew": (STATIC, lambda s: changed(s, CLAIM_STREAM, {"metadata": {"uid": "x"}}), "claim"),
+    "the claim was recreated": (STATIC, lambda s: changed(s, CLAIM_STREAM, {"metadata": {"uid": "x"}}), "claim"),
     "the claim is bound": (STATIC, bound, "bound meanwhile"),
     "the claim of a joined leg is bound": (JOINED, bound, "bound meanwhile"),
     "the claim of a joined leg is gone": (JOINED, lambda s: without(s, CLAIM_STREAM), "claim"),

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from volsched.binding.rules.plan import Plan, PlannedLeg
-from volsched.binding.rules.plan_conflicts import outdated
+from volsched.binding.rules.plan import Plan, PlannedLeg, outdated
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log.events.envelope import Event, canonical
 

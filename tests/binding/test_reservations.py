@@ -28,8 +28,7 @@ from tests.binding.rule_scenes import (
 from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.binding.rules.reservations import GatedError, cancel, confirm, renew
 from volsched.binding.rules.saga import TIME_TO_BIND_US, TIME_TO_WRITE_US, advance, effects_of, fail, time_out
-from volsched.log.events.decision import NOTHING, Decision
-from volsched.log.events.fold import LegState, ObjectState
+from volsched.log.events.fold import NOTHING, Decision, LegState, ObjectState
 
 STATIC, DYNAMIC = static_leg(), dynamic_leg()
 Change = Callable[[Scene], Scene]

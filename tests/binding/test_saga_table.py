@@ -53,8 +53,7 @@ from volsched.binding.rules.saga import (
     record_pod,
     time_out,
 )
-from volsched.log.events.decision import Decision, States
-from volsched.log.events.fold import LegState
+from volsched.log.events.fold import Decision, LegState, States
 
 LEGS = tuple(LegPhase)
 Answer = Callable[[States], Decision]
@@ -94,24 +93,25 @@ COMMANDS: Mapping[str, Answer] = {
 FROM_EFFECTS = [name for name in COMMANDS if not name.startswith("advance")]
 REACTIONS = [name for name in COMMANDS if name.startswith("advance")]
 
-# The tables. Columns:                 assumed  joined  written bound  releasing voided released retained
+NEVER = ".       .       .       .       .       .       .       .       ."
+# The tables. Columns:                 planned  assumed  joined  written bound  releasing voided released retained
 OUTCOMES = {
-    "record assumed":                  ".       .       .       .       .       .       .       .",
-    "record joined":                   ".       .       .       .       .       .       .       .",
-    "record written":                  "W       .       .       .       .       .       .       .",
-    "record bound":                    ".       .       .       .       .       .       .       .",
-    "record releasing":                ".       .       .       .       .       .       .       .",
-    "record voided":                   "Vf      .       .       .       Vf      .       .       .",
-    "record released":                 ".       .       .       .       Ff      .       .       .",
-    "record retained":                 ".       .       .       .       Kf      .       .       .",
-    "record a leg that is not there":  ".       .       .       .       .       .       .       .",
-    "give up a write that is not there": ".     .       .       .       .       .       .       .",
-    "give up the release":             ".       .       .       .       Kf      .       .       .",
-    "another binding's":               ".       .       .       .       .       .       .       .",
+    "record planned":                  NEVER,
+    "record assumed":                  ".       .       .       .       .       .       .       .       .",
+    "record joined":                   ".       .       .       .       .       .       .       .       .",
+    "record written":                  ".       W       .       .       .       .       .       .       .",
+    "record bound":                    ".       .       .       .       .       .       .       .       .",
+    "record releasing":                ".       .       .       .       .       .       .       .       .",
+    "record voided":                   ".       Vf      .       .       .       Vf      .       .       .",
+    "record released":                 ".       .       .       .       .       Ff      .       .       .",
+    "record retained":                 ".       .       .       .       .       Kf      .       .       .",
+    "record a leg that is not there":  ".       .       .       .       .       .       .       .       .",
+    "give up a write that is not there": ".       .     .       .       .       .       .       .       .",
+    "give up the release":             ".       .       .       .       .       Kf      .       .       .",
+    "another binding's":               ".       .       .       .       .       .       .       .       .",
 }  # fmt: skip
 """What an effect brings home is the same in every open phase: it says what is so."""
-NEVER = ".       .       .       .       .       .       .       ."
-ALWAYS_FAILS = ">x      >x      >x      >x      >x      >x      >x      >x"
+ALWAYS_FAILS = ">x      >x      >x      >x      >x      >x      >x      >x      >x"
 LEASE = dict.fromkeys(("confirm", "confirm, too late", "renew", "renew, too late", "cancel"), NEVER)
 """What is said of a reservation is nothing to what never was one, or is none any more."""
 UNDER_WAY = LEASE | {
@@ -125,7 +125,7 @@ UNDER_WAY = LEASE | {
     "advance, pod gone":               ALWAYS_FAILS,
     "advance, node gone":              ALWAYS_FAILS,
 }  # fmt: skip
-LETS_GO = ">xVf    >x      >x      >x      >x      >x      >x      >x"
+LETS_GO = ">x      >xVf    >x      >x      >x      >x      >x      >x      >x"
 TABLES: Mapping[Phase, Mapping[str, str]] = {
     Phase.RESERVED: OUTCOMES | {
         "record the pod as bound":     NEVER,
@@ -135,35 +135,35 @@ TABLES: Mapping[Phase, Mapping[str, str]] = {
         "time out, at the deadline":   LETS_GO,
         "time out, after the deadline": LETS_GO,
         "give up the write":           NEVER,
-        "advance":                     ".       .       .       .       >x      >x      >x      >x",
-        "advance, claim bound":        ">xVf    .       .       .       >x      >x      >x      >x",
+        "advance":                     ".       .       .       .       .       >x      >x      >x      >x",
+        "advance, claim bound":        ".       >xVf    .       .       .       >x      >x      >x      >x",
         "advance, claim gone":         LETS_GO,
         "advance, pod gone":           LETS_GO,
         "advance, node gone":          LETS_GO,
-        "advance, retaining":          ".       .       .       .       >x      >x      >x      >x",
-        "advance, lanes off":          ".       .       .       .       >x      >x      >x      >x",
-        "confirm":                     ">p!     >p      >p      >p      >p!     >p      >p      >p",
+        "advance, retaining":          ".       .       .       .       .       >x      >x      >x      >x",
+        "advance, lanes off":          ".       .       .       .       .       >x      >x      >x      >x",
+        "confirm":                     ">p!     >p!     >p      >p      >p      >p!     >p      >p      >p",
         "confirm, too late":           LETS_GO,
-        "renew":                       ">r      >r      >r      >r      >r      >r      >r      >r",
+        "renew":                       ">r      >r      >r      >r      >r      >r      >r      >r      >r",
         "renew, too late":             LETS_GO,
         "cancel":                      LETS_GO,
     },
     Phase.PREBINDING: OUTCOMES | UNDER_WAY | {
-        "advance":                     ".       >w      >w      >w>c!   >x      >x      >x      >x",
-        "advance, claim bound":        ".       B>w>c!  B>w>c!  >w>c!   >x      >x      >x      >x",
+        "advance":                     ".       .       >w      >w      >w>c!   >x      >x      >x      >x",
+        "advance, claim bound":        ".       .       B>w>c!  B>w>c!  >w>c!   >x      >x      >x      >x",
         "advance, claim gone":         ALWAYS_FAILS,
-        "advance, retaining":          ".       >w      >w      >w>c!   >x      >x      >x      >x",
-        "advance, lanes off":          ".       >w      >w      >w>c!   >x      >x      >x      >x",
+        "advance, retaining":          ".       .       >w      >w      >w>c!   >x      >x      >x      >x",
+        "advance, lanes off":          ".       .       >w      >w      >w>c!   >x      >x      >x      >x",
     },
     Phase.WAITING: OUTCOMES | UNDER_WAY | {
-        "advance":                     ".       .       .       >c!     >x      >x      >x      >x",
-        "advance, claim bound":        ".       B>c!    B>c!    >c!     >x      >x      >x      >x",
+        "advance":                     ".       .       .       .       >c!     >x      >x      >x      >x",
+        "advance, claim bound":        ".       .       B>c!    B>c!    >c!     >x      >x      >x      >x",
         "advance, claim gone":         ALWAYS_FAILS,
-        "advance, retaining":          ".       .       .       >c!     >x      >x      >x      >x",
-        "advance, lanes off":          ".       .       .       >c!     >x      >x      >x      >x",
+        "advance, retaining":          ".       .       .       .       >c!     >x      >x      >x      >x",
+        "advance, lanes off":          ".       .       .       .       >c!     >x      >x      >x      >x",
     },
     Phase.COMMITTING: OUTCOMES | LEASE | {
-        "record the pod as bound":     ">C      >C      >C      >C      >C      >C      >C      >C",
+        "record the pod as bound":     ">C      >C      >C      >C      >C      >C      >C      >C      >C",
         "record the pod as refused":   ALWAYS_FAILS,
         "fail":                        NEVER,
         "time out, before the deadline": NEVER,
@@ -185,14 +185,14 @@ TABLES: Mapping[Phase, Mapping[str, str]] = {
         "time out, before the deadline": NEVER,
         "time out, at the deadline":   NEVER,
         "time out, after the deadline": NEVER,
-        "give up the write":           "R!      .       .       .       .       .       .       .",
-        "advance":                     ".       V       R!      R!      .       p>z     p>z     p>z",
-        "advance, claim bound":        ".       V       R!      R!      .       p>z     p>z     p>z",
-        "advance, claim gone":         ".       V       R!      R!      .       p>z     p>z     p>z",
-        "advance, pod gone":           ".       V       R!      R!      .       >z      >z      >z",
-        "advance, node gone":          ".       V       R!      R!      .       p>z     p>z     p>z",
-        "advance, retaining":          ".       V       K       K       .       p>z     p>z     p>z",
-        "advance, lanes off":          "R!      V       R!      R!      .       p>z     p>z     p>z",
+        "give up the write":           ".       R!      .       .       .       .       .       .       .",
+        "advance":                     "Vf      .       V       R!      R!      .       p>z     p>z     p>z",
+        "advance, claim bound":        "Vf      .       V       R!      R!      .       p>z     p>z     p>z",
+        "advance, claim gone":         "Vf      .       V       R!      R!      .       p>z     p>z     p>z",
+        "advance, pod gone":           "Vf      .       V       R!      R!      .       >z      >z      >z",
+        "advance, node gone":          "Vf      .       V       R!      R!      .       p>z     p>z     p>z",
+        "advance, retaining":          "Vf      .       V       K       K       .       p>z     p>z     p>z",
+        "advance, lanes off":          "Vf      R!      V       R!      R!      .       p>z     p>z     p>z",
     },
     Phase.COMMITTED: dict.fromkeys(COMMANDS, NEVER),
     Phase.ROLLED_BACK: dict.fromkeys(COMMANDS, NEVER),
@@ -203,12 +203,23 @@ TABLE = {
     for command, line in lines.items()
     for leg, cell in zip(LEGS, line.split(), strict=True)
 }
-OF_DYNAMIC = {(Phase.RESERVED, LegPhase.ASSUMED, "advance, claim gone"): ">xV"}
+OF_DYNAMIC = {
+    (Phase.RESERVED, LegPhase.ASSUMED, "advance, claim gone"): ">xV",
+    (Phase.COMPENSATING, LegPhase.PLANNED, "advance, claim gone"): "V",
+}
 """A claim that is gone has no assumption to be taken off, and a volume that was to be made has none either."""
 STATES = list(product(Phase, LEGS))
 KINDS = ("static", "dynamic")
 
-_LEG_LETTERS = {"written": "W", "voided": "V", "bound": "B", "releasing": "R", "released": "F", "retained": "K"}
+_LEG_LETTERS = {
+    "assumed": "A",
+    "written": "W",
+    "voided": "V",
+    "bound": "B",
+    "releasing": "R",
+    "released": "F",
+    "retained": "K",
+}
 _BINDING_LETTERS = {
     "reserved": "r", "prebinding": "p", "waiting": "w",
     "committing": "c", "committed": "C", "compensating": "x", "rolled-back": "z",
@@ -240,7 +251,7 @@ def scene_of(phase: Phase, leg_phase: LegPhase, kind: str = "static") -> Scene:
     """A binding of one leg, and the object written for it unless the leg is only assumed."""
     leg = leg_in(leg_phase, kind)
     states = scene(binding_state(leg, phase=phase))
-    return states if leg_phase is LegPhase.ASSUMED else written(states, leg)
+    return states if leg_phase in (LegPhase.PLANNED, LegPhase.ASSUMED) else written(states, leg)
 
 
 def _retaining(states: States) -> Scene:
@@ -258,7 +269,7 @@ def disagreements(table: Mapping[tuple[Phase, LegPhase, str], str], kind: str) -
 
 def test_the_tables_cover_every_phase_of_binding_and_leg_under_every_command() -> None:
     assert set(TABLE) == set(product(Phase, LegPhase, COMMANDS))
-    assert len(TABLE) == 7 * 8 * len(COMMANDS)
+    assert len(TABLE) == 7 * 9 * len(COMMANDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

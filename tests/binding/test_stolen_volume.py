@@ -6,6 +6,7 @@ could serve both. Here the transaction is undone and the pod ends on the other n
 
 from tests.support.clusters import Stepped
 from tests.support.volume_theft import take
+from volsched.cluster.port import whole
 from volsched.kube.meta import BINDING_STAMP, BOUND_BY_CONTROLLER
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import SECOND
@@ -66,7 +67,7 @@ def test_a_claim_that_was_bound_meanwhile_is_asked_back_when_it_pins_the_pod(ste
     assert stepped.legs(first.id)[0].state == "retained"
     freed = stepped.cluster.get("PersistentVolume", "n1-small") or {}
     assert "claimRef" not in freed["spec"]
-    reasons = {notice["reason"] for notice in stepped.cluster.list("Event").objects}
+    reasons = {notice["reason"] for notice in whole(stepped.cluster.list("Event")).objects}
     assert {"RollbackRequested", "RollbackCompleted"} <= reasons
     assert verify(stepped.database).ok
 

@@ -1,64 +1,83 @@
-"""The executor: claim effects, carry them out, record what came of it. Celery tasks and embedded loops share it.
+"""The executor: claims effects, carries them out, records the results. Celery tasks and embedded loops share it.
 
-On our own log a leg's writes and their record are one transaction, so there is nothing between them to lose. On a
-foreign cluster they are calls, and the record follows; whatever happens between is found again by the next
-attempt, because an act looks at the objects before it writes.
+On our own log a leg's writes and their record are one transaction, so nothing can be lost between them. On a
+foreign cluster the writes are calls and the record follows. A first attempt to go forward writes at once, on the
+versions of the plan, and looks only after a refusal. Every later attempt, and every release, reads the objects
+before it writes, and so finds what a crash left in between. Before an attempt gives up a write that may still be
+under way, it fences the object.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from uuid import uuid4
 
-from volsched.binding.rules.effect_writes import EffectWrite, Outcome, next_step
+from volsched.binding.rules.effect_writes import EffectWrite, FenceWrite, GateWrite, Outcome, next_step
+from volsched.binding.rules.foreign_notice import TELL, UNGATE, condition_of, event_of
 from volsched.binding.rules.late_writes import UNDO, landed_since, record_undone
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
+from volsched.binding.rules.safe_release import Undecided
 from volsched.binding.rules.saga import (
     ANNOTATE,
     BIND_POD,
+    NOMINATE,
     PREBIND,
     RELEASE,
+    UNNOMINATE,
     LegOutcome,
+    NominationOutcome,
     advance,
     record_leg,
+    record_nomination,
     record_pod,
 )
-from volsched.cluster.port import CallRefusedError, Cluster, Manifest, Refusal
-from volsched.kube.manifest import uid
-from volsched.kube.merge_patch import merged
+from volsched.cluster.port import CallRefusedError, Cluster, ClusterError, Manifest, Refusal, UnansweredError
+from volsched.kube.manifest import has_gate, spec, uid
+from volsched.kube.meta import GAVE_UP
+from volsched.kube.patches import merged
 from volsched.log.batch import load_states
 from volsched.log.commands import Command, DeposedError, Done, EffectDone, Precondition
 from volsched.log.database import Database
 from volsched.log.effects import MAX_ATTEMPTS, Claimed, backoff, claim, extend, retry_later
 from volsched.log.errors import ConnectionLostError
-from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import BindingState, ObjectState, State
-from volsched.log.events.object_states import binding_stream
+from volsched.log.events.fold import NOTHING, BindingState, Decision, ObjectState, State, States, binding_stream
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.log.reactions import Reaction
 from volsched.log.transaction import execute
 from volsched.objects.rules.object_events import changed_event
-from volsched.runtime.clock import SECOND, Clock, rfc3339
+from volsched.runtime.clock import SECOND, Clock, rfc3339, rfc3339_micro
 from volsched.runtime.fault_points import reach
-from volsched.scheduling.rules.pod_scheduled import scheduled_event, scheduled_stream
+from volsched.scheduling.rules.attempts import scheduled_event, scheduled_stream
 
 WRITES = (PREBIND, ANNOTATE, RELEASE)
-QUEUES = (*WRITES, BIND_POD)
-"""In the order in which a binding goes through them."""
+QUEUES = (*WRITES, BIND_POD, TELL)
+"""In the order in which a binding goes through them; what is only told comes last."""
+FORWARD = (NOMINATE, PREBIND, ANNOTATE, BIND_POD)
+PATIENT_ATTEMPTS = 6
+"""A half bound leg is judged so often before it is retained: about 15 s, in which a PV controller resyncs."""
 BATCH = 100
-LEASE = 30 * SECOND
 MOST_WRITES = 8
-"""More writes than any act needs; an act that does not come to an end is a bug, not work."""
+"""More writes than any act needs; an act that does not end is a bug."""
+
+
+FINAL = (Refusal.INVALID, Refusal.FORBIDDEN)
+"""Refusals that a retry does not change: the effect is kept with its error, for an operator."""
 
 
 class EndlessActError(Exception):
-    """An act went on writing without coming to an outcome."""
+    """An act kept writing without an outcome."""
+
+
+class UndecidedError(Exception):
+    """The act waits for others; it is tried again a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorProgress:
     done: int = 0
     deposed: int = 0
-    """Carried out by us, but another had taken the effect over."""
+    """Effects that we carried out after another process had taken them over."""
     retried: int = 0
 
     def __bool__(self) -> bool:
@@ -68,19 +87,32 @@ class ExecutorProgress:
         return ExecutorProgress(self.done + other.done, self.deposed + other.deposed, self.retried + other.retried)
 
 
-@dataclass(slots=True)
+ClusterWrite = EffectWrite | FenceWrite | GateWrite
+Attempted = Command | Exception
+SideBySide = Callable[[Callable[[Claimed], Attempted], Sequence[Claimed]], Iterable[Attempted]]
+
+
+@dataclass(frozen=True, slots=True)
 class Executor:
     database: Database
     cluster: Cluster
     owner: str
-    """This run of this process."""
+    """Identifies this run of this process."""
+    lease: int
+    """How long a claimed effect may take before another process takes it over, in microseconds."""
     guards: Guards = ALL_GUARDS
     react: Reaction = advance
     batch: int = BATCH
-    lease: int = LEASE
     max_attempts: int = MAX_ATTEMPTS
     clock: Clock | None = None
-    """With one, a lease is renewed before each effect of a batch of slow calls."""
+    """With a clock, a lease is renewed before each effect of a batch of slow calls."""
+    new_mark: Callable[[], str] = lambda: uuid4().hex
+    """A value that was never used before, also not by the process whose backup our store was restored from."""
+    began_at: int = 0
+    """The log's position at our start. Work that was queued before may have been sent, whatever its attempts say:
+    the store may be a restored one."""
+    side_by_side: SideBySide | None = None
+    """Makes the calls of a batch several at a time; without, one by one."""
 
     def step(self, queue: str, now: int) -> ExecutorProgress:
         """One batch of a queue, from claim to record."""
@@ -98,6 +130,8 @@ class Executor:
         reach("executor.claimed")
         if self.cluster.capabilities.is_own_log:
             return self._record(claimed, [self._fused(effect, now) for effect in claimed], now)
+        if self.side_by_side is not None:
+            return self._carry_out_all(claimed, now)
         # One by one: a crash loses the record of one effect, not of the batch.
         return sum((self._carry_out(effect, now) for effect in claimed), start=ExecutorProgress())
 
@@ -106,18 +140,50 @@ class Executor:
             until = self.clock() + self.lease
             if not extend(self.database, {effect.key: effect.fence}, until=until):
                 return ExecutorProgress(deposed=1)
-        try:
-            command = self._called(effect, now)
-        except Exception as error:
-            # Whatever the cluster or the act raised concerns this effect alone, and is kept with it.
-            return self._retry(effect, error, now)
+        command = self._attempted(effect, self._known(effect), now)
+        if isinstance(command, Exception):
+            return self._retry(effect, command, now)
         return self._record([effect], [command], now)
+
+    def _carry_out_all(self, claimed: Sequence[Claimed], now: int) -> ExecutorProgress:
+        """The calls side by side, their records in one commit: effects of a batch are of different lanes."""
+        assert self.side_by_side is not None
+        known = {effect.key: self._known(effect) for effect in claimed}
+        commands = list(self.side_by_side(lambda effect: self._attempted(effect, known[effect.key], now), claimed))
+        done = [
+            (effect, command)
+            for effect, command in zip(claimed, commands, strict=True)
+            if not isinstance(command, Exception)
+        ]
+        progress = ExecutorProgress()
+        if done:
+            progress += self._record([effect for effect, _ in done], [command for _, command in done], now)
+        for effect, error in zip(claimed, commands, strict=True):
+            if isinstance(error, Exception):
+                progress += self._retry(effect, error, now)
+        return progress
+
+    def _attempted(self, effect: Claimed, known: dict[str, State], now: int) -> Attempted:
+        """Any error of the cluster or the act concerns this effect alone and is stored with it."""
+        try:
+            if effect.kind == UNGATE:
+                return self._ungated(effect, known)
+            return self._told(effect, known, now) if effect.kind == TELL else self._called(effect, known, now)
+        except Exception as error:
+            return error
+
+    def _known(self, effect: Claimed) -> dict[str, State]:
+        """What the log knows of the effect's binding and objects."""
+        own = () if effect.binding is None else (binding_stream(effect.binding),)
+        with self.database.read() as connection:
+            states, _ = load_states(self.database, connection, [*own, *effect.data["streams"]])
+        return dict(states)
 
     def _record(self, claimed: Sequence[Claimed], commands: Sequence[Command], now: int) -> ExecutorProgress:
         try:
             outcomes = execute(self.database, commands, now=now, react=self.react)
         except ConnectionLostError:
-            # Whether it was recorded or not, the leases run out and the acts find what was done.
+            # Recorded or not: the leases expire, and the acts find what was done.
             return ExecutorProgress(retried=len(claimed))
         reach("executor.recorded")
         progress = ExecutorProgress()
@@ -131,7 +197,7 @@ class Executor:
         return progress
 
     def _retry(self, effect: Claimed, error: Exception, now: int) -> ExecutorProgress:
-        due = now + backoff(effect.attempts)
+        due = now + max(backoff(effect.attempts), _asked_to_wait(error))
         told = f"{type(error).__name__}: {error}"
         retry_later(
             self.database, key=effect.key, fence=effect.fence, due=due, error=told, max_attempts=self.max_attempts
@@ -145,38 +211,78 @@ class Executor:
             working: dict[str, State] = dict(states)
             events: list[NewEvent] = []
 
-            def write(step: EffectWrite) -> None:
+            def write(step: ClusterWrite) -> bool:
+                assert isinstance(step, EffectWrite)
                 stream = stream_of(step.kind, step.key)
                 events.append(changed_event(stream, step.patch, binding=effect.binding))
                 working[stream] = _patched(working[stream], step)
+                return True
 
             recorded = _recorded(effect, self._drive(effect, working, write, now), working, now)
             return Decision(events=(*events, *recorded.events), effects=recorded.effects)
 
         return self._command(effect, decide)
 
-    def _called(self, effect: Claimed, now: int) -> Command:
-        """Writes as calls; answers the command that records what came of them."""
-        with self.database.read() as connection:
-            wanted = [binding_stream(effect.binding or ""), *effect.data["streams"]]
-            states, _ = load_states(self.database, connection, wanted)
-        seen: dict[str, State] = dict(states)
-        self._look(effect, seen)
-        outcome = self._drive(effect, seen, lambda step: self._call(effect, step, seen), now)
+    def _called(self, effect: Claimed, seen: dict[str, State], now: int) -> Command:
+        """Writes as calls; returns the command that records their outcome."""
+        may_land = effect.attempts > 1 or effect.position <= self.began_at or effect.kind == UNNOMINATE
+        if may_land or effect.kind not in FORWARD:
+            self._look(effect, seen)
+        fences = may_land and self.cluster.capabilities.can_fence
+        outcome = self._drive(effect, seen, lambda step: self._call(effect, step, seen), now, may_land=fences)
 
         def decide(states: States) -> Decision:
             recorded = _recorded(effect, outcome, states, now)
-            if effect.kind == BIND_POD:
+            if effect.kind in (BIND_POD, NOMINATE, UNNOMINATE):
                 return recorded
             strays = landed_since(effect.binding or "", _leg(effect), recorded, seen, states)
             return replace(recorded, effects=(*recorded.effects, *strays))
 
         return self._command(effect, decide)
 
+    def _told(self, effect: Claimed, known: dict[str, State], now: int) -> Command:
+        """Tell a pod or a claim. That an object is gone, or an event is refused, is nothing to retry for."""
+        data, (stream,) = effect.data, effect.data["streams"]
+        held = known.get(stream)
+        manifest = held.manifest if isinstance(held, ObjectState) else None
+        condition = None if manifest is None else condition_of(data, manifest, rfc3339(now))
+        try:
+            if condition is not None and uid(manifest or {}) == data["uid"]:
+                self.cluster.set_condition(data["key"], condition, uid=data["uid"])
+        except CallRefusedError as refused:
+            if refused.refusal is Refusal.FORBIDDEN:
+                raise
+        event = event_of(data, name=self.new_mark()[:16], now=rfc3339_micro(now), instance=self.owner)
+        with suppress(ClusterError):
+            self.cluster.tell(event)
+        return self._command(effect, lambda _: NOTHING)
+
+    def _ungated(self, effect: Claimed, known: dict[str, State]) -> Command:
+        """Remove the gate of a pod whose claims we do not bind, unless it was planned meanwhile."""
+        (stream,), held = effect.data["streams"], known.get(effect.data["streams"][0])
+        planned = isinstance(held, ObjectState) and held.assumed is not None
+        _, key = noun_and_key(stream)
+        for _ in range(MOST_WRITES):
+            pod = None if planned else self.cluster.get("Pod", key)
+            if pod is None or uid(pod) != effect.data["uid"] or not has_gate(pod):
+                return self._command(effect, lambda _: NOTHING)
+            try:
+                self.cluster.open_gate(key, pod, annotations={GAVE_UP: effect.data["reason"]})
+            except CallRefusedError as refused:
+                if refused.refusal in FINAL:
+                    raise
+        raise EndlessActError(f"{effect.key}: the pod changes faster than its gate can be removed")
+
     def _drive(
-        self, effect: Claimed, states: States, write: Callable[[EffectWrite], None], now: int
+        self,
+        effect: Claimed,
+        states: States,
+        write: Callable[[ClusterWrite], bool],
+        now: int,
+        *,
+        may_land: bool = False,
     ) -> Outcome | None:
-        """Let the act write until it knows its outcome; None where the effect has become void."""
+        """Let the act write until it has an outcome; None if the effect has become void."""
         can_unbind, time = self.cluster.capabilities.can_unbind, rfc3339(now)
         for _ in range(MOST_WRITES):
             step = next_step(
@@ -187,32 +293,48 @@ class Executor:
                 now=time,
                 guards=self.guards,
                 can_unbind=can_unbind,
+                may_land=may_land,
+                patient=effect.attempts < PATIENT_ATTEMPTS,
+                places_pods=self.cluster.capabilities.places_pods,
             )
-            if not isinstance(step, EffectWrite):
+            if isinstance(step, Undecided):
+                raise UndecidedError(f"{step.row.value}: waiting for the cluster's PV controller")
+            if not isinstance(step, EffectWrite | FenceWrite | GateWrite):
                 return step
-            write(step)
+            # A write on the version that was just read leaves none for a late one.
+            may_land = not write(step) and may_land
         raise EndlessActError(f"{effect.key} has written {MOST_WRITES} times and comes to no end")
 
-    def _call(self, effect: Claimed, step: EffectWrite, seen: dict[str, State]) -> None:
+    def _call(self, effect: Claimed, step: ClusterWrite, seen: dict[str, State]) -> bool:
+        """Whether it was written; if another process was faster, all objects are read again."""
         stream = stream_of(step.kind, step.key)
-        held = seen[stream]
-        manifest = merged((held.manifest if isinstance(held, ObjectState) else None) or {}, step.patch)
         reach("executor.calling")
         try:
-            if step.kind == "Pod":
-                node = manifest["spec"]["nodeName"]
-                written = self.cluster.bind_pod(step.key, uid=uid(manifest), node=node)
-            else:
-                written = self.cluster.update(step.kind, manifest, status=step.status)
+            written = self._write(step, seen[stream])
         except CallRefusedError as refused:
-            if refused.refusal is Refusal.INVALID:
+            if refused.refusal in FINAL:
                 raise
-            # Somebody was faster, or it was our own earlier attempt: the act looks at everything again, because
-            # whoever changed this object may have completed the claim that the act still holds for unbound.
+            # Another process wrote first, or our own earlier attempt did. The act reads all objects again, because
+            # the other write may have completed a claim that the act still takes for unbound.
             self._look(effect, seen)
+            is_written = False
         else:
-            seen[stream] = _seen(written)
+            seen[stream] = _seen(written)._replace(assumed=getattr(seen[stream], "assumed", None))
+            is_written = True
         reach("executor.called")
+        return is_written
+
+    def _write(self, step: ClusterWrite, held: State) -> Manifest:
+        pod = (held.manifest if isinstance(held, ObjectState) else None) or {}
+        if isinstance(step, GateWrite):
+            return self.cluster.open_gate(step.key, pod)
+        if isinstance(step, FenceWrite):
+            return self.cluster.fence(step.kind, step.key, version=step.version, mark=self.new_mark())
+        node = spec(step.patch).get("nodeName")
+        if node is None:
+            return self.cluster.patch(step.kind, step.key, step.patch, version=step.version, status=step.status)
+        self.cluster.bind_pod(step.key, uid=uid(pod), version=step.version, node=node)
+        return merged(pod, step.patch)
 
     def _look(self, effect: Claimed, seen: dict[str, State]) -> None:
         for stream in effect.data["streams"]:
@@ -222,16 +344,23 @@ class Executor:
                 seen.pop(stream, None)
             else:
                 held = seen.get(stream)
-                # What was assumed is known to our log alone; everything else is as the cluster has it.
+                # Only our log knows assumptions; everything else is as the cluster has it.
                 seen[stream] = _seen(found)._replace(assumed=getattr(held, "assumed", None))
 
     def _command(self, effect: Claimed, decide: Callable[[States], Decision]) -> Command:
         done = EffectDone(key=effect.key, fence=effect.fence, outcome="done")
-        streams = (binding_stream(effect.binding or ""), *effect.data["streams"], *_told_in(effect))
+        own = () if effect.binding is None else (binding_stream(effect.binding),)
+        streams = (*own, *effect.data["streams"], *_told_in(effect))
         precondition = Precondition(effect=done)
         return Command(
             actor=self.owner, streams=streams, decide=decide, cause=effect.position, precondition=precondition
         )
+
+
+def _asked_to_wait(error: Exception) -> int:
+    """The cluster's Retry-After, in microseconds."""
+    seconds = error.retry_after if isinstance(error, UnansweredError) else None
+    return int((seconds or 0) * SECOND)
 
 
 def _leg(effect: Claimed) -> int:
@@ -239,7 +368,7 @@ def _leg(effect: Claimed) -> int:
 
 
 def _told_in(effect: Claimed) -> tuple[str, ...]:
-    """Where it is told that the pod got its node, if that is what the effect is about."""
+    """The streams that report the pod's node, for an effect that binds a pod."""
     if effect.kind != BIND_POD:
         return ()
     pods = (stream for stream in effect.data["streams"] if stream.startswith("pod/"))
@@ -250,12 +379,14 @@ def _recorded(effect: Claimed, outcome: Outcome | None, states: States, now: int
     binding = effect.binding or ""
     if outcome is None:
         return NOTHING
+    if isinstance(outcome, NominationOutcome):
+        return record_nomination(binding, outcome.reason, states) if effect.kind == NOMINATE else NOTHING
     if isinstance(outcome, LegOutcome) and effect.kind == UNDO:
         return record_undone(binding, _leg(effect), outcome, states)
     if isinstance(outcome, LegOutcome):
         return record_leg(binding, _leg(effect), outcome, states)
     recorded, state = record_pod(binding, outcome, states), states.get(binding_stream(binding))
-    if not outcome.bound or not recorded.events or not isinstance(state, BindingState):
+    if not outcome.bound or outcome.stays_free or not recorded.events or not isinstance(state, BindingState):
         return recorded
     (stream,) = _told_in(effect)
     told = scheduled_event(state.plan, stream, binding=binding, now=rfc3339(now))
@@ -268,5 +399,5 @@ def _patched(state: State, step: EffectWrite) -> State:
 
 
 def _seen(manifest: Manifest) -> ObjectState:
-    """An object just read or written, in the shape in which acts look at objects."""
+    """An object just read or written, in the form that acts read."""
     return ObjectState(version=0, manifest=manifest)

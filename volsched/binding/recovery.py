@@ -1,27 +1,63 @@
-"""After a crash: every open binding is looked at, missing work is queued again, passed deadlines are acted on.
-
-The views hold all that is needed; the history is read only for the bindings that are open. Any process may do it
-at its start, one at a time does, and doing it twice changes nothing.
-"""
+"""After a crash, and every second: open bindings, missing work, deadlines, and parked work."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 
-from volsched.binding.rules.phases import Phase
-from volsched.binding.rules.saga import advance, context_of, effects_of, open_binding, time_out
-from volsched.log.commands import Command
+from volsched.binding.rules.late_writes import undoing
+from volsched.binding.rules.phases import LegPhase, Phase
+from volsched.binding.rules.reasons import OPERATOR, given_up
+from volsched.binding.rules.saga import (
+    BIND_POD,
+    NOMINATE,
+    RELEASE,
+    UNNOMINATE,
+    PodOutcome,
+    advance,
+    context_of,
+    effects_of,
+    fail,
+    give_up_release,
+    give_up_write,
+    open_binding,
+    record_pod,
+    time_out,
+)
+from volsched.kube.manifest import metadata
+from volsched.log.commands import Command, Done
 from volsched.log.database import Database
-from volsched.log.events.decision import Decision, NewEffect, States
-from volsched.log.events.fold import BindingState
-from volsched.log.events.object_states import binding_stream
+from volsched.log.effects import cancel, unpark
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import (
+    NOTHING,
+    BindingState,
+    Decision,
+    NewEffect,
+    State,
+    States,
+    binding_stream,
+    manifest_of,
+)
 from volsched.log.leases import acquire, release
-from volsched.log.reads.open_bindings import known_effects, open_bindings, parked_effects, surroundings
+from volsched.log.reactions import Reaction
+from volsched.log.reads.open_bindings import (
+    Parked,
+    known_effects,
+    next_deadline,
+    open_bindings,
+    overdue_bindings,
+    parked_effects,
+    surroundings,
+)
 from volsched.log.reads.startup import check_head
 from volsched.log.reads.tail import state_as_of
 from volsched.log.transaction import execute
 from volsched.runtime.clock import SECOND
 from volsched.runtime.fault_points import reach
+
+# The views hold everything needed; history is read only for open bindings. Any process may recover at its
+# start; a lease admits one at a time, and recovery is idempotent.
 
 LEASE_NAME = "recovery"
 LEASE_TTL = 30 * SECOND
@@ -31,17 +67,17 @@ EVERY_PARKED = 10_000
 
 class Recovered(StrEnum):
     RESUMED = "resumed"
-    """Its work is queued and goes on."""
+    """Its work is queued and continues."""
     ADVANCED = "advanced"
-    """It could take its next step at once."""
+    """Its next step could be taken at once."""
     ROLLED_BACK = "rolled back"
-    """It is being undone, or just was."""
+    """It is being rolled back, or was just now."""
     NEEDS_HUMAN = "needs a human"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredBinding:
-    """What was found of one binding that was in flight, and what was done about it."""
+    """One binding that was in flight, and what recovery did about it."""
 
     binding: str
     pod: str
@@ -49,7 +85,7 @@ class RecoveredBinding:
     phase: str
     outcome: Recovered
     queued: tuple[str, ...] = ()
-    """Effects that were missing and are queued again."""
+    """Missing effects that were queued again."""
     detail: str = ""
 
 
@@ -59,14 +95,14 @@ class RecoveryReport:
     dry_run: bool
     found: list[RecoveredBinding] = field(default_factory=list)
     led: bool = True
-    """False: another process recovers this very moment, so nothing was done."""
+    """False: another process is recovering now, so nothing was done."""
 
     def count(self, outcome: Recovered) -> int:
         return sum(it.outcome is outcome for it in self.found)
 
 
 def recover(database: Database, *, owner: str, now: int, dry_run: bool = False) -> RecoveryReport:
-    """Raises IntegrityBrokenError where the head is not the log's last event: then nothing may go on."""
+    """Raises IntegrityBrokenError if the head is not the log's last event: nothing may continue then."""
     with database.read() as connection:
         report = RecoveryReport(check_head(connection), dry_run)
     if dry_run:
@@ -126,7 +162,7 @@ def _look_at(database: Database, binding: str, dry_run: bool, owner: str, now: i
     def decide(now_states: States) -> Decision:
         step = time_out(binding, now, now_states)
         step = step if step.events else advance(binding, now_states)
-        # What moves on brings its own work; only what stays where it is may lack some.
+        # A step queues its own work; only a binding that does not move can lack some.
         return step if step.events else Decision(effects=lost)
 
     step = decide(states)
@@ -139,7 +175,7 @@ def _look_at(database: Database, binding: str, dry_run: bool, owner: str, now: i
 
 
 def _again(effect: NewEffect, state: BindingState, done: bool) -> NewEffect:
-    """A key is used once; work that was recorded as done and is needed all the same gets another."""
+    """A key is used once; work that is recorded as done but still needed gets a new key."""
     return replace(effect, key=f"{effect.key}/again-{state.version}") if done else effect
 
 
@@ -148,3 +184,126 @@ def _outcome(state: BindingState, step: Decision) -> Recovered:
     if state.state == Phase.COMPENSATING or Phase.COMPENSATING in phases:
         return Recovered.ROLLED_BACK
     return Recovered.ADVANCED if step.events else Recovered.RESUMED
+
+
+# The sweep: deadlines, parked work, and bindings that could have moved on without an event to trigger them.
+#
+# Everything here is found with a query and carried out as a command, so a waiting binding holds no worker and
+# no timer: its deadline is a column. Bindings are advanced by the events that concern them; the sweep checks
+# some hundred a second as a backstop.
+
+CANCELLED = "cancelled"
+
+
+@dataclass(slots=True)
+class Sweep:
+    database: Database
+    owner: str
+    react: Reaction = advance
+    _after: str = ""
+
+    def step(self, now: int) -> int:
+        """One sweep; returns how much it set in motion."""
+        return self.look_at_waiting(now) + self.end_parked(now)
+
+    def look_at_waiting(self, now: int) -> int:
+        """Time out overdue bindings, and advance those that can move."""
+        with self.database.read() as connection:
+            late = overdue_bindings(connection, now=now, limit=PAGE)
+            page = open_bindings(connection, after=self._after, limit=PAGE, planned_before=now - SECOND)
+        self._after = page[-1] if len(page) == PAGE else ""
+        commands = [self._command(binding, partial(time_out, binding, now)) for binding in late]
+        commands += self._movable(page)
+        if commands:
+            reach("sweep.found")
+        return sum(_has_moved(outcome) for outcome in execute(self.database, commands, now=now, react=self.react))
+
+    def end_parked(self, now: int) -> int:
+        """Let bindings end without their parked work.
+
+        Only after the binding has failed or its deadline has passed: until then an operator may retry the work.
+        """
+        with self.database.read() as connection:
+            parked = parked_effects(connection, limit=PAGE, hopeless_at=now)
+        return sum(self.give_up(it, now) for it in parked)
+
+    def next_due(self) -> int | None:
+        with self.database.read() as connection:
+            return next_deadline(connection)
+
+    def give_up(self, parked: Parked, now: int) -> bool:
+        """Let the binding of a parked effect end without it: a write that did happen is undone."""
+        execute(self.database, [self._command(parked.binding, _surrender(parked))], now=now, react=self.react)
+        return cancel(self.database, key=parked.key, outcome=CANCELLED, now=now)
+
+    def cancel(self, parked: Parked, now: int, *, why: str | None = None) -> None:
+        """For operators: the binding fails if it has not yet, and ends without the effect."""
+        reason = OPERATOR if why is None else f"{OPERATOR}: {why}"
+        failing = self._command(parked.binding, partial(fail, parked.binding, reason))
+        noting = self._command(parked.binding, _noting(parked, "cancelled", why))
+        execute(self.database, [noting, failing], now=now, react=self.react)
+        self.give_up(parked, now)
+
+    def retry(self, parked: Parked, now: int, *, why: str | None = None) -> bool:
+        """For operators: the effect is due at once, with its attempts reset; False if it is not parked."""
+        noting = self._command(parked.binding, _noting(parked, "retried", why))
+        execute(self.database, [noting], now=now, react=self.react)
+        return unpark(self.database, key=parked.key, now=now)
+
+    def _movable(self, bindings: list[str]) -> list[Command]:
+        """Commands for the bindings that can move; found without a lock."""
+        states = self._surroundings(bindings)
+        return [self._command(it, partial(self.react, it)) for it in bindings if self.react(it, states).events]
+
+    def _command(self, binding: str, decide: "partial[Decision]") -> Command:
+        streams = self._surroundings([binding])
+        return Command(actor=self.owner, streams=(binding_stream(binding), *streams), decide=decide)
+
+    def _surroundings(self, bindings: list[str]) -> dict[str, State]:
+        with self.database.read() as connection:
+            return surroundings(self.database, connection, bindings)
+
+
+def _surrender(parked: Parked) -> "partial[Decision]":
+    if parked.kind == BIND_POD:
+        return partial(record_pod, parked.binding, PodOutcome(bound=False, reason=given_up(parked.error)))
+    if parked.kind in (NOMINATE, UNNOMINATE):
+        return partial(_do_nothing)
+    if parked.kind == RELEASE:
+        return partial(_retain_undecided, parked.binding, int(parked.leg), parked.error)
+    return partial(give_up_write, parked.binding, int(parked.leg))
+
+
+def _noting(parked: Parked, done: str, why: str | None) -> "partial[Decision]":
+    """Effects are not part of the log, so an operator's action on one is logged in its binding's stream."""
+    data = {"effect": parked.key, "done": done} | ({} if why is None else {"reason": why})
+    stream, binding = binding_stream(parked.binding), parked.binding
+    return partial(_append, NewEvent(stream=stream, type="EffectNoted", data=data, binding=binding))
+
+
+def _do_nothing(_: States) -> Decision:
+    """A nomination is only shown; nothing depends on it once its binding has ended."""
+    return NOTHING
+
+
+def _append(event: NewEvent, _: States) -> Decision:
+    return Decision(events=(event,))
+
+
+def _retain_undecided(binding: str, index: int, why: str, states: States) -> Decision:
+    """A parked release may have left its mark on the claim, which no other process would remove."""
+    decision = give_up_release(binding, index, why, states)
+    state = open_binding(binding, states)
+    if state is None or not decision.events:
+        return decision
+    given_up = state.legs[index]._replace(state=LegPhase.RETAINED, written_rv=None)
+    legs = tuple(given_up if i == index else leg for i, leg in enumerate(state.legs))
+    settled = {**states, binding_stream(binding): state._replace(legs=legs)}
+    stream = f"claim/{state.legs[index].claim}"
+    claim = manifest_of(states, stream)
+    left = () if claim is None or "resourceVersion" not in metadata(claim) else undoing(stream, claim, settled)
+    return replace(decision, effects=(*decision.effects, *left))
+
+
+def _has_moved(outcome: object) -> bool:
+    return isinstance(outcome, Done) and outcome.events > 0

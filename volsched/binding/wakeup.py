@@ -1,10 +1,10 @@
 """The bell: wakes the workers of a stack through Redis, for effects that are in the database already.
 
-A wake-up says which queue to look into and nothing else, so one that is lost, late or doubled does no harm: every
-second a sweep rings for whatever is due. Whoever rings has committed something and must not fail for Redis' sake.
+A wake-up names a queue and nothing else, so a lost, late or duplicate one does no harm: every second a sweep rings
+for all due work. The caller has committed its work and must not fail because of Redis.
 
-A queue in which a wake-up waits to be taken is not rung again: whoever takes it looks after us, and a burst of
-commits sends as few messages as there are looks. Rejected: at most one message in so many milliseconds; the last
+A queue with a pending wake-up is not rung again: the worker that takes it reads after our commit, and a burst of
+commits sends as few messages as there are reads. Rejected: at most one message in so many milliseconds; the last
 commit of a burst would then wait for the sweep.
 """
 
@@ -27,18 +27,18 @@ EXPIRES_SECONDS = 5
 """By then the sweep has rung several times."""
 TIMEOUT_SECONDS = 0.5
 SILENCE = 1 * SECOND
-"""How long Redis is left alone after it did not answer; meanwhile the callers lose no time."""
+"""How long Redis is not called after it failed to answer, so that callers do not wait for it."""
 
 _logger = logging.getLogger(__name__)
 
 
 def wake_up_name(what: str) -> str:
-    """How the task and its queue are called in Redis, which others may use too."""
+    """The name of the task and its queue in Redis, which other applications may share."""
     return f"volsched.{what}"
 
 
 def own_canary(instance: str) -> str:
-    """The canary of one worker: a wake-up that no other one takes, so that its answer is about nobody else."""
+    """The canary of one worker: no other worker takes this wake-up, so its answer is about that worker alone."""
     return f"{CANARY}.{instance}"
 
 
@@ -54,24 +54,24 @@ class RedisBell:
     _failing: bool = False
 
     def __post_init__(self) -> None:
-        # Enough of Celery to send messages, in processes that run tasks and in those that run none.
+        # Enough of Celery to send messages, also in processes that run no tasks.
         self._app = Celery("volsched", broker=self.url, set_as_current=False)
         self._app.conf.update(task_serializer="json", accept_content=["json"])
 
     def __call__(self) -> None:
-        """Wake workers for every queue in which something is due."""
+        """Wake workers for every queue with due work."""
         for queue in due_queues(self.database, QUEUES, now=self.clock()):
             self.ring(queue)
 
     def ring(self, what: str) -> None:
-        """One wake-up, unless one waits to be taken."""
+        """Send one wake-up, unless one is pending."""
         now = self.clock()
         if now < self._silent_until:
             return
         try:
             self._send(wake_up_name(what))
         except Exception as error:
-            # Whatever Redis, the network or a client library comes up with, the work is in the database.
+            # Whatever Redis, the network or the client library raises, the work is in the database.
             self.close()
             self._silent_until = now + SILENCE
             if not self._failing:

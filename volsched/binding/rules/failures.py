@@ -1,26 +1,47 @@
-"""A decision that came to nothing, told as the reference tells it: what the pod is told, and what is kept of it.
+"""A failed decision: what is reported on the pod, what is stored, which claims get a rollback request."""
 
-The reference writes its objects, waits, and where that fails says so in the pod's condition and in an event.
-Here the binding says why in its own words; these are made the reference's, and stored with
-the attempt that chose the node, next to the leg that failed and what its provisioner said.
-"""
-
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from volsched.binding.rules.effect_writes import CHANGED, NOT_FOUND
+from volsched.binding.rules.foreign_notice import tell_effect
+from volsched.binding.rules.reasons import CHANGED, NOT_FOUND
 from volsched.binding.rules.saga import Stage
 from volsched.kube.manifest import is_being_deleted, spec, uid
-from volsched.log.events.decision import States
+from volsched.kube.meta import (
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    PROVISIONED_BY,
+    PV_CONTROLLER_FINALIZER,
+    SELECTED_NODE_KEYS,
+)
+from volsched.kube.storage import AVAILABLE, Claim, Volume
+from volsched.kube.workloads import Pod
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import AttemptState, BindingState, LegState
-from volsched.log.events.object_states import living, origin_version, pod_stream
-from volsched.objects.rules.notices import notice_event, notice_stream
-from volsched.scheduling.rules.pod_scheduled import FAILED_SCHEDULING, SCHEDULER_ERROR, refused_conditions
+from volsched.log.events.fold import (
+    AttemptState,
+    BindingState,
+    LegState,
+    NewEffect,
+    States,
+    living,
+    origin_version,
+    pod_stream,
+)
+from volsched.objects.rules.object_events import changed_event, notice_event, notice_stream
+from volsched.pv_controller.rules.rollback import rollback_refusal
+from volsched.scheduling.rules.attempts import FAILED_SCHEDULING, SCHEDULER_ERROR, refused_conditions
+from volsched.scheduling.rules.pod_claims import claim_uses, is_fully_bound
+from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH, NOT_ENOUGH_SPACE
+from volsched.scheduling.rules.snapshot import Snapshot
+
+# The reference writes its objects, waits, and reports a failure in the pod's condition and in an event. Our
+# binding's reason is translated to the reference's message and stored with the attempt that chose the node,
+# together with the failed leg and the provisioner's message.
 
 PLUGINS = {"PreBind": "VolumeBinding", "Bind": "DefaultBinder"}
 MOST_CHARACTERS = 1024
-"""Of a message that a pod is told; the reference cuts it there."""
+"""Maximum length of a message on a pod; the reference truncates there."""
 CUT = " ..."
 
 
@@ -30,7 +51,7 @@ class BindingFailure:
     state: BindingState
     stage: Stage
     reason: str
-    """The binding's own words."""
+    """The binding's own reason."""
     index: int | None = None
 
     @property
@@ -45,7 +66,7 @@ class BindingFailure:
 
     @property
     def attempt(self) -> str:
-        """A plan and its attempt have one id."""
+        """A plan and its attempt share one id."""
         return f"attempt/{self.binding}"
 
     @property
@@ -59,7 +80,7 @@ class BindingFailure:
 
 
 def kept(failure: BindingFailure, states: States, *, words: str | None) -> NewEvent | None:
-    """What is stored with the attempt; None where nobody's attempt chose the node. `words`: of the provisioner."""
+    """What is stored with the attempt; None if no attempt chose the node. `words`: the provisioner's message."""
     if not isinstance(states.get(failure.attempt), AttemptState):
         return None
     leg = failure.leg
@@ -70,7 +91,7 @@ def kept(failure: BindingFailure, states: States, *, words: str | None) -> NewEv
 
 
 def told(failure: BindingFailure, states: States, *, component: str, now: str) -> tuple[NewEvent, ...]:
-    """The pod's condition and the event about it; nothing where the pod is gone, going, or placed after all."""
+    """The pod's condition and the event about it; nothing if the pod is gone, terminating or placed."""
     stream, plan = pod_stream(failure.state), failure.state.plan
     pod = living(states, stream)
     if pod is None or pod.manifest is None or uid(pod.manifest) != plan["pod_uid"]:
@@ -78,12 +99,11 @@ def told(failure: BindingFailure, states: States, *, component: str, now: str) -
     if is_being_deleted(pod.manifest) or spec(pod.manifest).get("nodeName"):
         return ()
     events = []
-    # What lives in a foreign cluster is written there, or nowhere.
+    # Objects of a foreign cluster are written there, or not at all.
     if origin_version(pod) is None:
         conditions = refused_conditions(pod.manifest, reason=SCHEDULER_ERROR, message=failure.message, now=now)
         if conditions is not None:
-            data = {"patch": {"status": {"conditions": conditions}}}
-            events.append(NewEvent(stream=stream, type="PodChanged", data=data, binding=failure.binding))
+            events.append(changed_event(stream, {"status": {"conditions": conditions}}, binding=failure.binding))
     notice = notice_event(
         states.get(failure.notice), failure.notice, kind="Pod", key=plan["pod"], uid=plan["pod_uid"],
         type_="Warning", reason=FAILED_SCHEDULING, message=failure.message, component=component, now=now,
@@ -92,8 +112,24 @@ def told(failure: BindingFailure, states: States, *, component: str, now: str) -
     return (*events, notice)
 
 
+def told_elsewhere(failure: BindingFailure, states: States) -> tuple[NewEffect, ...]:
+    """The same for a pod of a foreign cluster, where it is written by an effect."""
+    plan = failure.state.plan
+    pod = living(states, pod_stream(failure.state))
+    if pod is None or origin_version(pod) is None or uid(pod.manifest or {}) != plan["pod_uid"]:
+        return ()
+    if is_being_deleted(pod.manifest or {}) or spec(pod.manifest or {}).get("nodeName"):
+        return ()
+    return (
+        tell_effect(
+            f"{failure.binding}/failed", kind="Pod", key=plan["pod"], uid=plan["pod_uid"], type_="Warning",
+            reason=FAILED_SCHEDULING, message=failure.message, condition=SCHEDULER_ERROR,
+        ),
+    )  # fmt: skip
+
+
 def _as_reference(reason: str, leg: LegState | None) -> str:
-    """A write that was refused is told in the words of the API server, which the reference passes on."""
+    """A refused write is reported in the API server's words, which the reference passes on."""
     if leg is None or not reason.endswith((CHANGED, NOT_FOUND)) or reason.startswith("binding volumes: "):
         return reason
     resource, name = "persistentvolumes", leg.volume
@@ -103,3 +139,94 @@ def _as_reference(reason: str, leg: LegState | None) -> str:
         return f'{resource} "{name}" not found'
     changed = "the object has been modified; please apply your changes to the latest version and try again"
     return f'Operation cannot be fulfilled on {resource} "{name}": {changed}'
+
+
+# Which claims of a stuck pod to unbind, when they are bound where the pod cannot run.
+#
+# Runs only after a cycle that found no node. A claim is chosen only if it is certainly empty, and only if a dry
+# run with the claims free finds a node; otherwise moving them gains nothing. Unbinding would destroy a volume
+# that another provisioner made, so such a claim keeps it, as in the reference, unless the configuration or a
+# user requests it.
+
+MOST_REQUESTS = 5
+SECONDS_BETWEEN = 60
+REQUESTED = "RollbackRequested"
+GAVE_UP = "RollbackGaveUp"
+_VOLUME_REASONS = (NODE_AFFINITY_MISMATCH, NO_VOLUME_TO_BIND, NOT_ENOUGH_SPACE)
+_FINISHED = ("Succeeded", "Failed")
+
+
+def claims_to_ask_back(
+    snapshot: Snapshot,
+    pod: Pod,
+    refusal: str,
+    *,
+    foreign: bool = False,
+    finds_node: Callable[[Sequence[Claim | Volume]], bool],
+) -> tuple[str, ...]:
+    """The claims whose bindings to undo, in name order; none if that would be unsafe or would not help.
+
+    Of the snapshot's pods only those that share a claim with the pod matter. `foreign`: include claims whose
+    volumes other provisioners made. `finds_node` is the dry run: would the pod find a node if these objects were
+    as given?
+    """
+    if not any(reason in refusal for reason in _VOLUME_REASONS):
+        return ()
+    eligible = [
+        claim
+        for key in sorted({use.key for use in claim_uses(pod)})
+        if (claim := snapshot.stored_claims.get(key)) is not None
+        and (foreign or not is_foreign(snapshot.stored_volumes.get(claim.volume_name)))
+        and may_go_back(snapshot, pod, claim)
+    ]
+    if not eligible:
+        return ()
+    return tuple(claim.key for claim in eligible) if finds_node(freed(snapshot, eligible)) else ()
+
+
+def is_foreign(volume: Volume | None) -> bool:
+    """Another provisioner made the volume and deletes it; our PV controller guards only what it deletes itself."""
+    return (
+        volume is not None
+        and PROVISIONED_BY in volume.meta.annotations
+        and PV_CONTROLLER_FINALIZER not in volume.meta.finalizers
+    )
+
+
+def may_go_back(snapshot: Snapshot, pod: Pod, claim: Claim) -> bool:
+    """The claim is bound, certainly empty, and no other pod with a node uses it."""
+    refusal = rollback_refusal(
+        claim,
+        volume=snapshot.stored_volumes.get(claim.volume_name),
+        storage_class=snapshot.classes.get(claim.class_name),
+        used_by=_others_with_a_node(snapshot, pod, claim) if is_fully_bound(claim) else (),
+    )
+    return refusal is None
+
+
+def _others_with_a_node(snapshot: Snapshot, pod: Pod, claim: Claim) -> list[str]:
+    return [
+        other.key
+        for other in snapshot.pods.values()
+        if other.key != pod.key
+        and other.node_name
+        and other.phase not in _FINISHED
+        and any(use.key == claim.key for use in claim_uses(other))
+    ]
+
+
+def freed(snapshot: Snapshot, claims: Sequence[Claim]) -> list[Claim | Volume]:
+    """The claims as they were before they were bound, and their volumes free."""
+    volumes = (snapshot.stored_volumes.get(claim.volume_name) for claim in claims)
+    return [*map(unbound, claims), *(free(volume) for volume in volumes if volume is not None)]
+
+
+def unbound(claim: Claim) -> Claim:
+    """The claim as it was before it was bound."""
+    dropped = (BIND_COMPLETED, BOUND_BY_CONTROLLER, *SELECTED_NODE_KEYS)
+    annotations = {key: value for key, value in claim.meta.annotations.items() if key not in dropped}
+    return replace(claim, volume_name="", phase="Pending", meta=replace(claim.meta, annotations=annotations))
+
+
+def free(volume: Volume) -> Volume:
+    return replace(volume, claim_ref=None, phase=AVAILABLE)

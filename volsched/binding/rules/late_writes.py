@@ -1,44 +1,52 @@
-"""Writes of ours that come too late: a worker slept, or its call was long under way, and the leg has ended.
+"""Late writes and claimed completions, checked against the binding in the log."""
 
-Such a write carries its binding's stamp, so it is known when it is seen: its leg has ended as never written, or as
-undone. It is then undone like any other leg, by an effect in the leg's own lane, and the leg says what came of it.
-The mark that a release puts on a claim can come late as well; it names its binding, and is taken off again.
-The write and the end of the leg may become known in either order. Whoever records the second of the two, under
-the head lock, sees both and queues the effect: the mirror (`undoing`) or the executor (`landed_since`).
-
-Rejected: preventing it. No lease or fence of ours is known to a foreign cluster, and a version that the plan has
-seen is still the object's when a late call for it arrives.
-"""
-
-from volsched.binding.rules.phases import SETTLED, LegPhase
-from volsched.binding.rules.saga import RELEASE, LegOutcome
+from volsched.binding.rules.phases import SETTLED, LegPhase, Phase
+from volsched.binding.rules.reasons import UNDONE
+from volsched.binding.rules.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE, LegOutcome
 from volsched.kube.manifest import Manifest, annotations, claim_of, metadata, uid
 from volsched.kube.meta import BINDING_STAMP, ROLLBACK, SELECTED_NODE
-from volsched.log.events.decision import NOTHING, Decision, NewEffect, States
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import BindingState, LegState, ObjectState
-from volsched.log.events.object_states import binding_stream, living, origin_version
+from volsched.log.events.fold import (
+    NOTHING,
+    BindingState,
+    Decision,
+    LegState,
+    NewEffect,
+    ObjectState,
+    States,
+    binding_stream,
+    living,
+    origin_version,
+)
+
+# A late write carries its binding's stamp, and its leg has ended as never written or as undone. It is undone
+# like any other leg, by an effect in the leg's own lane, and the leg records the outcome. The mark that a
+# release puts on a claim can be late as well; it names its binding and is removed. The write and the end of the
+# leg may become known in either order. The process that records the second of the two, under the head lock,
+# sees both and queues the effect: the mirror (`undoing`) or the executor (`landed_since`).
+#
+# Rejected: prevention. A foreign cluster knows no lease or fence of ours, and the version that the plan has
+# seen may still be current when a late call arrives.
 
 UNDO = "undo"
-"""A kind of effect; it stands in the queue of releases."""
+"""A kind of effect; it uses the queue of releases."""
 ENDED_WITHOUT = frozenset({LegPhase.VOIDED, LegPhase.RELEASED})
-"""How a leg ends that has nothing in the cluster."""
-UNDONE = "written late, after the leg had ended, and undone"
+"""Final phases of a leg that leaves nothing in the cluster."""
 
 
 def stamp_of(manifest: Manifest) -> str | None:
-    """The binding that wrote the object last; what cannot be an id of ours is none."""
+    """The binding that wrote the object last; None if the stamp cannot be one of our ids."""
     return _id_in(manifest, BINDING_STAMP)
 
 
 def writers_of(manifest: Manifest) -> tuple[str, ...]:
-    """The bindings that have left something on the object: a stamp, or on a claim the mark of a release."""
+    """The bindings that left a trace on the object: a stamp, or on a claim the mark of a release."""
     found = (_id_in(manifest, BINDING_STAMP), _id_in(manifest, ROLLBACK))
     return tuple(dict.fromkeys(it for it in found if it is not None))
 
 
 def undoing(stream: str, manifest: Manifest, states: States) -> tuple[NewEffect, ...]:
-    """The effects that undo what is seen on this object, where it is a stray."""
+    """The effects that undo the late writes on this object, if there are any."""
     found: list[NewEffect] = []
     for binding in writers_of(manifest):
         state = states.get(binding_stream(binding))
@@ -51,7 +59,7 @@ def undoing(stream: str, manifest: Manifest, states: States) -> tuple[NewEffect,
 def landed_since(
     binding: str, index: int, recorded: Decision, seen: States, states: States
 ) -> tuple[NewEffect, ...]:
-    """The same for a leg that is recorded now: the mirror has seen something newer than what the act looked at."""
+    """The same for a leg that is recorded now: the mirror has a newer version than the act read."""
     state = states.get(binding_stream(binding))
     if not isinstance(state, BindingState):
         return ()
@@ -67,7 +75,7 @@ def landed_since(
 
 
 def record_undone(binding: str, index: int, outcome: LegOutcome, states: States) -> Decision:
-    """The outcome of an undoing; the binding itself has mostly ended long ago, and stays as it is."""
+    """The outcome of an undo; the binding has usually ended long ago and does not change."""
     state = states.get(binding_stream(binding))
     if not isinstance(state, BindingState) or index >= len(state.legs):
         return NOTHING
@@ -89,9 +97,11 @@ def _is_stray(binding: str, leg: LegState, stream: str, manifest: Manifest) -> b
     if stream == _written_stream(leg) and stamp_of(manifest) == binding and leg.state in ENDED_WITHOUT:
         return _holds(manifest, leg)
     marked = stream == f"claim/{leg.claim}" and annotations(manifest).get(ROLLBACK) == binding
-    # Seen late, the mark of a release is one that the release itself has taken off since.
-    is_old = leg.written_rv is not None and int(metadata(manifest)["resourceVersion"]) <= int(leg.written_rv)
-    return marked and leg.state in SETTLED and not is_old
+    if not marked or leg.state not in SETTLED:
+        return False
+    # An older version shows a mark that the release has removed since. A release that has ended recorded the
+    # claim's version, whatever kind of object the leg wrote before.
+    return leg.written_rv is None or int(metadata(manifest)["resourceVersion"]) > int(leg.written_rv)
 
 
 def _written_stream(leg: LegState) -> str:
@@ -99,7 +109,7 @@ def _written_stream(leg: LegState) -> str:
 
 
 def _holds(manifest: Manifest, leg: LegState) -> bool:
-    """What we wrote is still there; somebody who changed it since may have left our stamp on."""
+    """Our write is still there; another writer may have changed the object and left our stamp on."""
     if leg.dynamic:
         return uid(manifest) == leg.claim_uid and SELECTED_NODE in annotations(manifest)
     reference = claim_of(manifest)
@@ -115,7 +125,7 @@ def _undo(binding: str, index: int, leg: LegState, manifest: Manifest) -> NewEff
     claim = f"claim/{leg.claim}"
     streams = (claim,) if leg.volume is None else (claim, f"volume/{leg.volume}")
     return NewEffect(
-        # Another stray of the leg, at another version, is another effect.
+        # A second late write of the leg, at another version, is another effect.
         key=f"{binding}/{index}/{UNDO}/{version}",
         lane=f"{binding}/{index}",
         queue=RELEASE,
@@ -123,3 +133,24 @@ def _undo(binding: str, index: int, leg: LegState, manifest: Manifest) -> NewEff
         data={"leg": index, "streams": streams},
         binding=binding,
     )
+
+
+# Is the outcome of work that was reported done recorded in the binding's log?
+
+KINDS = frozenset({PREBIND, ANNOTATE, RELEASE, BIND_POD, UNDO})
+_BEFORE_POD = frozenset({Phase.RESERVED, Phase.PREBINDING, Phase.WAITING, Phase.COMMITTING})
+
+
+def contradiction(kind: str, part: str, state: BindingState) -> str | None:
+    """Why work of this kind on this part of the binding (a leg's number or `pod`) cannot be over; None: it can."""
+    if kind == BIND_POD:
+        return f"the log has the binding {state.state}" if state.state in _BEFORE_POD else None
+    if not part.isdecimal() or int(part) >= len(state.legs):
+        return f"the log has a binding of {len(state.legs)} legs, and none with number {part}"
+    leg = state.legs[int(part)]
+    waits = (
+        (state.open and leg.state == LegPhase.ASSUMED)
+        if kind in (PREBIND, ANNOTATE)
+        else (kind == RELEASE and leg.state not in SETTLED)
+    )
+    return f"the log has leg {part} {leg.state}" if waits else None

@@ -1,11 +1,8 @@
-"""Has the cluster completed the legs? The condition table of the wait loop, row by row.
-
-It is asked whenever one of the objects changes, and once a second as a backstop. The first row that matches
-decides; a row that waits hides the rows below it until the next time.
-"""
+"""Has the cluster completed the legs, and are the objects of a reservation unchanged?"""
 
 from dataclasses import dataclass
 
+from volsched.binding.rules import reasons
 from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.kube.manifest import (
     Manifest,
@@ -20,19 +17,22 @@ from volsched.kube.manifest import (
 )
 from volsched.kube.meta import ROLLBACK, SELECTED_NODE
 from volsched.kube.storage import LOST
-from volsched.log.events.decision import States
-from volsched.log.events.fold import BindingState, LegState, ObjectState
-from volsched.log.events.object_states import (
+from volsched.log.events.fold import (
+    BindingState,
+    LegState,
+    ObjectState,
+    States,
     binding_stream,
     living,
     manifest_of,
     node_stream,
     origin_version,
     pod_stream,
+    version,
 )
 
-DEADLINE_EXCEEDED = "binding volumes: context deadline exceeded"
-PROVISIONING_FAILED = "provisioning failed"
+# Checked whenever one of the objects changes, and once a second as a backstop. The first row that matches
+# decides; a row that waits hides the rows below it until the next check.
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It will never be, the way it was planned."""
+    """The leg can never complete as planned."""
 
     why: str
 
@@ -59,27 +59,27 @@ WAIT = Wait()
 
 
 def judge_pod(binding: BindingState, states: States) -> Failed | None:
-    """Rows 1 and 2: node and pod are still there."""
+    """Rows 1 and 2: node and pod still exist."""
     if manifest_of(states, node_stream(binding)) is None:
-        return Failed(f'failed to get node "{binding.plan["node"]}": node "{binding.plan["node"]}" not found')
+        return Failed(reasons.node_not_found(binding.plan["node"]))
     pod = manifest_of(states, pod_stream(binding))
     if pod is None or uid(pod) != binding.plan["pod_uid"]:
-        return Failed(f'pod does not exist any more: pod "{binding.plan["pod"]}" not found')
-    return Failed(f'pod "{binding.plan["pod"]}" is being deleted') if is_being_deleted(pod) else None
+        return Failed(reasons.pod_not_found(binding.plan["pod"]))
+    return Failed(reasons.pod_being_deleted(binding.plan["pod"])) if is_being_deleted(pod) else None
 
 
 def judge_leg(binding: BindingState, leg: LegState, states: States) -> Verdict:
     claim = living(states, f"claim/{leg.claim}")
     if claim is None or claim.manifest is None or (leg.claim_uid and uid(claim.manifest) != leg.claim_uid):
         check = "check provisioning pvc" if leg.dynamic else "check binding"
-        return Failed(f'failed to {check}: persistentvolumeclaim "{leg.claim}" not found')
+        return Failed(reasons.claim_not_found(leg.claim, check))
     disturbed = _disturbed(leg, claim.manifest)
     if disturbed is not None:
         return disturbed
     node = manifest_of(states, node_stream(binding)) or {}
     if not leg.owner:
         return _judge_joined(leg, claim.manifest, node, states)
-    if leg.state == LegPhase.ASSUMED:
+    if leg.state in (LegPhase.PLANNED, LegPhase.ASSUMED):
         return WAIT
     if leg.dynamic:
         return _judge_dynamic(binding, leg, claim, node, states)
@@ -87,28 +87,28 @@ def judge_leg(binding: BindingState, leg: LegState, states: States) -> Verdict:
 
 
 def _disturbed(leg: LegState, claim: Manifest) -> Failed | None:
-    """Our additions to the table: a claim that is going away, or being undone, will not be completed."""
+    """Our additions to the table: a claim that is being deleted or rolled back will not be completed."""
     if ROLLBACK in annotations(claim):
-        return Failed(f'PVC "{leg.claim}" is undergoing rollback')
+        return Failed(reasons.claim_in_rollback(leg.claim))
     if status(claim).get("phase") == LOST:
-        return Failed(f'PVC "{leg.claim}" is lost')
-    return Failed(f'PVC "{leg.claim}" is being deleted') if is_being_deleted(claim) else None
+        return Failed(reasons.claim_lost(leg.claim))
+    return Failed(reasons.claim_being_deleted(leg.claim)) if is_being_deleted(claim) else None
 
 
 def _judge_static(leg: LegState, claim: Manifest, node: Manifest, states: States) -> Verdict:
     volume = living(states, f"volume/{leg.volume}")
     if volume is None or volume.manifest is None:
-        return Failed(f'failed to check binding: persistentvolume "{leg.volume}" not found')
+        return Failed(reasons.volume_not_found(leg.volume))
     if _is_behind(volume, leg):
         return WAIT
     if not volume_reaches(volume.manifest, node):
         return _out_of_reach(leg.volume, node)
     reference = claim_of(volume.manifest)
     if reference is None or not reference.get("uid"):
-        return Failed(f'ClaimRef got reset for pv "{leg.volume}"')
+        return Failed(reasons.volume_reference_reset(leg.volume))
     elsewhere = claim_is_bound(claim) and spec(claim)["volumeName"] != leg.volume
     if reference["uid"] != uid(claim) or elsewhere:
-        return Failed(f'PVC "{leg.claim}" got bound to a different PV')
+        return Failed(reasons.claim_bound_elsewhere(leg.claim))
     return Bound(leg.volume or "") if claim_is_bound(claim) else WAIT
 
 
@@ -119,14 +119,14 @@ def _judge_dynamic(
     if _is_behind(claim, leg):
         return WAIT
     if not annotations(held):
-        return Failed(f'selectedNode annotation reset for PVC "{_name(leg)}"')
+        return Failed(reasons.selected_node_reset(_name(leg)))
     if annotations(held).get(SELECTED_NODE) != binding.plan["node"]:
-        return Failed(f'{PROVISIONING_FAILED} for PVC "{_name(leg)}"')
+        return Failed(reasons.provisioning_failed(_name(leg)))
     return _judge_volume_of(held, node, states)
 
 
 def _judge_volume_of(claim: Manifest, node: Manifest, states: States) -> Verdict:
-    """Rows 12 to 14: whatever volume the claim has must be within reach."""
+    """Rows 12 to 14: the node must reach the claim's volume."""
     name = spec(claim).get("volumeName")
     if not name:
         return WAIT
@@ -143,24 +143,55 @@ def _judge_joined(leg: LegState, claim: Manifest, node: Manifest, states: States
     if verdict is not WAIT:
         return verdict
     if leg.joins is None:
-        return Failed(f'PVC "{leg.claim}" is not bound any more')
+        return Failed(reasons.claim_not_bound_any_more(leg.claim))
     owner = states.get(binding_stream(leg.joins))
     if isinstance(owner, BindingState) and owner.state == Phase.ROLLED_BACK:
-        return Failed(f'the binding {leg.joins}, which was to bind PVC "{leg.claim}", was rolled back')
+        return Failed(reasons.joined_binding_rolled_back(leg.joins, leg.claim))
     return WAIT
 
 
 def _is_behind(state: ObjectState, leg: LegState) -> bool:
-    """What we see is older than what we wrote: the watch of a foreign cluster lags."""
+    """Our view is older than our write: the watch of a foreign cluster lags."""
     seen = origin_version(state)
     return seen is not None and leg.written_rv is not None and int(seen) < int(leg.written_rv)
 
 
 def _name(leg: LegState) -> str:
-    """Without its namespace, as the reference has it."""
+    """Without its namespace, as in the reference."""
     return leg.claim.rpartition("/")[2]
 
 
 def _out_of_reach(volume: str | None, node: Manifest) -> Failed:
     name = (node.get("metadata") or {}).get("name")
-    return Failed(f'pv "{volume}" node affinity doesn\'t match node "{name}": no matching NodeSelectorTerms')
+    return Failed(reasons.volume_out_of_reach(volume, name))
+
+
+# Are the objects of a reservation unchanged?
+#
+# A reservation writes nothing that would keep others from changing them. So any change of an object that is to
+# be written ends the reservation: its write would be refused, and its owner must know before confirming.
+
+
+def judge_reserved(binding: BindingState, states: States) -> Failed | None:
+    lost = judge_pod(binding, states)
+    if lost is not None:
+        return lost
+    runs_on = spec(manifest_of(states, pod_stream(binding)) or {}).get("nodeName")
+    if runs_on and runs_on != binding.plan["node"]:
+        return Failed(reasons.pod_bound_meanwhile(binding.plan["pod"], runs_on))
+    verdicts = (judge_leg(binding, leg, states) for leg in binding.legs)
+    failed = next((it for it in verdicts if isinstance(it, Failed)), None)
+    if failed is not None:
+        return failed
+    assumed = (leg for leg in binding.legs if leg.state == LegPhase.ASSUMED)
+    return next(filter(None, (_changed(leg, states) for leg in assumed)), None)
+
+
+def _changed(leg: LegState, states: States) -> Failed | None:
+    if claim_is_bound(manifest_of(states, f"claim/{leg.claim}") or {}):
+        return Failed(reasons.claim_bound_meanwhile(leg.claim))
+    named = f'PVC "{leg.claim}"' if leg.dynamic else f'pv "{leg.volume}"'
+    held = living(states, f"claim/{leg.claim}" if leg.dynamic else f"volume/{leg.volume}")
+    if held is None:
+        return Failed(f"{named} {reasons.NOT_FOUND}")
+    return Failed(reasons.changed_since_reserved(named)) if version(held) != leg.rv else None

@@ -1,4 +1,4 @@
-"""The states of a binding and of its legs, and which guards keep them true."""
+"""The states of a binding and of its legs, and the guards that keep them correct."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 class Phase(StrEnum):
     RESERVED = "reserved"
-    """Legs are assumed and nothing is written: held until it is confirmed or its lease ends."""
+    """Legs are assumed and nothing is written: held until confirmed or until the lease ends."""
     PREBINDING = "prebinding"
     """Legs are assumed; their writes are under way."""
     WAITING = "waiting"
@@ -20,6 +20,8 @@ class Phase(StrEnum):
 
 
 class LegPhase(StrEnum):
+    PLANNED = "planned"
+    """Decided; its write is not queued yet: elsewhere the pod's nomination, or static legs, go first."""
     ASSUMED = "assumed"
     """Decided; whether it is written is not known yet."""
     JOINED = "joined"
@@ -38,15 +40,12 @@ class LegPhase(StrEnum):
 SETTLED = frozenset({LegPhase.VOIDED, LegPhase.RELEASED, LegPhase.RETAINED})
 """Legs that need nothing more when their binding fails."""
 UNDER_WAY = frozenset({Phase.RESERVED, Phase.PREBINDING, Phase.WAITING})
-"""Phases in which a binding can still fail by what is observed."""
-REFUSED = "refused: the provisioner gave the node back, and nothing was made"
-STILL_PROVISIONING = "undecided: a provisioner may still be working on it; its volume goes to this claim"
-"""Reasons of legs that were to be provisioned."""
+"""Phases in which an observation can still fail a binding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guards:
-    """Each was proven necessary by drills; only tests switch one off, to see that they would notice."""
+    """Drills proved each necessary; only tests switch one off, to check that they would notice."""
 
     lanes: bool = True
     """A leg is released only after the outcome of its write is known."""
@@ -55,11 +54,11 @@ class Guards:
     dirty: bool = True
     """A claim that may hold data is never unbound."""
     stamp: bool = True
-    """What does not carry the binding's stamp is not undone: it is somebody else's by now."""
+    """An object without the binding's stamp is not undone: it belongs to another writer by now."""
     memory: bool = True
-    """Where bindings of a pod failed ranks last in its next decisions."""
+    """Nodes on which bindings of a pod failed rank last in its next decisions."""
     in_flight: bool = True
-    """What was decided counts for the next decision as if it were bound."""
+    """A decision counts for the next decision as if it were bound."""
 
 
 ALL_GUARDS = Guards()

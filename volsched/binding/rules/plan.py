@@ -1,25 +1,38 @@
-"""Planning a binding: one command that assumes every leg, the pod on its node, and queues the writes.
+"""Planning a binding, one command that assumes every leg; and what invalidates a plan before its commit."""
 
-Under the head lock the objects must still be what the decision saw; otherwise nothing happens and the scheduler
-decides again.
-"""
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import orjson
+
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.saga import effects_of, moved
-from volsched.kube.claim_reference import YES
-from volsched.kube.manifest import annotations, claim_is_bound, claim_of, is_being_deleted, spec, uid
-from volsched.kube.meta import BOUND_BY_CONTROLLER, ROLLBACK
+from volsched.kube.manifest import YES, annotations, claim_is_bound, claim_of, is_being_deleted, spec, uid
+from volsched.kube.meta import BOUND_BY_CONTROLLER, ROLLBACK, SELECTED_NODE_KEYS
 from volsched.log.commands import ConflictError
-from volsched.log.events.decision import Decision, States
-from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import BindingState, ObjectState, evolve
-from volsched.log.events.object_states import binding_stream, living, manifest_of, origin_version, version
+from volsched.log.events.envelope import Event, NewEvent
+from volsched.log.events.fold import (
+    BindingState,
+    Decision,
+    ObjectState,
+    States,
+    binding_stream,
+    evolve,
+    living,
+    manifest_of,
+    origin_version,
+    version,
+)
+from volsched.log.events.streams import noun_and_key
+from volsched.objects.rules.object_events import changed_event
+from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.scheduling.rules.attempts import nomination
+from volsched.scheduling.rules.dynamic_volumes import PROMISED_ROOM, promised_room
 from volsched.scheduling.rules.pod_claims import selection
-from volsched.scheduling.rules.pod_scheduled import nomination
+
+# Under the head lock the objects must equal what the decision saw; otherwise nothing happens and the scheduler
+# decides again.
 
 Manifest = Mapping[str, Any]
 
@@ -31,10 +44,10 @@ class PlannedLeg:
     volume: str | None
     """None: to be provisioned."""
     rv: str
-    """The version, in the cluster's words, of the object that will be written."""
+    """The cluster's resourceVersion of the object that will be written."""
     joins: str | None = None
     bound: bool = False
-    """Bound already, to this volume: nothing is written, but it must stay so until the pod has its node."""
+    """Bound to this volume already: nothing is written, but it must stay bound until the pod has its node."""
     capacity: str | None = None
     bytes: int | None = None
 
@@ -50,17 +63,19 @@ class Plan:
     deadline: int
     on_failure: Literal["rollback", "retain"] = "rollback"
     minds: bool = False
-    """What runs elsewhere matters to the pod: it says near whom it must or must not be, or how it is spread."""
+    """Pods elsewhere matter to this pod: it has affinity, anti-affinity or spread constraints."""
     repels: bool = False
-    """The pod keeps others away, on its node and in its domain."""
+    """The pod's anti-affinity excludes others from its node and domain."""
     reserved: bool = False
-    """Only held, until it is confirmed: the deadline is the end of its lease, and nothing is queued."""
+    """Held until confirmed: the deadline is the end of its lease, and nothing is queued."""
     key: str = ""
-    """The idempotency key that a reservation was asked for with; empty: with none."""
+    """The idempotency key of a reservation's request; empty: none."""
     alpha_annotations: bool = False
     """The node is written on claims under the alpha names too."""
     exclusive: frozenset[str] = frozenset()
-    """Bound claims of which one pod at a time may make use."""
+    """Bound claims that only one pod at a time may use."""
+    staged: bool = False
+    """The pod is nominated first, then static legs are written, then dynamic ones: for objects of others."""
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -78,7 +93,7 @@ NOBODY: Mapping[str, str] = {}
 def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) -> Decision:
     """Raises ConflictError, and then nothing is assumed.
 
-    `company` are pods, each with its node, that were planned in the same breath and that this one counts on.
+    `company` are pods, each with its node, of the same batch of plans that this plan relies on.
     """
     _check_pod(request, states)
     for pod_key, node in company.items():
@@ -92,11 +107,7 @@ def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) 
         assumptions.append(_assumed(request.binding, f"pod/{request.pod}", pod, pod_patch(request.node)))
         if _is_nominated(request) and origin_version(pod) is None:
             patch = nomination(request.node)
-            assumptions.append(
-                NewEvent(
-                    stream=f"pod/{request.pod}", type="PodChanged", data={"patch": patch}, binding=request.binding
-                )
-            )
+            assumptions.append(changed_event(f"pod/{request.pod}", patch, binding=request.binding))
     stream, data = binding_stream(request.binding), _payload(request)
     planned = NewEvent(stream=stream, type="BindingPlanned", data=data, binding=request.binding)
     state = evolve(None, type_="BindingPlanned", version=1, position=0, at=0, data=data)
@@ -111,7 +122,7 @@ def plan(request: Plan, states: States, *, company: Mapping[str, str] = NOBODY) 
 
 
 def _is_nominated(request: Plan) -> bool:
-    """Volumes are to be bound first: until then the pod says where it will be. A reservation promises nothing."""
+    """While volumes are bound, the pod shows its future node. A reservation promises nothing."""
     return not request.reserved and any(not leg.bound for leg in request.legs)
 
 
@@ -120,7 +131,7 @@ def pod_patch(node: str) -> dict[str, Any]:
 
 
 def volume_patch(volume: Manifest, claim: str, claim_uid: str) -> dict[str, Any]:
-    """What makes the volume point at the claim; a link that was there before is not marked as ours."""
+    """Makes the volume point at the claim; a link that existed before is not marked as ours."""
     namespace, _, name = claim.partition("/")
     found = claim_of(volume)
     named = found is not None and (found.get("namespace"), found.get("name")) == (namespace, name)
@@ -198,6 +209,7 @@ def _payload(request: Plan) -> dict[str, Any]:
             "legs": [_leg_payload(leg) for leg in request.legs],
         }
         | ({"repels": True} if request.repels else {})
+        | ({"staged": True} if request.staged and _is_nominated(request) else {})
         | reserved
     )
 
@@ -208,3 +220,143 @@ def _leg_payload(leg: PlannedLeg) -> dict[str, Any]:
         payload |= {"owner": False}
     optional = {"joins": leg.joins, "volume": leg.volume, "capacity": leg.capacity, "bytes": leg.bytes}
     return payload | {name: value for name, value in optional.items() if value is not None}
+
+
+# What invalidates a plan between its decision and its commit: write skew between schedulers.
+#
+# A plan touches its volumes, claims and pod, and their versions are checked one by one. But it depends on more:
+# the pods on the node, the free bytes of a capacity object, that no other volume names the claim, and, for pods
+# with affinity, the pods elsewhere. Two schedulers that each see the last free slot touch different pods and
+# would both succeed; so the events that others appended since the decision are checked too.
+
+_MOVES = ('"nodeName"', '"labels"', '"deletionTimestamp"', *(f'"{phase}"' for phase in TERMINATED))
+"""Marks in a pod's change after which it counts differently for pods with affinity."""
+
+
+def outdated(plan: Plan) -> Callable[[Event], str | None]:
+    """Tests an event of another writer: the reason why the plan must be decided again, or None."""
+    here = changed_since(plan.node, {leg.capacity for leg in plan.legs if leg.capacity is not None})
+    promised = promised_since({leg.claim for leg in plan.legs if not leg.bound and leg.joins is None})
+
+    def why(event: Event) -> str | None:
+        return (
+            here(event)
+            or promised(event)
+            or taken_by_plan(event, plan.exclusive)
+            or (_moved_near(event) if plan.minds else None)
+            or _kept_away(event)
+        )
+
+    return why
+
+
+def changed_since(node: str, capacities: Collection[str]) -> Callable[[Event], str | None]:
+    """Tests an event: why a decision for this node, with room in these capacity objects, is void, or None."""
+
+    def why(event: Event) -> str | None:
+        noun, key = noun_and_key(event.stream)
+        if noun == "node" and key == node:
+            return f'node "{node}" has changed' if _matters(event) else None
+        if noun == "csinode" and key == node:
+            return f'the drivers of node "{node}" have changed'
+        if noun == "capacity" and key in capacities:
+            return f'capacity object "{key}" has changed'
+        if noun == "pod":
+            return f'pod "{key}" came to node "{node}"' if _arrives(event, node) else None
+        if noun == "attachment":
+            return f'a volume was attached to node "{node}"' if node in event.data else None
+        if noun == "claim" and capacities and PROMISED_ROOM in event.data:
+            return (
+                f'claim "{key}" was promised some of the same capacity' if _promises(event, capacities) else None
+            )
+        if event.type == "BindingPlanned" and capacities:
+            return "another plan reserved of the same capacity" if _reserves(event, capacities) else None
+        return None
+
+    return why
+
+
+def promised_since(claims: Collection[str]) -> Callable[[Event], str | None]:
+    """Tests an event that is part of no binding: how one of the claims was promised something, or None."""
+
+    def why(event: Event) -> str | None:
+        if event.binding is not None:
+            return None
+        noun, key = noun_and_key(event.stream)
+        if noun == "claim" and key in claims and any(name in event.data for name in SELECTED_NODE_KEYS):
+            return f'claim "{key}" was promised to a node'
+        if noun == "volume" and '"claimRef"' in event.data:
+            claim = _claim_named(event)
+            return f'volume "{key}" was given to claim "{claim}"' if claim in claims else None
+        return None
+
+    return why
+
+
+def taken_by_plan(event: Event, claims: Collection[str]) -> str | None:
+    """`claims`: those that only one pod at a time may use."""
+    if event.type != "BindingPlanned":
+        return None
+    taken = next((claim for claim in claims if f'"claim":"{claim}"' in event.data), None)
+    return None if taken is None else f'a pod with claim "{taken}" was planned'
+
+
+def _claim_named(event: Event) -> str:
+    patch = orjson.loads(event.data).get("patch") or {}
+    reference = (patch.get("spec") or {}).get("claimRef") or {}
+    return f"{reference.get('namespace')}/{reference.get('name')}"
+
+
+def _matters(event: Event) -> bool:
+    """Heartbeats and other status do not; of a node's status only `allocatable` is read."""
+    patch = orjson.loads(event.data).get("patch", {})
+    return set(patch) != {"status"} or "allocatable" in patch["status"]
+
+
+def _arrives(event: Event, node: str) -> bool:
+    """A pod that was assumed on the node was counted then; its binding does not count again."""
+    if event.binding is not None and event.type != "PodAssumed":
+        return False
+    patch = orjson.loads(event.data).get("patch") or {}
+    return bool((patch.get("spec") or {}).get("nodeName") == node)
+
+
+def _moved_near(event: Event) -> str | None:
+    """In any domain: the next decision finds out which domains count."""
+    noun, key = noun_and_key(event.stream)
+    if noun == "pod" and _counts_otherwise(event):
+        return f'pod "{key}" came, went or changed, and this one minds who runs near it'
+    if noun == "node" and _matters(event):
+        return f'node "{key}" has changed, and with it who is near whom'
+    return None
+
+
+def _counts_otherwise(event: Event) -> bool:
+    """Creation and other changes do not count: among many pods no plan would ever be in time."""
+    if event.type in ("PodAssumed", "PodFreed"):
+        return True
+    if event.binding is not None:
+        return False
+    if event.type == "PodCreated":
+        return '"nodeName"' in event.data
+    return event.type != "PodChanged" or any(mark in event.data for mark in _MOVES)
+
+
+def _kept_away(event: Event) -> str | None:
+    """Searches the text instead of parsing it: this runs for every event and is seldom true."""
+    if event.type == "BindingPlanned" and '"repels":true' in event.data:
+        return "a pod was planned that keeps others away from where it runs"
+    if event.type == "PodCreated" and '"podAntiAffinity"' in event.data and '"nodeName"' in event.data:
+        return f"{event.stream} was put on a node, and keeps others away from where it runs"
+    return None
+
+
+def _promises(event: Event, capacities: Collection[str]) -> bool:
+    """Room that a claim without a pod was promised."""
+    patch = orjson.loads(event.data).get("patch") or {}
+    room = promised_room((patch.get("metadata") or {}).get("annotations") or {})
+    return room is not None and room.capacity in capacities
+
+
+def _reserves(event: Event, capacities: Collection[str]) -> bool:
+    return any(leg.get("capacity") in capacities for leg in orjson.loads(event.data)["legs"])

@@ -1,24 +1,36 @@
-"""How a binding moves on: recorded outcomes, and what follows from what is now so.
+"""How a binding moves on: recorded outcomes, and the next step for the current state.
 
-`advance` is level-triggered: it looks at the binding and its objects and answers the next step, or nothing. The
-store asks it in the transaction of every event that touches a binding, recovery asks it again after a crash, and
-asking twice changes nothing. `record_leg` and `record_pod` are total: a late, repeated or stale outcome is no
-event.
+`advance` is level-triggered and idempotent: it reads the binding and its objects and returns the next step, or
+nothing. The store calls it in the transaction of every event that touches a binding, and recovery calls it after a
+crash. `record_leg` and `record_pod` are total: a late, repeated or stale outcome writes no event.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from volsched.binding.rules.leg_conditions import DEADLINE_EXCEEDED, Bound, Failed, judge_leg, judge_pod
-from volsched.binding.rules.phases import ALL_GUARDS, REFUSED, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
-from volsched.binding.rules.reservation_conditions import LEASE_EXPIRED, RESERVATION_LOST, judge_reserved
+from volsched.binding.rules.foreign_notice import tell_effect
+from volsched.binding.rules.leg_conditions import Bound, Failed, judge_leg, judge_pod, judge_reserved
+from volsched.binding.rules.phases import ALL_GUARDS, SETTLED, UNDER_WAY, Guards, LegPhase, Phase
+from volsched.binding.rules.reasons import (
+    DEADLINE_EXCEEDED,
+    REFUSED,
+    RESERVATION_EXPIRED,
+    RESERVATION_LOST,
+    RETAIN_ASKED,
+    release_given_up,
+)
 from volsched.kube.manifest import annotations, claim_is_bound, spec, status, uid
 from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
-from volsched.log.events.decision import NOTHING, Decision, NewEffect, States
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import BindingState, LegState, State
-from volsched.log.events.object_states import (
+from volsched.log.events.fold import (
+    NOTHING,
+    BindingState,
+    Decision,
+    LegState,
+    NewEffect,
+    State,
+    States,
     binding_stream,
     living,
     manifest_of,
@@ -26,28 +38,31 @@ from volsched.log.events.object_states import (
     origin_version,
     pod_stream,
 )
-from volsched.scheduling.rules.pod_scheduled import nomination
+from volsched.objects.rules.object_events import changed_event
+from volsched.scheduling.rules.attempts import nomination
 
 PREBIND, ANNOTATE, RELEASE, BIND_POD = "prebind", "annotate", "release", "bind_pod"
 """Kinds of effects; each has the queue of its name."""
+NOMINATE, UNNOMINATE = "nominate", "unnominate"
+"""Before the first write of a staged binding, in the queue of writes; after its rollback, in that of releases."""
 TIME_TO_WRITE_US = 60_000_000
 TIME_TO_BIND_US = 600_000_000
-"""For a pod that is on its node already: what is left of a lease says nothing about how long its volumes take."""
-RETAIN_ASKED = "on_failure is retain: what was written stays, as the reference leaves it"
-OPERATOR = "cancelled by an operator"
+"""For a pod that is on its node already: the rest of a lease says nothing about how long its volumes take."""
+VOLUME_RETAINED = "VolumeRetained"
+"""The reason of the event about a claim whose leg could not be undone."""
 Stage = Literal["PreBind", "Bind"]
-"""Where a decision fails, in the reference's terms: while its volumes are bound, or the pod itself."""
+"""Where a decision failed, in the reference's terms: binding its volumes, or binding the pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegOutcome:
-    """What became of a leg's write or release."""
+    """The result of a leg's write or release."""
 
     phase: LegPhase
     reason: str | None = None
     rv: str | None = None
     given: bool = False
-    """The volume pointed at the claim before: nothing was written, so the assumption has to be taken off."""
+    """The volume pointed at the claim before: nothing was written, so the assumption must be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +70,25 @@ class PodOutcome:
     bound: bool
     reason: str | None = None
     leg: int | None = None
-    """The leg that keeps it from being bound."""
+    """The leg that prevents the pod's binding."""
+    stays_free: bool = False
+    """Its claims are bound and its gate is gone; the pod's own scheduler places it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NominationOutcome:
+    """The pod shows its future node, or shows it no more; `reason`: why it cannot."""
+
+    reason: str | None = None
 
 
 _MOVES = {
     LegPhase.ASSUMED: frozenset({LegPhase.WRITTEN, LegPhase.VOIDED}),
     LegPhase.RELEASING: frozenset({LegPhase.VOIDED, LegPhase.RELEASED, LegPhase.RETAINED}),
 }
-"""Which outcomes an effect may bring to a leg; all others come too late to matter."""
+"""The outcomes that an effect may bring to a leg; all others come too late."""
 _GIVEN_UP = SETTLED | {LegPhase.RELEASING}
-"""A leg that is or was undone, or never came to be, cannot be bound any more."""
+"""A leg in one of these phases can no longer be bound."""
 
 
 def open_binding(binding: str, states: States) -> BindingState | None:
@@ -73,7 +97,7 @@ def open_binding(binding: str, states: States) -> BindingState | None:
 
 
 def context_of(state: BindingState, states: States) -> tuple[str, ...]:
-    """The streams that decide how the binding goes on; volumes of provisioned claims as far as they are known."""
+    """The streams that decide how the binding continues; volumes of provisioned claims as far as known."""
     found = [pod_stream(state), node_stream(state)]
     for leg in state.legs:
         found.append(f"claim/{leg.claim}")
@@ -97,7 +121,25 @@ def record_leg(binding: str, index: int, outcome: LegOutcome, states: States) ->
     events = [_leg_moved(binding, index, outcome.phase, reason=outcome.reason, rv=outcome.rv)]
     if outcome.phase in SETTLED or outcome.given:
         events += _freed(binding, leg, states, outcome.reason)
-    return Decision(events=tuple(events))
+    retained = outcome.phase is LegPhase.RETAINED
+    effects = _told_retained(binding, index, leg, outcome, states) if retained else ()
+    return Decision(events=tuple(events), effects=effects)
+
+
+def _told_retained(
+    binding: str, index: int, leg: LegState, outcome: LegOutcome, states: States
+) -> tuple[NewEffect, ...]:
+    """An event about the claim, where the claim lives elsewhere: what could not be undone is never silent."""
+    claim = living(states, f"claim/{leg.claim}")
+    if claim is None or origin_version(claim) is None or uid(claim.manifest or {}) != leg.claim_uid:
+        return ()
+    message = f"binding {binding} was rolled back and this claim keeps what was written: {outcome.reason}"
+    return (
+        tell_effect(
+            f"{binding}/{index}", kind="PersistentVolumeClaim", key=leg.claim, uid=leg.claim_uid,
+            type_="Warning", reason=VOLUME_RETAINED, message=message,
+        ),
+    )  # fmt: skip
 
 
 def record_pod(binding: str, outcome: PodOutcome, states: States) -> Decision:
@@ -106,15 +148,31 @@ def record_pod(binding: str, outcome: PodOutcome, states: States) -> Decision:
     if state is None or state.state != Phase.COMMITTING:
         return NOTHING
     if outcome.bound:
-        return Decision(events=(moved(binding, Phase.COMMITTED),))
+        return Decision(events=(*_pod_freed(binding, state, states, outcome), moved(binding, Phase.COMMITTED)))
     stage: Stage = "Bind" if outcome.leg is None else "PreBind"
     return _failed(binding, outcome.reason, stage=stage, leg=outcome.leg)
 
 
-def fail(binding: str, reason: str, states: States, *, leg: int | None = None) -> Decision:
-    """Give the binding up: its deadline has passed, or an operator said so. Too late once it is committing.
+def record_nomination(binding: str, reason: str | None, states: States) -> Decision:
+    """The pod shows its future node, so its legs may be written; or it cannot, for this reason."""
+    state = open_binding(binding, states)
+    if state is None or state.state != Phase.PREBINDING:
+        return NOTHING
+    if reason is not None:
+        return _failed(binding, f"binding volumes: {reason}")
+    return _next_stage(binding, state)
 
-    `leg`: the one that is to blame.
+
+def _pod_freed(binding: str, state: BindingState, states: States, outcome: PodOutcome) -> Iterator[NewEvent]:
+    pod = living(states, pod_stream(state))
+    if outcome.stays_free and pod is not None and pod.assumed is not None and pod.assumed.binding == binding:
+        yield _free(pod_stream(state), "PodFreed", binding, None)
+
+
+def fail(binding: str, reason: str, states: States, *, leg: int | None = None) -> Decision:
+    """Fail the binding: its deadline has passed, or an operator requested it. Too late once it is committing.
+
+    `leg`: the leg at fault.
     """
     state = open_binding(binding, states)
     if state is None or state.state not in UNDER_WAY:
@@ -125,7 +183,7 @@ def fail(binding: str, reason: str, states: States, *, leg: int | None = None) -
 
 
 def let_go(binding: str, state: BindingState, reason: str, states: States) -> Decision:
-    """A reservation ends. No write of it is under way that must be waited for, so its legs end with it."""
+    """End a reservation. None of its writes is under way, so its legs end with it."""
     events = [moved(binding, Phase.COMPENSATING, reason=reason)]
     for index, leg in enumerate(state.legs):
         if leg.state == LegPhase.ASSUMED:
@@ -135,22 +193,22 @@ def let_go(binding: str, state: BindingState, reason: str, states: States) -> De
 
 
 def begin(binding: str, state: BindingState, *, deadline: int | None = None) -> Decision:
-    """A reservation becomes a binding like any other, and its writes are queued; without claims only the pod's."""
+    """Turn a reservation into a normal binding and queue its writes; without claims only the pod's."""
     phase = Phase.PREBINDING if state.legs else Phase.COMMITTING
     effects = effects_of(binding, state._replace(state=phase))
     return Decision(events=(moved(binding, phase, deadline=deadline),), effects=effects)
 
 
 def time_out(binding: str, now: int, states: States) -> Decision:
-    """The time to wait for bound legs is over. Writes get a minute at least: with no time at all they are made all
-    the same, and only then does the binding fail.
+    """Fail a binding whose deadline has passed. Writes get at least a minute: with no time at all they are still
+    made, and only then does the binding fail.
     """
     state = open_binding(binding, states)
     deadline = None if state is None else state.plan.get("deadline")
     if state is None or deadline is None or now < deadline_of(state.state, deadline, state.planned_at):
         return NOTHING
     missing = next((index for index, leg in enumerate(state.legs) if leg.state != LegPhase.BOUND), None)
-    reason = LEASE_EXPIRED if state.state == Phase.RESERVED else DEADLINE_EXCEEDED
+    reason = RESERVATION_EXPIRED if state.state == Phase.RESERVED else DEADLINE_EXCEEDED
     return fail(binding, reason, states, leg=missing)
 
 
@@ -159,7 +217,7 @@ def deadline_of(phase: str, deadline: int, planned_at: int) -> int:
 
 
 def give_up_write(binding: str, index: int, states: States) -> Decision:
-    """The write of a leg was parked and its binding has failed: whether it happened is found out by releasing."""
+    """A leg's write was parked and its binding has failed: the release finds out whether the write happened."""
     state = open_binding(binding, states)
     if state is None or state.state != Phase.COMPENSATING or index >= len(state.legs):
         return NOTHING
@@ -170,12 +228,24 @@ def give_up_write(binding: str, index: int, states: States) -> Decision:
 
 def give_up_release(binding: str, index: int, why: str, states: States) -> Decision:
     """The release of a leg was parked: the leg is retained, undecided, and the binding can end."""
-    outcome = LegOutcome(phase=LegPhase.RETAINED, reason=f"undecided: the release was given up after {why}")
+    state = open_binding(binding, states)
+    leg = None if state is None or index >= len(state.legs) else state.legs[index]
+    rv = None if leg is None or leg.dynamic else claim_unseen(leg)
+    outcome = LegOutcome(phase=LegPhase.RETAINED, reason=release_given_up(why), rv=rv)
     return record_leg(binding, index, outcome, states)
 
 
+def claim_unseen(leg: LegState) -> str | None:
+    """The claim version that a volume's release records if it saw none: older than any.
+
+    Until then `written_rv` is the volume's, and versions of two kinds are never compared. None if the cluster is
+    our own log, whose objects carry no foreign version.
+    """
+    return None if leg.written_rv is None else "0"
+
+
 def advance(binding: str, states: States, *, guards: Guards = ALL_GUARDS) -> Decision:
-    """The next step that follows from what is so; asked again until there is none (`goes_on`)."""
+    """The next step for the current state; called again until there is none (`goes_on`)."""
     state = open_binding(binding, states)
     if state is None:
         return NOTHING
@@ -187,7 +257,7 @@ def advance(binding: str, states: States, *, guards: Guards = ALL_GUARDS) -> Dec
 
 
 def goes_on(state: State | None) -> bool:
-    """Whether another step may follow at once: forward all is one step, but a failure is undone leg by leg."""
+    """Whether another step may follow at once: forward is a single step, but a failure is undone leg by leg."""
     return isinstance(state, BindingState) and state.state == Phase.COMPENSATING
 
 
@@ -198,6 +268,8 @@ def effects_of(binding: str, state: BindingState) -> tuple[NewEffect, ...]:
     if state.state == Phase.COMMITTING:
         streams = (pod_stream(state), node_stream(state), *(it for leg in state.legs for it in _streams(leg)))
         return (_effect(binding, "pod", BIND_POD, {"streams": streams}),)
+    if state.state == Phase.PREBINDING and _is_unnominated(state):
+        return (_effect(binding, "nomination", NOMINATE, {"streams": (pod_stream(state),)}, queue=PREBIND),)
     found = []
     for index, leg in enumerate(state.legs):
         if leg.state == LegPhase.ASSUMED:
@@ -216,7 +288,7 @@ def moved(
     stage: Stage | None = None,
     leg: int | None = None,
 ) -> NewEvent:
-    """With a deadline, the binding has another one from now on. `stage`, `leg`: where a decision failed."""
+    """`deadline` replaces the binding's deadline; `stage` and `leg` say where a decision failed."""
     is_open = phase not in (Phase.COMMITTED, Phase.ROLLED_BACK)
     data: dict[str, object] = {"state": phase.value, "open": is_open}
     optional = {"reason": reason, "deadline": deadline, "stage": stage, "leg": leg}
@@ -225,7 +297,7 @@ def moved(
 
 
 def _hold(binding: str, state: BindingState, states: States) -> Decision:
-    """Nothing, while all is as it was. A pod that somebody binds to the very node is a confirmation in deed."""
+    """Nothing while all is unchanged. Binding the pod to the reserved node implies confirmation."""
     refused = _given_up(state)
     if refused is not None:
         return let_go(binding, state, _why(state, refused), states)
@@ -239,7 +311,7 @@ def _hold(binding: str, state: BindingState, states: States) -> Decision:
 
 
 def _given_up(state: BindingState) -> int | None:
-    """The first leg that cannot be bound any more."""
+    """The first leg that can no longer be bound."""
     return next((index for index, leg in enumerate(state.legs) if leg.state in _GIVEN_UP), None)
 
 
@@ -257,7 +329,7 @@ def _move_forward(binding: str, state: BindingState, states: States) -> Decision
     events, phases = [], []
     for index, leg in enumerate(state.legs):
         phase = LegPhase(leg.state)
-        # Those that are bound too: what is lost again meanwhile will not be found by waiting for the others.
+        # Bound legs too: waiting for the others does not bring back one that was lost.
         verdict = judge_leg(state, leg, states)
         if isinstance(verdict, Failed):
             return _failed(binding, f"binding volumes: {verdict.why}", leg=index)
@@ -266,11 +338,14 @@ def _move_forward(binding: str, state: BindingState, states: States) -> Decision
             events.append(_leg_moved(binding, index, phase, volume=verdict.volume))
         phases.append(phase)
     if state.state == Phase.PREBINDING:
-        if LegPhase.ASSUMED in phases:
+        if LegPhase.ASSUMED in phases or (LegPhase.PLANNED in phases and _is_unnominated(state)):
             return Decision(events=tuple(events))
+        if LegPhase.PLANNED in phases:
+            stage = _next_stage(binding, state)
+            return replace(stage, events=(*events, *stage.events))
         events.append(moved(binding, Phase.WAITING))
     if all(phase is LegPhase.BOUND for phase in phases):
-        # Volumes that were provisioned are known by now: they are in the moves of their legs.
+        # Provisioned volumes are known by now: the moves of their legs name them.
         known = {event.data["leg"]: event.data["volume"] for event in events if event.type == "LegMoved"}
         legs = tuple(leg._replace(volume=known.get(i, leg.volume)) for i, leg in enumerate(state.legs))
         effects = effects_of(binding, state._replace(state=Phase.COMMITTING, legs=legs))
@@ -282,6 +357,9 @@ def _compensate(binding: str, state: BindingState, states: States, guards: Guard
     for index, leg in enumerate(state.legs):
         if leg.state == LegPhase.JOINED or (not leg.owner and leg.state == LegPhase.BOUND):
             return Decision(events=(_leg_moved(binding, index, LegPhase.VOIDED, reason=state.reason),))
+        if leg.state == LegPhase.PLANNED:
+            move = _leg_moved(binding, index, LegPhase.VOIDED, reason=state.reason)
+            return Decision(events=(move, *_freed(binding, leg, states, state.reason)))
         if leg.state in (LegPhase.WRITTEN, LegPhase.BOUND):
             if state.plan.get("on_failure") == "retain":
                 return record_retained(binding, index, RETAIN_ASKED)
@@ -299,13 +377,36 @@ def _compensate(binding: str, state: BindingState, states: States, guards: Guard
             status(pod.manifest or {}).get("nominatedNodeName") == state.plan["node"]
             and origin_version(pod) is None
         ):
-            patch = {"patch": nomination(None)}
-            freed.append(NewEvent(stream=pod_stream(state), type="PodChanged", data=patch, binding=binding))
-    return Decision(events=(*freed, moved(binding, Phase.ROLLED_BACK, reason=state.reason)))
+            freed.append(changed_event(pod_stream(state), nomination(None), binding=binding))
+    # Whether the pod is nominated is looked up where it is: a write that was not answered may still come.
+    effects: tuple[NewEffect, ...] = ()
+    if pod is not None and origin_version(pod) is not None and any(leg.owner for leg in state.legs):
+        streams = (pod_stream(state),)
+        effects = (_effect(binding, "nomination", UNNOMINATE, {"streams": streams}, queue=RELEASE),)
+    return Decision(events=(*freed, moved(binding, Phase.ROLLED_BACK, reason=state.reason)), effects=effects)
+
+
+def _is_unnominated(state: BindingState) -> bool:
+    """No leg of a staged plan has been queued yet."""
+    owned = [leg.state for leg in state.legs if leg.owner]
+    return bool(owned) and all(phase == LegPhase.PLANNED for phase in owned)
+
+
+def _next_stage(binding: str, state: BindingState) -> Decision:
+    """Queue the writes of static legs, or, if all of those are written, of dynamic ones.
+
+    A conflict costs little while every leg can still be undone. The PV controller completes a static leg within
+    milliseconds and a provisioner cannot be called back, so dynamic legs, which nobody contends for, come last.
+    """
+    planned = [(index, leg) for index, leg in enumerate(state.legs) if leg.state == LegPhase.PLANNED]
+    chosen = [it for it in planned if not it[1].dynamic] or planned
+    moves = [_leg_moved(binding, index, LegPhase.ASSUMED) for index, _ in chosen]
+    effects = [_leg_effect(binding, index, ANNOTATE if leg.dynamic else PREBIND, leg) for index, leg in chosen]
+    return Decision(events=tuple(moves), effects=tuple(effects))
 
 
 def _is_refused(binding: str, leg: LegState, states: States) -> bool:
-    """The claim carries what this leg wrote but for the node: a provisioner that made nothing takes that off."""
+    """The claim carries this leg's stamp but no node: a provisioner that made nothing removes it."""
     claim = manifest_of(states, f"claim/{leg.claim}")
     if not leg.dynamic or claim is None or uid(claim) != leg.claim_uid or claim_is_bound(claim):
         return False
@@ -337,12 +438,12 @@ def _leg_effect(binding: str, index: int, kind: str, leg: LegState) -> NewEffect
     return _effect(binding, str(index), kind, {"leg": index, "streams": _streams(leg)})
 
 
-def _effect(binding: str, part: str, kind: str, data: Mapping[str, Any]) -> NewEffect:
-    """`streams` in the data: the objects that the act looks at, so that they can be read beforehand."""
+def _effect(binding: str, part: str, kind: str, data: Mapping[str, Any], *, queue: str | None = None) -> NewEffect:
+    """`streams` in the data: the objects that the act reads, so that they can be loaded beforehand."""
     return NewEffect(
         key=f"{binding}/{part}/{kind}",
         lane=f"{binding}/{part}",
-        queue=kind,
+        queue=queue or kind,
         kind=kind,
         data=data,
         binding=binding,
@@ -365,7 +466,7 @@ def _leg_moved(
 
 
 def _freed(binding: str, leg: LegState, states: States, reason: str | None) -> Iterator[NewEvent]:
-    """The assumption of the leg is taken off, where it is still there."""
+    """Remove the leg's assumption, if it is still there."""
     for stream, type_ in ((f"volume/{leg.volume}", "VolumeFreed"), (f"claim/{leg.claim}", "ClaimFreed")):
         held = living(states, stream)
         if held is not None and held.assumed is not None and held.assumed.binding == binding:

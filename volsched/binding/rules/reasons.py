@@ -1,0 +1,111 @@
+"""Why a binding, or a leg of one, ended as it did: all messages about it that users see.
+
+Messages that the reference has too are spelled as in the reference.
+"""
+
+# Bindings.
+RETAIN_ASKED = "on_failure is retain: what was written stays, as the reference leaves it"
+OPERATOR = "cancelled by an operator"
+RESERVATION_EXPIRED = "the reservation expired: it was neither confirmed nor renewed in time"
+RESERVATION_LOST = "the reservation was lost"
+
+# Legs that could not be written, or were not bound.
+DEADLINE_EXCEEDED = "binding volumes: context deadline exceeded"
+PROVISIONING_FAILED = "provisioning failed"
+NOT_FOUND = "not found"
+CHANGED = "was changed by somebody else since the plan: Conflict"
+
+# Legs that were to be undone.
+KEPT = "bound and clean: kept for the next plan, which is pinned to it"
+HOLDS_DATA = "the claim may hold data and is never unbound; delete the claim to give it up"
+CLAIM_GONE = "its claim is gone and may have held data; the volume is reclaimed as its policy says"
+NOT_OURS = "it does not carry this binding's stamp: somebody else has written it since"
+REFUSED = "refused: the provisioner gave the node back, and nothing was made"
+STILL_PROVISIONING = "undecided: a provisioner may still be working on it; its volume goes to this claim"
+UNDONE = "written late, after the leg had ended, and undone"
+
+
+# Pods and nodes that block a binding.
+def node_not_found(node: str) -> str:
+    return f'failed to get node "{node}": node "{node}" not found'
+
+
+def pod_not_found(pod: str) -> str:
+    return f'pod does not exist any more: pod "{pod}" not found'
+
+
+def pod_being_deleted(pod: str) -> str:
+    return f'pod "{pod}" is being deleted'
+
+
+def pod_bound_meanwhile(pod: str, node: str) -> str:
+    return f'pod "{pod}" was bound to node "{node}" meanwhile'
+
+
+# Claims and volumes that block a binding.
+def claim_not_found(claim: str, check: str) -> str:
+    return f'failed to {check}: persistentvolumeclaim "{claim}" not found'
+
+
+def claim_in_rollback(claim: str) -> str:
+    return f'PVC "{claim}" is undergoing rollback'
+
+
+def claim_lost(claim: str) -> str:
+    return f'PVC "{claim}" is lost'
+
+
+def claim_being_deleted(claim: str) -> str:
+    return f'PVC "{claim}" is being deleted'
+
+
+def claim_bound_elsewhere(claim: str) -> str:
+    return f'PVC "{claim}" got bound to a different PV'
+
+
+def claim_bound_meanwhile(claim: str) -> str:
+    return f'PVC "{claim}" was bound meanwhile'
+
+
+def claim_not_bound_any_more(claim: str) -> str:
+    return f'PVC "{claim}" is not bound any more'
+
+
+def selected_node_reset(claim: str) -> str:
+    return f'selectedNode annotation reset for PVC "{claim}"'
+
+
+def provisioning_failed(claim: str) -> str:
+    return f'{PROVISIONING_FAILED} for PVC "{claim}"'
+
+
+def joined_binding_rolled_back(binding: str, claim: str) -> str:
+    return f'the binding {binding}, which was to bind PVC "{claim}", was rolled back'
+
+
+def volume_not_found(volume: str | None) -> str:
+    return f'failed to check binding: persistentvolume "{volume}" not found'
+
+
+def volume_reference_reset(volume: str | None) -> str:
+    return f'ClaimRef got reset for pv "{volume}"'
+
+
+def volume_out_of_reach(volume: str | None, node: str | None) -> str:
+    return f'pv "{volume}" node affinity doesn\'t match node "{node}": no matching NodeSelectorTerms'
+
+
+def changed_since_reserved(named: str) -> str:
+    return f"{named} was changed by somebody else since it was reserved"
+
+
+def release_given_up(why: str) -> str:
+    return f"undecided: the release was given up after {why}"
+
+
+def given_up(error: str | None) -> str:
+    return f"given up: {error}"
+
+
+def pod_waits_for_gates(pod: str, gates: str) -> str:
+    return f'pod "{pod}" is held back by its scheduling gates ({gates}); remove them first'

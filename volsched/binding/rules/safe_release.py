@@ -1,0 +1,126 @@
+"""What of a leg can be taken back from a cluster that never unbinds: the safe table, row by row.
+
+A real PV controller binds in four writes, each with the version that it has cached: the volume's spec, the
+volume's phase, the claim, the claim's status. While the phase is not Bound, the second write must still succeed,
+so a conditional removal of claimRef makes the controller fail before it writes the claim (S2). Once the phase is
+Bound, the third write depends on the claim alone: removing claimRef then ends in a claim that is Lost (S3). A
+provisioner that has been asked cannot be called back (D2). Everything later stays as it is, and is listed.
+
+Rejected: a fence on the claim before S3 is cleared. A controller whose view of volumes lags writes it again.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from volsched.kube.manifest import (
+    Manifest,
+    annotations,
+    claim_is_bound,
+    claim_of,
+    is_being_deleted,
+    spec,
+    status,
+    uid,
+)
+from volsched.kube.meta import (
+    BETA_STORAGE_PROVISIONER,
+    BIND_COMPLETED,
+    BINDING_STAMP,
+    SELECTED_NODE,
+    STORAGE_PROVISIONER,
+)
+from volsched.kube.storage import AVAILABLE
+
+
+class SafeRow(StrEnum):
+    """The state of a leg, judged on a claim that was read before its volume."""
+
+    FREE = "S0"
+    """Nothing of this leg is in the cluster."""
+    PREBOUND = "S2"
+    HALF_BOUND = "S3"
+    NAMED = "S4"
+    BOUND = "S5"
+    NOT_OURS = "S6"
+    CLAIM_GONE = "S7"
+    CLAIM_GONE_LATE = "S7 late"
+    """The volume's phase is not Available any more: the controller, or a provisioner, may be reclaiming it."""
+    SELECTED = "D1"
+    PROVISIONING = "D2"
+    GIVEN_BACK = "D2'"
+    """A provisioner has removed the node: it made nothing and will make nothing."""
+
+
+class SafeAction(StrEnum):
+    NOTHING = "nothing is left to undo"
+    CLEAR = "clear"
+    WAIT = "wait for the controller, then retain"
+    RETAIN = "retain"
+
+
+ACTIONS = {
+    SafeRow.FREE: SafeAction.NOTHING,
+    SafeRow.PREBOUND: SafeAction.CLEAR,
+    SafeRow.HALF_BOUND: SafeAction.WAIT,
+    SafeRow.NAMED: SafeAction.RETAIN,
+    SafeRow.BOUND: SafeAction.RETAIN,
+    SafeRow.NOT_OURS: SafeAction.RETAIN,
+    SafeRow.CLAIM_GONE: SafeAction.CLEAR,
+    SafeRow.CLAIM_GONE_LATE: SafeAction.RETAIN,
+    SafeRow.SELECTED: SafeAction.CLEAR,
+    SafeRow.PROVISIONING: SafeAction.RETAIN,
+    SafeRow.GIVEN_BACK: SafeAction.CLEAR,
+}
+"""One action per row; `D2''` (its node is gone), `P1` and `P2` (the pod) are judged where they are met."""
+
+REASONS = {
+    SafeRow.HALF_BOUND: "S3: half bound, and Kubernetes' PV controller has not completed it; it will when it runs",
+    SafeRow.NAMED: "S4: the claim names its volume, which Kubernetes never changes; it is being bound",
+    SafeRow.BOUND: "S5: bound, and Kubernetes never unbinds; the next plan is pinned to it",
+    SafeRow.NOT_OURS: "S6: it does not carry this binding's stamp: somebody else has written it since",
+    SafeRow.CLAIM_GONE_LATE: "S7: its claim is gone and the volume was bound; it is reclaimed as its policy says",
+    SafeRow.PROVISIONING: "D2: a provisioner was asked and cannot be called back; its volume goes to this claim",
+}
+"""Why a leg is retained: what users read in `audit retained`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A release that cannot be decided now: judged again a moment later, retained when the patience ends."""
+
+    row: SafeRow
+
+
+def static_row(
+    binding: str, volume_name: str, claim_uid: str, claim: Manifest | None, volume: Manifest
+) -> SafeRow:
+    """`claim`: the one that the leg was planned for; None if it is gone."""
+    reference = claim_of(volume)
+    if reference is None or not reference.get("uid"):
+        return SafeRow.FREE
+    if reference["uid"] != claim_uid or annotations(volume).get(BINDING_STAMP) != binding:
+        return SafeRow.NOT_OURS
+    is_available = status(volume).get("phase") == AVAILABLE
+    if claim is None:
+        return SafeRow.CLAIM_GONE if is_available else SafeRow.CLAIM_GONE_LATE
+    named = spec(claim).get("volumeName")
+    if named == volume_name:
+        return SafeRow.BOUND if claim_is_bound(claim) else SafeRow.NAMED
+    if is_available:
+        # The controller goes on binding a claim that is being deleted, and policy Delete then destroys the volume.
+        return SafeRow.CLAIM_GONE if is_being_deleted(claim) else SafeRow.PREBOUND
+    return SafeRow.CLAIM_GONE_LATE if is_being_deleted(claim) or named else SafeRow.HALF_BOUND
+
+
+def dynamic_row(binding: str, claim_uid: str, claim: Manifest | None) -> SafeRow:
+    if claim is None or uid(claim) != claim_uid:
+        return SafeRow.FREE
+    marks = annotations(claim)
+    if spec(claim).get("volumeName") or BIND_COMPLETED in marks:
+        return SafeRow.BOUND if claim_is_bound(claim) else SafeRow.PROVISIONING
+    if marks.get(BINDING_STAMP) != binding:
+        return SafeRow.NOT_OURS if SELECTED_NODE in marks else SafeRow.FREE
+    if SELECTED_NODE not in marks:
+        return SafeRow.GIVEN_BACK
+    ordered = STORAGE_PROVISIONER in marks or BETA_STORAGE_PROVISIONER in marks
+    return SafeRow.PROVISIONING if ordered else SafeRow.SELECTED
