@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, SELECTED_NODE
-from volsched.lab.conformance.server import ObedientPlugin, VectorFault, VectorServer
+from volsched.lab.conformance.controller import ObedientPlugin, VectorFault, VectorServer
 from volsched.log.commands import RejectedError
 from volsched.pv_controller.rules import (
     CLAIM,
@@ -38,7 +38,7 @@ from volsched.pv_controller.rules import (
     sync_claim,
     sync_volume,
 )
-from volsched.pv_controller.rules.caches import KINDS_SEEN
+from volsched.pv_controller.rules.view import KINDS_SEEN
 
 Manifest = dict[str, Any]
 Object = tuple[str, Manifest]

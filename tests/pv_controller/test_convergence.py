@@ -18,8 +18,11 @@ from tests.pv_controller.controller_world import (
     sc,
     world,
 )
+from tests.support.extent import extended, extent
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
 from volsched.pv_controller.rules import CLAIM, VOLUME
+
+pytestmark = extended
 
 CLAIMS = ("a", "b", "c")
 VOLUMES = ("v1", "v2", "v3", "v4")
@@ -112,7 +115,7 @@ def no_data_was_lost(before: dict[Any, Any], after: World) -> None:
         assert given.get("uid", "") != bound.get(name, "nobody"), f"{name} was in use"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=extent(50, 200), deadline=None)
 @given(worlds())
 def test_back_pointers_agree_after_few_rounds(after: World) -> None:
     before = dict(after.server.objects)
@@ -121,7 +124,7 @@ def test_back_pointers_agree_after_few_rounds(after: World) -> None:
     no_data_was_lost(before, after)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=extent(38, 150), deadline=None)
 @given(worlds(), st.lists(st.integers(1, 6), max_size=4))
 def test_crashes_in_between_change_nothing_of_that(after: World, crashes: list[int]) -> None:
     before = dict(after.server.objects)
@@ -136,7 +139,7 @@ def test_crashes_in_between_change_nothing_of_that(after: World, crashes: list[i
     no_data_was_lost(before, after)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=extent(20, 80), deadline=None)
 @given(worlds(), st.lists(st.tuples(st.sampled_from(["update", "get"]), st.integers(0, 8)), max_size=4))
 def test_refused_calls_in_between_change_nothing_of_that(after: World, faults: list[tuple[str, int]]) -> None:
     for verb, skip in faults:

@@ -1,6 +1,6 @@
 """Changes of manifests: what is named changes, what is empty goes, all else stays, and so does the original."""
 
-from volsched.pv_controller.rules.manifest_edits import with_annotations, with_finalizers, with_spec, with_status
+from volsched.pv_controller.rules.bind_writes import with_annotations, with_finalizers, with_spec, with_status
 
 GIVEN = {
     "kind": "X",

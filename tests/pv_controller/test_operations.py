@@ -7,12 +7,12 @@ import pytest
 
 from tests.support.clusters import START, volume
 from tests.support.storage import VOLUME, Scripted
+from volsched.cluster.port import whole
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.leases import acquire
-from volsched.objects.rules.refusals import AlreadyExistsError, NotFoundError
-from volsched.pv_controller.notice_throttle import Said
-from volsched.pv_controller.operations import LONGEST_BACKOFF, Key, Operations
+from volsched.objects.rules.object_events import AlreadyExistsError, NotFoundError
+from volsched.pv_controller.operations import LONGEST_BACKOFF, Key, Operations, Said
 from volsched.pv_controller.rules import (
     Create,
     Delete,
@@ -190,7 +190,7 @@ def test_a_notice_is_written_once(stage: Stage) -> None:
     told = Notice(VOLUME, "disk", "uid", "Normal", "Reason", "message")
     for number in range(2):
         stage.start(stage.asking(told), name=f"op-{number}").step()
-    (event,) = stage.cluster.list("Event").objects
+    (event,) = whole(stage.cluster.list("Event")).objects
     assert (event["reason"], event["count"]) == ("Reason", 1)
 
 

@@ -29,7 +29,7 @@ from volsched.kube.meta import (
     SELECTED_NODE,
     STORAGE_PROVISIONER,
 )
-from volsched.lab.conformance.server import ObedientPlugin
+from volsched.lab.conformance.controller import ObedientPlugin
 from volsched.pv_controller.rules import CLAIM, VOLUME, Pause, Provision, Request, UnfinishedError, Update
 
 NORMAL, WARNING = "Normal", "Warning"

@@ -48,10 +48,9 @@ from volsched.pv_controller.rules import (
     held_volume,
     rollback_refusal,
 )
-from volsched.pv_controller.rules import rollback as texts
+from volsched.pv_controller.rules import reasons as texts
 from volsched.pv_controller.rules.bind_writes import starts_clean
-from volsched.pv_controller.rules.claim_users import placed_pods
-from volsched.pv_controller.rules.view import held_pod
+from volsched.pv_controller.rules.view import held_pod, placed_pods
 
 NORMAL, WARNING = "Normal", "Warning"
 BY_US = {BOUND_BY_CONTROLLER: "yes"}

@@ -1,6 +1,7 @@
 """Tricky cases of the PV controller, one test each."""
 
 from dataclasses import replace
+from typing import Any
 
 from tests.pv_controller.controller_world import (
     DISK,
@@ -34,7 +35,7 @@ def test_a_free_volume_that_appears_is_not_taken_once_a_node_is_selected() -> No
 
 
 def test_a_volume_named_by_the_user_is_taken_without_asking_selector_and_node() -> None:
-    elsewhere = {"required": {"nodeSelectorTerms": []}}
+    elsewhere: dict[str, Any] = {"required": {"nodeSelectorTerms": []}}
     claim = pvc(volume="pv", selector={"matchLabels": {"a": "b"}})
     assert world(claim, sc(), pv(nodeAffinity=elsewhere)).sync_claim().claim().phase == "Bound"
     for odd in ({"size": "1Gi"}, {"cls": "x"}, {"volumeMode": "Block"}, {"modes": ("ReadOnlyMany",)}):

@@ -226,7 +226,7 @@ def test_a_named_volume_that_does_not_exist_is_awaited_in_silence() -> None:
 
 @row("9.3 U2 free and fit")
 def test_a_named_volume_is_bound_in_a_delayed_class_whatever_selector_phase_and_node_say() -> None:
-    nowhere = {"required": {"nodeSelectorTerms": []}}
+    nowhere: dict[str, Any] = {"required": {"nodeSelectorTerms": []}}
     claim = pvc(volume="pv", selector={"matchLabels": {"a": "b"}})
     assert is_bound(world(claim, sc(), pv(phase="Released", nodeAffinity=nowhere)).sync_claim())
 

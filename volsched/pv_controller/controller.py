@@ -1,8 +1,8 @@
-"""The PV controller's loop: look at every claim and volume that changed, and do what the tables say.
+"""The PV controller's loop: sync every claim and volume that changed, as the tables say.
 
 Level-triggered and exclusive: one controller acts at a time, under a lease whose epoch is checked with every
-write. On our own log the writes of a sync are one command, so the four writes of a binding are seen together or
-not at all. Everything is looked at again now and then, so a lost or failed sync is only late.
+write. On our own log the writes of a sync are one command, so the four writes of a binding are visible together or
+not at all. A periodic resync covers everything, so a lost or failed sync is only late.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from uuid import uuid4
 
-from volsched.kube.manifest import Manifest, annotations, claim_is_bound, is_being_deleted, spec, status
+from volsched.kube.manifest import Manifest, annotations, claim_is_bound, claim_of, is_being_deleted, spec, status
 from volsched.kube.meta import ROLLBACK
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Done, RejectedError
@@ -21,8 +21,7 @@ from volsched.log.leases import Lease, acquire, current, release
 from volsched.log.transaction import execute
 from volsched.provisioning.host import Keeper
 from volsched.provisioning.protocol import Provisioner
-from volsched.pv_controller.notice_throttle import Said
-from volsched.pv_controller.operations import Key, Operations
+from volsched.pv_controller.operations import Key, Operations, Said
 from volsched.pv_controller.rules import (
     CLAIM,
     KINDS_SEEN,
@@ -51,6 +50,9 @@ LEASE_NAME = "controller"
 POD = "Pod"
 LEASE_TTL = 15 * SECOND
 RESYNC = 15 * SECOND
+TURN = 1_500
+"""Objects at rest in one resync. A sync of these changes nothing, unless we have a defect; to sync all of 100,000
+every time would take a tenth of a core for good."""
 RETRY = 1 * SECOND
 BATCH = 512
 
@@ -66,20 +68,25 @@ class Controller:
     _caches: Caches = field(default_factory=Caches)
     _queue: dict[Key, None] = field(default_factory=dict)
     _first: dict[Key, None] = field(default_factory=dict)
-    """Volumes without a phase, and claims that ask for one of them by name. They are looked at before all others,
-    so that a claim that came with its volume finds it, in whatever order they came."""
+    """Volumes without a phase, and claims that name one of them. They are synced before all others, so that a
+    claim that was created together with its volume finds it, in either order.
+    """
     _askers: dict[str, dict[str, None]] = field(default_factory=dict)
-    """Volume → claims that asked for it by name when they were last looked at."""
+    """Volume → claims that named it when they were last seen."""
     _later: dict[Key, int] = field(default_factory=dict)
     _said: Said = field(default_factory=Said)
     _versions: dict[Key, int] = field(default_factory=dict)
-    """What of the world is in the caches."""
+    """The versions of the world's objects that are in the caches."""
     _written: dict[str, int] = field(default_factory=dict)
     """Stream → the version that our own last write gave it."""
     _lease: Lease | None = None
     _free_at: int = 0
-    """When the lease of whoever else leads runs out; it may be over before that."""
+    """When the lease of the current leader expires; it may end earlier."""
     _resync_at: int = 0
+    """0: everything is synced, because we have just begun to lead."""
+    _restless: dict[Key, None] = field(default_factory=dict)
+    """Claims and volumes that are not at rest."""
+    _turns: Iterator[Key] = field(default_factory=lambda: iter(()))
     _operations: Operations = field(init=False)
     _keeper: Keeper = field(init=False)
 
@@ -98,7 +105,7 @@ class Controller:
         )
 
     def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
-        """Take note of what has changed in the world."""
+        """Queue what has changed in the world."""
         streams = tuple(streams)
         self._keeper.update(streams)
         for stream in streams:
@@ -108,12 +115,12 @@ class Controller:
                 self._look(kind, key)
 
     def step(self, now: int) -> int:
-        """Sync what is queued, a batch at a time; answers how many objects were looked at."""
+        """Sync a batch of queued objects; returns how many were synced."""
         if not self._leads(now):
             return 0
         self._requeue(now)
         queue = self._first or self._queue
-        # Claims before volumes: what was asked for by name is never free.
+        # Claims before volumes: a volume that a claim names is never offered as free.
         batch = sorted(islice(queue, BATCH), key=_claims_first) if self._first else list(islice(queue, BATCH))
         for key in batch:
             del queue[key]
@@ -121,36 +128,37 @@ class Controller:
         reach("controller.decided")
         self._write([sync for sync in syncs if sync.events or sync.notices], now)
         for sync in syncs:
-            # One that has written is followed by another, which sees the objects as they are then.
+            # A sync that has written is followed by another, which sees the objects as they are then.
             for start in () if sync.events else sync.operations:
                 self._operations.start(start, sync.key, now)
         return len(batch) + self._work(now)
 
     def next_due(self) -> int | None:
-        """When there is something to look at again; None: nothing waits."""
+        """When the next object is due; None: nothing waits."""
         working = (self._operations.next_due(), self._keeper.next_due())
         waits = [*self._later.values(), *(due for due in working if due is not None)]
         if self._queue or self._first or waits:
-            # While another leads, nothing is done before its lease has run out.
+            # While another process leads, nothing is done before its lease has expired.
             waits = [max(due, self._free_at) for due in (waits or [self._free_at])]
         return min(waits, default=None)
 
     def close(self) -> None:
-        """Let another lead at once."""
+        """Release the lease, so that another process can lead at once."""
         self._operations.clear()
         if self._lease is not None:
             release(self.database, self._lease)
             self._lease = None
 
     def _work(self, now: int) -> int:
-        """What provisioners do, and what is told of them."""
+        """Step the provisioners' operations and the publishing of their room."""
         assert self._lease is not None
         proof = self._lease.proof
         progress = self._operations.step(now, proof)
         return progress + self._keeper.step(now, busy=self._operations.making, lease=proof)
 
     def _leads(self, now: int) -> bool:
-        # Also after our clock went back: what we have written with it would else be all that others see of us.
+        # Also after our clock went back: others would otherwise see only the lease that we wrote with the later
+        # time.
         late = self._lease is None or not 0 <= self._lease.until - now - LEASE_TTL * 2 // 3 <= LEASE_TTL // 3
         if late:
             was = self._lease
@@ -160,7 +168,8 @@ class Controller:
                 held = current(self.database, name=LEASE_NAME)
                 self._free_at = now if held is None else min(held.until + 1, now + LEASE_TTL)
             elif was is None or was.epoch != self._lease.epoch:
-                # Whoever led before may have left anything half done; what ran here began on what was so then.
+                # The previous leader may have left anything half done; our own operations began on an outdated
+                # state.
                 self._operations.clear()
                 self._resync_at = 0
                 self._keeper.begin()
@@ -168,23 +177,35 @@ class Controller:
 
     def _requeue(self, now: int) -> None:
         if now >= self._resync_at:
+            keys = self._everything() if self._resync_at == 0 else self._due_for_resync()
             self._resync_at = now + RESYNC
-            self._queue |= {(kind, key): None for kind in (CLAIM, VOLUME) for key in self._caches.keys(kind)}
+            self._queue |= dict.fromkeys(keys)
         for key, due in tuple(self._later.items()):
             if due <= now:
                 del self._later[key]
                 self._queue[key] = None
+
+    def _everything(self) -> list[Key]:
+        return [(kind, key) for kind in (CLAIM, VOLUME) for key in self._caches.keys(kind)]
+
+    def _due_for_resync(self) -> list[Key]:
+        """All that is not at rest, and some of the others in turn."""
+        resting = list(islice(self._turns, TURN))
+        if not resting:
+            self._turns = iter(self._everything())
+            resting = list(islice(self._turns, TURN))
+        return [*self._restless, *resting]
 
     def _look(self, kind: str, key: str) -> None:
         stream = stream_of(kind, key)
         state, found = self.world.states.get(stream), self.world.read(stream)
         if isinstance(state, ObjectState) and state.manifest is not None and found is not None:
             if self._versions.get((kind, key)) == state.rv:
-                # Only an assumption came or went, which is the scheduler's business.
+                # Only an assumption changed, which concerns the scheduler alone.
                 return
             before = self._caches.held(kind, key)
             if before is not None and before.meta.uid != found[1].meta.uid:
-                # Made anew under its name, before anybody saw that the one before it was gone.
+                # Recreated under the same name before we saw the deletion.
                 self._drop(kind, key)
             elif before is not None and kind == POD:
                 self._release_claims(before.value)
@@ -192,6 +213,8 @@ class Controller:
                 self._await_pod(found[1])
             self._versions[kind, key] = state.rv
             self._caches.put(kind, Held(*found))
+            if kind in (CLAIM, VOLUME):
+                self._note_rest((kind, key), state.manifest)
             ours = self._written.pop(stream_of(kind, key), None) == state.rv
             if kind in (CLAIM, VOLUME) and not (ours and _is_at_rest(state.manifest)):
                 self._enqueue(kind, key, state.manifest)
@@ -201,7 +224,14 @@ class Controller:
         self._queue.pop((kind, key), None)
         self._first.pop((kind, key), None)
         self._later.pop((kind, key), None)
+        self._restless.pop((kind, key), None)
         self._drop(kind, key)
+
+    def _note_rest(self, key: Key, manifest: Manifest) -> None:
+        if _is_at_rest(manifest) or _is_free(manifest):
+            self._restless.pop(key, None)
+        else:
+            self._restless[key] = None
 
     def _enqueue(self, kind: str, key: str, manifest: Manifest) -> None:
         if kind == VOLUME and not status(manifest).get("phase"):
@@ -216,7 +246,7 @@ class Controller:
         (self._first if asks else self._queue)[kind, key] = None
 
     def _drop(self, kind: str, key: str) -> None:
-        """The object is gone: what it pointed to is looked at, and what was said of it forgotten."""
+        """The object is gone: sync the object that it pointed to, and forget its notices."""
         gone = self._caches.drop(kind, key)
         if gone is not None and isinstance(gone.value, Pod):
             self._release_claims(gone.value)
@@ -229,14 +259,14 @@ class Controller:
         self._operations.forget((kind, key))
 
     def _release_claims(self, pod: Pod) -> None:
-        """Claims that are being deleted may have waited for this pod to go, to end or to lose its node."""
+        """Claims that are being deleted may have waited for this pod to go, end or lose its node."""
         for use in claim_uses(pod):
             claim = self._caches.claim(use.key)
             if claim is not None and claim.meta.being_deleted:
                 self._queue[CLAIM, use.key] = None
 
     def _await_pod(self, pod: Pod) -> None:
-        """Claims that wait for a consumer are told of it with the next resync, if it still waits then."""
+        """Claims that wait for a consumer are synced with the next resync, if the pod still waits then."""
         for use in claim_uses(pod):
             claim = self._caches.claim(use.key)
             if claim is not None and claim.value.volume_name == "":
@@ -246,13 +276,13 @@ class Controller:
         self._later[key] = min(at, self._later.get(key, at))
 
     def _sync(self, key: Key, now: int) -> Sync | None:
-        """Run the tables for one object; None where there is nothing to be done."""
+        """Run the tables for one object; None if there is nothing to do."""
         sync = Sync(key, self.world, self._caches, self._drop)
         for steps in self._steps(key):
             try:
                 drive(steps, sync.answer)
             except (SyncError, RejectedError):
-                # What was written until then stands, as it would have call by call; the rest is tried again.
+                # What was written before the error stands, as it would call by call; the rest is retried.
                 self._later[key] = now + RETRY
         self._queue |= {(it.kind, it.key): None for it in sync.enqueued}
         return sync if sync.events or sync.notices or sync.operations else None
@@ -280,7 +310,7 @@ class Controller:
         try:
             outcomes: Sequence[object] = execute(self.database, commands, now=now)
         except Exception:
-            # Nobody knows what was committed. The log does, so nothing that the caches show of it is believed.
+            # Whether the commands were committed is unknown, so the caches are reset from the log.
             for sync in syncs:
                 self._take_back(sync, now)
             raise
@@ -293,7 +323,7 @@ class Controller:
         reach("controller.written")
 
     def _take_back(self, sync: Sync, now: int) -> None:
-        """Somebody else wrote first: what the caches show of this sync never happened."""
+        """The sync was not committed: remove its effects from the caches."""
         self._later[sync.key] = now
         for stream in sync.versions:
             self._forget(stream)
@@ -312,6 +342,12 @@ def _claims_first(key: Key) -> bool:
 
 
 def _is_at_rest(manifest: Manifest) -> bool:
-    """Bound, by our own hand, and nothing asked of it: to look again would only find that."""
+    """Our own write bound it and nothing else is pending: another sync would change nothing."""
     bound = status(manifest).get("phase") == "Bound"
     return bound and not is_being_deleted(manifest) and ROLLBACK not in annotations(manifest)
+
+
+def _is_free(manifest: Manifest) -> bool:
+    """A volume that nobody has: only a claim, which is synced itself, can change that."""
+    free = status(manifest).get("phase") == "Available" and claim_of(manifest) is None
+    return free and not is_being_deleted(manifest)

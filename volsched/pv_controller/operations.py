@@ -1,44 +1,176 @@
-"""Long operations of the PV controller (provision, delete, recycle): one of a name at a time, stepped.
+"""Long operations of the PV controller, stepped; their calls, and the throttle of repeated notices."""
 
-An operation is a generator like a sync, but it goes call by call: each of its requests to the store is a command
-of its own, conditional on what the operation has seen and on the controller's lease. Operations that want
-something at the same time share a transaction. One stands still while it pauses and while a provisioner works, and
-goes on at a later step.
-
-Nothing of it is stored. After a crash the resync starts it again, and it finds what was done before by the name of
-the volume.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from pydantic import ValidationError
 
 from volsched.log.commands import Command, DeposedError, Done, LeaseProof, Outcome, RejectedError, version_of
 from volsched.log.database import Database
+from volsched.log.events.fold import Decision, ObjectState, States, versioned
 from volsched.log.events.streams import stream_of
 from volsched.log.transaction import execute
 from volsched.objects import door
+from volsched.objects.object_write import Author, ObjectWrite
 from volsched.provisioning.protocol import Provisioner, Unfinished
-from volsched.pv_controller.calls import PluginCall, StoreCall, ask, no_answer, reply_to, store_command, stored_by
-from volsched.pv_controller.notice_throttle import Said
 from volsched.pv_controller.rules import (
+    CLAIM,
+    VOLUME,
+    Create,
+    Delete,
+    DeleteAsset,
     Enqueue,
     LiveGet,
     Notice,
     Pause,
     PluginError,
     Provision,
+    Recycle,
     Request,
     StartOperation,
     Steps,
     SyncError,
+    UnfinishedError,
+    Update,
+    held_claim,
+    held_volume,
 )
+from volsched.pv_controller.rules.reasons import PROVISIONING_FAILED
 from volsched.runtime.clock import MILLISECOND, SECOND
+
+# Requests of operations, one call at a time: a command to the store, or a function call to a provisioner.
+#
+# A provisioner may raise or return anything; this code turns it into an answer or a `PluginError`.
+
+PluginCall = Provision | DeleteAsset | Recycle
+StoreCall = Update | Create | Delete | LiveGet
+STORED = "stored"
+_HELD = {CLAIM: held_claim, VOLUME: held_volume}
+
+
+def store_command(
+    request: StoreCall, *, uid: Callable[[], str], actor: str, lease: LeaseProof, now: int
+) -> Command:
+    """The request as a command under the log's lock. Its result is the object's state afterwards."""
+    if isinstance(request, LiveGet):
+        stream = stream_of(request.kind, request.key)
+        look = Command(
+            actor=actor, streams=(stream,), decide=lambda states: Decision(result={STORED: states.get(stream)})
+        )
+        return look.under(lease)
+    write = _write(request, door.controller(actor, now), uid)
+
+    def decide(states: States) -> Decision:
+        decision = write.command.decide(states)
+        return replace(decision, result={STORED: write.state})
+
+    return replace(write.command, decide=decide).under(lease)
+
+
+def stored_by(done: Done) -> ObjectState | None:
+    """The object after the request, at the version that the log gave it; None: there is none."""
+    stored = done.result[STORED]
+    if not isinstance(stored, ObjectState) or stored.manifest is None:
+        return None
+    return stored._replace(rv=done.position) if done.events else stored
+
+
+def reply_to(request: StoreCall, stored: ObjectState | None) -> Any:
+    """The answer that the tables expect."""
+    if isinstance(request, Update):
+        # Removed with its last finalizer: no later write can follow.
+        return _HELD[request.kind](request.manifest if stored is None else versioned(stored))
+    return None if stored is None else versioned(stored)
+
+
+def _write(request: Update | Create | Delete, author: Author, uid: Callable[[], str]) -> ObjectWrite:
+    match request:
+        case Update():
+            return door.update(request.kind, request.manifest, author, status=request.status)
+        case Create():
+            return door.create(request.kind, request.manifest, author, uid=uid())
+        case Delete():
+            return door.delete(request.kind, request.key, author, uid=request.uid)
+
+
+def ask(provisioner: Provisioner, request: PluginCall, now: int) -> Any:
+    if isinstance(request, DeleteAsset):
+        return provisioner.delete(request.volume, now)
+    if isinstance(request, Recycle):
+        return provisioner.recycle(request.volume, now)
+    answer = provisioner.provision(request, now)
+    return answer if isinstance(answer, Unfinished) else _volume(answer, request)
+
+
+def _volume(answer: Any, request: Provision) -> Any:
+    """Validates a provisioner's answer, which may be anything."""
+    try:
+        held_volume({**answer, "metadata": {**(answer.get("metadata") or {}), "name": request.volume_name}})
+        return {**answer, "spec": {**answer["spec"]}}
+    except (ValidationError, TypeError, KeyError, AttributeError, ValueError) as error:
+        raise PluginError(f"{request.plugin} answered what is not a volume: {error}") from error
+
+
+def no_answer(request: PluginCall, why: str) -> PluginError:
+    """Whether storage was made is unknown, so the selected node stays. Deletion is safe to repeat."""
+    return UnfinishedError(why) if isinstance(request, Provision) else PluginError(why)
+
+
+# Throttle of notices: the tables report a persistent condition at every sync.
+
+TELL_AGAIN = 300 * SECOND
+
+
+@dataclass(slots=True)
+class Said:
+    """A notice is written once, and again after a while."""
+
+    _at: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
+    """By the object's uid: its notices, and when they were last written."""
+
+    def is_news(self, notice: Notice, now: int) -> bool:
+        """Whether to write the notice; if so, it is recorded as written."""
+        written_at, what = self._at.setdefault(notice.uid, {}), _what(notice)
+        last = written_at.get(what)
+        if last is None and notice.patience_seconds:
+            written_at[what] = now - TELL_AGAIN + notice.patience_seconds * SECOND
+            return False
+        if last is not None and now - last < TELL_AGAIN:
+            return False
+        if notice.reason == PROVISIONING_FAILED:
+            # Readers take the last notice for the reason of a failed binding, so an earlier one may be repeated.
+            for other in [it for it in written_at if it[0] == PROVISIONING_FAILED]:
+                del written_at[other]
+        written_at[what] = now
+        return True
+
+    def take_back(self, notices: Iterable[Notice]) -> None:
+        """The notices were not written after all."""
+        for notice in notices:
+            self._at.get(notice.uid, {}).pop(_what(notice), None)
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._at.pop(uid, None)
+
+
+def _what(notice: Notice) -> tuple[str, str]:
+    return notice.reason, notice.message
+
+
+# An operation is a generator like a sync, but it goes call by call: each of its requests to the store is a
+# separate command, conditional on what the operation has read and on the controller's lease. Concurrent
+# operations share a transaction. An operation stops while it pauses or a provisioner works, and continues at a
+# later step.
+#
+# None of it is stored. After a crash the resync starts it again, and it finds earlier work by the volume's
+# name.
 
 FIRST_BACKOFF = 500 * MILLISECOND
 LONGEST_BACKOFF = 122 * SECOND
 PATIENCE = 60 * SECOND
-"""How long a provisioner may take before the claim is told; then it is asked again, from the beginning."""
+"""How long a provisioner may take before the claim reports it; then the call starts over."""
 COMPONENT = "persistentvolume-controller"
 Key = tuple[str, str]
 
@@ -50,18 +182,18 @@ class _Running:
     """The object whose sync started it."""
     steps: Steps[None]
     request: Request | None = None
-    """Asked, and not answered yet."""
+    """Not answered yet."""
     reply: Any = None
     error: Exception | None = None
     due: int = 0
     called_at: int | None = None
-    """When the provisioner was first asked what it has not answered yet."""
+    """When the call that the provisioner has not answered yet was first made."""
     seen: dict[str, int] = field(default_factory=dict)
     """Stream → the version that was read live since the last call of a provisioner."""
     checked: bool = False
-    """What was seen is still so: what cannot be undone may be done."""
+    """Preconditions were re-checked; irreversible calls are allowed from here."""
     making: str = ""
-    """The volume that it has a provisioner make."""
+    """The volume that a provisioner is making."""
     wanted_again: bool = False
 
     def answer(self, reply: Any) -> None:
@@ -86,9 +218,9 @@ class Operations:
     new_uid: Callable[[], str]
     said: Said
     look_again: Callable[[Key, int], None]
-    """Have the object synced at that time."""
+    """Schedules a sync of the object at that time."""
     in_doubt: Callable[[str], None]
-    """Storage may be left behind for a volume of that name."""
+    """Reports that storage may be left behind for a volume of that name."""
     _running: dict[str, _Running] = field(default_factory=dict)
     _backoffs: dict[str, _Backoff] = field(default_factory=dict)
     _notices: list[Notice] = field(default_factory=list)
@@ -104,32 +236,32 @@ class Operations:
             self._running[start.name] = _Running(start.name, key, start.operation)
 
     def step(self, now: int, lease: LeaseProof) -> int:
-        """Take every operation as far as it gets now; answers how many of their requests were answered."""
+        """Run every operation as far as possible now; returns how many requests were answered."""
         ready = [it for it in self._running.values() if it.due <= now]
         progress = 0
         while ready:
-            asked: list[tuple[_Running, Command]] = []
+            requests: list[tuple[_Running, Command]] = []
             for it in ready:
-                progress += self._go_on(it, asked, now, lease)
-            if not self._execute(asked, now):
+                progress += self._go_on(it, requests, now, lease)
+            if not self._execute(requests, now):
                 break
-            ready = [it for it, _ in asked if it.name in self._running]
+            ready = [it for it, _ in requests if it.name in self._running]
         return progress
 
     def next_due(self) -> int | None:
         return min((it.due for it in self._running.values()), default=None)
 
     def making(self) -> frozenset[str]:
-        """Volumes for which there may be storage before there is an object."""
+        """Volumes for which storage may exist before the object does."""
         return frozenset(it.making for it in self._running.values() if it.making)
 
     def forget(self, key: Key) -> None:
-        """The object is gone; what still runs for it comes to its end."""
+        """The object is gone; its running operations run to their end."""
         for name in [name for name, it in self._backoffs.items() if it.key == key]:
             del self._backoffs[name]
 
     def clear(self) -> None:
-        """Somebody else leads now, and starts anew what is unfinished."""
+        """Another process leads now and restarts unfinished operations."""
         for it in self._running.values():
             it.steps.close()
         self._running.clear()
@@ -137,8 +269,8 @@ class Operations:
 
     # --- one operation ----------------------------------------------------------------------------------
 
-    def _go_on(self, it: _Running, asked: list[tuple[_Running, Command]], now: int, lease: LeaseProof) -> int:
-        """On until it wants something of the store, waits, or has ended; answers how far that was."""
+    def _go_on(self, it: _Running, requests: list[tuple[_Running, Command]], now: int, lease: LeaseProof) -> int:
+        """Continue until it needs the store, waits, or ends; returns the number of moves."""
         moves = 0
         while True:
             if it.request is None:
@@ -158,18 +290,18 @@ class Operations:
                 return moves
             elif isinstance(request, PluginCall):
                 if it.seen and not it.checked and not isinstance(request, Provision):
-                    asked.append((it, door.unchanged(dict(it.seen), actor=self.owner).under(lease)))
+                    requests.append((it, door.unchanged(dict(it.seen), actor=self.owner).under(lease)))
                     return moves
                 if not self._call(it, request, now):
                     return moves
             elif isinstance(request, StoreCall):
-                asked.append((it, self._storing(request, now, lease)))
+                requests.append((it, self._storing(request, now, lease)))
                 return moves
             else:
                 it.fail(SyncError(f"{type(request).__name__} is not for operations"))
 
     def _resume(self, it: _Running, now: int) -> bool:
-        """Hand the answer in; False: the operation has ended."""
+        """Pass the answer to the operation; False: it has ended."""
         error, it.error = it.error, None
         try:
             it.request = it.steps.send(it.reply) if error is None else it.steps.throw(error)
@@ -185,7 +317,7 @@ class Operations:
         del self._running[it.name]
         self._backoffs.pop(it.name, None)
         if it.wanted_again:
-            # Something changed while it ran, and was not looked at.
+            # A sync wanted the operation while it ran.
             self.look_again(it.key, now)
 
     def _back_off(self, it: _Running, now: int) -> None:
@@ -198,7 +330,7 @@ class Operations:
         self.look_again(it.key, now + wait)
 
     def _abandon(self, it: _Running, now: int) -> None:
-        """What it was about to act on is no longer so: it is looked at anew."""
+        """A precondition no longer holds: sync the object again."""
         it.steps.close()
         del self._running[it.name]
         if it.making:
@@ -208,7 +340,7 @@ class Operations:
     # --- the provisioner --------------------------------------------------------------------------------
 
     def _call(self, it: _Running, request: PluginCall, now: int) -> bool:
-        """False: it is not finished yet."""
+        """False: not finished yet."""
         it.called_at = now if it.called_at is None else it.called_at
         if isinstance(request, Provision):
             it.making = request.volume_name
@@ -236,20 +368,20 @@ class Operations:
     def _storing(self, request: StoreCall, now: int, lease: LeaseProof) -> Command:
         return store_command(request, uid=self.new_uid, actor=self.owner, lease=lease, now=now)
 
-    def _execute(self, asked: Sequence[tuple[_Running, Command]], now: int) -> bool:
-        """All in one transaction; False: we do not lead any more."""
-        told = [notice for notice in self._notices if self.said.is_news(notice, now)]
+    def _execute(self, requests: Sequence[tuple[_Running, Command]], now: int) -> bool:
+        """All in one transaction; False: we no longer lead."""
+        news = [notice for notice in self._notices if self.said.is_news(notice, now)]
         self._notices.clear()
-        commands = [*(self._telling(notice, now) for notice in told), *(command for _, command in asked)]
+        commands = [*(self._telling(notice, now) for notice in news), *(command for _, command in requests)]
         try:
             outcomes = execute(self.database, commands, now=now)
         except Exception:
-            # Nobody knows what was committed; whoever asked begins anew and finds out.
-            self.said.take_back(told)
-            for it, _ in asked:
+            # Whether it was committed is unknown; the operations start over and find out.
+            self.said.take_back(news)
+            for it, _ in requests:
                 self._abandon(it, now)
             raise
-        for (it, _), outcome in zip(asked, outcomes[len(told) :], strict=True):
+        for (it, _), outcome in zip(requests, outcomes[len(news) :], strict=True):
             if isinstance(outcome, DeposedError):
                 self.clear()
                 return False
@@ -257,7 +389,7 @@ class Operations:
         return True
 
     def _take(self, it: _Running, outcome: Outcome, now: int) -> None:
-        """Hand the outcome of a command to the operation that asked for it."""
+        """Pass the outcome of a command to its operation."""
         request = it.request
         if not isinstance(outcome, Done):
             if isinstance(request, PluginCall):

@@ -1,8 +1,4 @@
-"""One sync of the PV controller: the tables' requests, answered from the caches, and the command that comes of it.
-
-What is written shows in the caches at once, so that the next step of the same sync sees it, and becomes true when
-the command is committed: all of it together, or not at all.
-"""
+"""One sync of the PV controller, which answers the tables' requests from caches; a volume returned by hand."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,17 +6,17 @@ from typing import Any
 
 from volsched.kube.kinds import key_of
 from volsched.kube.manifest import Manifest
-from volsched.kube.merge_patch import difference, merged
+from volsched.kube.patches import difference, merged
+from volsched.log.batch import load_states
 from volsched.log.commands import Command, LeaseProof, Precondition, Scan, version_of
-from volsched.log.events.decision import Decision, States
+from volsched.log.database import Database
 from volsched.log.events.envelope import Event, NewEvent
-from volsched.log.events.fold import ObjectState, versioned
+from volsched.log.events.fold import Decision, ObjectState, States, binding_stream, living, versioned
 from volsched.log.events.streams import noun_and_key, stream_of
-from volsched.objects.rules.edit import edit_object
-from volsched.objects.rules.notices import notice_event, notice_stream
-from volsched.objects.rules.object_events import is_deletion
-from volsched.pv_controller.notice_throttle import Said
-from volsched.pv_controller.operations import COMPONENT, Key
+from volsched.log.reactions import touching_bindings
+from volsched.log.reads.lookups import attachments_of
+from volsched.objects.rules.object_events import edit_object, is_deletion, notice_event, notice_stream
+from volsched.pv_controller.operations import COMPONENT, Key, Said
 from volsched.pv_controller.rules import (
     Caches,
     Enqueue,
@@ -33,19 +29,23 @@ from volsched.pv_controller.rules import (
     SyncError,
     Update,
 )
+from volsched.pv_controller.rules.rollback import claim_stream, return_volume, returned_notice
 from volsched.runtime.clock import rfc3339
 from volsched.runtime.world import World
+
+# The caches show a write at once, so that the next step of the same sync sees it; it takes effect when the
+# command is committed, all together or not at all.
 
 
 @dataclass(slots=True)
 class Sync:
-    """What one sync wants written, in order; made on the controller's caches and conditional on them."""
+    """The writes of one sync, in order; based on the controller's caches and conditional on them."""
 
     key: Key
     world: World
     caches: Caches
     drop: Callable[[str, str], None]
-    """Told when an object goes."""
+    """Called when an object is removed."""
     events: list[NewEvent] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     """Stream → the version that was seen when the sync first wrote it."""
@@ -53,9 +53,9 @@ class Sync:
     operations: list[StartOperation] = field(default_factory=list)
     enqueued: list[Enqueue] = field(default_factory=list)
     scan: Scan | None = None
-    """What must not have happened since the sync looked."""
+    """Events that must not have happened since the sync read."""
     _before: Manifest = field(default_factory=dict)
-    """What the last event's object was before it."""
+    """The object of the last event as it was before."""
 
     def answer(self, request: Request) -> Any:
         if isinstance(request, Update):
@@ -72,19 +72,19 @@ class Sync:
         if isinstance(request, LiveGet):
             stream = stream_of(request.kind, request.key)
             state = self.world.states.get(stream)
-            # As live as can be: the command is refused if it is no longer so when it is carried out.
+            # As good as live: the command is refused if the object has changed when it is carried out.
             self.versions.setdefault(stream, version_of(state))
             return versioned(state) if isinstance(state, ObjectState) else None
         if isinstance(request, LivePods):
-            # Likewise: the caches are as the world is, and whoever got a node since makes the command too late.
+            # Likewise: the caches equal the world, and a pod that got a node since invalidates the command.
             self.scan = Scan(self.world.position, _placing_in(request.namespace))
-            return [held.manifest for held in self.caches.pods_using(self.key[1])]
+            return [pod.manifest for pod in self.caches.pods_using(self.key[1])]
         raise SyncError(f"{type(request).__name__} is for operations, and this is a sync")
 
     def command(self, *, actor: str, lease: LeaseProof, said: Said, now: int) -> Command:
-        """All that the sync wrote and told, refused where something is no longer as it was seen."""
-        told = [notice for notice in self.notices if said.is_news(notice, now)]
-        places = [notice_stream(it.kind, it.key, it.uid, it.reason, it.message) for it in told]
+        """All writes and notices of the sync, refused if anything it read has changed."""
+        news = [notice for notice in self.notices if said.is_news(notice, now)]
+        places = [notice_stream(it.kind, it.key, it.uid, it.reason, it.message) for it in news]
 
         def decide(states: States) -> Decision:
             notices = [
@@ -92,7 +92,7 @@ class Sync:
                     states.get(place), place, kind=it.kind, key=it.key, uid=it.uid, type_=it.type,
                     reason=it.reason, message=it.message, component=COMPONENT, now=rfc3339(now),
                 )
-                for it, place in zip(told, places, strict=True)
+                for it, place in zip(news, places, strict=True)
             ]  # fmt: skip
             return Decision(events=(*self.events, *notices))
 
@@ -102,32 +102,33 @@ class Sync:
 
     def _update(self, request: Update) -> Held[Any] | None:
         key = key_of(request.kind, request.manifest)
-        held = self.caches.held(request.kind, key)
-        old = {} if held is None else held.manifest
+        cached = self.caches.held(request.kind, key)
+        old = {} if cached is None else cached.manifest
         event = edit_object(request.kind, key, old, request.manifest, status=request.status)
         if event is None:
-            return held
+            return cached
         return self._note(request.kind, event)
 
     def _note(self, kind: str, event: NewEvent) -> Held[Any] | None:
-        """Remember a write, and let the caches show it as done."""
+        """Record a write, and apply it to the caches."""
         key = noun_and_key(event.stream)[1]
-        held = self.caches.held(kind, key)
-        seen = 0 if held is None else int(held.meta.resource_version or 0)
-        self.versions.setdefault(event.stream, seen)
+        cached = self.caches.held(kind, key)
+        version = 0 if cached is None else int(cached.meta.resource_version or 0)
+        self.versions.setdefault(event.stream, version)
         if is_deletion(event):
             self.events.append(event)
             self.drop(kind, key)
-            return held
-        before = {} if held is None else held.manifest
+            return cached
+        before = {} if cached is None else cached.manifest
         after = merged(before, event.data["patch"])
         self._add(event, before, after)
         self.caches.store(kind, after)
         return self.caches.held(kind, key)
 
     def _add(self, event: NewEvent, before: Manifest, after: Manifest) -> None:
-        """An object's status right after the object itself is one event: the command is atomic, so nobody could
-        see what lies between."""
+        """An object and its status written in succession are one event: the command is atomic, so no reader could
+        see the state in between.
+        """
         last = self.events[-1] if self.events else None
         if last is not None and last.stream == event.stream and last.type == event.type:
             self.events[-1] = replace(event, data={"patch": difference(self._before, after)})
@@ -137,10 +138,40 @@ class Sync:
 
 
 def _placing_in(namespace: str) -> Callable[[Event], str | None]:
-    """Pods there that have got a node meanwhile may be using any claim of the namespace."""
+    """Pods of the namespace that got a node meanwhile may be using any of its claims."""
 
     def outdated(event: Event) -> str | None:
         placed = event.stream.startswith(f"pod/{namespace}/") and '"nodeName"' in event.data
         return f"{event.stream} got a node" if placed else None
 
     return outdated
+
+
+# The command that returns a released volume, with everything that it must be checked against.
+
+
+def releasing(database: Database, name: str, *, reason: str, by: str, actor: str, now: int) -> Command | None:
+    """None if there is no such volume. A concurrent plan or write with the volume refuses the command."""
+    stream = f"volume/{name}"
+    with database.read() as connection:
+        states, _ = load_states(database, connection, [stream])
+        volume = living(states, stream)
+        if volume is None or volume.manifest is None:
+            return None
+        claim = claim_stream(volume.manifest)
+        around = [stream, *((claim,) if claim else ())]
+        bindings = touching_bindings(database, connection, around)
+        attachments = attachments_of(connection, name)
+
+    def decide(states: States) -> Decision:
+        return Decision(events=return_volume(name, states, reason=reason, by=by, now=rfc3339(now)))
+
+    streams = (
+        *around,
+        returned_notice(volume.manifest),
+        *map(binding_stream, bindings),
+        *(f"attachment/{key}" for key in attachments),
+    )
+    return Command(
+        actor=actor, streams=streams, decide=decide, precondition=Precondition(versions={stream: volume.version})
+    )

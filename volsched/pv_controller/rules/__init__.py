@@ -1,11 +1,9 @@
-"""The PV controller as pure tables: what to do about a claim or a volume, as requests to whoever drives it.
+"""The PV controller as pure tables: what to do about a claim or a volume, as requests to a driver.
 
-It imports `core` and `model`; a driver needs nothing but what is named here.
+A driver needs nothing but what is named here.
 """
 
-from volsched.pv_controller.rules.caches import KINDS_SEEN, Caches
 from volsched.pv_controller.rules.claim_sync import sync_claim
-from volsched.pv_controller.rules.modes import PARITY, VOLSCHED, ControllerRules, VolumePlugin
 from volsched.pv_controller.rules.protection import (
     Protection,
     after_claim_deleted,
@@ -17,7 +15,10 @@ from volsched.pv_controller.rules.protection import (
 )
 from volsched.pv_controller.rules.requests import (
     CLAIM,
+    PARITY,
+    VOLSCHED,
     VOLUME,
+    ControllerRules,
     Create,
     Delete,
     DeleteAsset,
@@ -36,10 +37,21 @@ from volsched.pv_controller.rules.requests import (
     UnfinishedError,
     Update,
     VolumeInUseError,
+    VolumePlugin,
     drive,
 )
 from volsched.pv_controller.rules.rollback import rollback_refusal
-from volsched.pv_controller.rules.view import Held, View, held_claim, held_class, held_pod, held_volume, mode_group
+from volsched.pv_controller.rules.view import (
+    KINDS_SEEN,
+    Caches,
+    Held,
+    View,
+    held_claim,
+    held_class,
+    held_pod,
+    held_volume,
+    mode_group,
+)
 from volsched.pv_controller.rules.volume_sync import sync_volume
 
 __all__ = [

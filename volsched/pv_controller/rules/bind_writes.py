@@ -1,13 +1,9 @@
-"""Tying a volume and a claim together in four writes, and untying them in two.
+"""The controller's writes: bind and unbind a volume and a claim, save, change a phase, write a notice."""
 
-The volume is written first: once its claimRef carries the claim's uid nobody else can take it. A controller that
-stops after any write finds the half-done binding again from what is stored.
-"""
-
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from volsched.kube.claim_reference import YES, bind_volume, is_bound_to, reference_to
-from volsched.kube.data_state import CLEAN
+from volsched.kube.manifest import CLEAN, YES, bind_volume, is_bound_to, reference_to
 from volsched.kube.meta import (
     BIND_COMPLETED,
     BINDING_STAMP,
@@ -16,18 +12,132 @@ from volsched.kube.meta import (
     PROVISIONED_BY,
 )
 from volsched.kube.quantity import Quantity, QuantityError, parse_quantity
-from volsched.kube.storage import AVAILABLE, Claim, Volume
-from volsched.pv_controller.rules.manifest_edits import with_annotations, with_spec, with_status
-from volsched.pv_controller.rules.modes import ControllerRules
-from volsched.pv_controller.rules.phases import BOUND, PENDING
-from volsched.pv_controller.rules.requests import Manifest, Steps, SyncError
+from volsched.kube.storage import AVAILABLE, LOST, Claim, Volume
+from volsched.pv_controller.rules.reasons import BOUND, FAILED, PENDING, WARNING
+from volsched.pv_controller.rules.requests import (
+    CLAIM,
+    VOLUME,
+    ControllerRules,
+    Manifest,
+    Notice,
+    Steps,
+    SyncError,
+    Update,
+)
 from volsched.pv_controller.rules.view import Held
-from volsched.pv_controller.rules.writes import move_volume, save_claim, save_volume
+
+# Small changes of manifests. The argument is not modified; all other fields are kept.
+
+Changed = dict[str, Any]
+
+
+def with_spec(manifest: Manifest, **fields: Any) -> Changed:
+    """None removes a field, here and below: a stored manifest holds no nulls."""
+    return _within(manifest, "spec", fields)
+
+
+def with_status(manifest: Manifest, **fields: Any) -> Changed:
+    return _within(manifest, "status", fields)
+
+
+def with_annotations(
+    manifest: Manifest, *, drop: Iterable[str] = (), add: Mapping[str, str] | None = None
+) -> Changed:
+    held: Mapping[str, str] = manifest["metadata"].get("annotations") or {}
+    dropped = frozenset(drop)
+    kept = {key: value for key, value in held.items() if key not in dropped} | dict(add or {})
+    return _within(manifest, "metadata", {"annotations": kept or None})
+
+
+def with_finalizers(manifest: Manifest, finalizers: Iterable[str]) -> Changed:
+    return _within(manifest, "metadata", {"finalizers": list(finalizers) or None})
+
+
+def _within(manifest: Manifest, part: str, fields: Mapping[str, Any]) -> Changed:
+    below = {**(manifest.get(part) or {}), **fields}
+    return {**manifest, part: {key: value for key, value in below.items() if value is not None}}
+
+
+# The controller's writes and events in its own terms: save, move to a phase, tell.
+
+
+def save_claim(manifest: Manifest, *, status: bool = False) -> Steps[Held[Claim]]:
+    saved: Held[Claim] = yield Update(CLAIM, manifest, status)
+    return saved
+
+
+def save_volume(manifest: Manifest, *, status: bool = False) -> Steps[Held[Volume]]:
+    saved: Held[Volume] = yield Update(VOLUME, manifest, status)
+    return saved
+
+
+def tell_claim(claim: Held[Claim], type_: str, reason: str, message: str, *, patience: int = 0) -> Steps[None]:
+    yield Notice(CLAIM, claim.meta.key, claim.meta.uid, type_, reason, message, patience)
+
+
+def tell_volume(volume: Held[Volume], type_: str, reason: str, message: str) -> Steps[None]:
+    yield Notice(VOLUME, volume.meta.key, volume.meta.uid, type_, reason, message)
+
+
+def move_volume(volume: Held[Volume], phase: str, *, message: str = "") -> Steps[Held[Volume]]:
+    if volume.value.phase == phase:
+        # Nothing is written, not even a newer message: the message of the phase's change still holds.
+        moved = volume
+    else:
+        status = with_status(volume.manifest, phase=phase, message=message or None)
+        moved = yield from save_volume(status, status=True)
+    return moved
+
+
+def fail_volume(volume: Held[Volume], reason: str, message: str) -> Steps[None]:
+    """Phase Failed and a Warning, both once, however often the operation fails again."""
+    if volume.value.phase == FAILED:
+        # Every sync retries the operation. A notice each time would bury everything else.
+        pass
+    else:
+        failed = yield from move_volume(volume, FAILED, message=message)
+        yield from tell_volume(failed, WARNING, reason, message)
+
+
+def reset_claim(claim: Held[Claim], *, rules: ControllerRules) -> Steps[Held[Claim]]:
+    """Phase Pending, and a status without traces of an earlier volume."""
+    status = _unbound(claim, PENDING, rules)
+    if status == claim.manifest:
+        # The usual case: the claim has been waiting since it was created.
+        reset = claim
+    else:
+        reset = yield from save_claim(status, status=True)
+    return reset
+
+
+def lose_claim(claim: Held[Claim], reason: str, message: str, *, rules: ControllerRules) -> Steps[None]:
+    if claim.value.phase == LOST:
+        # Reported once, when it happened. Remains in the status stay, as in the reference.
+        pass
+    else:
+        lost = yield from save_claim(_unbound(claim, LOST, rules), status=True)
+        yield from tell_claim(lost, WARNING, reason, message)
+
+
+def _unbound(claim: Held[Claim], phase: str, rules: ControllerRules) -> Manifest:
+    ours = {"dataState": None} if rules.data_state else {}
+    return with_status(
+        claim.manifest,
+        phase=phase,
+        accessModes=None,
+        capacity=None,
+        currentVolumeAttributesClassName=None,
+        **ours,
+    )
+
+
+# The volume is written first: once its claimRef carries the claim's uid, no other claim can take it. A
+# controller that stops after any write resumes the half-done binding from the stored objects.
 
 
 def bind(volume: Held[Volume], claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
-    """Every write is skipped where it would change nothing, so a healthy binding costs none."""
-    # Judged on the volume as it was found: the writes below make every volume look Bound.
+    """Writes that would change nothing are skipped, so a healthy binding costs none."""
+    # Judged on the volume as found: the writes below make every volume look Bound.
     clean = starts_clean(volume.value, claim.value)
     volume = yield from _point_volume_at(volume, claim)
     volume = yield from move_volume(volume, BOUND)
@@ -36,7 +146,7 @@ def bind(volume: Held[Volume], claim: Held[Claim], *, rules: ControllerRules) ->
 
 
 def unbind(volume: Held[Volume]) -> Steps[Held[Volume]]:
-    """Free, or, where a user made the reservation, free for any claim of that name."""
+    """Free, or, if a user made the reservation, free for any claim of that name."""
     if BOUND_BY_CONTROLLER in volume.meta.annotations:
         freed = with_spec(volume.manifest, claimRef=None)
     else:
@@ -48,9 +158,9 @@ def unbind(volume: Held[Volume]) -> Steps[Held[Volume]]:
 
 
 def starts_clean(volume: Volume, claim: Claim) -> bool:
-    """No pod can have written through this binding: it is made by a search, of a volume that nobody was using.
+    """No pod can have written through this binding: a search made it, with an unused volume.
 
-    A volume made for the claim is still Pending when it is bound; any other Pending one was not looked at yet.
+    A volume made for the claim is still Pending when it is bound; any other Pending volume was not synced yet.
     """
     made_for_it = (
         volume.phase == PENDING
@@ -87,11 +197,11 @@ def _point_volume_at(volume: Held[Volume], claim: Held[Claim]) -> Steps[Held[Vol
         if BOUND_BY_CONTROLLER in wanted.meta.annotations:
             manifest = with_annotations(manifest, add={BOUND_BY_CONTROLLER: YES})
         else:
-            # The user reserved the volume; it must not look as if we had found it, or unbinding would free it.
+            # The user reserved the volume; marked as bound by us, unbinding would free it.
             pass
         pointing = yield from save_volume(manifest)
     else:
-        # Reserved completely: by a provisioner, by the scheduler, or by an earlier attempt.
+        # Fully reserved by a provisioner, by the scheduler, or by an earlier attempt.
         pointing = volume
     return pointing
 
@@ -103,7 +213,7 @@ def _point_claim_at(claim: Held[Claim], volume: Held[Volume]) -> Steps[Held[Clai
         manifest = with_spec(manifest, volumeName=volume.value.name)
         marks[BOUND_BY_CONTROLLER] = YES
     else:
-        # The user named the volume, or an earlier attempt did and left its mark then.
+        # The user named the volume, or an earlier attempt did and marked it then.
         pass
     marks[BIND_COMPLETED] = YES
     missing = {key: value for key, value in marks.items() if key not in claim.meta.annotations}
@@ -121,34 +231,34 @@ def _complete(claim: Held[Claim], volume: Held[Volume], *, clean: bool, rules: C
     if claim.value.phase != BOUND:
         fields |= _granted(claim.value, volume)
     else:
-        # A difference to the volume's capacity may be meant: the file system has not been grown yet.
+        # A difference to the volume's capacity may be intended: the file system has not been grown yet.
         pass
     if claim.value.phase == PENDING:
         fields["currentVolumeAttributesClassName"] = volume.value.attributes_class
     else:
-        # Bound or lost before: whoever changes attributes keeps this field.
+        # Bound or lost before: the modifier of attributes maintains this field.
         pass
     if not rules.data_state or claim.value.phase == BOUND:
-        # Not kept at all; or kept by the node agent, for a binding that exists.
+        # Not maintained at all; or, for an existing binding, maintained by the node agent.
         pass
     elif clean:
         fields["dataState"] = CLEAN
     elif claim.value.data_state == CLEAN:
-        # Said of an earlier binding. Of this one nobody knows, and absent reads as Dirty.
+        # From an earlier binding. The state of this one is unknown, and absent reads as Dirty.
         fields["dataState"] = None
     else:
-        # Absent or Dirty, which is the same.
+        # Absent or Dirty, which mean the same.
         pass
     status = with_status(claim.manifest, **fields)
     if status != claim.manifest:
         yield from save_claim(status, status=True)
     else:
-        # Everything is as it should be, the usual end of a sync.
+        # Nothing to change, the usual end of a sync.
         pass
 
 
 def _granted(claim: Claim, volume: Held[Volume]) -> dict[str, Any]:
-    """The size that a claim gets when it becomes Bound; nothing where it says so already."""
+    """The size that a claim gets when it becomes Bound; empty if its status has it already."""
     if "storage" not in volume.value.capacity:
         raise SyncError(f'PersistentVolume "{volume.value.name}" is without a storage capacity')
     capacity = {name: str(amount) for name, amount in volume.value.capacity.items()}
@@ -162,7 +272,7 @@ def _granted(claim: Claim, volume: Held[Volume]) -> dict[str, Any]:
 
 
 def _size_before_growth(volume: Volume) -> Quantity | None:
-    """A volume in the middle of growing still has its old file system."""
+    """A volume that is being grown still has its old file system."""
     noted = volume.meta.annotations.get(PRE_RESIZE_CAPACITY)
     try:
         return None if noted is None else parse_quantity(noted)

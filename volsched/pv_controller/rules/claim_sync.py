@@ -1,17 +1,17 @@
-"""One look at a claim: find it a volume, have one made, or see whether the one it has is still there.
+"""Sync of a claim: the volume it has, the one it gets, or one that is provisioned for it."""
 
-Every branch may be entered again any number of times; a branch that does nothing says why. No branch knows what
-happened before: what is stored now decides.
-"""
-
-from volsched.kube.claim_reference import is_bound_to
+from volsched.kube.manifest import is_bound_to
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, ROLLBACK
-from volsched.kube.storage import Claim, Volume
-from volsched.pv_controller.rules.bind_writes import bind
-from volsched.pv_controller.rules.claim_users import waiting_pods
-from volsched.pv_controller.rules.manifest_edits import with_spec
-from volsched.pv_controller.rules.modes import ControllerRules
-from volsched.pv_controller.rules.normalization import keep_claim_up
+from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.pv_controller.rules.bind_writes import (
+    bind,
+    lose_claim,
+    reset_claim,
+    save_claim,
+    tell_claim,
+    with_spec,
+)
+from volsched.pv_controller.rules.protection import keep_claim_up
 from volsched.pv_controller.rules.provision import provision
 from volsched.pv_controller.rules.reasons import (
     CLAIM_LOST,
@@ -24,19 +24,92 @@ from volsched.pv_controller.rules.reasons import (
     REFERENCE_LOST,
     VOLUME_LOST,
     VOLUME_MISMATCH,
-    WAIT_FOR_FIRST_CONSUMER,
     WAIT_FOR_POD_SCHEDULED,
     WARNING,
     unfit_volume,
     volume_taken,
     waiting_for_pods,
 )
-from volsched.pv_controller.rules.requests import Steps, SyncError
+from volsched.pv_controller.rules.reasons import WAIT_FOR_FIRST_CONSUMER as REASON_WAIT_FOR_FIRST_CONSUMER
+from volsched.pv_controller.rules.requests import ControllerRules, Steps, SyncError
 from volsched.pv_controller.rules.rollback import roll_back
-from volsched.pv_controller.rules.view import Held, View
-from volsched.pv_controller.rules.volume_choice import best_match, default_for, is_delayed, misfit
-from volsched.pv_controller.rules.writes import lose_claim, reset_claim, save_claim, tell_claim
-from volsched.scheduling.rules.pod_claims import selected_node
+from volsched.pv_controller.rules.view import Held, Modes, View, mode_group, waiting_pods
+from volsched.scheduling.rules.matching import Search, failed_rules, find_matching_volume
+from volsched.scheduling.rules.pod_claims import default_class, mode_not_set, selected_node
+from volsched.scheduling.rules.status import AttemptError
+
+# Which volume the controller gives to a claim, and whether a volume that the claim names fits.
+
+
+def is_delayed(view: View, claim: Claim) -> bool:
+    """The claim's class leaves the choice of a volume to the scheduler; not if the class is gone."""
+    storage_class = view.storage_class(claim.class_name) if claim.class_name else None
+    if storage_class is None:
+        return False
+    mode = storage_class.value.volume_binding_mode
+    if mode is None:
+        raise SyncError(mode_not_set(storage_class.value.name))
+    return mode == WAIT_FOR_FIRST_CONSUMER
+
+
+def default_for(view: View, claim: Claim) -> StorageClass | None:
+    """The class for a claim that names none; an explicitly empty name means no class."""
+    return None if claim.has_class else default_class(storage_class.value for storage_class in view.classes())
+
+
+def best_match(view: View, claim: Claim, *, delayed: bool) -> Held[Volume] | None:
+    """The first group of access modes with a match decides, fewest modes first.
+
+    Only volumes reserved for the claim and free ones of its class can match, in a delayed class only the former:
+    no search scans all volumes.
+    """
+    search = Search(claim=claim, node=None, delay_binding=delayed)
+    reserved = sorted(view.volumes_reserved_for(claim.key), key=_name)
+    wanted = frozenset(claim.access_modes)
+    for modes in sorted((group for group in view.mode_groups() if wanted <= frozenset(group)), key=_rank):
+        mine = {volume.value.name: volume for volume in reserved if mode_group(volume.value) == modes}
+        try:
+            match = find_matching_volume(search, [volume.value for volume in mine.values()])
+        except AttemptError as error:
+            raise SyncError(f'error finding PV for claim "{claim.key}": {error}') from None
+        if match is not None:
+            return mine[match.name]
+        if not delayed:
+            free = view.free_volumes(claim.class_name, modes, claim.size)
+            smallest = next((volume for volume in free if not any(failed_rules(search, volume.value))), None)
+            if smallest is not None:
+                return smallest
+    return None
+
+
+def misfit(volume: Volume, claim: Claim, *, rules: ControllerRules) -> str | None:
+    """Why the volume that a claim names does not fit, or None. Selector, phase and node are not checked."""
+    if volume.meta.being_deleted:
+        return f'the volume is marked for deletion "{volume.name}"'
+    if rules.bytes_of(volume.size) < rules.bytes_of(claim.size):
+        return "requested PV is too small"
+    if volume.class_name != claim.class_name:
+        return "storageClassName does not match"
+    if (volume.attributes_class or "") != (claim.attributes_class or ""):
+        return "volumeAttributesClassName does not match"
+    if volume.mode != claim.mode:
+        return "incompatible volumeMode"
+    if not set(claim.access_modes) <= set(volume.access_modes):
+        return "incompatible accessMode"
+    return None
+
+
+def _name(volume: Held[Volume]) -> str:
+    return volume.value.name
+
+
+def _rank(modes: Modes) -> tuple[int, str]:
+    """As `matching.find_for_controller` orders them."""
+    return len(modes), ",".join(modes)
+
+
+# Every branch is idempotent; a branch that does nothing says why. No branch depends on history: the stored
+# state decides.
 
 
 def sync_claim(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
@@ -58,20 +131,20 @@ def sync_claim(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Ste
 
 
 def _find_volume(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
-    """The claim does not care which volume it gets."""
+    """The claim names no volume."""
     delayed = is_delayed(view, claim.value)
     volume = best_match(view, claim.value, delayed=delayed)
     default = default_for(view, claim.value)
     if volume is not None:
         yield from bind(volume, claim, rules=rules)
     elif default is not None:
-        # The changed claim comes back at once, now as one of that class.
+        # The changed claim is synced again at once, now with that class.
         yield from save_claim(with_spec(claim.manifest, storageClassName=default.name))
     elif delayed and selected_node(claim.value, alpha=rules.alpha_annotations) is None:
         yield from _tell_who_is_awaited(view, claim)
         yield from reset_claim(claim, rules=rules)
     elif claim.value.class_name != "":
-        # Whatever the phase says stays until a volume is there.
+        # The phase stays until there is a volume.
         yield from provision(view, claim, rules=rules)
     else:
         yield from tell_claim(claim, NORMAL, FAILED_BINDING, NO_VOLUME_AND_NO_CLASS)
@@ -83,26 +156,26 @@ def _tell_who_is_awaited(view: View, claim: Held[Claim]) -> Steps[None]:
     if waiting:
         yield from tell_claim(claim, NORMAL, WAIT_FOR_POD_SCHEDULED, waiting_for_pods(waiting))
     else:
-        yield from tell_claim(claim, NORMAL, WAIT_FOR_FIRST_CONSUMER, NO_CONSUMER_YET)
+        yield from tell_claim(claim, NORMAL, REASON_WAIT_FOR_FIRST_CONSUMER, NO_CONSUMER_YET)
 
 
 def _take_named_volume(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
-    """The user named the volume, or a binding was half done. Delayed binding is not asked: the choice is made."""
+    """The user named the volume, or a binding is half done: delayed binding no longer matters."""
     volume = view.volume(claim.value.volume_name)
     if volume is None:
-        # It may still be created.
+        # The volume may still be created.
         yield from reset_claim(claim, rules=rules)
     elif volume.value.claim_ref is None:
         yield from _take_free_volume(volume, claim, rules=rules)
     elif is_bound_to(volume.value, claim.value):
-        # Both sides name each other, so both meant it: size and class are not asked.
+        # Both name each other, so both are intended: size and class are not checked.
         yield from bind(volume, claim, rules=rules)
     elif BOUND_BY_CONTROLLER not in claim.meta.annotations:
         # The other claim may be deleted one day.
         yield from tell_claim(claim, WARNING, FAILED_BINDING, volume_taken(volume.value.name))
         yield from reset_claim(claim, rules=rules)
     else:
-        # We named the volume ourselves, so somebody took bind-completed away. The phase is left to be looked at.
+        # We named the volume ourselves, so a user removed bind-completed. The phase stays for inspection.
         yield from tell_claim(claim, WARNING, FAILED_BINDING, volume_taken(volume.value.name))
         raise SyncError(
             f'invalid binding of claim "{claim.meta.key}" to volume "{volume.value.name}": '
@@ -120,7 +193,7 @@ def _take_free_volume(volume: Held[Volume], claim: Held[Claim], *, rules: Contro
 
 
 def _check_binding(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
-    """The claim was bound once. Lost is not final: the same questions are asked again at every sync."""
+    """The claim was bound once. Lost is not final: every sync checks again."""
     volume = view.volume(claim.value.volume_name) if claim.value.volume_name else None
     ref = volume.value.claim_ref if volume is not None else None
     if claim.value.volume_name == "":
@@ -128,13 +201,13 @@ def _check_binding(view: View, claim: Held[Claim], *, rules: ControllerRules) ->
     elif volume is None:
         yield from lose_claim(claim, CLAIM_LOST, VOLUME_LOST, rules=rules)
     elif ref is None:
-        # The reservation was taken off, or our cache is behind our own write. Both are repaired in the same way.
+        # The reservation was removed, or our cache is behind our own write. The same repair covers both.
         yield from bind(volume, claim, rules=rules)
     elif ref.uid == claim.meta.uid:
-        # All is well, or a binding is to be finished. The name in the reference is not asked; bind puts it right.
+        # Healthy, or a binding to finish. The name in the reference is not checked; bind corrects it.
         yield from bind(volume, claim, rules=rules)
     else:
-        # Somebody else's, or reserved by name only: that is not the reservation that this claim once made.
+        # Another claim's, or reserved by name only: not the reservation that this claim once made.
         yield from lose_claim(claim, CLAIM_MISBOUND, MISBOUND, rules=rules)
 
 

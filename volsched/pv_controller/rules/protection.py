@@ -1,17 +1,33 @@
-"""Finalizers that keep claims and volumes in use from going away, and what to sync when one is gone."""
+"""Finalizers that protect claims and volumes in use, and repairs that every object gets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from volsched.kube.meta import PV_PROTECTION, PVC_PROTECTION, Metadata
+from volsched.kube.meta import (
+    BETA_STORAGE_PROVISIONER,
+    EXTERNAL_PROVISIONER_FINALIZER,
+    MIGRATED_TO,
+    PROVISIONED_BY,
+    PV_CONTROLLER_FINALIZER,
+    PV_PROTECTION,
+    PVC_PROTECTION,
+    STORAGE_PROVISIONER,
+    Metadata,
+)
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Pod
-from volsched.pv_controller.rules.claim_users import protects
-from volsched.pv_controller.rules.manifest_edits import with_finalizers
-from volsched.pv_controller.rules.phases import BOUND
-from volsched.pv_controller.rules.requests import CLAIM, VOLUME, Enqueue, LivePods, Steps
-from volsched.pv_controller.rules.view import Held, View, held_pod
-from volsched.pv_controller.rules.writes import save_claim, save_volume
+from volsched.pv_controller.rules.bind_writes import save_claim, save_volume, with_annotations, with_finalizers
+from volsched.pv_controller.rules.reasons import BOUND
+from volsched.pv_controller.rules.requests import (
+    CLAIM,
+    VOLUME,
+    ControllerRules,
+    Enqueue,
+    LivePods,
+    Manifest,
+    Steps,
+)
+from volsched.pv_controller.rules.view import Held, View, held_pod, protects
 
 
 class Protection(Enum):
@@ -23,12 +39,12 @@ class Protection(Enum):
 
 
 def after_claim_deleted(claim: Claim) -> Enqueue | None:
-    """Its volume is released at once, not at the next resync."""
+    """Release its volume at once, not at the next resync."""
     return Enqueue(VOLUME, claim.volume_name) if claim.volume_name else None
 
 
 def after_volume_deleted(volume: Volume) -> Enqueue | None:
-    """Its claim is told at once that its data is lost."""
+    """Report the lost data on its claim at once."""
     ref = volume.claim_ref
     return None if ref is None else Enqueue(CLAIM, f"{ref.namespace}/{ref.name}")
 
@@ -44,7 +60,7 @@ def volume_protection(volume: Volume) -> Protection:
 def protect_claim(view: View, claim: Held[Claim]) -> Steps[None]:
     wanted = claim_protection(claim.value, view.pods_using(claim.meta.key))
     if wanted is Protection.REMOVE:
-        # A pod that our cache does not know yet may be starting; only the store can tell.
+        # A pod that our cache does not know yet may be starting; only the store is certain.
         manifests = yield LivePods(claim.meta.namespace)
         wanted = claim_protection(claim.value, [held_pod(manifest) for manifest in manifests])
     else:
@@ -53,7 +69,7 @@ def protect_claim(view: View, claim: Held[Claim]) -> Steps[None]:
     if finalizers != claim.meta.finalizers:
         yield from save_claim(with_finalizers(claim.manifest, finalizers))
     else:
-        # Protected, or gone from our care.
+        # Protected, or no longer ours to protect.
         pass
 
 
@@ -69,7 +85,7 @@ def _protection(meta: Metadata, finalizer: str, *, in_use: bool) -> Protection:
     if not meta.being_deleted:
         return Protection.KEEP if finalizer in meta.finalizers else Protection.ADD
     if finalizer not in meta.finalizers:
-        # It may not be added any more.
+        # A finalizer cannot be added during deletion.
         return Protection.KEEP
     return Protection.KEEP if in_use else Protection.REMOVE
 
@@ -82,3 +98,79 @@ def _changed(finalizers: tuple[str, ...], finalizer: str, wanted: Protection) ->
     else:
         changed = finalizers
     return changed
+
+
+# Repairs of every object before anything else: the migrated-to annotation, and the deletion finalizers.
+
+DELETE = "Delete"
+RETAIN = "Retain"
+RECYCLE = "Recycle"
+
+
+def keep_claim_up(claim: Held[Claim], *, rules: ControllerRules) -> Steps[Held[Claim]]:
+    manifest = with_migration(claim.manifest, claim_provisioner(claim.meta.annotations), rules=rules)
+    if manifest is not claim.manifest:
+        kept = yield from save_claim(manifest)
+    else:
+        kept = claim
+    return kept
+
+
+def keep_volume_up(volume: Held[Volume], *, rules: ControllerRules) -> Steps[Held[Volume]]:
+    """One write for both; the store may refuse it on a volume that is being deleted, and the sync ends there."""
+    manifest = with_migration(volume.manifest, volume.meta.annotations.get(PROVISIONED_BY), rules=rules)
+    finalizers = guarding_finalizers(volume.value, rules=rules)
+    if finalizers != volume.meta.finalizers:
+        manifest = with_finalizers(manifest, finalizers)
+    else:
+        # Guarded correctly, or not ours to guard.
+        pass
+    if manifest is not volume.manifest:
+        kept = yield from save_volume(manifest)
+    else:
+        kept = volume
+    return kept
+
+
+def claim_provisioner(annotations: Mapping[str, str]) -> str | None:
+    return annotations.get(STORAGE_PROVISIONER, annotations.get(BETA_STORAGE_PROVISIONER))
+
+
+def with_migration(manifest: Manifest, provisioner: str | None, *, rules: ControllerRules) -> Manifest:
+    """The migrated-to annotation, made consistent with the provisioner; the same manifest if it is already."""
+    noted = (manifest["metadata"].get("annotations") or {}).get(MIGRATED_TO)
+    if provisioner is None:
+        # Not provisioned through us, so the annotation belongs to another component.
+        agreed = manifest
+    elif provisioner in rules.migrated:
+        driver = rules.migrated[provisioner]
+        agreed = manifest if noted == driver else with_annotations(manifest, add={MIGRATED_TO: driver})
+    elif noted:
+        agreed = with_annotations(manifest, drop=(MIGRATED_TO,))
+    else:
+        agreed = manifest
+    return agreed
+
+
+def guarding_finalizers(volume: Volume, *, rules: ControllerRules) -> tuple[str, ...]:
+    """The correct finalizers: a volume whose storage we delete keeps ours until that is done."""
+    wanted = list(volume.meta.finalizers)
+    provisioner = volume.meta.annotations.get(PROVISIONED_BY)
+    if provisioner is None:
+        # Created by an administrator, who also removes the storage.
+        pass
+    elif provisioner in rules.migrated:
+        wanted = [name for name in wanted if name != PV_CONTROLLER_FINALIZER]
+    elif rules.is_in_tree(provisioner):
+        if volume.reclaim_policy == DELETE and PV_CONTROLLER_FINALIZER not in wanted:
+            wanted.append(PV_CONTROLLER_FINALIZER)
+        elif volume.reclaim_policy in (RETAIN, RECYCLE):
+            wanted = [name for name in wanted if name != PV_CONTROLLER_FINALIZER]
+        else:
+            # Guarded already, or of an unknown policy: then nothing is deleted.
+            pass
+        wanted = [name for name in wanted if name != EXTERNAL_PROVISIONER_FINALIZER]
+    else:
+        # An external provisioner guards its volumes itself.
+        pass
+    return tuple(wanted)

@@ -1,10 +1,10 @@
-"""Having a volume made for a claim: asking an external provisioner for it, or calling a plugin of our own."""
+"""Provisioning a volume for a claim: through an external provisioner, or with a plugin of our own."""
 
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from volsched.kube.claim_reference import YES
+from volsched.kube.manifest import YES
 from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BOUND_BY_CONTROLLER,
@@ -16,13 +16,11 @@ from volsched.kube.meta import (
 )
 from volsched.kube.storage import Claim, StorageClass, Volume
 from volsched.log.commands import RejectedError
-from volsched.objects.rules.refusals import AlreadyExistsError
-from volsched.pv_controller.rules.bind_writes import claim_reference
-from volsched.pv_controller.rules.manifest_edits import with_annotations
-from volsched.pv_controller.rules.modes import ControllerRules, VolumePlugin
-from volsched.pv_controller.rules.normalization import DELETE, with_migration
-from volsched.pv_controller.rules.phases import BOUND
+from volsched.objects.rules.object_events import AlreadyExistsError
+from volsched.pv_controller.rules.bind_writes import claim_reference, save_claim, tell_claim, with_annotations
+from volsched.pv_controller.rules.protection import DELETE, with_migration
 from volsched.pv_controller.rules.reasons import (
+    BOUND,
     EXTERNAL_PROVISIONING,
     NORMAL,
     PROVISIONING_CLEANED_UP,
@@ -47,6 +45,7 @@ from volsched.pv_controller.rules.reasons import (
 )
 from volsched.pv_controller.rules.requests import (
     VOLUME,
+    ControllerRules,
     Create,
     DeleteAsset,
     LiveGet,
@@ -58,9 +57,9 @@ from volsched.pv_controller.rules.requests import (
     Steps,
     SyncError,
     UnfinishedError,
+    VolumePlugin,
 )
 from volsched.pv_controller.rules.view import Held, View, held_volume
-from volsched.pv_controller.rules.writes import save_claim, tell_claim
 from volsched.scheduling.rules.pod_claims import selected_node
 
 SAVE_TRIES = 5
@@ -68,30 +67,30 @@ SAVE_PAUSE_SECONDS = 10
 
 
 def provisioned_name(claim: Claim) -> str:
-    """The name that the claim's own volume gets, so that it is never made twice."""
+    """The name of the claim's own volume, so that it is never made twice."""
     return f"pvc-{claim.meta.uid}"
 
 
 def provision(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[None]:
-    held = view.storage_class(claim.value.class_name)
+    storage_class = view.storage_class(claim.value.class_name)
     if not rules.provisioning:
-        # The administrator makes all volumes by hand.
+        # The administrator creates all volumes by hand.
         pass
-    elif held is None:
-        # Not an error of the sync: the class may be created, and every resync looks again.
+    elif storage_class is None:
+        # Not an error of the sync: the class may be created, and every resync checks again.
         yield from _fail(claim, class_not_found(claim.value.class_name))
     else:
-        yield from _start(claim, held, rules=rules)
+        yield from _start(claim, storage_class, rules=rules)
 
 
-def _start(claim: Held[Claim], held: Held[StorageClass], *, rules: ControllerRules) -> Steps[None]:
-    provisioner = held.value.provisioner
+def _start(claim: Held[Claim], storage_class: Held[StorageClass], *, rules: ControllerRules) -> Steps[None]:
+    provisioner = storage_class.value.provisioner
     plugin = rules.plugins.get(provisioner)
     name = f"provision-{claim.meta.key}[{claim.meta.uid}]"
     if provisioner in rules.migrated:
         yield StartOperation(name, _ask_outside(claim, rules.migrated[provisioner], rules=rules))
     elif plugin is not None and plugin.provisions:
-        yield StartOperation(name, _make(claim, held, plugin, rules=rules))
+        yield StartOperation(name, _make(claim, storage_class, plugin, rules=rules))
     elif rules.is_in_tree(provisioner):
         yield from _fail(claim, no_plugin_named(provisioner))
     else:
@@ -110,7 +109,7 @@ def _ask_outside(claim: Held[Claim], provisioner: str, *, rules: ControllerRules
 
 def _order(claim: Held[Claim], provisioner: str, *, rules: ControllerRules) -> Steps[Held[Claim]]:
     if claim.meta.annotations.get(STORAGE_PROVISIONER) == provisioner:
-        # Ordered before. The beta key is not looked at: nobody reads it where there is a stable one.
+        # Ordered before. The beta key is not checked: it is not read if there is a stable one.
         ordered = claim
     else:
         marks = {STORAGE_PROVISIONER: provisioner, BETA_STORAGE_PROVISIONER: provisioner}
@@ -120,28 +119,28 @@ def _order(claim: Held[Claim], provisioner: str, *, rules: ControllerRules) -> S
 
 
 def _make(
-    claim: Held[Claim], held: Held[StorageClass], plugin: VolumePlugin, *, rules: ControllerRules
+    claim: Held[Claim], storage_class: Held[StorageClass], plugin: VolumePlugin, *, rules: ControllerRules
 ) -> Steps[None]:
     if "dataSource" in claim.manifest["spec"]:
         raise (yield from _failure(claim, no_data_source(plugin.name)))
-    claim = yield from _order(claim, held.value.provisioner, rules=rules)
+    claim = yield from _order(claim, storage_class.value.provisioner, rules=rules)
     name = provisioned_name(claim.value)
-    options: Sequence[str] = held.manifest.get("mountOptions", ())
+    options: Sequence[str] = storage_class.manifest.get("mountOptions", ())
     if (yield LiveGet(VOLUME, name)) is not None:
-        # An earlier operation was faster, or the name is taken. Either way there is nothing to make.
+        # An earlier operation created it, or the name is taken. Either way there is nothing to make.
         pass
     elif options and not plugin.mount_options:
         # Refused before storage is made that could never be mounted as the class says.
-        raise (yield from _failure(claim, no_mount_options(held.value.name, options)))
+        raise (yield from _failure(claim, no_mount_options(storage_class.value.name, options)))
     else:
         node = yield from _node_of(claim, rules)
-        request = Provision(plugin.name, name, claim.manifest, held.manifest, node)
-        made = yield from _call(request, claim, held, rules)
-        volume = _finished(made, name, claim.value, held.value, plugin)
+        request = Provision(plugin.name, name, claim.manifest, storage_class.manifest, node)
+        answer = yield from _call(request, claim, storage_class, rules)
+        volume = _finished(answer, name, claim.value, storage_class.value, plugin)
         why = _unfit(held_volume(volume).value, claim.value, rules)
         if why is not None:
-            # Bound it could never be, and its name would keep a better one from being made.
-            failure = yield from _failure(claim, provisioning_failed(held.value.name, why))
+            # It could never be bound, and its name would prevent a correct one.
+            failure = yield from _failure(claim, provisioning_failed(storage_class.value.name, why))
             yield from _clean_up(volume, claim, plugin)
             raise failure
         yield from _save(volume, claim, plugin)
@@ -153,59 +152,59 @@ def _node_of(claim: Held[Claim], rules: ControllerRules) -> Steps[Manifest | Non
     if selected is not None:
         node = yield LiveGet("Node", selected)
         if node is None:
-            # The choice stays: only the provisioner's own refusal sends the pod back to the scheduler.
+            # The selected node stays: only the provisioner's own refusal sends the pod back to the scheduler.
             raise (yield from _failure(claim, node_not_found(f'node "{selected}" not found')))
     else:
-        # Not chosen by a pod: the class alone says where.
+        # No pod chose a node: the class alone decides where.
         pass
     return node
 
 
 def _call(
-    request: Provision, claim: Held[Claim], held: Held[StorageClass], rules: ControllerRules
+    request: Provision, claim: Held[Claim], storage_class: Held[StorageClass], rules: ControllerRules
 ) -> Steps[Manifest]:
     try:
-        made: Manifest = yield request
+        answer: Manifest = yield request
     except PluginError as error:
-        # Told first: the pod's binding fails as soon as the choice is given back, and keeps what was said.
-        yield from _fail(claim, provisioning_failed(held.value.name, str(error)))
+        # Notice first: the pod's binding fails as soon as the node is removed, and stores the last notice.
+        yield from _fail(claim, provisioning_failed(storage_class.value.name, str(error)))
         if isinstance(error, UnfinishedError):
-            # The storage may still appear on the chosen node, so the pod must not be sent elsewhere.
+            # The storage may still appear on the selected node, so the pod must not go elsewhere.
             pass
         else:
             yield from _reschedule(claim, rules)
         raise
-    return made
+    return answer
 
 
 def _reschedule(claim: Held[Claim], rules: ControllerRules) -> Steps[None]:
-    """Give the choice of a node back. Where that cannot be written, the next try fails as well and does it."""
+    """Remove the selected node. If that write is refused, the next attempt fails as well and repeats it."""
     keys = SELECTED_NODE_KEYS if rules.alpha_annotations else (SELECTED_NODE,)
     if any(key in claim.meta.annotations for key in keys):
         with suppress(RejectedError):
             yield from save_claim(with_annotations(claim.manifest, drop=keys))
     else:
-        # No pod chose, none is to choose again.
+        # No pod chose a node, so none has to choose again.
         pass
 
 
 def _finished(
-    made: Manifest, name: str, claim: Claim, storage_class: StorageClass, plugin: VolumePlugin
+    answer: Manifest, name: str, claim: Claim, storage_class: StorageClass, plugin: VolumePlugin
 ) -> dict[str, Any]:
-    """What the plugin made, as a volume that belongs to the claim; what it does not say is as was asked."""
+    """The plugin's result as a volume of the claim; missing fields are filled from the request."""
     spec = {
         "capacity": {"storage": str(claim.size)},
         "persistentVolumeReclaimPolicy": storage_class.reclaim_policy or DELETE,
-        **made["spec"],
+        **answer["spec"],
         "claimRef": claim_reference(claim),
         "storageClassName": claim.class_name,
     }
     if claim.attributes_class and "csi" in spec:
-        # No other volume can have one: it is left without, and refused as one that does not fit.
+        # Only CSI volumes can have one; any other is left without and refused as a misfit.
         spec.setdefault("volumeAttributesClassName", claim.attributes_class)
-    metadata = {**(made.get("metadata") or {}), "name": name}
+    metadata = {**(answer.get("metadata") or {}), "name": name}
     if spec["persistentVolumeReclaimPolicy"] == DELETE:
-        # Nobody may remove the object before its storage is deleted.
+        # The object must not be removed before its storage is deleted.
         metadata["finalizers"] = [PV_CONTROLLER_FINALIZER]
     else:
         pass
@@ -214,7 +213,7 @@ def _finished(
 
 
 def _unfit(volume: Volume, claim: Claim, rules: ControllerRules) -> str | None:
-    """Why the volume would never be bound to the claim that it was made for."""
+    """Why the volume could never be bound to the claim that it was made for."""
     if volume.size < claim.size:
         return made_too_small(str(volume.size), str(claim.size))
     differs = (volume.attributes_class or "") != (claim.attributes_class or "")
@@ -228,7 +227,7 @@ def _save(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Steps[N
         try:
             yield Create(VOLUME, volume)
         except AlreadyExistsError:
-            # An earlier try was stored although it told us otherwise.
+            # An earlier attempt was stored although it reported an error.
             break
         except RejectedError as error:
             if left:
@@ -244,7 +243,7 @@ def _save(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Steps[N
 
 
 def _clean_up(volume: Manifest, claim: Held[Claim], plugin: VolumePlugin) -> Steps[None]:
-    """Storage without an object is storage that nobody will ever delete.
+    """Storage without an object would never be deleted.
 
     The reference also looks for the object that it just failed to create, and so always reports a failure.
     """
@@ -268,6 +267,6 @@ def _fail(claim: Held[Claim], message: str) -> Steps[None]:
 
 
 def _failure(claim: Held[Claim], message: str) -> Steps[SyncError]:
-    """The claim is told; the caller raises what is returned, so that the next try waits."""
+    """Writes a notice on the claim; the caller raises the result, so that the next attempt waits."""
     yield from _fail(claim, message)
     return SyncError(message)

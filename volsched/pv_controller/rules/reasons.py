@@ -1,6 +1,6 @@
-"""The events a user can meet: their reasons, exactly as the reference spells them, and their texts."""
+"""The events that users see: reasons exactly as the reference spells them, messages, and phases."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 NORMAL = "Normal"
 WARNING = "Warning"
@@ -33,6 +33,20 @@ MISBOUND = "Two claims are bound to the same volume, this one is bound incorrect
 RECYCLED = "Volume recycled"
 NO_RECYCLER = "No recycler plugin found for the volume!"
 UNKNOWN_POLICY = "Volume has unrecognized PersistentVolumeReclaimPolicy"
+ROLLED_BACK = "The binding is undone; the claim may be bound elsewhere now"
+
+# Why the binding of a claim is not undone.
+NOT_BOUND = "the claim is not completely bound"
+NOT_DELAYED = "its class does not wait for the first consumer, so it would be bound to the same volume again"
+MAY_HOLD_DATA = "a pod may have written to the volume"
+NAMED_BY_USER = "a user asked for this volume by name"
+BEING_DELETED = "the claim is being deleted"
+UNDER_WAY = "a rollback is under way already"
+VOLUME_GONE = "its volume does not exist"
+RESERVED_BY_USER = "a user reserved the volume for this claim, so it would come back to it"
+KEPT_AFTER_RELEASE = (
+    "its volume was provisioned for it and is not deleted when released, so no new one could be provisioned"
+)
 
 
 def waiting_for_pods(pods: Sequence[str]) -> str:
@@ -132,6 +146,10 @@ def cleanup_failed(claim: str, why: str) -> str:
     return f"Error cleaning provisioned volume for claim {claim}: {why}. Please delete manually."
 
 
+def in_use(pods: Collection[str]) -> str:
+    return f"pods that have a node use the claim: {', '.join(sorted(pods))}"
+
+
 def rollback_refused(why: str) -> str:
     return f"The binding is not undone: {why}"
 
@@ -140,4 +158,11 @@ def rollback_waits_for(volumes: Sequence[str]) -> str:
     return f"The binding is undone, but its volumes are not gone yet: {', '.join(volumes)}"
 
 
-ROLLED_BACK = "The binding is undone; the claim may be bound elsewhere now"
+# Phases of volumes and claims besides those that the model already names.
+
+PENDING = "Pending"
+BOUND = "Bound"
+RELEASED = "Released"
+FAILED = "Failed"
+GIVEN_UP = (RELEASED, FAILED)
+"""Phases after the claim is gone; such a volume is not released again, and Failed stays visible."""

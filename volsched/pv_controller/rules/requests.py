@@ -1,14 +1,16 @@
-"""What the PV controller asks of whoever drives it, and what it is told when something fails.
-
-A sync is a generator: it yields these requests, is sent their answers, and has errors thrown in. So the same rules
-run against our log in one transaction, against a foreign API call by call, and in a test that stops half way.
-"""
+"""The PV controller's requests to its driver, the errors that it gets back, and its two modes."""
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from volsched.kube.quantity import Quantity
+from volsched.kube.storage import Volume
 from volsched.log.commands import RejectedError
+
+# A sync is a generator: it yields these requests, is sent their answers, and has errors thrown in. So the same
+# rules run against our log in one transaction, against a foreign API call by call, and in a test that stops
+# half way.
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"
@@ -18,15 +20,15 @@ T = TypeVar("T")
 
 
 class SyncError(Exception):
-    """The sync cannot go on and must be tried again later. Failed writes arrive as RejectedError instead."""
+    """The sync cannot continue and must be retried later. Failed writes arrive as RejectedError instead."""
 
 
 class PluginError(Exception):
-    """A volume plugin could not do what was asked; nothing is left behind."""
+    """A volume plugin could not do its work; nothing is left behind."""
 
 
 class VolumeInUseError(PluginError):
-    """Something still uses the volume; deleting it later will do."""
+    """The volume is still in use; its deletion is retried later."""
 
 
 class UnfinishedError(PluginError):
@@ -45,7 +47,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make the object; there must be none of its name."""
+    """Create the object; none of its name may exist."""
 
     kind: str
     manifest: Manifest
@@ -86,7 +88,7 @@ class Notice:
     reason: str
     message: str
     patience_seconds: int = 0
-    """Given only after the same notice has been asked for during so long on end, and then once in that time."""
+    """Written only after the notice was requested for this long without a break, and then once in that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class StartOperation:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Go on after so many seconds. Only operations ask for it."""
+    """Continue after so many seconds. Only for operations."""
 
     seconds: int
 
@@ -134,7 +136,7 @@ class DeleteAsset:
 
 @dataclass(frozen=True, slots=True)
 class Recycle:
-    """Scrub the storage behind a volume so that another claim may have it."""
+    """Scrub the storage behind a volume, so that another claim can use it."""
 
     plugin: str
     volume: Manifest
@@ -159,7 +161,7 @@ Steps = Generator[Request, Any, T]
 
 
 def drive(steps: Steps[T], answer: Callable[[Request], Any]) -> T:
-    """Run to the end. What `answer` raises of RejectedError and PluginError is the controller's to judge."""
+    """Run to the end. RejectedError and PluginError from `answer` are thrown into the sync."""
     try:
         request = next(steps)
         while True:
@@ -172,3 +174,85 @@ def drive(steps: Steps[T], answer: Callable[[Request], Any]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+# The differences between the two modes of the PV controller, and its volume plugins.
+#
+# `PARITY` does what the reference does, faults included; `VOLSCHED` adds rollback and never trusts a cache
+# alone before it reclaims.
+
+IN_TREE_PREFIX = "kubernetes.io/"
+MIGRATED = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+    "kubernetes.io/azure-file": "file.csi.azure.com",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+}
+"""In-tree plugins whose work a CSI driver has taken over, everywhere and for good."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumePlugin:
+    """A volume plugin that the controller itself calls."""
+
+    name: str
+    provisions: bool = True
+    deletes: bool = True
+    recycles: bool = False
+    mount_options: bool = False
+    sources: frozenset[str] | None = frozenset()
+    """Volume sources that it deletes and recycles even if it did not provision them; None: all of them."""
+
+    def serves(self, volume: Volume) -> bool:
+        return self.sources is None or (volume.source is not None and volume.source.kind in self.sources)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerRules:
+    provisioning: bool = True
+    """Provision volumes for claims that find none."""
+    plugins: Mapping[str, VolumePlugin] = field(default_factory=dict)
+    """By name. A name that is not here and not `kubernetes.io/...` is an external provisioner's."""
+    migrated: Mapping[str, str] = field(default_factory=lambda: MIGRATED)
+    rollback: bool
+    """Undo the bindings of claims that request it."""
+    data_state: bool
+    """Record on a claim that its new binding is still clean."""
+    safe_release: bool
+    """Read the claim from the store, not only from a cache, before touching the storage of a released volume."""
+    int64_sizes: bool
+    """Sizes beyond an int64 read as 0 bytes."""
+    alpha_annotations: bool
+    """The selected node counts under its alpha names too."""
+    refuses_other_attributes: bool
+    """Delete a volume that a plugin made without the claim's volumeAttributesClassName: the two could never be
+    bound. The reference keeps it, and the claim waits forever.
+    """
+
+    def is_in_tree(self, provisioner: str) -> bool:
+        """Its volumes are ours to manage."""
+        return provisioner.startswith(IN_TREE_PREFIX) or provisioner in self.plugins
+
+    def bytes_of(self, quantity: Quantity) -> int:
+        return quantity.int64_value() if self.int64_sizes else quantity.value()
+
+
+PARITY = ControllerRules(
+    rollback=False,
+    data_state=False,
+    safe_release=False,
+    int64_sizes=True,
+    alpha_annotations=False,
+    refuses_other_attributes=False,
+)
+VOLSCHED = ControllerRules(
+    rollback=True,
+    data_state=True,
+    safe_release=True,
+    int64_sizes=False,
+    alpha_annotations=True,
+    refuses_other_attributes=True,
+)

@@ -1,12 +1,8 @@
-"""Undoing a binding that no pod has used yet, so that a pod's claims can be bound somewhere else together.
+"""Rollback: of a binding that no pod has used yet, and by an operator of a released volume."""
 
-The claim lets go first and the volumes are freed after it, so nobody can take a volume to which the claim still
-points. The annotation that asked for it goes last: whatever stops in between is found again and finished.
-"""
+from collections.abc import Collection, Iterator
 
-from collections.abc import Collection
-
-from volsched.kube.data_state import may_hold_data
+from volsched.kube.manifest import Manifest, claim_of, is_being_deleted, may_hold_data, metadata, spec, status, uid
 from volsched.kube.meta import (
     BETA_STORAGE_PROVISIONER,
     BIND_COMPLETED,
@@ -17,45 +13,51 @@ from volsched.kube.meta import (
     SELECTED_NODE_KEYS,
     STORAGE_PROVISIONER,
 )
-from volsched.kube.storage import LOST, WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
-from volsched.pv_controller.rules.bind_writes import unbind
-from volsched.pv_controller.rules.claim_users import placed_pods
-from volsched.pv_controller.rules.manifest_edits import with_annotations, with_spec
-from volsched.pv_controller.rules.modes import ControllerRules
-from volsched.pv_controller.rules.normalization import DELETE
+from volsched.kube.storage import AVAILABLE, LOST, WAIT_FOR_FIRST_CONSUMER, Claim, StorageClass, Volume
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import BindingState, LegState, States, manifest_of
+from volsched.objects.rules.object_events import changed_event, notice_event, notice_stream
+from volsched.pv_controller.rules.bind_writes import (
+    reset_claim,
+    save_claim,
+    save_volume,
+    tell_claim,
+    unbind,
+    with_annotations,
+    with_spec,
+)
+from volsched.pv_controller.rules.protection import DELETE, RETAIN
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.pv_controller.rules.reasons import (
+    BEING_DELETED,
+    GIVEN_UP,
+    KEPT_AFTER_RELEASE,
+    MAY_HOLD_DATA,
+    NAMED_BY_USER,
     NORMAL,
+    NOT_BOUND,
+    NOT_DELAYED,
+    RESERVED_BY_USER,
     ROLLBACK_COMPLETED,
     ROLLBACK_REJECTED,
     ROLLBACK_STALLED,
     ROLLED_BACK,
+    UNDER_WAY,
+    VOLUME_GONE,
     WARNING,
+    in_use,
     rollback_refused,
     rollback_waits_for,
 )
-from volsched.pv_controller.rules.requests import Steps
-from volsched.pv_controller.rules.view import Held, View
-from volsched.pv_controller.rules.writes import reset_claim, save_claim, save_volume, tell_claim
+from volsched.pv_controller.rules.requests import ControllerRules, Steps
+from volsched.pv_controller.rules.view import Held, View, placed_pods
 from volsched.scheduling.rules.pod_claims import is_fully_bound
 
+# The claim is unlinked first and its volumes are freed after it, so no other claim can take a volume to which
+# this one still points. The annotation that requested the rollback is removed last, so an interrupted rollback
+# is resumed.
+
 STALLED_AFTER_SECONDS = 600
-
-NOT_BOUND = "the claim is not completely bound"
-NOT_DELAYED = "its class does not wait for the first consumer, so it would be bound to the same volume again"
-MAY_HOLD_DATA = "a pod may have written to the volume"
-NAMED_BY_USER = "a user asked for this volume by name"
-BEING_DELETED = "the claim is being deleted"
-UNDER_WAY = "a rollback is under way already"
-VOLUME_GONE = "its volume does not exist"
-RESERVED_BY_USER = "a user reserved the volume for this claim, so it would come back to it"
-KEPT_AFTER_RELEASE = (
-    "its volume was provisioned for it and is not deleted when released, so no new one could be provisioned"
-)
-
-
-def in_use(pods: Collection[str]) -> str:
-    return f"pods that have a node use the claim: {', '.join(sorted(pods))}"
 
 
 def rollback_refusal(
@@ -68,9 +70,9 @@ def rollback_refusal(
 ) -> str | None:
     """Why the claim's binding may not be undone, or None.
 
-    `volume` is the one that the claim names; `used_by` are the keys of the pods, besides the one that asks, that
-    are not terminated and have a node or are about to get one. The controller, which acts on a request, asks
-    with `under_way`.
+    `volume` is the one that the claim names; `used_by` are the keys of the pods, besides the requesting one, that
+    are not terminated and have a node or are about to get one. The controller, which acts on a request, passes
+    `under_way`.
     """
     if not is_fully_bound(claim):
         return NOT_BOUND
@@ -94,20 +96,21 @@ def rollback_refusal(
 
 
 def released_uid(claim: Claim) -> str:
-    """The uid in the claimRef of a volume that was provisioned for the claim and is to be deleted: no claim has
-    it, so the volume is released and reclaimed like that of a deleted claim."""
+    """The claimRef uid of a volume that was provisioned for the claim and is to be deleted: no claim has this uid,
+    so the volume is released and reclaimed like that of a deleted claim.
+    """
     return f"rollback-{claim.meta.uid}"
 
 
 def roll_back(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Steps[Held[Claim] | None]:
-    """The claim if its sync is to go on as usual, None if nothing more may be done to it now."""
+    """The claim if its sync continues as usual, None if nothing more may be done to it now."""
     if claim.meta.being_deleted:
-        # It gives its volume up anyway.
+        # Its deletion releases the volume anyway.
         return (yield from _end(claim))
     bound = claim.value.volume_name != "" or BIND_COMPLETED in claim.meta.annotations
     refusal = _refusal(view, claim.value) if bound else None
     if claim.value.phase == LOST:
-        # There is no binding left to undo, and nothing that may be done to a lost one.
+        # A lost claim has no binding to undo.
         yield from _end(claim)
     elif not bound and not _related(view, claim.value):
         yield from _complete(claim)
@@ -115,7 +118,7 @@ def roll_back(view: View, claim: Held[Claim], *, rules: ControllerRules) -> Step
         rejected = yield from _end(claim)
         yield from tell_claim(rejected, WARNING, ROLLBACK_REJECTED, rollback_refused(refusal))
     else:
-        # Begun before, or allowed. Once the claim has let go, no pod can start to use it: it would be turned away.
+        # Begun before, or allowed. Once the claim is unlinked, no pod can start to use it: the node would refuse.
         yield from _undo(view, claim, rules=rules)
     return None
 
@@ -168,11 +171,11 @@ def _let_go(claim: Held[Claim]) -> Steps[Held[Claim]]:
 def _give_up(volume: Held[Volume], claim: Claim) -> Steps[None]:
     provisioned = PROVISIONED_BY in volume.meta.annotations
     if provisioned and volume.value.reclaim_policy == DELETE:
-        # It was made where the claim must leave. It is empty, so it goes the way of a deleted claim's volume.
+        # It exists where the claim must leave and is empty, so it is deleted like a deleted claim's volume.
         ref = {**volume.manifest["spec"]["claimRef"], "uid": released_uid(claim)}
         yield from save_volume(with_annotations(with_spec(volume.manifest, claimRef=ref), drop=(BINDING_STAMP,)))
     else:
-        # Straight back, whatever its policy: it holds no data of this claim.
+        # Free at once, whatever its policy: it holds no data of this claim.
         yield from unbind(volume)
 
 
@@ -200,3 +203,90 @@ def _complete(claim: Held[Claim]) -> Steps[None]:
 
 def _end(claim: Held[Claim]) -> Steps[Held[Claim]]:
     return (yield from save_claim(with_annotations(claim.manifest, drop=(ROLLBACK,))))
+
+
+# Returning a released volume by hand, after an operator has dealt with its data.
+#
+# Only volumes that no user can still need: the claim is gone, nothing is under way, no node has it attached.
+# The volume then records who returned it and why, and whose data it held.
+
+RETURNED = "ReturnedByOperator"
+COMPONENT = "volsched-cli"
+VOLUME = "PersistentVolume"
+
+
+class ReleaseRefusedError(Exception):
+    """The volume is unchanged; the message says why, and what to do about it."""
+
+
+def claim_stream(volume: Manifest) -> str | None:
+    ref = claim_of(volume)
+    return None if ref is None else f"claim/{ref.get('namespace')}/{ref.get('name')}"
+
+
+def returned_notice(volume: Manifest) -> str:
+    return notice_stream(VOLUME, str(metadata(volume).get("name")), uid(volume), RETURNED, RETURNED)
+
+
+def return_volume(name: str, states: States, *, reason: str, by: str, now: str) -> tuple[NewEvent, ...]:
+    """`states` hold the volume, its claim, the notice, and every binding and attachment that names the volume."""
+    volume = manifest_of(states, f"volume/{name}")
+    if volume is None:
+        raise ReleaseRefusedError(f'PersistentVolume "{name}" does not exist; see volsched orphans')
+    refusal = next(_refusals(name, volume, states), None)
+    if refusal is not None:
+        raise ReleaseRefusedError(f'PersistentVolume "{name}" {refusal}')
+    ref = claim_of(volume) or {}
+    held = f"{ref.get('namespace')}/{ref.get('name')} with uid {ref.get('uid')}" if ref else "no claim"
+    patch = {
+        "metadata": {"annotations": {BOUND_BY_CONTROLLER: None, BINDING_STAMP: None}},
+        "spec": {"claimRef": None},
+        "status": {"phase": AVAILABLE, "message": None},
+    }
+    place = returned_notice(volume)
+    return (
+        changed_event(f"volume/{name}", patch, reason=reason),
+        notice_event(
+            states.get(place), place, kind=VOLUME, key=name, uid=uid(volume), type_="Normal", reason=RETURNED,
+            message=f"returned to {AVAILABLE} by {by}: {reason} (it held the data of {held})",
+            component=COMPONENT, now=now,
+        ),
+    )  # fmt: skip
+
+
+def _refusals(name: str, volume: Manifest, states: States) -> Iterator[str]:
+    phase, policy = status(volume).get("phase"), spec(volume).get("persistentVolumeReclaimPolicy")
+    if is_being_deleted(volume):
+        yield "is being deleted; make a new one when it is gone"
+    if phase == "Bound":
+        yield "is Bound: its claim has it; delete the claim first, if its data is not needed"
+    elif phase not in GIVEN_UP:
+        yield f"is {phase}; only a volume that is Released or Failed can be returned"
+    stream, ref = claim_stream(volume), claim_of(volume) or {}
+    claim = None if stream is None else manifest_of(states, stream)
+    if claim is not None and uid(claim) == ref.get("uid"):
+        yield (
+            f'belongs to claim "{ref.get("namespace")}/{ref.get("name")}", which still exists with the uid that '
+            "the volume names; delete the claim first, if its data is not needed"
+        )
+    if policy != RETAIN:
+        yield (
+            f"has the reclaim policy {policy}, so that its storage may be deleted at any moment; "
+            f"set persistentVolumeReclaimPolicy to {RETAIN} first"
+        )
+    for stream, state in states.items():
+        if isinstance(state, BindingState) and state.open and any(_names(leg, name, ref) for leg in state.legs):
+            yield (
+                f"is in the open binding {stream.partition('/')[2]} of pod {state.plan['pod']}; "
+                "wait until that has ended (volsched recover --dry-run shows it)"
+            )
+        attached = manifest_of(states, stream) if stream.startswith("attachment/") else None
+        if attached is not None and (spec(attached).get("source") or {}).get("persistentVolumeName") == name:
+            yield (
+                f'is still attached to node "{spec(attached).get("nodeName")}"; '
+                f'delete the pods that use it there, or VolumeAttachment "{metadata(attached).get("name")}"'
+            )
+
+
+def _names(leg: LegState, volume: str, ref: Manifest) -> bool:
+    return leg.open and (leg.volume == volume or (bool(leg.claim_uid) and leg.claim_uid == ref.get("uid")))

@@ -1,12 +1,11 @@
-"""What the PV controller sees of the cluster: its own caches, kept up by watches and by its own writes.
+"""The PV controller's view of the cluster: its caches with their indexes, and which pods use a claim."""
 
-Whoever drives a sync puts the answer of every write into the view before going on, so that a later step, and an
-operation that runs after the sync, sees it.
-"""
-
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from itertools import islice
+from typing import Any, Generic, Protocol, TypeVar
 
 from volsched.kube.kinds import KINDS
 from volsched.kube.meta import Metadata
@@ -14,6 +13,10 @@ from volsched.kube.quantity import Quantity
 from volsched.kube.storage import ACCESS_MODES, Claim, StorageClass, Volume
 from volsched.kube.workloads import Pod
 from volsched.pv_controller.rules.requests import CLAIM, VOLUME, Manifest
+from volsched.scheduling.rules.pod_claims import claim_uses, is_owned_by
+
+# A driver puts the result of every write into the view before it continues, so that a later step, and an
+# operation that runs after the sync, sees it.
 
 T = TypeVar("T", Claim, Volume, StorageClass, Pod, covariant=True)
 Modes = tuple[str, ...]
@@ -21,7 +24,7 @@ Modes = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Held(Generic[T]):
-    """An object in both its forms: rules read the value, writes carry the manifest with all it holds."""
+    """An object in both forms: rules read the value, writes carry the complete manifest."""
 
     manifest: Manifest
     value: T
@@ -56,12 +59,12 @@ def held_pod(manifest: Manifest) -> Held[Pod]:
 
 
 def mode_group(volume: Volume) -> Modes:
-    """The volume's access modes, each once and in the one order that groups are named by."""
+    """The volume's access modes, each once and in the canonical order of group names."""
     return tuple(mode for mode in ACCESS_MODES if mode in volume.access_modes)
 
 
 class View(Protocol):
-    """Every question is about a key, so that a driver can answer it from an index."""
+    """Every query has a key, so that a driver can answer it from an index."""
 
     def claim(self, key: str, /) -> Held[Claim] | None: ...
 
@@ -81,5 +84,199 @@ class View(Protocol):
         """The groups of access modes (`mode_group`) that have any volume at all."""
 
     def free_volumes(self, class_name: str, modes: Modes, at_least: Quantity, /) -> Iterable[Held[Volume]]:
-        """Volumes of the class and of exactly that group that no claimRef reserves and that are not smaller; the
-        smallest first, then by name. Only as many are looked at as it takes to find one that fits."""
+        """Volumes of the class and of exactly that group, without a claimRef and large enough; the smallest first,
+        then by name. The caller reads only as many as it takes to find one that fits.
+        """
+
+
+# The controller's private caches in memory, with the indexes that its queries need.
+
+_READ: dict[str, Callable[[Manifest], Held[Any]]] = {
+    CLAIM: held_claim,
+    VOLUME: held_volume,
+    "StorageClass": held_class,
+    "Pod": held_pod,
+}
+KINDS_SEEN = tuple(_READ)
+"""The kinds that the controller caches; others are read live."""
+
+
+class Caches:
+    """A View that is fed objects one by one."""
+
+    def __init__(self, objects: Iterable[tuple[str, Manifest]] = ()) -> None:
+        self._held: dict[str, dict[str, Held[Any]]] = {kind: {} for kind in KINDS_SEEN}
+        self._pods: defaultdict[str, dict[str, Held[Pod]]] = defaultdict(dict)
+        self._reserved: defaultdict[str, dict[str, Held[Volume]]] = defaultdict(dict)
+        self._grouped: defaultdict[Modes, set[str]] = defaultdict(set)
+        self._free: defaultdict[tuple[str, Modes], list[tuple[int, str]]] = defaultdict(list)
+        for kind, manifest in objects:
+            self.store(kind, manifest)
+
+    def store(self, kind: str, manifest: Manifest) -> bool:
+        """False: the object is older than the cached one, and must not be synced. The same version passes, so that
+        a periodic resync is not lost.
+        """
+        return self.put(kind, _READ[kind](manifest))
+
+    def put(self, kind: str, new: Held[Any]) -> bool:
+        """`store`, of a parsed object."""
+        old = self._held[kind].get(new.meta.key)
+        if old is not None and _version(old) > _version(new):
+            return False
+        if old is not None:
+            self._unindex(old)
+        self._held[kind][new.meta.key] = new
+        self._index(new)
+        return True
+
+    def drop(self, kind: str, key: str) -> Held[Any] | None:
+        """Returns the removed object; it may name objects to sync now (`protection`)."""
+        old = self._held[kind].pop(key, None)
+        if old is not None:
+            self._unindex(old)
+        return old
+
+    def held(self, kind: str, key: str) -> Held[Any] | None:
+        return self._held[kind].get(key)
+
+    def keys(self, kind: str) -> list[str]:
+        return sorted(self._held[kind])
+
+    # --- the view ---------------------------------------------------------------------------------------
+
+    def claim(self, key: str) -> Held[Claim] | None:
+        return self._held[CLAIM].get(key)
+
+    def volume(self, name: str) -> Held[Volume] | None:
+        return self._held[VOLUME].get(name)
+
+    def storage_class(self, name: str) -> Held[StorageClass] | None:
+        return self._held["StorageClass"].get(name)
+
+    def classes(self) -> Iterable[Held[StorageClass]]:
+        return self._held["StorageClass"].values()
+
+    def pods_using(self, claim_key: str) -> Iterable[Held[Pod]]:
+        return _entries(self._pods, claim_key)
+
+    def volumes_reserved_for(self, claim_key: str) -> Iterable[Held[Volume]]:
+        return _entries(self._reserved, claim_key)
+
+    def mode_groups(self) -> Iterable[Modes]:
+        return tuple(self._grouped)
+
+    def free_volumes(self, class_name: str, modes: Modes, at_least: Quantity) -> Iterable[Held[Volume]]:
+        by_size = self._free.get((class_name, modes), [])
+        first = bisect_left(by_size, (at_least.nano, ""))
+        return (self._held[VOLUME][name] for _, name in islice(by_size, first, None))
+
+    # --- indexes ----------------------------------------------------------------------------------------
+
+    def _index(self, held: Held[Any]) -> None:
+        key, value = held.meta.key, held.value
+        for index, entry in self._places(value):
+            index[entry][key] = held
+        if isinstance(value, Volume):
+            self._grouped[mode_group(value)].add(key)
+            if value.claim_ref is None:
+                insort(self._free[_shelf(value)], _by_size(value))
+
+    def _unindex(self, held: Held[Any]) -> None:
+        key, value = held.meta.key, held.value
+        for index, entry in self._places(value):
+            del index[entry][key]
+            _forget_if_empty(index, entry)
+        if isinstance(value, Volume):
+            self._grouped[mode_group(value)].discard(key)
+            _forget_if_empty(self._grouped, mode_group(value))
+            if value.claim_ref is None:
+                by_size = self._free[_shelf(value)]
+                del by_size[bisect_left(by_size, _by_size(value))]
+                _forget_if_empty(self._free, _shelf(value))
+
+    def _places(self, value: Any) -> Iterator[tuple[defaultdict[str, Any], str]]:
+        if isinstance(value, Pod):
+            for claim_key in {use.key for use in claim_uses(value)}:
+                yield self._pods, claim_key
+        elif isinstance(value, Volume) and value.claim_ref is not None:
+            yield self._reserved, f"{value.claim_ref.namespace}/{value.claim_ref.name}"
+
+
+def _shelf(volume: Volume) -> tuple[str, Modes]:
+    return volume.class_name, mode_group(volume)
+
+
+def _by_size(volume: Volume) -> tuple[int, str]:
+    return volume.size.nano, volume.name
+
+
+def _forget_if_empty(index: defaultdict[Any, Any], entry: Any) -> None:
+    """An empty entry must not count as a group, nor accumulate."""
+    if not index[entry]:
+        del index[entry]
+
+
+def _entries(index: defaultdict[str, dict[str, Any]], entry: str) -> list[Any]:
+    """By `get`: a query must not leave an empty entry behind."""
+    return list(index.get(entry, {}).values())
+
+
+def _version(held: Held[Any]) -> int:
+    return int(held.meta.resource_version or 0)
+
+
+# Pods that use a claim, and which of them count.
+
+FINISHED = ("Succeeded", "Failed")
+
+
+def is_terminated(pod: Held[Pod]) -> bool:
+    """It has finished, or is being deleted and runs nothing any more."""
+    if pod.value.phase in FINISHED:
+        return True
+    return pod.meta.being_deleted and not any(_runs(status) for status in _container_statuses(pod))
+
+
+def waiting_pods(pods: Iterable[Held[Pod]]) -> list[str]:
+    """Names of the pods that have yet to be scheduled."""
+    return sorted(pod.meta.name for pod in pods if not is_terminated(pod) and not pod.value.node_name)
+
+
+def active_pods(pods: Iterable[Held[Pod]]) -> list[str]:
+    return sorted(pod.meta.key for pod in pods if not is_terminated(pod))
+
+
+def placed_pods(pods: Iterable[Held[Pod]]) -> list[str]:
+    """Keys of the pods that have a node and have not finished: they may be using the data."""
+    return sorted(pod.meta.key for pod in pods if not is_terminated(pod) and pod.value.node_name)
+
+
+def protects(pod: Held[Pod], claim: Claim) -> bool:
+    """Does the pod protect the claim from deletion?
+
+    A pod with a node does, even when it has finished, because its volumes may still be mounted. A pod that makes
+    the claim from a template no longer does once it is shut down: its claim is deleted with it.
+    """
+    if not pod.value.node_name:
+        return False
+    for use in claim_uses(pod.value):
+        if use.key == claim.key and (
+            not use.ephemeral or (is_owned_by(claim, pod.value) and not _is_shut_down(pod))
+        ):
+            return True
+    return False
+
+
+def _is_shut_down(pod: Held[Pod]) -> bool:
+    return pod.meta.being_deleted and pod.manifest["metadata"].get("deletionGracePeriodSeconds") == 0
+
+
+def _container_statuses(pod: Held[Pod]) -> Iterable[Manifest]:
+    statuses: Iterable[Manifest] = (pod.manifest.get("status") or {}).get("containerStatuses") or ()
+    return statuses
+
+
+def _runs(status: Manifest) -> bool:
+    state = status.get("state") or {}
+    return "waiting" not in state and "terminated" not in state
