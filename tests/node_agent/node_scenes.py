@@ -8,9 +8,8 @@ from tests.support.objects import read, ref_to, volume
 from volsched.kube.meta import PVC_PROTECTION
 from volsched.kube.storage import Claim, Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
-from volsched.node_agent.rules.attachments import NODE_UID, attachment_name
+from volsched.node_agent.rules.admission import NODE_UID, Mount, attachment_name
 from volsched.node_agent.rules.lifecycle import PodScene
-from volsched.node_agent.rules.mount_check import Mount
 from volsched.scheduling.rules.pod_claims import claim_uses
 
 DELETED = "2026-01-01T00:00:00Z"

@@ -9,8 +9,7 @@ from tests.node_agent.node_scenes import LOCAL, claim, disk, mounts, node, pod
 from tests.support.objects import affinity, needs, on_zone, read
 from volsched.kube.meta import ROLLBACK, ZONE
 from volsched.kube.workloads import Node, Pod
-from volsched.node_agent.rules.admission import Admitted, NotYet, Rejected, Verdict, admit
-from volsched.node_agent.rules.checks import CHECKS
+from volsched.node_agent.rules.admission import CHECKS, Admitted, NotYet, Rejected, Verdict, admit
 
 ASKED_BACK = {ROLLBACK: "uid-of-some-pod"}
 

@@ -5,7 +5,7 @@ import pytest
 from tests.node_agent.node_scenes import LOCAL, attachment, claim, disk, mounts, node, pod
 from tests.support.objects import ROX, RWO, RWX, volume
 from volsched.kube.storage import VolumeAttachment
-from volsched.node_agent.rules.attachments import (
+from volsched.node_agent.rules.admission import (
     NODE_UID,
     attach_problem,
     attachment_name,

@@ -118,7 +118,7 @@ def test_what_runs_already_is_taken_over_with_its_claims_marked(state: str | Non
 
 
 def test_no_pod_is_started_with_a_claim_that_says_clean() -> None:
-    """The claim was made anew after the pod had been admitted."""
+    """The claim was recreated after the pod had been admitted."""
     assert next_step(scene(admitted_by=NODE_UID_1)) == Admit(("db/data",))
 
 

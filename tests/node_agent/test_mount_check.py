@@ -10,7 +10,7 @@ from tests.support.objects import needs, on_zone, read
 from volsched.kube.meta import ZONE, OwnerReference
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Pod
-from volsched.node_agent.rules.mount_check import mount_problem
+from volsched.node_agent.rules.admission import mount_problem
 
 HELD = claim()
 DISK = disk(HELD, **LOCAL)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from volsched.kube.merge_patch import merged
-from volsched.node_agent.rules.statuses import (
+from volsched.kube.patches import merged
+from volsched.node_agent.rules.lifecycle import (
     admitted,
     admitted_by,
     finished,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from volsched.provisioning.rules.driver_outcomes import Created, DriverCode, DriverRefusal, Next, judge
+from volsched.provisioning.rules import Created, DriverCode, DriverRefusal, Next, judge
 
 ASKED = 100
 

@@ -16,8 +16,8 @@ from volsched.kube.meta import (
     STORAGE_PROVISIONER,
 )
 from volsched.kube.storage import StorageClass
-from volsched.provisioning.rules.driver_outcomes import Created
-from volsched.provisioning.rules.external_contract import (
+from volsched.provisioning.rules import (
+    Created,
     guarding,
     is_to_be_deleted,
     made_volume,

@@ -8,9 +8,9 @@ from tests.support.storage import CLAIM, VOLUME, Cluster, Kit, asked, using
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.provisioning.driver import CreateVolume
-from volsched.provisioning.rules.driver_outcomes import Created, DriverRefusal
-from volsched.provisioning.storage_array import Array
+from volsched.provisioning.protocol import CreateVolume
+from volsched.provisioning.rules import Created, DriverRefusal
+from volsched.provisioning.simulated import Array
 from volsched.runtime.clock import SECOND
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)

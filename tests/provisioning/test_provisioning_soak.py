@@ -7,12 +7,11 @@ from random import Random
 import pytest
 
 from tests.support.storage import CLAIM, OUTSIDE, Cluster, asked, in_zones, made_by, using
-from volsched.cluster.port import CallRefusedError
+from volsched.cluster.port import CallRefusedError, whole
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.provisioning.host_path import HOST_PATH, RECORDS, HostPath
-from volsched.provisioning.simulated import SIMULATED, Simulated
-from volsched.provisioning.storage_array import Array
+from volsched.provisioning.simulated import SIMULATED, Array, Simulated
 from volsched.questions.invariants import violations
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
@@ -87,7 +86,7 @@ class Soak:
     def end(self) -> None:
         """Everything is deleted, and nothing fails any more."""
         for kind in ("Pod", CLAIM):
-            for it in self.cluster.cluster.list(kind).objects:
+            for it in whole(self.cluster.cluster.list(kind)).objects:
                 self.cluster.delete(kind, it["metadata"]["name"])
         for _ in range(60):
             self.cluster.step(after=15 * SECOND)
@@ -100,7 +99,7 @@ def test_nothing_is_left_behind(database: Database, tmp_path: Path, seed: int) -
     soak.play()
     assert (soak.crashes > 0, "ProvisioningSucceeded" in soak.cluster.told()) == (True, True)
     soak.end()
-    assert [it["metadata"]["name"] for it in soak.cluster.cluster.list(CLAIM).objects] == []
+    assert [it["metadata"]["name"] for it in whole(soak.cluster.cluster.list(CLAIM)).objects] == []
     assert soak.cluster.volumes() == {}
     assert (list(soak.inside.made()), list(soak.outside.made())) == ([], [])
     assert [it.name for it in soak.root.iterdir()] == [RECORDS]

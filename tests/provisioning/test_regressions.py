@@ -17,18 +17,16 @@ from tests.support.storage import (
     made_by,
     using,
 )
+from volsched.cluster.port import whole
 from volsched.library import whole_system
 from volsched.log.database import Database
 from volsched.node_agent.agent import NodeAgent
-from volsched.provisioning.class_parameters import TOO_SMALL
-from volsched.provisioning.driver import CreateVolume
 from volsched.provisioning.external import External
 from volsched.provisioning.host import Keeper
 from volsched.provisioning.host_path import HOST_PATH, RECORDS, HostPath
-from volsched.provisioning.protocol import Surroundings
-from volsched.provisioning.rules.driver_outcomes import Created, DriverRefusal
-from volsched.provisioning.simulated import SIMULATED, Simulated
-from volsched.provisioning.storage_array import Array
+from volsched.provisioning.protocol import CreateVolume, Surroundings
+from volsched.provisioning.rules import Created, DriverRefusal
+from volsched.provisioning.simulated import SIMULATED, TOO_SMALL, Array, Simulated
 from volsched.pv_controller.controller import LEASE_TTL, Controller
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
@@ -372,5 +370,6 @@ def test_what_a_set_owns_is_looked_at_when_the_set_is_another_not_whenever_it_ch
     stepped.cluster.delete("StatefulSet", "default/db")
     stepped.create(stateful_set(replicas=0, templates=0))
     collector.update(world.catch_up(), stepped.now)
-    assert collector.step(stepped.now) == 3
-    assert stepped.cluster.list("Pod").objects == ()
+    # Three pods, and the revision that they were made from.
+    assert collector.step(stepped.now) == 4
+    assert whole(stepped.cluster.list("Pod")).objects == ()

@@ -3,7 +3,7 @@
 import pytest
 
 from volsched.kube.selectors import TopologyExpression, TopologyTerm
-from volsched.provisioning.rules.topology_requirement import (
+from volsched.provisioning.rules import (
     NO_TOPOLOGY,
     SelectedNode,
     Term,

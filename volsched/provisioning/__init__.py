@@ -1,4 +1,4 @@
-"""Who makes storage: the built-in provisioners that the PV controller calls, and one that works from outside.
+"""Provisioners: the built-in ones that the PV controller calls, and an external one.
 
-`protocol` is what the controller asks of a provisioner; nothing here knows the controller.
+`protocol` is what the controller requires of a provisioner; nothing here knows the controller.
 """

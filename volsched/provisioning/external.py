@@ -1,55 +1,194 @@
-"""An external provisioner: a process of its own that makes volumes for claims, by nothing but conditional writes.
-
-It follows the contract of `core.external` and has no more rights than any other client: the PV controller orders a
-volume with an annotation, here it is made, and the controller completes the binding. What is under way is kept in
-memory; a driver that may still be at work is asked again until it has answered, even if the claim is gone.
-"""
+"""An external provisioner: a separate process that creates and deletes volumes by conditional writes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
-from volsched.kube.manifest import metadata
-from volsched.kube.storage import Claim, StorageClass
-from volsched.log.commands import Done
+from volsched.kube.kinds import KINDS
+from volsched.kube.manifest import metadata, spec
+from volsched.kube.meta import EXTERNAL_PROVISIONER_FINALIZER
+from volsched.kube.storage import Claim, CSINode, StorageClass
+from volsched.log.commands import Command, Done, Outcome
 from volsched.log.database import Database
-from volsched.log.events.object_states import living
+from volsched.log.events.fold import ObjectState, living, manifest_of
 from volsched.log.events.streams import noun_and_key
+from volsched.log.transaction import execute
 from volsched.objects import door
-from volsched.objects.rules.refusals import AlreadyExistsError
-from volsched.provisioning.client import ProvisionerClient
-from volsched.provisioning.driver import CreateVolume, Driver
-from volsched.provisioning.external_volumes import ExternalVolumes
+from volsched.objects.object_write import Author
+from volsched.objects.rules.object_events import AlreadyExistsError
 from volsched.provisioning.host import Keeper
-from volsched.provisioning.retry_delay import LONGEST_BACKOFF, backoff
-from volsched.provisioning.rules.driver_outcomes import (
+from volsched.provisioning.protocol import CreateVolume, Driver
+from volsched.provisioning.rules import (
     NO_SELECTOR,
     Created,
     DriverCode,
     DriverRefusal,
     DriverVerdict,
     Next,
-    judge,
-)
-from volsched.provisioning.rules.external_contract import made_volume, selected_node, wants_volume, without_node
-from volsched.provisioning.rules.topology_requirement import (
     SelectedNode,
     TopologyError,
     TopologyRequirement,
     delayed_requirement,
+    guarding,
     immediate_requirement,
+    is_to_be_deleted,
+    judge,
+    made_volume,
+    selected_node,
+    wants_volume,
+    without_node,
 )
-from volsched.pv_controller.rules import Held
+from volsched.pv_controller.rules import Held, held_claim, held_class, held_volume
+from volsched.pv_controller.rules.bind_writes import with_finalizers
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.pv_controller.rules.reasons import (
     NORMAL,
     PROVISIONING_FAILED,
     PROVISIONING_SUCCEEDED,
+    VOLUME_FAILED_DELETE,
     WARNING,
     provisioning_failed,
 )
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
+
+# An external provisioner's access to the store: reads, and writes that are conditional on them.
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionerClient:
+    database: Database
+    world: World
+    name: str
+    """The provisioner that classes name."""
+    new_uid: Callable[[], str]
+
+    @property
+    def actor(self) -> str:
+        return f"provisioner/{self.name}"
+
+    def write(self, command: Command, now: int) -> Outcome:
+        (outcome,) = execute(self.database, [command], now=now)
+        return outcome
+
+    def has_written(self, command: Command, now: int) -> bool:
+        return isinstance(self.write(command, now), Done)
+
+    def tell(self, about: Held[Any], type_: str, reason: str, message: str, now: int) -> None:
+        kind = "PersistentVolumeClaim" if isinstance(about.value, Claim) else "PersistentVolume"
+        said = door.notice(
+            kind, about.meta.key, door.controller(self.actor, now),
+            uid=about.meta.uid, type_=type_, reason=reason, message=message,
+            component=self.name,
+        )  # fmt: skip
+        self.write(said, now)
+
+    def claim(self, key: str) -> Held[Claim] | None:
+        manifest = manifest_of(self.world.states, f"claim/{key}")
+        return None if manifest is None else held_claim(manifest)
+
+    def storage_class(self, name: str) -> Held[StorageClass] | None:
+        manifest = manifest_of(self.world.states, f"class/{name}")
+        return None if manifest is None else held_class(manifest)
+
+    def node_labels(self) -> dict[str, dict[str, str]]:
+        nodes = ((name, manifest_of(self.world.states, f"node/{name}")) for name in self.names("node"))
+        return {name: dict(metadata(it).get("labels") or {}) for name, it in nodes if it is not None}
+
+    def topology_keys(self, node: str) -> tuple[str, ...] | None:
+        """The driver's keys on that node; None: the node has no CSINode."""
+        manifest = manifest_of(self.world.states, f"csinode/{node}")
+        if manifest is None:
+            return None
+        found = KINDS["CSINode"].read(manifest)
+        assert isinstance(found, CSINode)
+        return next((it.topology_keys for it in found.drivers if it.name == self.name), ())
+
+    def names(self, noun: str) -> list[str]:
+        return [key for stream in self.world.states for it, key in (noun_and_key(stream),) if it == noun]
+
+
+# How long an external provisioner waits before a retry; it never gives up.
+
+FIRST_BACKOFF = 1 * SECOND
+LONGEST_BACKOFF = 300 * SECOND
+
+
+def backoff(failures: int) -> int:
+    """After so many failures in a row."""
+    return min(FIRST_BACKOFF << min(failures - 1, 16), LONGEST_BACKOFF)
+
+
+# The volumes of an external provisioner: guarded while they are bound, deleted when they are released.
+
+
+@dataclass(slots=True)
+class ExternalVolumes:
+    client: ProvisionerClient
+    driver: Driver
+    _due: dict[str, int] = field(default_factory=dict)
+    _failures: dict[str, int] = field(default_factory=dict)
+
+    def look_at(self, names: Iterable[str], now: int) -> None:
+        self._due |= dict.fromkeys(names, now)
+
+    def step(self, now: int) -> int:
+        names = [name for name, due in self._due.items() if due <= now]
+        for name in names:
+            del self._due[name]
+            self._look_after(name, now)
+        return len(names)
+
+    def next_due(self) -> int | None:
+        return min(self._due.values(), default=None)
+
+    def _look_after(self, name: str, now: int) -> None:
+        state = living(self.client.world.states, f"volume/{name}")
+        if state is None or state.manifest is None:
+            self._failures.pop(name, None)
+            return
+        volume = held_volume(state.manifest)
+        finalizers = guarding(volume.value, driver=self.client.name)
+        if is_to_be_deleted(volume.value, driver=self.client.name):
+            self._delete(name, state, now)
+        elif finalizers != volume.meta.finalizers:
+            guarded = with_finalizers(state.manifest, finalizers)
+            write = door.update("PersistentVolume", guarded, self._author(now), seen=state)
+            if not self.client.has_written(write.command, now):
+                self._due[name] = now + backoff(1)
+
+    def _author(self, now: int) -> Author:
+        return door.controller(self.client.actor, now)
+
+    def _delete(self, name: str, state: ObjectState, now: int) -> None:
+        """The storage, then the object, then our finalizer, which removes the object."""
+        if not self.client.has_written(door.unchanged({f"volume/{name}": state.rv}, actor=self.client.actor), now):
+            # Another process has just written it; the log will show its write.
+            return
+        manifest = state.manifest or {}
+        try:
+            refused = self.driver.delete(str((spec(manifest).get("csi") or {}).get("volumeHandle", "")), now)
+        except Exception as error:
+            refused = DriverRefusal(DriverCode.NOT_GRPC, f"{type(error).__name__}: {error}")
+        if refused is not None:
+            self.client.tell(held_volume(manifest), WARNING, VOLUME_FAILED_DELETE, refused.message, now)
+            self._failures[name] = self._failures.get(name, 0) + 1
+            self._due[name] = refused.again_at or now + backoff(self._failures[name])
+        elif "deletionTimestamp" not in metadata(manifest):
+            deletion = door.delete_seen("PersistentVolume", state, self._author(now))
+            self.client.has_written(deletion.command, now)
+        else:
+            left = [it for it in metadata(manifest)["finalizers"] if it != EXTERNAL_PROVISIONER_FINALIZER]
+            freed = with_finalizers(manifest, left)
+            update = door.update("PersistentVolume", freed, self._author(now), seen=state)
+            self.client.has_written(update.command, now)
+
+
+# It follows the contract in `provisioning.rules` and has no more rights than any other client: the PV
+# controller orders a volume with an annotation, this code makes it, and the controller completes the binding.
+# Work in progress is kept in memory; a driver that may still be at work is called again until it has answered,
+# even if the claim is gone.
 
 RESYNC = 900 * SECOND
 PROVISIONING = "Provisioning"
@@ -57,14 +196,14 @@ PROVISIONING = "Provisioning"
 
 @dataclass(slots=True)
 class _Work:
-    """A claim that a volume is to be made for."""
+    """A claim that needs a volume."""
 
     claim: Held[Claim]
     storage_class: Held[StorageClass]
     request: CreateVolume | None = None
-    """The call that is under way. It is made again exactly so, whatever becomes of the claim and its node."""
+    """The call that is under way. It is repeated unchanged, whatever becomes of the claim and its node."""
     created: Created | None = None
-    """Made, and its object is to be saved."""
+    """Made, but its object is not saved yet."""
     failures: int = 0
     not_before: int = 0
     infeasible: bool = False
@@ -111,7 +250,7 @@ class External:
                 self._volumes.look_at([key], now)
             elif noun == "class":
                 self._reconsider(key, now)
-                # Claims that had to do without it are not written when it comes.
+                # Claims that lacked the class do not change when it is created.
                 self._claims |= dict.fromkeys(self._client.names("claim"))
 
     def step(self, now: int) -> int:
@@ -149,7 +288,7 @@ class External:
         return wants_volume(claim, storage_class, driver=self.name, own_node=self.own_node)
 
     def _reconsider(self, class_name: str, now: int) -> None:
-        """What the class asked for could not be made; another class of the name may ask for something else."""
+        """Retry infeasible work if the class was recreated, perhaps with other parameters."""
         for work in self._works.values():
             held = work.storage_class.value
             found = self._client.storage_class(class_name) if held.name == class_name and work.infeasible else None
@@ -165,7 +304,7 @@ class External:
             self._save(uid, work, now)
 
     def _begin(self, uid: str, work: _Work, now: int) -> bool:
-        """A new call, on what is so now; False: there is nothing to be done, or nothing that can be."""
+        """Start a new call from the current state; False: there is nothing to do, or nothing possible."""
         claim = self._client.claim(work.claim.meta.key)
         storage_class = None if claim is None else self._client.storage_class(claim.value.class_name)
         if (
@@ -212,20 +351,20 @@ class External:
         )
         if isinstance(answer, Created):
             if verdict.delete:
-                # Where that fails, the same volume is the answer to the next call, and is deleted then.
+                # If that fails, the next call returns the same volume, which is deleted then.
                 with suppress(Exception):
                     self.driver.delete(answer.handle, now)
             else:
                 work.created = answer
                 return
         elif verdict.next is Next.BACKGROUND and answer.again_at is not None:
-            # It said when it will be ready: nothing has failed.
+            # The driver said when it will be ready: nothing has failed.
             work.not_before = answer.again_at
             return
         self._judged(uid, work, verdict, now)
 
     def _judged(self, uid: str, work: _Work, verdict: DriverVerdict, now: int) -> None:
-        """There is no volume. What follows?"""
+        """Act on a verdict without a volume."""
         work.infeasible = verdict.infeasible
         work.fail(now, at_least=LONGEST_BACKOFF if verdict.infeasible else 0)
         message = provisioning_failed(work.storage_class.value.name, verdict.why)
@@ -236,7 +375,7 @@ class External:
             del self._works[uid]
 
     def _give_node_back(self, work: _Work, now: int) -> bool:
-        """False: the claim was changed meanwhile, and is looked at again."""
+        """False: the claim was changed meanwhile; retry."""
         key = work.claim.meta.key
         state = living(self.world.states, f"claim/{key}")
         if state is None or state.manifest is None or metadata(state.manifest).get("uid") != work.claim.meta.uid:
@@ -248,7 +387,7 @@ class External:
         )
 
     def _save(self, uid: str, work: _Work, now: int) -> None:
-        """Until it is saved: a volume without an object is one that nobody will ever delete."""
+        """Repeated until saved: a volume without an object would never be deleted."""
         assert work.created is not None
         options: Sequence[str] = work.storage_class.manifest.get("mountOptions") or ()
         volume = made_volume(

@@ -1,14 +1,10 @@
-"""What goes on around the calls of provisioners: they learn of the cluster, their room is published, and storage
-that a crash left behind is found.
-
-Room is published as CSIStorageCapacity objects with a CSIDriver that says that they count; both carry the driver's
-name as a label, and objects without it are not touched.
-"""
+"""The host of provisioners: passes changes of the cluster to them, and publishes their room."""
 
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
@@ -18,24 +14,28 @@ from volsched.kube.meta import PROVISIONED_BY
 from volsched.kube.storage import Claim
 from volsched.log.commands import Command, Done, LeaseProof, Precondition, Scan
 from volsched.log.database import Database
-from volsched.log.events.decision import NOTHING
 from volsched.log.events.envelope import Event
-from volsched.log.events.fold import ObjectState
-from volsched.log.events.object_states import living
+from volsched.log.events.fold import NOTHING, ObjectState, living
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.transaction import execute
 from volsched.objects import door
-from volsched.provisioning.protocol import Surroundings
+from volsched.provisioning.host_path import HostPath
+from volsched.provisioning.protocol import Provisioner, Surroundings
+from volsched.provisioning.simulated import Simulated
 from volsched.pv_controller.rules.provision import provisioned_name
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
+from volsched.scheduling.rules.configuration import ConfigurationError
+
+# Room is published as CSIStorageCapacity objects with a CSIDriver that enables them; both carry the driver's
+# name as a label, and objects without it are not touched.
 
 _log = logging.getLogger(__name__)
 
 DRIVER_NAME = "csi.storage.k8s.io/drivername"
 NAMESPACE = "default"
 ASK_FOR_ROOM = 60 * SECOND
-"""Room may change without anything that we see."""
+"""Room may change without an event that we see."""
 PUBLISH_AGAIN = 1 * SECOND
 LOOK_FOR_LEFTOVERS = 600 * SECOND
 NEVER = 1 << 62
@@ -61,27 +61,27 @@ class Keeper:
     world: World
     owner: str
     storages: Mapping[str, Storage]
-    """By the name that classes and volumes call them."""
+    """By the name that classes and volumes use."""
     new_uid: Callable[[], str]
     _known: dict[str, dict[str, ObjectState]] = field(default_factory=lambda: {noun: {} for noun in _CONCERNS})
     _volumes: dict[str, dict[str, Manifest]] = field(default_factory=dict)
-    """By who made them, by name."""
+    """By provisioner, then by name."""
     _changed: dict[str, set[str]] = field(default_factory=dict)
-    """Those of which the storages have not been told yet."""
+    """Volumes whose change was not passed to the storages yet."""
     _nodes: list[Manifest] | None = None
-    """None: some have changed since they were last put in order."""
+    """None: nodes have changed since the list was built."""
     _publish_at: int = NEVER
-    """When something has changed that may change the room too."""
+    """When to publish because a change may affect room."""
     _ask_at: int = 0
     _leftovers_at: int = 0
     _suspects: set[str] = field(default_factory=set)
-    """Volumes for which there may be storage, and no object."""
+    """Volumes that may have storage but no object."""
     _look_at_suspects: bool = False
     _wanted: dict[str, str] = field(default_factory=dict)
-    """Claim, as a stream → the volume that the controller may still ask for, or has been given."""
+    """Claim, as a stream → the volume that the controller may still request, or that the claim has."""
 
     def update(self, streams: Iterable[str]) -> None:
-        """Take note of what has changed in the world, and let the storages know."""
+        """Read what has changed in the world, and pass it to the storages."""
         if not self.storages:
             return
         changed = False
@@ -99,7 +99,7 @@ class Keeper:
             self._changed.clear()
 
     def step(self, now: int, *, busy: Callable[[], Collection[str]], lease: LeaseProof | None = None) -> int:
-        """Publish what has changed, and now and then look for leftovers. `busy`: volumes that are being made."""
+        """Publish changes, and periodically look for leftovers. `busy`: volumes that are being made."""
         progress = 0
         if self.storages and now >= min(self._publish_at, self._ask_at):
             self._ask_at = now + ASK_FOR_ROOM
@@ -114,11 +114,11 @@ class Keeper:
         return progress
 
     def begin(self) -> None:
-        """Whoever worked before may have left something behind."""
+        """A process that worked before may have left something behind."""
         self._leftovers_at = 0
 
     def suspect(self, name: str) -> None:
-        """Storage may have been made for a volume of which there will be no object."""
+        """Storage may exist for a volume that will have no object."""
         self._suspects.add(name)
         self._look_at_suspects = True
 
@@ -138,7 +138,7 @@ class Keeper:
             self._look_at_volume(key, before, state)
         elif noun == "node":
             if before is not None and state is not None and _labels(before.manifest) == _labels(state.manifest):
-                # Heartbeats change nothing that matters here.
+                # Heartbeats are irrelevant here.
                 return False
             self._nodes = None
         return before is not state
@@ -172,12 +172,12 @@ class Keeper:
         commands = [command.under(lease) for command in self._differences(now)]
         outcomes = execute(self.database, commands, now=now)
         done = sum(isinstance(outcome, Done) for outcome in outcomes)
-        # Somebody else has written the same object: the log will tell what.
+        # Another process wrote the same object: the log will show its write.
         self._publish_at = NEVER if done == len(outcomes) else now + PUBLISH_AGAIN
         return done
 
     def _differences(self, now: int) -> Iterator[Command]:
-        """The commands that make what is published what should be."""
+        """The commands that correct what is published."""
         wanted: dict[tuple[str, str], Manifest] = {}
         for name, storage in self.storages.items():
             published = [_published(name, capacity) for capacity in storage.capacities()]
@@ -202,7 +202,7 @@ class Keeper:
     # --- leftovers --------------------------------------------------------------------------------------
 
     def _discard_leftovers(self, busy: Collection[str], now: int, lease: LeaseProof | None) -> int:
-        """Storage without a volume, of a claim that is gone or has another one: a crash came in between."""
+        """Storage without a volume, of a claim that is gone or has another volume, as a crash leaves it."""
         self._suspects = {it for it in self._suspects if living(self.world.states, f"volume/{it}") is None}
         kept = {*self._wanted.values(), *busy} if self._suspects else set()
         left = {
@@ -217,8 +217,8 @@ class Keeper:
         return sum(_is_discarded(storage, name) for name, storage in left.items())
 
     def _is_up_to_date(self, left: Collection[str], now: int, lease: LeaseProof | None) -> bool:
-        """Whoever worked before may have made them for claims, and volumes, that we have not read of yet."""
-        # Not as the owner, whose own events would not be asked about.
+        """An earlier process may have made them for claims or volumes that we have not read yet."""
+        # Not as the owner, whose own events the scan would skip.
         actor, scan = f"{self.owner}/leftovers", Scan(self.world.position, _asking_for(left))
         precondition = Precondition(lease=lease, scan=scan)
         command = Command(actor=actor, streams=(), decide=lambda _: NOTHING, precondition=precondition)
@@ -235,7 +235,7 @@ class Keeper:
 
 
 def _asking_for(names: Collection[str]) -> Callable[[Event], str | None]:
-    """Events by which somebody may want storage of these names: its volume, a new claim, or one that let go."""
+    """Events after which storage of these names may be needed: its volume, a new claim, or an unbound one."""
     volumes = {f"volume/{name}" for name in names}
 
     def outdated(event: Event) -> str | None:
@@ -246,7 +246,7 @@ def _asking_for(names: Collection[str]) -> Callable[[Event], str | None]:
 
 
 def _is_discarded(storage: Storage, name: str) -> bool:
-    """What cannot be looked at is not certain to be unused, and must not stop anybody; it is told."""
+    """Storage that cannot be inspected may be in use: it is kept and logged, and the rest goes on."""
     try:
         return storage.discard(name)
     except Exception as error:
@@ -255,7 +255,7 @@ def _is_discarded(storage: Storage, name: str) -> bool:
 
 
 def _published(driver: str, capacity: Manifest) -> dict[str, Any]:
-    """Named after what it speaks of, so that it is found again."""
+    """The name is derived from the content, so that the object is found again."""
     place = [driver, capacity["storageClassName"], capacity["nodeTopology"]]
     said = hashlib.sha256(orjson.dumps(place, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
     names = {"name": f"csisc-{said}", "namespace": NAMESPACE, "labels": {DRIVER_NAME: _label(driver)}}
@@ -286,3 +286,16 @@ _CONCERNS: Mapping[str, Callable[[Manifest, Mapping[str, Storage]], bool]] = {
     "capacity": _is_labelled,
     "driver": _is_labelled,
 }
+
+
+# The provisioners that come with volsched.
+
+
+def built_in(*, host_path_root: Path | None, store: str) -> list[Provisioner]:
+    """Directories are made only under a configured root; simulated volumes touch nothing."""
+    try:
+        directories = [] if host_path_root is None else [HostPath(host_path_root, store)]
+    except OSError as error:
+        problem = f"{host_path_root} cannot be used ({error.strerror}); name a directory that can be written"
+        raise ConfigurationError([f"VOLSCHED_HOST_PATH_ROOT: {problem}"]) from error
+    return [Simulated(), *directories]

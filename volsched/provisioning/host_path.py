@@ -1,10 +1,10 @@
 """`volsched.io/host-path`: a directory per volume under one root, for a machine that plays the nodes of a cluster.
 
-Directories are really made and removed, so every step is one that can be taken twice, and nothing is touched that
-was not made here: a record under `.made` says what was. It comes before the directory and goes after it, so
-a crash leaves a record without a directory, never the other way round.
+Directories are really created and removed, so every step is idempotent, and nothing is touched that was not made
+here: a record under `.made` lists it. The record is written before the directory and removed after it, so a crash
+leaves a record without a directory, never the reverse.
 
-Rejected: a file inside the directory that marks it as ours. It would be among somebody's data, and theirs to lose.
+Rejected: a marker file inside the directory. It would be part of the user's data, and the user could delete it.
 """
 
 import os
@@ -17,7 +17,7 @@ from pathlib import Path
 from volsched.kube.meta import HOSTNAME
 from volsched.kube.storage import FILESYSTEM
 from volsched.provisioning.protocol import Manifest, Surroundings, Unfinished
-from volsched.provisioning.rules.driver_outcomes import NO_SELECTOR
+from volsched.provisioning.rules import NO_SELECTOR
 from volsched.pv_controller.rules import PluginError, Provision, VolumePlugin, held_claim
 
 HOST_PATH = "volsched.io/host-path"
@@ -33,7 +33,8 @@ NEEDS_NODE = "a directory belongs to one node; use a class with volumeBindingMod
 class HostPath:
     root: Path
     store: str = ""
-    """For whom directories are made. What another store made is missing from ours, and no leftover."""
+    """The store that directories are made for. Another store's volumes are no leftovers, though ours lacks them.
+    """
     plugin: VolumePlugin = field(
         default_factory=lambda: VolumePlugin(name=HOST_PATH, recycles=True, sources=frozenset({"hostPath"}))
     )
@@ -85,17 +86,17 @@ class HostPath:
         return None
 
     def observe(self, seen: Surroundings) -> None:
-        """A directory needs to know nothing."""
+        """A directory depends on nothing in the cluster."""
 
     def capacities(self) -> Sequence[Manifest]:
-        """Nothing is counted: the volumes share one file system with whatever else is on it."""
+        """Not counted: the volumes share one file system with other data."""
         return ()
 
     def made(self) -> Collection[str]:
         return [entry.name for entry in os.scandir(self.root / RECORDS)]
 
     def discard(self, name: str) -> bool:
-        """Only an empty directory can be known to be unused, and only one of our own store's to be nobody's."""
+        """Only an empty directory is certainly unused, and only one of our own store certainly has no owner."""
         path = self._path(name)
         if self._record(path).read_text() != self.store:
             return False
@@ -128,7 +129,7 @@ class HostPath:
         return self.root / name
 
     def _path_of(self, volume: Manifest) -> Path:
-        """The volume's directory: the one of its name, and no other, whatever its object says."""
+        """The volume's directory: always the one of its name, whatever its object says."""
         path = self._path(volume["metadata"]["name"])
         given = (volume["spec"].get("hostPath") or {}).get("path")
         if given != str(path):

@@ -1,39 +1,39 @@
-"""What the PV controller asks of a provisioner that it calls itself.
-
-A call never blocks and is never the last word: what takes long answers `Unfinished`, and the same call is made
-again later. So every call must be repeatable. The volume's name decides what is meant: asked twice for one name, a
-provisioner makes one volume; what is gone is deleted. That is all a crash needs.
-
-A refusal is a `PluginError` and means that nothing is left behind. Any other exception leaves open what happened,
-and counts as not finished.
-"""
+"""What the PV controller requires of a provisioner that it calls, and what a storage back end does for one."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from volsched.provisioning.rules import Created, DriverRefusal, TopologyRequirement
 from volsched.pv_controller.rules import Provision, VolumePlugin
+
+# A call never blocks: a long one returns `Unfinished`, and the same call is made again later. So every call
+# must be idempotent, keyed by the volume's name: called twice for one name, a provisioner makes one volume, and
+# deleting what is gone succeeds. Crash recovery needs no more.
+#
+# A refusal is a `PluginError` and means that nothing is left behind. Any other exception leaves the outcome
+# open and counts as not finished.
 
 Manifest = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Not yet: the call is to be made again, and there is no use in doing so before `again_at`."""
+    """The call must be repeated, not before `again_at`."""
 
     again_at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a provisioner may know of the cluster: classes that name it, volumes that it made, all nodes."""
+    """What a provisioner sees of the cluster: classes that name it, volumes that it made, all nodes."""
 
     classes: Sequence[Manifest] = ()
     nodes: Sequence[Manifest] = ()
     volumes: Mapping[str, Manifest] = field(default_factory=dict)
     """By name."""
     changed: Collection[str] = ()
-    """Names of volumes that came, changed or went since it was last told: there may be many more of them."""
+    """Names of volumes created, changed or deleted since the last call: the mapping may be much larger."""
 
 
 class Provisioner(Protocol):
@@ -43,30 +43,70 @@ class Provisioner(Protocol):
         ...
 
     def provision(self, request: Provision, now: int) -> Manifest | Unfinished:
-        """A volume's manifest, with at least its source; the controller adds whose it is."""
+        """A volume's manifest, with at least its source; the controller adds the claim."""
         ...
 
     def delete(self, volume: Manifest, now: int) -> Unfinished | None:
-        """Destroy the storage behind the volume. Storage that is gone already is deleted."""
+        """Destroy the storage behind the volume; succeeds if it is gone already."""
         ...
 
     def recycle(self, volume: Manifest, now: int) -> Unfinished | None:
-        """Destroy what was written, and keep the storage; asked only of a plugin that recycles."""
+        """Erase the data, and keep the storage; called only for a plugin that recycles."""
         ...
 
     def observe(self, seen: Surroundings) -> None:
-        """Told before any other call, and again when something has changed."""
+        """Called before any other call, and again after every change."""
         ...
 
     def capacities(self) -> Sequence[Manifest]:
-        """The CSIStorageCapacity objects to be published, without metadata; none where room is not counted."""
+        """The CSIStorageCapacity objects to publish, without metadata; none if room is not counted."""
         ...
 
     def made(self) -> Collection[str]:
-        """Names of the volumes for which there is storage, finished or not."""
+        """Names of the volumes with storage, finished or not."""
         ...
 
     def discard(self, name: str) -> bool:
-        """Remove storage for which there is neither a volume nor a claim, if it is certain that nobody has ever
-        used it; False where it is kept."""
+        """Remove storage without a volume and a claim if it was certainly never used; False if it is kept."""
         ...
+
+
+# What a storage back end does for a provisioner: a CSI driver's controller, without the wire protocol.
+#
+# Like a provisioner's, its calls are idempotent and never block: an unfinished one returns a `DriverRefusal`
+# with a code after which the same call must be repeated.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateVolume:
+    name: str
+    bytes: int
+    class_name: str
+    parameters: Mapping[str, str]
+    requirement: TopologyRequirement | None
+    """None: anywhere."""
+    pinned: bool
+    """A pod waits for the volume in the first of the preferred terms."""
+
+
+class Driver(Protocol):
+    @property
+    def topology(self) -> bool:
+        """Its volumes are reachable from some nodes only."""
+        ...
+
+    def create(self, request: CreateVolume, now: int) -> Created | DriverRefusal:
+        """An exception is no answer: the volume may exist, or still appear."""
+        ...
+
+    def delete(self, handle: str, now: int) -> DriverRefusal | None:
+        """Succeeds if the volume is gone already."""
+        ...
+
+    def observe(self, seen: Surroundings) -> None: ...
+
+    def capacities(self) -> Sequence[Manifest]: ...
+
+    def made(self) -> Collection[str]: ...
+
+    def discard(self, name: str) -> bool: ...

@@ -1,32 +1,325 @@
-"""`volsched.io/simulated`: volumes of a storage array that exists in memory only, for playing a cluster.
+"""`volsched.io/simulated`: volumes of a storage array in memory, with latency and faults by class parameters."""
 
-Zonal, multi-zonal or by rack, with latency, room and mishaps, as the class parameters say (`parameters`). The
-volumes are objects like any other; a process that starts anew learns of them from the store.
-"""
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-
-from volsched.kube.quantity import NANO, Quantity, SuffixFamily
-from volsched.provisioning.class_parameters import ParameterError, read_parameters
-from volsched.provisioning.driver import CreateVolume, Driver
-from volsched.provisioning.protocol import Manifest, Surroundings, Unfinished
-from volsched.provisioning.rules.driver_outcomes import NO_SELECTOR, UNDECIDED, DriverRefusal
-from volsched.provisioning.rules.external_contract import term_selector
-from volsched.provisioning.rules.topology_requirement import (
+from volsched.kube.meta import ZONE
+from volsched.kube.quantity import NANO, Quantity, QuantityError, SuffixFamily, parse_quantity
+from volsched.provisioning.protocol import CreateVolume, Driver, Manifest, Surroundings, Unfinished
+from volsched.provisioning.rules import (
+    NO_SELECTOR,
+    UNDECIDED,
+    Created,
+    DriverCode,
+    DriverRefusal,
     SelectedNode,
+    Term,
     TopologyError,
     TopologyRequirement,
     delayed_requirement,
     immediate_requirement,
+    ordered,
+    term_selector,
+    term_text,
+    terms_of,
 )
-from volsched.provisioning.storage_array import Array
 from volsched.pv_controller.rules import PluginError, Provision, VolumePlugin, held_claim, held_class
 from volsched.runtime.clock import SECOND
 
+# The class parameters of simulated storage.
+#
+# | parameter | default | meaning |
+# |---|---|---|
+# | `topologyKeys` | `topology.kubernetes.io/zone` | node labels that make a domain, separated by commas |
+# | `replicas` | 1 | domains that every volume is in |
+# | `capacityPerDomain` | without end | what the class may use in one domain; it is published |
+# | `latencySeconds` | 0 | how long a volume takes |
+# | `failure` | none | `exhausted`, `refused`, `hang`, `raise`, `too-small` or `wrong-domain` |
+# | `failureRate` | 1 | how often that happens, from 0 to 1; which volumes it hits follows from the seed |
+
+EXHAUSTED, REFUSED, HANG, RAISE, TOO_SMALL, WRONG_DOMAIN = FAILURES = (
+    "exhausted",
+    "refused",
+    "hang",
+    "raise",
+    "too-small",
+    "wrong-domain",
+)
+
+
+class ParameterError(ValueError):
+    """An invalid class parameter; the message names it, and the valid values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageParameters:
+    keys: tuple[str, ...] = (ZONE,)
+    replicas: int = 1
+    room: int | None = None
+    latency: int = 0
+    failure: str = ""
+    failure_rate: float = 1.0
+
+
+def read_parameters(given: Mapping[str, str]) -> StorageParameters:
+    """Raises ParameterError if a parameter is unknown or cannot be parsed."""
+    unknown = sorted(given.keys() - _READERS.keys())
+    if unknown:
+        raise ParameterError(f"parameters.{unknown[0]} is unknown; there are {', '.join(_READERS)}")
+    fields: dict[str, Any] = {}
+    for name, text in given.items():
+        field_name, read, remedy = _READERS[name]
+        try:
+            fields[field_name] = read(text)
+        except (ValueError, QuantityError):
+            raise ParameterError(f'parameters.{name} is "{text}"; {remedy}') from None
+    return StorageParameters(**fields)
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    keys = tuple(filter(None, (key.strip() for key in text.split(","))))
+    return keys or _refuse()
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdecimal() and int(text) > 0 else _refuse()
+
+
+def _microseconds(text: str) -> int:
+    return int(float(text) * SECOND) if float(text) >= 0 else _refuse()
+
+
+def _failure(text: str) -> str:
+    return text if text in FAILURES else _refuse()
+
+
+def _rate(text: str) -> float:
+    return float(text) if 0 <= float(text) <= 1 else _refuse()
+
+
+def _refuse() -> Any:
+    raise ValueError
+
+
+_READERS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
+    "topologyKeys": ("keys", _keys, "write label keys, separated by commas"),
+    "replicas": ("replicas", _count, "write a number from 1 on"),
+    "capacityPerDomain": ("room", lambda text: parse_quantity(text).value(), "write a size such as 100Gi"),
+    "latencySeconds": ("latency", _microseconds, "write a number of seconds from 0 on"),
+    "failure": ("failure", _failure, f"write one of {', '.join(FAILURES)}"),
+    "failureRate": ("failure_rate", _rate, "write a number from 0 to 1"),
+}
+
+
+# A storage array in memory: domains with room, latency, and faults, by class parameters.
+
+WITHOUT_END = "8191Pi"
+"""Published for a class whose room is not counted, while other classes count theirs."""
+NEVER = 1 << 62
+Mishap = Callable[[CreateVolume, int], str]
+"""The fault of a call, given the number of earlier calls for the volume; empty: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asset:
+    class_name: str
+    bytes: int
+    terms: tuple[Term, ...]
+    ready_at: int
+    handed_over: bool = False
+    """The caller knows that it exists."""
+    published: bool = False
+    """There is, or was, a volume for it."""
+    adopted: bool = False
+    """Known from its volume alone: made by an array in another process."""
+
+
+@dataclass(slots=True)
+class Array:
+    seed: int = 0
+    mishap: Mishap | None = None
+    """Overrides the class's parameters."""
+    topology: bool = True
+    _assets: dict[str, _Asset] = field(default_factory=dict)
+    _calls: dict[str, int] = field(default_factory=dict)
+    _classes: dict[str, StorageParameters] = field(default_factory=dict)
+    _nodes: tuple[Mapping[str, str], ...] = ()
+    _handles: dict[str, str] = field(default_factory=dict)
+    """Volume → its asset."""
+    _taken: dict[tuple[str, Term, bool], int] = field(default_factory=dict)
+    """Class, domain, and whether it is handed over → bytes; counted incrementally, not by a scan of all assets."""
+
+    def create(self, request: CreateVolume, now: int) -> Created | DriverRefusal:
+        try:
+            wanted = read_parameters(request.parameters)
+        except ParameterError as error:
+            return DriverRefusal(DriverCode.INVALID_ARGUMENT, str(error))
+        asset = self._assets.get(request.name)
+        if asset is None:
+            begun = self._begin(request, wanted, now)
+            if isinstance(begun, DriverRefusal):
+                return begun
+            asset = begun
+            self._keep(request.name, asset)
+        if asset.ready_at == NEVER:
+            return DriverRefusal(DriverCode.DEADLINE_EXCEEDED, f"volume {request.name} is not made yet")
+        if now < asset.ready_at:
+            return DriverRefusal(DriverCode.ABORTED, f"volume {request.name} is still being made", asset.ready_at)
+        self._keep(request.name, replace(asset, handed_over=True))
+        return Created(handle=request.name, bytes=asset.bytes, topologies=asset.terms)
+
+    def delete(self, handle: str, now: int) -> DriverRefusal | None:  # noqa: ARG002 - a Driver's; deleting takes no time
+        self._keep(handle, None)
+        return None
+
+    def finish(self, name: str) -> None:
+        """Complete a volume that hung."""
+        self._keep(name, replace(self._assets[name], ready_at=0))
+
+    def made(self) -> Collection[str]:
+        return list(self._assets)
+
+    def discard(self, name: str) -> bool:
+        """Storage that had a volume may hold data to keep; storage that is still being made cannot be stopped."""
+        asset = self._assets.get(name)
+        if asset is None or asset.published or asset.ready_at == NEVER:
+            return False
+        self.delete(name, 0)
+        return True
+
+    def observe(self, surroundings: Surroundings) -> None:
+        self._classes = {}
+        for manifest in surroundings.classes:
+            try:
+                parameters = read_parameters(manifest.get("parameters") or {})
+            except ParameterError:
+                # The error is reported when a volume of the class is requested.
+                continue
+            self._classes[manifest["metadata"]["name"]] = parameters
+        self._nodes = tuple(node["metadata"].get("labels") or {} for node in surroundings.nodes)
+        gone = {name for name in surroundings.changed if name not in surroundings.volumes}
+        for name in set(surroundings.changed) - gone:
+            spec = surroundings.volumes[name]["spec"]
+            handle = self._handles[name] = str(spec.get("csi", {}).get("volumeHandle"))
+            asset = self._assets.get(handle) or _adopted(spec)
+            self._keep(handle, replace(asset, published=True, handed_over=True))
+        if len(self._handles) - len(gone & self._handles.keys()) != len(surroundings.volumes):
+            # An earlier process died before it reported a deletion.
+            gone |= self._handles.keys() - surroundings.volumes.keys()
+        for name in gone:
+            handle = self._handles.pop(name, "")
+            if handle in self._assets and self._assets[handle].adopted:
+                self._keep(handle, None)
+
+    def capacities(self) -> Sequence[Manifest]:
+        """By class and domain; nothing at all while no class counts its room."""
+        if all(it.room is None for it in self._classes.values()):
+            return ()
+        return [
+            {
+                "storageClassName": name,
+                "nodeTopology": {"matchLabels": dict(term)},
+                "capacity": WITHOUT_END if it.room is None else _size(it.room - self._used(name, term, True)),
+            }
+            for name, it in sorted(self._classes.items())
+            for term in ordered(terms_of(self._nodes, it.keys))
+        ]
+
+    def _begin(self, request: CreateVolume, wanted: StorageParameters, now: int) -> _Asset | DriverRefusal:
+        mishap = self._next_mishap(request, wanted)
+        if mishap == RAISE:
+            raise RuntimeError("the array's controller has crashed")
+        if mishap == REFUSED:
+            return DriverRefusal(DriverCode.INTERNAL, "the array refuses")
+        preferred = request.requirement.preferred if request.requirement is not None else ((),)
+        if mishap == WRONG_DOMAIN:
+            every = ordered(terms_of(self._nodes, wanted.keys))
+            preferred = tuple(term for term in every if term not in preferred[:1]) or preferred
+        if len(preferred) < wanted.replicas:
+            message = f"replicas: {wanted.replicas} need as many domains; allowed are {_texts(preferred)}"
+            return DriverRefusal(DriverCode.INVALID_ARGUMENT, message)
+        terms = None if mishap == EXHAUSTED else self._place(request, wanted, preferred)
+        if terms is None:
+            message = f"no room for {_size(request.bytes)} of class {request.class_name} in {_texts(preferred)}"
+            return DriverRefusal(DriverCode.RESOURCE_EXHAUSTED, message)
+        size = request.bytes // 2 if mishap == TOO_SMALL else request.bytes
+        ready_at = NEVER if mishap == HANG else now + wanted.latency
+        return _Asset(class_name=request.class_name, bytes=size, terms=terms, ready_at=ready_at)
+
+    def _next_mishap(self, request: CreateVolume, wanted: StorageParameters) -> str:
+        if self.mishap is None and not wanted.failure:
+            return ""
+        before = self._calls.get(request.name, 0)
+        self._calls[request.name] = before + 1
+        if self.mishap is not None:
+            return self.mishap(request, before)
+        lot = Random(f"{self.seed}/{request.name}/{before}").random()
+        return wanted.failure if lot < wanted.failure_rate else ""
+
+    def _place(
+        self, request: CreateVolume, wanted: StorageParameters, preferred: Sequence[Term]
+    ) -> tuple[Term, ...] | None:
+        """The first domains with room; if a pod waits, the very first must be among them."""
+        chosen: list[Term] = []
+        for place, term in enumerate(preferred):
+            used = self._used(request.class_name, term, False)
+            if wanted.room is None or used + request.bytes <= wanted.room:
+                chosen.append(term)
+            elif place == 0 and request.pinned:
+                return None
+            if len(chosen) == wanted.replicas:
+                return tuple(chosen)
+        return None
+
+    def _used(self, class_name: str, term: Term, handed_over: bool) -> int:
+        """The bytes in use there, or only those that a caller knows of."""
+        known = self._taken.get((class_name, term, True), 0)
+        return known if handed_over else known + self._taken.get((class_name, term, False), 0)
+
+    def _keep(self, name: str, asset: _Asset | None) -> None:
+        """Every change of an asset; None: it is gone."""
+        before = self._assets.pop(name, None)
+        if before is not None:
+            self._count(before, -before.bytes)
+        if asset is not None:
+            self._assets[name] = asset
+            self._count(asset, asset.bytes)
+
+    def _count(self, asset: _Asset, size: int) -> None:
+        for term in asset.terms:
+            place = asset.class_name, term, asset.handed_over
+            self._taken[place] = self._taken.get(place, 0) + size
+
+
+def _adopted(spec: Manifest) -> _Asset:
+    """A volume made by an array in another process: its object holds all that is known."""
+    required = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms", ())
+    terms = tuple(
+        tuple(sorted((it["key"], it["values"][0]) for it in term.get("matchExpressions", ()) if it.get("values")))
+        for term in required
+    )
+    size = parse_quantity(str((spec.get("capacity") or {}).get("storage", "0"))).value()
+    return _Asset(
+        class_name=str(spec.get("storageClassName", "")), bytes=size, terms=terms, ready_at=0, adopted=True
+    )
+
+
+def _size(size: int) -> str:
+    return str(Quantity(max(size, 0) * NANO, SuffixFamily.BINARY))
+
+
+def _texts(terms: Sequence[Term]) -> str:
+    return ", ".join(map(term_text, terms))
+
+
+# Zonal, multi-zonal or by rack, with latency, room and faults by class parameters. The volumes are ordinary
+# objects; a restarted process learns of them from the store.
+
 SIMULATED = "volsched.io/simulated"
 CSI_DRIVER = "simulated.volsched.io"
-"""What volumes call it: the name of a driver has no slash."""
+"""The driver's name in volumes, which may not contain a slash."""
 ASK_AGAIN = 1 * SECOND
 
 
@@ -79,9 +372,9 @@ class Simulated:
             f"{self.plugin.name} does not recycle volumes; set the reclaim policy to Delete or Retain"
         )
 
-    def observe(self, seen: Surroundings) -> None:
-        self._seen = seen
-        self.driver.observe(seen)
+    def observe(self, surroundings: Surroundings) -> None:
+        self._seen = surroundings
+        self.driver.observe(surroundings)
 
     def capacities(self) -> Sequence[Manifest]:
         return self.driver.capacities()
@@ -93,15 +386,17 @@ class Simulated:
         return self.driver.discard(name)
 
     def _requirement(self, request: Provision) -> TopologyRequirement:
-        """In one domain the scheduler has honoured the class already; several are restricted by it here."""
+        """With one domain the scheduler has applied the class already; several are restricted by it here."""
         claim, storage_class = held_claim(request.claim).value, held_class(request.storage_class).value
         nodes = [node["metadata"].get("labels") or {} for node in self._seen.nodes]
         allowed = storage_class.allowed_topologies
         try:
             wanted = read_parameters(storage_class.parameters)
             if request.node is None:
-                found = immediate_requirement(wanted.keys, allowed=allowed, nodes=nodes, claim_name=claim.name)
-                return found or TopologyRequirement()
+                requirement = immediate_requirement(
+                    wanted.keys, allowed=allowed, nodes=nodes, claim_name=claim.name
+                )
+                return requirement or TopologyRequirement()
             metadata = request.node["metadata"]
             node = SelectedNode(name=metadata["name"], labels=metadata.get("labels") or {}, keys=wanted.keys)
             alone = wanted.replicas == 1

@@ -1,21 +1,30 @@
-"""What a node does next about one of its pods, looked at as it stands.
+"""What a node does next about one of its pods, and the status it writes in a kubelet's terms."""
 
-Nothing is remembered between two looks: all that was done is in the pod's status, its claims and its attachments.
-So whoever looks after a crash, or a second agent at the same time, comes to the same next step, and each step is
-written only if everything it was decided on is still so.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from volsched.kube.data_state import CLEAN
+from volsched.kube.manifest import CLEAN, Manifest, metadata, spec, status
 from volsched.kube.storage import Volume, VolumeAttachment
 from volsched.kube.workloads import Node, Pod
-from volsched.node_agent.rules.admission import Admitted, NotYet, admit, to_mark
-from volsched.node_agent.rules.attachments import attach_problem, is_attached, volumes_to_attach
-from volsched.node_agent.rules.checks import CHECKS, Check
-from volsched.node_agent.rules.mount_check import Mount, mount_problem
+from volsched.node_agent.rules.admission import (
+    CHECKS,
+    Admitted,
+    Check,
+    Mount,
+    NotYet,
+    admit,
+    attach_problem,
+    is_attached,
+    mount_problem,
+    to_mark,
+    volumes_to_attach,
+)
 from volsched.scheduling.rules.attach_limits import TERMINATED
+
+# Nothing is remembered between two steps: the pod's status, its claims and its attachments hold all that was
+# done. So an agent after a crash, or a second agent at the same time, finds the same next step, and each step
+# is written only if everything it was decided on is unchanged.
 
 RUN_SECONDS = "volsched.io/run-seconds"
 EXIT_CODE = "volsched.io/exit-code"
@@ -29,19 +38,19 @@ KILLED = 137
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodScene:
-    """A pod on its node, with everything that decides what comes next."""
+    """A pod on its node, with everything that decides the next step."""
 
     pod: Pod
     node: Node | None
     mounts: Sequence[Mount] = ()
     attachments: Sequence[VolumeAttachment] = ()
-    """Of the pod's volumes, to whatever node."""
+    """Of the pod's volumes, to any node."""
     others: Sequence[Pod] = ()
-    """The pods that the node has admitted and that have not come to their end."""
+    """The pods that the node has admitted and that have not finished."""
     admitted_by: str | None = None
     """The uid of the node that admitted the pod."""
     running_for: int | None = None
-    """Since how many seconds its containers run; None: they do not."""
+    """For how many seconds its containers have been running; None: they are not."""
     has_started: bool = False
     """A container has run at some time."""
     shut_down: bool = False
@@ -50,14 +59,14 @@ class PodScene:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing is to be done, for so many seconds or until something changes."""
+    """Nothing to do, for so many seconds or until something changes."""
 
     seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Nothing can be done, and somebody should know why."""
+    """Nothing can be done, for a reason to report."""
 
     reason: str
     message: str
@@ -101,7 +110,7 @@ class ShutDown:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Nothing of the pod runs any more, and nobody else holds it: it can go."""
+    """Nothing of the pod runs any more, and it has no finalizers: it can be removed."""
 
 
 Step = Idle | Stuck | Admit | Reject | Attach | StartPod | Finish | ShutDown | Remove
@@ -129,7 +138,7 @@ def _leave(scene: PodScene) -> Step:
 
 
 def holds_volumes(pod: Pod, *, shut_down: bool) -> bool:
-    """Its volumes are mounted on its node, or about to be; with a node that is gone nobody knows, so they are."""
+    """Its volumes are mounted on its node, or about to be; assumed so if the node is gone."""
     return pod.phase not in TERMINATED and not shut_down
 
 
@@ -141,15 +150,15 @@ def node_not_found(name: str) -> str:
 
 
 def _is_admitted(scene: PodScene, node: Node) -> bool:
-    """By this node, not an earlier one of its name; and all it uses is known to be used."""
+    """By this node, not an earlier one of its name; and none of its claims is marked Clean."""
     clean = any(mount.claim is not None and mount.claim.data_state == CLEAN for mount in scene.mounts)
     return scene.admitted_by == node.meta.uid and not clean
 
 
 def _admission(scene: PodScene, node: Node, checks: Sequence[Check]) -> Step:
     if scene.running_for is not None and scene.admitted_by in (None, node.meta.uid):
-        # It runs here: since before there was an agent, or with a claim of which somebody says that it is clean.
-        # It is not asked to leave, but what it uses is in use.
+        # It runs here since before there was an agent, or with a claim that another writer marked clean. It is not
+        # evicted, but its claims are in use.
         return Admit(to_mark(scene.mounts))
     verdict = admit(scene.pod, node, scene.others, scene.mounts, checks=checks)
     if isinstance(verdict, Admitted):
@@ -157,7 +166,7 @@ def _admission(scene: PodScene, node: Node, checks: Sequence[Check]) -> Step:
     if isinstance(verdict, NotYet):
         return Stuck(FAILED_MOUNT, verdict.message)
     if scene.has_started:
-        # It may have written somewhere, so it is not sent elsewhere as if nothing had been.
+        # It may have written data, so it must not be rescheduled as if it had not run.
         return Finish(KILLED, "NodeRejected", verdict.message)
     return Reject(verdict.message)
 
@@ -179,7 +188,7 @@ def _of(volume: Volume, scene: PodScene) -> list[VolumeAttachment]:
 
 
 def _run_on(pod: Pod, seconds: int) -> Step:
-    """Until its annotations say that it ends: a cluster can be played without containers."""
+    """Until its annotations end it: a cluster can be simulated without containers."""
     for key in (RUN_SECONDS, EXIT_CODE):
         given = pod.meta.annotations.get(key)
         if given is not None and _number(given) is None:
@@ -193,9 +202,157 @@ def _run_on(pod: Pod, seconds: int) -> Step:
 
 
 def exit_code(pod: Pod) -> int:
-    """What its containers end with."""
+    """The exit code of its containers."""
     return _number(pod.meta.annotations.get(EXIT_CODE, "")) or 0
 
 
 def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= MOST_DIGITS else None
+
+
+# A pod's status in a kubelet's terms: what is written when it is admitted, starts, ends or is shut down.
+#
+# Each function returns a merge patch of the pod's manifest; lists are replaced whole, so their other entries
+# are kept.
+
+ADMITTED_BY = "admittedBy"
+"""In the status, out of reach of user updates: the uid of the node that admitted the pod."""
+RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
+Patch = dict[str, Any]
+
+
+def admitted_by(pod: Manifest) -> str | None:
+    found = status(pod).get(ADMITTED_BY)
+    return found if isinstance(found, str) else None
+
+
+def started_at(pod: Manifest) -> str | None:
+    """When its containers started, if they run."""
+    if status(pod).get("phase") != RUNNING:
+        return None
+    running = [_state(container).get("running") for container in _containers(pod)]
+    times = [str(it.get("startedAt", "")) for it in running if isinstance(it, dict)]
+    if len(times) < len(running):
+        return None
+    return max(times, default=str(status(pod).get("startTime", "")))
+
+
+def has_started(pod: Manifest) -> bool:
+    """A container of it has run at some time."""
+    return any({"running", "terminated"} & _state(it).keys() or it.get("lastState") for it in _containers(pod))
+
+
+def is_shut_down(pod: Manifest) -> bool:
+    """It is being deleted, nothing of it runs any more, and its grace period is over."""
+    ended = status(pod).get("phase") in (SUCCEEDED, FAILED)
+    return ended and metadata(pod).get("deletionGracePeriodSeconds") == 0 and "deletionTimestamp" in metadata(pod)
+
+
+def admitted(pod: Manifest, *, node_uid: str, now: str) -> Patch:
+    """Taken over running, if it runs and no other node had admitted it; otherwise about to be started."""
+    if admitted_by(pod) in (None, node_uid) and started_at(pod) is not None:
+        return {"status": {ADMITTED_BY: node_uid}}
+    waiting = {"waiting": {"reason": "ContainerCreating"}}
+    known = {str(it.get("name")): it for it in _containers(pod)}
+    containers = []
+    for container in _declared(pod):
+        entry = known.get(container["name"], {})
+        fresh = {**container, "ready": False, "started": False, "restartCount": 0, "state": waiting}
+        if {"running", "terminated"} & _state(entry).keys():
+            # It ran on a node of this name that is gone; how it ended there is unknown.
+            lost = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": now}}
+            fresh |= {"lastState": lost, "restartCount": int(entry.get("restartCount", 0)) + 1}
+        containers.append(fresh)
+    said = {"PodScheduled": "True", "Initialized": "True", "ContainersReady": "False", "Ready": "False"}
+    return {
+        "status": {
+            ADMITTED_BY: node_uid,
+            "startTime": status(pod).get("startTime", now),
+            "conditions": _conditions(pod, said, now, reason="ContainersNotReady"),
+            "containerStatuses": containers,
+        }
+    }
+
+
+def started(pod: Manifest, *, now: str) -> Patch:
+    known = {str(it.get("name")): it for it in _containers(pod)}
+    containers = [
+        {**container, "restartCount": 0, **known.get(container["name"], {}),
+         "ready": True, "started": True, "state": {"running": {"startedAt": now}}}
+        for container in _declared(pod)
+    ]  # fmt: skip
+    said = dict.fromkeys(("PodScheduled", "Initialized", "ContainersReady", "Ready"), "True")
+    conditions = _conditions(pod, said, now)
+    return {"status": {"phase": RUNNING, "conditions": conditions, "containerStatuses": containers}}
+
+
+def finished(pod: Manifest, *, exit_code: int, now: str, reason: str = "", message: str = "") -> Patch:
+    phase = FAILED if exit_code else SUCCEEDED
+    why = {"reason": reason, "message": message}
+    return {
+        "status": {
+            "phase": phase,
+            **{field: value for field, value in why.items() if value},
+            "conditions": _conditions(pod, _NOT_READY, now, reason="PodFailed" if exit_code else "PodCompleted"),
+            "containerStatuses": [_ended(it, exit_code, now) for it in _containers(pod)],
+        }
+    }
+
+
+def shut_down(pod: Manifest, *, exit_code: int, now: str) -> Patch:
+    """The pod is being deleted: running containers end now, and a pod that never ran has failed."""
+    grace: Patch = {"metadata": {"deletionGracePeriodSeconds": 0}}
+    if status(pod).get("phase") in (SUCCEEDED, FAILED):
+        return grace
+    never = not has_started(pod)
+    return {**grace, **finished(pod, exit_code=exit_code or 1 if never else exit_code, now=now)}
+
+
+_NOT_READY = {"ContainersReady": "False", "Ready": "False"}
+
+
+def _ended(container: Manifest, exit_code: int, now: str) -> Manifest:
+    running = _state(container).get("running")
+    if not isinstance(running, dict):
+        return container
+    ended = {
+        "exitCode": exit_code,
+        "reason": "Error" if exit_code else "Completed",
+        "startedAt": running.get("startedAt", now),
+        "finishedAt": now,
+    }
+    return {**container, "ready": False, "started": False, "state": {"terminated": ended}}
+
+
+def _conditions(pod: Manifest, said: Mapping[str, str], now: str, *, reason: str = "") -> list[Manifest]:
+    """The given conditions, and the others unchanged; the time is that of the last change."""
+    known = {str(it.get("type")): it for it in status(pod).get("conditions", ()) if isinstance(it, dict)}
+    for type_, value in said.items():
+        before = known.get(type_, {})
+        entry = {"type": type_, "status": value, "lastTransitionTime": before.get("lastTransitionTime", now)}
+        if before.get("status") != value:
+            entry["lastTransitionTime"] = now
+        if value == "False" and reason:
+            entry["reason"] = reason
+        known[type_] = entry
+    return list(known.values())
+
+
+def _declared(pod: Manifest) -> list[dict[str, str]]:
+    given = spec(pod).get("containers", ())
+    return [
+        # Nothing is pulled, but clients treat a status without an imageID as missing.
+        {"name": str(it.get("name", "")), "image": str(it.get("image", "")), "imageID": ""}
+        for it in given
+        if isinstance(it, dict)
+    ]
+
+
+def _containers(pod: Manifest) -> Iterable[Manifest]:
+    found = status(pod).get("containerStatuses")
+    return [it for it in found if isinstance(it, dict)] if isinstance(found, list) else []
+
+
+def _state(container: Manifest) -> Manifest:
+    found = container.get("state")
+    return found if isinstance(found, dict) else {}
