@@ -8,7 +8,7 @@ from tests.support.objects import read
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Pod
 from volsched.log.events.fold import ObjectState
-from volsched.workloads.rules.ephemeral_claims import ephemeral_claims, has_templates, lacking
+from volsched.workloads.rules.ownership import ephemeral_claims, has_templates, lacking
 
 Manifest = dict[str, Any]
 TEMPLATE = {

@@ -6,12 +6,12 @@ import pytest
 
 from volsched.kube.meta import ROLLBACK, SELECTED_NODE
 from volsched.log.events.fold import BindingState, LegState, ObjectState, State
-from volsched.log.events.object_lives import ObjectLife
-from volsched.pv_controller.rules.manual_release import ReleaseRefusedError, return_volume
+from volsched.log.events.streams import ObjectLife
+from volsched.pv_controller.rules.rollback import ReleaseRefusedError, return_volume
 from volsched.questions.audit.orphans import find_orphans
-from volsched.scheduling.rules.node_avoidance import NODE_REJECTED, REJECTED_NODES, nodes_to_avoid
+from volsched.scheduling.rules.failure_memory import NODE_REJECTED, REJECTED_NODES, nodes_to_avoid
 from volsched.workloads.rules.ownership import is_orphan
-from volsched.workloads.rules.stale_nodes import gone_since, is_made_for, promised_node
+from volsched.workloads.rules.repairs import gone_since, is_made_for, promised_node
 
 Manifest = dict[str, Any]
 NOW = "2026-11-16T12:00:00Z"

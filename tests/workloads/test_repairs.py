@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.clusters import Manifest, Stepped, claim, node, pod, volume
+from volsched.cluster.port import whole
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log.database import Database
 from volsched.runtime.clock import SECOND
@@ -31,7 +32,7 @@ def promise(stepped: Stepped, name: str = "data") -> str | None:
 
 
 def told(stepped: Stepped) -> list[str]:
-    return [it["message"] for it in stepped.cluster.list("Event").objects if it["reason"] == REMOVED]
+    return [it["message"] for it in whole(stepped.cluster.list("Event")).objects if it["reason"] == REMOVED]
 
 
 def wait(stepped: Stepped, seconds: int) -> None:
@@ -71,7 +72,7 @@ def test_how_long_it_has_been_gone_is_known_after_a_restart(sqlite: Database) ->
 
 
 def test_a_node_that_comes_back_in_time_is_another_node(sqlite: Database) -> None:
-    """The promise was made to the one before: it is decided anew, after the same minute."""
+    """The promise was made to the one before: it is decided again, after the same minute."""
     stepped = Stepped(sqlite, [MADE, node("old"), promised("data", "old")])
     stepped.step()
     stepped.cluster.delete("Node", "old")

@@ -8,10 +8,12 @@ import pytest
 
 from volsched.kube.kinds import KINDS
 from volsched.kube.workloads import StatefulSet
+from volsched.workloads.rules.revisions import revision_hash
 from volsched.workloads.rules.statefulsets import SetStep, is_placed, is_running, next_step
 
 Manifest = dict[str, Any]
 MOST = 10
+NOW = "2026-01-01T00:01:00Z"
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
@@ -53,6 +55,7 @@ def a_pod(
 class World:
     pods: list[Manifest] = field(default_factory=list)
     claims: dict[str, Manifest] = field(default_factory=dict)
+    history: list[Manifest] = field(default_factory=list)
 
     def pod(self, name: str, /) -> Manifest | None:
         return next((it for it in self.pods if it["metadata"]["name"] == name), None)
@@ -60,17 +63,28 @@ class World:
     def claim(self, name: str, /) -> Manifest | None:
         return self.claims.get(name)
 
+    def revision(self, name: str, /) -> Manifest | None:
+        return next((it for it in self.history if it["metadata"]["name"] == name), None)
+
     def owned(self) -> Iterable[Manifest]:
         return [it for it in self.pods if it["metadata"]["ownerReferences"][0]["uid"] == "set-1"]
 
+    def revisions(self) -> Iterable[Manifest]:
+        return [it for it in self.history if it["metadata"]["ownerReferences"][0]["uid"] == "set-1"]
+
 
 def step(
-    manifest: Manifest, *pods: Manifest, most: int = MOST, ready: Any = is_placed, **claims: Manifest
+    manifest: Manifest,
+    *pods: Manifest,
+    most: int = MOST,
+    ready: Any = is_placed,
+    history: Iterable[Manifest] = (),
+    **claims: Manifest,
 ) -> SetStep:
     value = KINDS["StatefulSet"].read(manifest)
     assert isinstance(value, StatefulSet)
     named = {name.replace("_", "-"): claim for name, claim in claims.items()}
-    return next_step(value, manifest, World(list(pods), named), ready=ready, most=most)
+    return next_step(value, manifest, World(list(pods), named, list(history)), ready=ready, most=most, now=NOW)
 
 
 def acts(done: SetStep) -> tuple[list[str], list[str]]:
@@ -129,11 +143,13 @@ def test_a_pod_as_it_is_made() -> None:
         "kind": "Pod",
         "metadata": {
             "name": "db-0",
+            "generateName": "db-",
             "namespace": "shop",
             "labels": {
                 "app": "db",
                 "statefulset.kubernetes.io/pod-name": "db-0",
                 "apps.kubernetes.io/pod-index": "0",
+                "controller-revision-hash": "db-76d9865976",
             },
             "annotations": {"a": "b"},
             "ownerReferences": [
@@ -197,4 +213,166 @@ def test_when_a_pod_counts(status: Manifest, node: str, placed: bool, running: b
 
 def test_the_status_counts_what_there_is() -> None:
     pods = [a_pod(0), a_pod(1, node=""), a_pod(2, phase="Failed"), a_pod(3, deletionTimestamp="t")]
-    assert step(a_set(), *pods).status == {"replicas": 3, "readyReplicas": 1, "currentReplicas": 3}
+    told = step(a_set(), *pods).status
+    (name,) = {told.pop("currentRevision"), told.pop("updateRevision")}
+    assert name.startswith("db-")
+    assert told == {
+        "observedGeneration": 1,
+        "replicas": 4,
+        "readyReplicas": 2,
+        "availableReplicas": 2,
+        "currentReplicas": 3,
+        "updatedReplicas": 3,
+        "collisionCount": 0,
+    }
+
+
+# --- rolling updates ------------------------------------------------------------------------------------
+
+
+def with_image(manifest: Manifest, image: str) -> Manifest:
+    """The set with another template."""
+    spec = manifest["spec"]
+    template = {**spec["template"], "spec": {"containers": [{"name": "main", "image": image}]}}
+    return {**manifest, "spec": {**spec, "template": template}}
+
+
+def revisions(*images: str) -> list[Manifest]:
+    """As the set has made them, one after the other."""
+    made: list[Manifest] = []
+    for image in images:
+        done = step(with_image(a_set(), image), history=made)
+        assert done.new_revision is not None
+        made.append(done.new_revision)
+    return made
+
+
+def at(ordinal: int, revision: Manifest, **given: Any) -> Manifest:
+    pod = a_pod(ordinal, **given)
+    pod["metadata"]["labels"] = {"controller-revision-hash": revision["metadata"]["name"]}
+    return pod
+
+
+OLD, NEW = revisions("app:1", "app:2")
+
+
+def updated(replicas: int = 3, *, strategy: Any = None, **spec: Any) -> Manifest:
+    """A set whose pods are to be of the second image."""
+    given = {} if strategy is None else {"updateStrategy": strategy}
+    made = with_image(a_set(replicas, **given, **spec), "app:2")
+    return {**made, "status": {"currentRevision": OLD["metadata"]["name"], "currentReplicas": replicas}}
+
+
+def rolling(**given: Any) -> Manifest:
+    return {"type": "RollingUpdate", "rollingUpdate": given}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "pods", "expected"),
+    [
+        (updated(), [at(0, OLD), at(1, OLD), at(2, OLD)], ["db-2"]),
+        (updated(), [at(0, OLD), at(1, OLD), at(2, NEW)], ["db-1"]),
+        (updated(), [at(0, OLD), at(1, OLD), at(2, NEW, node="")], []),
+        (updated(), [at(0, OLD), at(1, OLD), at(2, OLD, deletionTimestamp="t")], []),
+        (updated(), [at(0, NEW), at(1, NEW), at(2, NEW)], []),
+        (updated(), [a_pod(0), at(1, NEW), at(2, NEW)], ["db-0"]),
+        (updated(strategy=rolling(partition=2)), [at(0, OLD), at(1, OLD), at(2, OLD)], ["db-2"]),
+        (updated(strategy=rolling(partition=2)), [at(0, OLD), at(1, OLD), at(2, NEW)], []),
+        (updated(strategy=rolling(maxUnavailable=2)), [at(0, OLD), at(1, OLD), at(2, OLD)], ["db-2", "db-1"]),
+        (updated(strategy=rolling(maxUnavailable="70%")), [at(0, OLD), at(1, OLD), at(2, OLD)], ["db-2", "db-1"]),
+        (updated(strategy=rolling(maxUnavailable="1%")), [at(0, OLD), at(1, OLD), at(2, OLD)], ["db-2"]),
+        (updated(strategy={"type": "OnDelete"}), [at(0, OLD), at(1, OLD), at(2, OLD)], []),
+        (updated(2), [at(0, OLD), at(1, OLD), at(2, OLD)], ["db-2"]),
+        (updated(**PARALLEL), [at(0, OLD), at(1, OLD), at(2, OLD)], ["db-2"]),
+        (updated(**PARALLEL), [at(0, OLD, node=""), at(1, OLD), at(2, OLD)], ["db-0"]),
+        (updated(start=5), [at(5, OLD), at(6, OLD), at(7, OLD)], ["db-7"]),
+    ],
+    ids=[
+        "the highest first", "then the next", "not before it is ready", "not while one is going", "all are",
+        "one from before there were revisions", "down to the partition", "not below it", "two at once",
+        "as many percent", "never none", "on delete", "surplus first", "parallel",
+        "parallel: what is away already", "another start",
+    ],
+)  # fmt: skip
+def test_which_pod_is_replaced(manifest: Manifest, pods: list[Manifest], expected: list[str]) -> None:
+    done = step(manifest, *pods, history=[OLD, NEW])
+    assert done.remove == expected
+    assert done.new_revision is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "missing", "image"),
+    [
+        (rolling(partition=2), 1, "app:1"),
+        (rolling(partition=2), 2, "app:2"),
+        (rolling(partition=0), 0, "app:2"),
+        ({"type": "RollingUpdate"}, 1, "app:1"),
+        ({"type": "OnDelete"}, 1, "app:2"),
+    ],
+    ids=["below the partition", "from it on", "without one", "not said how", "on delete"],
+)
+def test_of_which_template_a_missing_pod_is_made(strategy: Manifest, missing: int, image: str) -> None:
+    pods = [at(ordinal, OLD) for ordinal in range(3) if ordinal != missing]
+    (made,) = step(updated(strategy=strategy), *pods, history=[OLD, NEW]).make
+    assert made.pod is not None
+    assert made.pod["spec"]["containers"][0]["image"] == image
+    name = {"app:1": OLD, "app:2": NEW}[image]["metadata"]["name"]
+    assert made.pod["metadata"]["labels"]["controller-revision-hash"] == name
+
+
+def test_the_status_says_how_far_an_update_is() -> None:
+    told = step(updated(), at(0, OLD), at(1, OLD), at(2, NEW), history=[OLD, NEW]).status
+    assert (told["currentReplicas"], told["updatedReplicas"]) == (2, 1)
+    assert (told["currentRevision"], told["updateRevision"]) == (OLD["metadata"]["name"], NEW["metadata"]["name"])
+    told = step(updated(), at(0, NEW), at(1, NEW), at(2, NEW), history=[OLD, NEW]).status
+    assert (told["currentReplicas"], told["updatedReplicas"]) == (3, 3)
+    assert told["currentRevision"] == told["updateRevision"] == NEW["metadata"]["name"]
+
+
+def test_a_template_that_comes_back_is_the_revision_that_it_was() -> None:
+    assert [OLD["revision"], NEW["revision"]] == [1, 2]
+    done = step(with_image(a_set(), "app:1"), history=[NEW, OLD])
+    assert done.new_revision is None
+    assert done.renumbered == {**OLD, "revision": 3}
+
+
+def test_a_name_that_is_taken_is_avoided() -> None:
+    stranger = {**OLD, "metadata": {**OLD["metadata"], "ownerReferences": [{"uid": "other"}]}}
+    done = step(with_image(a_set(), "app:1"), history=[stranger])
+    assert done.new_revision is not None
+    assert done.new_revision["metadata"]["name"] != OLD["metadata"]["name"]
+    assert done.status["collisionCount"] == 1
+
+
+def test_revisions_beyond_the_limit_are_forgotten_unless_a_pod_is_of_one() -> None:
+    history = revisions("app:1", "app:2", "app:3", "app:4", "app:5")
+    latest = with_image(a_set(revisionHistoryLimit=1), "app:5")
+    names = [it["metadata"]["name"] for it in history]
+    pods = [at(0, history[4]), at(1, history[4]), at(2, history[0])]
+    assert step(latest, *pods, history=history).forgotten == names[1:3]
+
+
+def test_a_revision_is_named_as_kube_controller_manager_names_it() -> None:
+    container = {
+        "image": "app:1", "imagePullPolicy": "IfNotPresent", "name": "main", "resources": {},
+        "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+    }  # fmt: skip
+    pod = {
+        "containers": [container], "dnsPolicy": "ClusterFirst", "restartPolicy": "Always",
+        "schedulerName": "default-scheduler", "securityContext": {}, "terminationGracePeriodSeconds": 30,
+    }  # fmt: skip
+    template = {"metadata": {"labels": {"app": "db"}}, "spec": pod, "$patch": "replace"}
+    assert revision_hash({"spec": {"template": template}}, 0) == "79c6b94f94"
+
+
+def test_a_pod_must_have_been_ready_for_long_enough() -> None:
+    def ready(ordinal: int, since: str) -> Manifest:
+        pod = at(ordinal, OLD, phase="Running")
+        pod["status"]["conditions"] = [{**READY["conditions"][0], "lastTransitionTime": since}]
+        return pod
+
+    pods = [ready(0, "2026-01-01T00:00:00Z"), ready(1, "2026-01-01T00:00:45Z")]
+    done = step(with_image(a_set(minReadySeconds=30), "app:1"), *pods, history=[OLD], ready=is_running)
+    assert acts(done) == ([], [])
+    assert (done.status["readyReplicas"], done.status["availableReplicas"]) == (2, 1)
+    assert done.again == "2026-01-01T00:01:15Z"

@@ -12,13 +12,13 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from tests.support.objects import node, volume
-from volsched.kube.claim_reference import reaches
+from volsched.kube.manifest import reaches
 from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, TOPOLOGY_LABELS, ZONE, ZONE_SEPARATOR
 from volsched.kube.selectors import NodeSelector
 from volsched.kube.storage import Volume, VolumeNodeAffinity
 from volsched.kube.workloads import Node
-from volsched.scheduling.rules.volume_zone import GA_TWIN, volume_zone_filter, zone_rules
-from volsched.workloads.rules.zone_affinity import ZonalOutcome, upgrade_zonal
+from volsched.scheduling.rules.volume_restrictions import GA_TWIN, volume_zone_filter, zone_rules
+from volsched.workloads.rules.repairs import ZonalOutcome, upgrade_zonal
 
 Labels = dict[str, str]
 

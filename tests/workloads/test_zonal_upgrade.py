@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from volsched.cluster.port import whole
 from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, ZONE
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import SECOND
 from volsched.workloads.controllers import Upkeep, zonal_report
-from volsched.workloads.rules.zonal_upgrade import ZonalReport
+from volsched.workloads.rules.repairs import ZonalReport
 
 OFF = (Upkeep.ZONAL_UPGRADE,)
 A = {ZONE: "a"}
@@ -33,7 +34,9 @@ def terms(stepped: Stepped, name: str) -> list[list[tuple[str, list[str]]]] | No
 
 
 def told(stepped: Stepped) -> list[tuple[str, str, str, int]]:
-    ours = [it for it in stepped.cluster.list("Event").objects if it["source"]["component"] == "zonal-upgrade"]
+    ours = [
+        it for it in whole(stepped.cluster.list("Event")).objects if it["source"]["component"] == "zonal-upgrade"
+    ]
     return sorted((it["involvedObject"]["name"], it["type"], it["reason"], it["count"]) for it in ours)
 
 

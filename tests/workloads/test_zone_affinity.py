@@ -7,7 +7,7 @@ import pytest
 from tests.support.objects import node, on_zone, volume
 from volsched.kube.meta import LEGACY_REGION, LEGACY_ZONE, REGION, ZONE
 from volsched.kube.workloads import Node
-from volsched.workloads.rules.zone_affinity import NoticeType, ZonalOutcome, ZonalUpgrade, upgrade_zonal
+from volsched.workloads.rules.repairs import NoticeType, ZonalOutcome, ZonalUpgrade, upgrade_zonal
 
 LZ, LR, Z, R = LEGACY_ZONE, LEGACY_REGION, ZONE, REGION
 Terms = list[list[tuple[str, tuple[str, ...]]]]

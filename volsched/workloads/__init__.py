@@ -1,1 +1,1 @@
-"""The small controllers people take for granted, and repairs of known sores."""
+"""The small controllers that users take for granted, and repairs of known defects."""

@@ -1,4 +1,4 @@
-"""What a part has to look at: at once and in the order it came, or not before a time."""
+"""A part's work queue: keys that are due at once, in order, or not before a time."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,8 +23,7 @@ class Agenda:
 
     @contextmanager
     def batch(self, now: int, limit: int) -> Iterator[list[str]]:
-        """The next keys to look at. If that breaks, nobody knows what was committed; the log does, and all of them
-        are looked at again."""
+        """The next keys to examine. After an error, what was committed is unknown, so all are queued again."""
         taken = self._take(now, limit)
         try:
             yield taken
@@ -43,5 +42,5 @@ class Agenda:
         return taken
 
     def next_due(self) -> int | None:
-        """When something put off becomes due; 0 where something waits for the next step only; None: nothing."""
+        """When a deferred key becomes due; 0: a key waits for the next step; None: nothing."""
         return 0 if self._soon else min(self._later.values(), default=None)

@@ -1,19 +1,18 @@
-"""The small controllers that people take for granted, wired: each can be left out by its name."""
+"""The small controllers that users take for granted, wired: each can be disabled by its name."""
 
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 
 from volsched.log.database import Database
-from volsched.runtime.participant import Part
-from volsched.runtime.world import World
+from volsched.runtime.world import Part, World
+from volsched.workloads.disruption_budgets import DisruptionBudgets
 from volsched.workloads.ephemeral_claims import EphemeralClaims
-from volsched.workloads.expiry import DEFAULT_KEEP, Expiry, Keep
-from volsched.workloads.garbage_collector import GarbageCollector
+from volsched.workloads.garbage_collector import DEFAULT_KEEP, Expiry, GarbageCollector, Keep
+from volsched.workloads.namespaces import Namespaces
+from volsched.workloads.repairs import StaleNodes, ZonalUpgrader
+from volsched.workloads.rules.repairs import ZonalReport
 from volsched.workloads.rules.statefulsets import is_placed, is_running
-from volsched.workloads.rules.zonal_upgrade import ZonalReport
-from volsched.workloads.stale_nodes import StaleNodes
 from volsched.workloads.statefulsets import StatefulSets
-from volsched.workloads.zonal_upgrade import ZonalUpgrader
 
 
 class Upkeep(StrEnum):
@@ -22,6 +21,8 @@ class Upkeep(StrEnum):
     EPHEMERAL_CLAIMS = "ephemeral-claims"
     GARBAGE_COLLECTION = "garbage-collection"
     STALE_NODES = "stale-nodes"
+    DISRUPTION_BUDGETS = "disruption-budgets"
+    NAMESPACES = "namespaces"
     EXPIRY = "expiry"
 
 
@@ -37,7 +38,7 @@ def upkeep_parts(
 ) -> list[Part]:
     """In the order in which they help each other within one step: a set's pod before that pod's claims.
 
-    `agents`: somebody runs the pods, says how they are, and ends them.
+    `agents`: node agents run the pods, report their status, and end them.
     """
     grace = None if agents else 0
     parts: dict[Upkeep, Part] = {
@@ -53,11 +54,13 @@ def upkeep_parts(
         Upkeep.EPHEMERAL_CLAIMS: EphemeralClaims(database, world, f"ephemeral-claims/{owner}", new_uid),
         Upkeep.GARBAGE_COLLECTION: GarbageCollector(database, world, f"garbage-collection/{owner}", grace),
         Upkeep.STALE_NODES: StaleNodes(database, world, f"stale-nodes/{owner}"),
+        Upkeep.DISRUPTION_BUDGETS: DisruptionBudgets(database, world, f"disruption-budgets/{owner}"),
+        Upkeep.NAMESPACES: Namespaces(database, world, f"namespaces/{owner}", grace),
         Upkeep.EXPIRY: Expiry(database, world, f"expiry/{owner}", keep),
     }
     return [part for name, part in parts.items() if name not in without]
 
 
 def zonal_report(parts: Iterable[Part]) -> ZonalReport:
-    """What the zonal upgrade has done in this process; empty where it is left out."""
+    """What the zonal upgrade has done in this process; empty if it is disabled."""
     return next((part.report for part in parts if isinstance(part, ZonalUpgrader)), ZonalReport())

@@ -1,6 +1,6 @@
-"""The ephemeral-volume controller: makes the claims that pods ask for with a template.
+"""The ephemeral-volume controller: creates the claims of pods' templates.
 
-That a claim goes with its pod is the garbage collector's business (`engine.upkeep.garbage`).
+The garbage collector (`workloads.garbage_collector`) deletes a claim together with its pod.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,16 +10,16 @@ from volsched.kube.storage import Claim
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Command, Precondition
 from volsched.log.database import Database
-from volsched.log.events.object_states import living
+from volsched.log.events.fold import living
 from volsched.log.transaction import execute
 from volsched.objects import door
 from volsched.objects.rules.admission import CLAIM
-from volsched.objects.rules.refusals import InvalidError
+from volsched.objects.rules.object_events import InvalidError
 from volsched.objects.surroundings import Subject, read_surroundings
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
 from volsched.workloads.agenda import Agenda
-from volsched.workloads.rules.ephemeral_claims import FAILED_BINDING, ephemeral_claims, has_templates, lacking
+from volsched.workloads.rules.ownership import FAILED_BINDING, ephemeral_claims, has_templates, lacking
 
 BATCH = 256
 COMPONENT = "ephemeral-volume-controller"
@@ -33,9 +33,9 @@ class EphemeralClaims:
     new_uid: Callable[[], str]
     _agenda: Agenda = field(default_factory=Agenda)
     _claims: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Pod → the claims that it makes; both as streams."""
+    """Pod → its ephemeral claims; both as streams."""
     _pods: dict[str, set[str]] = field(default_factory=dict)
-    """Claim → the pods that want it; two names may add up to the same one."""
+    """Claim → the pods that want it; two pairs of names may combine to the same one."""
 
     def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
         states = self.world.states
@@ -85,7 +85,7 @@ class EphemeralClaims:
             author = door.controller(self.owner, now)
             (around,) = read_surroundings(self.database, [Subject(CLAIM, "", manifest)], zonal_upgrade=False)
             write = door.create(CLAIM, manifest, author, uid=self.new_uid(), around=around)
-            # For this pod as it is: another one of its name, made meanwhile, would not own the claim.
+            # For this pod as it is: another pod of its name, created meanwhile, would not own the claim.
             versions = {stream: state.version}
             yield pod, door.together(write.command, precondition=Precondition(versions=versions))
         for message in lacks.refusals:
@@ -101,7 +101,7 @@ class EphemeralClaims:
 
     def _carry_out(self, wanted: list[tuple[Pod, Command]], now: int) -> None:
         outcomes = execute(self.database, [command for _, command in wanted], now=now)
-        # Any other refusal means that something has changed: the log says what, and the pod is looked at again.
+        # Any other refusal means that something has changed: the log shows what, and the pod is examined again.
         invalid = [
             self._telling(pod, str(outcome), now)
             for (pod, _), outcome in zip(wanted, outcomes, strict=True)

@@ -1,7 +1,7 @@
-"""The StatefulSet controller: makes and removes the pods of every set, and keeps its status.
+"""The StatefulSet controller: creates, removes and replaces pods of sets, and keeps revisions and status.
 
-Everything is written on the condition that the set is still as it was seen, so two processes that run this do no
-more than one. That pods go with a deleted set is the garbage collector's business (`engine.upkeep.garbage`).
+Every write has the precondition that the set is unchanged, so two processes do no more than one. The garbage
+collector (`workloads.garbage_collector`) deletes the pods of a deleted set.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,18 +11,19 @@ from volsched.kube.manifest import Manifest, status
 from volsched.kube.workloads import StatefulSet
 from volsched.log.commands import Command, Precondition
 from volsched.log.database import Database
-from volsched.log.events.fold import ObjectState
-from volsched.log.events.object_states import living, manifest_of
+from volsched.log.events.fold import ObjectState, living, manifest_of
 from volsched.log.transaction import execute
 from volsched.objects import door
 from volsched.objects.rules.admission import priority_streams
-from volsched.objects.rules.refusals import ForbiddenError, InvalidError
+from volsched.objects.rules.object_events import ForbiddenError, InvalidError
 from volsched.objects.surroundings import Subject, read_surroundings
+from volsched.runtime.clock import parse_rfc3339, rfc3339
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import read_object
 from volsched.scheduling.queue.entry import SECOND
 from volsched.workloads.agenda import Agenda
 from volsched.workloads.rules.ownership import controller_of, is_owned
+from volsched.workloads.rules.revisions import REVISION
 from volsched.workloads.rules.statefulsets import (
     CREATED,
     DELETED,
@@ -38,13 +39,14 @@ from volsched.workloads.rules.statefulsets import (
 )
 
 BATCH = 64
-"""Sets looked at in one step."""
+"""Sets examined in one step."""
 MOST = 100
-"""Pods of one set that are made or removed in one step."""
+"""Pods of one set created or removed in one step."""
 RETRY = 10 * SECOND
-"""After which a pod that admission refused is tried again."""
+"""Before a pod that admission refused is retried."""
 COMPONENT = "statefulset-controller"
 SET = "statefulset/"
+OWNED = ("pod/", "revision/")
 
 
 @dataclass(slots=True)
@@ -54,20 +56,20 @@ class StatefulSets:
     owner: str
     new_uid: Callable[[], str]
     ready: Ready = is_placed
-    """When the next pod may be made; with node agents that report, give `is_running`."""
+    """When the next pod may be created; with node agents that report status, pass `is_running`."""
     grace: int | None = 0
-    """The seconds that pods have to end; with node agents, who end them, None: as many as they ask for."""
+    """The grace period of pods, in seconds; None: their own, with node agents that end them."""
     _agenda: Agenda = field(default_factory=Agenda)
     _owned: dict[str, dict[str, None]] = field(default_factory=dict)
-    """Set → its pods; both as streams."""
+    """Set → its pods and revisions; all as streams."""
     _watched: dict[str, str] = field(default_factory=dict)
-    """Pod or claim → the set that has or wants one of that name."""
+    """Pod, claim or revision → the set that has or wants one of that name."""
 
     def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
         states = self.world.states
         for stream in streams:
-            if stream.startswith("pod/") and (is_owned(states.get(stream)) or stream in self._watched):
-                self._look_at_pod(stream)
+            if stream.startswith(OWNED) and (is_owned(states.get(stream)) or stream in self._watched):
+                self._look_at_owned(stream)
             elif stream.startswith(SET):
                 self._agenda.add((stream,))
             if stream in self._watched:
@@ -81,7 +83,7 @@ class StatefulSets:
     def next_due(self) -> int | None:
         return self._agenda.next_due()
 
-    def _look_at_pod(self, stream: str) -> None:
+    def _look_at_owned(self, stream: str) -> None:
         manifest = manifest_of(self.world.states, stream)
         owner = None if manifest is None else controller_of(manifest)
         if owner is not None and owner.stream.startswith(SET):
@@ -91,25 +93,27 @@ class StatefulSets:
             self._owned.get(before, {}).pop(stream, None)
 
     def _wanted(self, stream: str, now: int) -> Iterator[tuple[StatefulSet, str, Command]]:
-        """With the pod that each command is about; none where it is about the set."""
+        """With the pod that each command is about; empty if it is about the set."""
         state = living(self.world.states, stream)
         if state is None or state.manifest is None:
             self._forget(stream)
             return
         set_ = read_object("statefulset", state.manifest, state.rv)
         assert isinstance(set_, StatefulSet)
-        found = _Found(self, stream, set_)
-        step = next_step(set_, state.manifest, found, ready=self.ready, most=MOST)
+        pods = _Found(self, stream, set_)
+        step = next_step(set_, state.manifest, pods, ready=self.ready, most=MOST, now=rfc3339(now))
+        if step.again is not None and (due := parse_rfc3339(step.again)) is not None:
+            self._agenda.put_off(stream, due)
         for pod, command in self._commands(stream, state, set_, step, now):
             yield set_, pod, command
 
     def _carry_out(self, wanted: list[tuple[StatefulSet, str, Command]], now: int) -> None:
         outcomes = execute(self.database, [command for _, _, command in wanted], now=now)
-        # Any other refusal means that something has changed: the log says what, and the set is looked at again.
-        told = []
+        # Any other refusal means that something has changed: the log shows what, and the set is examined again.
+        notices = []
         for (set_, pod, _), outcome in zip(wanted, outcomes, strict=True):
             if isinstance(outcome, ForbiddenError):
-                # What surrounds the pod may come to allow it, and nothing of that is watched.
+                # Admission may allow the pod later, and that change is not watched.
                 self._agenda.put_off(f"{SET}{set_.meta.key}", now + RETRY)
                 why = f'pods "{pod}" is forbidden: {outcome}'
             elif isinstance(outcome, InvalidError):
@@ -117,8 +121,8 @@ class StatefulSets:
             else:
                 continue
             message = not_made(pod, set_.meta.name, why)
-            told.append(self._telling(set_, "Warning", FAILED_CREATE, message, now, once=True))
-        execute(self.database, told, now=now)
+            notices.append(self._telling(set_, "Warning", FAILED_CREATE, message, now, once=True))
+        execute(self.database, notices, now=now)
 
     def _forget(self, stream: str) -> None:
         self._owned.pop(stream, None)
@@ -128,33 +132,45 @@ class StatefulSets:
     def _commands(
         self, stream: str, state: ObjectState, set_: StatefulSet, step: SetStep, now: int
     ) -> Iterator[tuple[str, Command]]:
-        seen = Precondition(versions={stream: state.version})
-        for made in step.make:
-            for replica in _apart(made):
-                yield replica.name, door.together(*self._making(set_, replica, now), precondition=seen)
+        precondition = Precondition(versions={stream: state.version})
+        for command in self._revising(set_, step, now):
+            yield "", door.together(command, precondition=precondition)
+        for planned in step.make:
+            for replica in _apart(planned):
+                yield replica.name, door.together(*self._making(set_, replica, now), precondition=precondition)
         for name in step.remove:
             pod = living(self.world.states, f"pod/{set_.meta.namespace}/{name}")
             if pod is not None:
                 delete = door.delete_seen("Pod", pod, door.controller(self.owner, now), grace=self.grace).command
                 message = pod_told("Delete", name, set_.meta.name)
-                told = self._telling(set_, "Normal", DELETED, message, now)
-                yield name, door.together(delete, told, precondition=seen)
+                notice = self._telling(set_, "Normal", DELETED, message, now)
+                yield name, door.together(delete, notice, precondition=precondition)
         for message in step.blocked:
             yield "", self._telling(set_, "Warning", FAILED_CREATE, message, now, once=True)
-        # Last: it gives the set a new version, and all that comes before counts on the one that was seen.
+        # Last: it gives the set a new version, and everything before has the seen version as precondition.
         manifest: Manifest = state.manifest or {}
         kept = {**status(manifest), **step.status}
         if kept != status(manifest):
             author, wanted = door.controller(self.owner, now), {**manifest, "status": kept}
             yield "", door.update("StatefulSet", wanted, author, seen=state, status=True).command
 
+    def _revising(self, set_: StatefulSet, step: SetStep, now: int) -> Iterator[Command]:
+        author, namespace = door.controller(self.owner, now), set_.meta.namespace
+        if step.new_revision is not None:
+            yield door.create(REVISION, step.new_revision, author, uid=self.new_uid()).command
+        if step.renumbered is not None:
+            yield door.update(REVISION, step.renumbered, author).command
+        for name in step.forgotten:
+            if (revision := living(self.world.states, f"revision/{namespace}/{name}")) is not None:
+                yield door.delete_seen(REVISION, revision, author).command
+
     def _making(self, set_: StatefulSet, replica: Replica, now: int) -> Iterator[Command]:
-        made = [("PersistentVolumeClaim", it) for it in replica.claims]
+        manifests = [("PersistentVolumeClaim", it) for it in replica.claims]
         if replica.pod is not None:
-            made.append(("Pod", replica.pod))
-        subjects = [Subject(kind, "", manifest) for kind, manifest in made]
+            manifests.append(("Pod", replica.pod))
+        subjects = [Subject(kind, "", manifest) for kind, manifest in manifests]
         surroundings = read_surroundings(self.database, subjects, zonal_upgrade=False)
-        for (kind, manifest), around in zip(made, surroundings, strict=True):
+        for (kind, manifest), around in zip(manifests, surroundings, strict=True):
             author = door.controller(self.owner, now)
             yield door.create(kind, manifest, author, uid=self.new_uid(), around=around).command
             name, owner = manifest["metadata"]["name"], set_.meta.name
@@ -172,19 +188,19 @@ class StatefulSets:
         )  # fmt: skip
 
     def watch(self, stream: str, set_stream: str) -> Manifest | None:
-        """The object of a name that a set wants, there or not: the set is looked at again when that changes."""
+        """The object of a name that a set wants, existing or not: the set is examined again when it changes."""
         self._watched[stream] = set_stream
         return manifest_of(self.world.states, stream)
 
-    def pods_of(self, set_stream: str) -> Iterator[Manifest]:
+    def owned_by(self, set_stream: str, prefix: str) -> Iterator[Manifest]:
         for stream in self._owned.get(set_stream, ()):
-            manifest = manifest_of(self.world.states, stream)
+            manifest = manifest_of(self.world.states, stream) if stream.startswith(prefix) else None
             if manifest is not None:
                 yield manifest
 
 
 def _apart(replica: Replica) -> Iterator[Replica]:
-    """A pod that admission may refuse does not keep its claims back."""
+    """Separate commands: a pod that admission refuses does not hold its claims back."""
     if replica.pod is None or not replica.claims or not priority_streams("Pod", replica.pod):
         yield replica
     else:
@@ -194,7 +210,7 @@ def _apart(replica: Replica) -> Iterator[Replica]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the world holds of one set."""
+    """The world's objects of one set."""
 
     sets: StatefulSets
     stream: str
@@ -206,9 +222,18 @@ class _Found:
     def claim(self, name: str, /) -> Manifest | None:
         return self.sets.watch(f"claim/{self.set_.meta.namespace}/{name}", self.stream)
 
+    def revision(self, name: str, /) -> Manifest | None:
+        return self.sets.watch(f"revision/{self.set_.meta.namespace}/{name}", self.stream)
+
     def owned(self) -> Iterator[Manifest]:
-        """Not those of a set that bore the name before: they are the garbage collector's."""
-        for pod in self.sets.pods_of(self.stream):
-            owner = controller_of(pod)
+        return self._ours("pod/")
+
+    def revisions(self) -> Iterator[Manifest]:
+        return self._ours("revision/")
+
+    def _ours(self, prefix: str) -> Iterator[Manifest]:
+        """Not those of an earlier set of that name: the garbage collector deletes them."""
+        for manifest in self.sets.owned_by(self.stream, prefix):
+            owner = controller_of(manifest)
             if owner is not None and owner.uid == self.set_.meta.uid:
-                yield pod
+                yield manifest

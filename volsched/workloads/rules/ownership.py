@@ -1,21 +1,25 @@
-"""Who owns an object, and whether that owner is gone: what garbage collection may take.
+"""Who owns an object and whether that owner is gone; the claims of a pod's templates."""
 
-Nothing is collected that has no controller, that another owner still holds, or whose owner is of a kind that we do
-not know: of such an owner nobody here can say that it is gone.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from volsched.kube.kinds import KINDS
-from volsched.kube.manifest import Manifest, metadata, uid
-from volsched.log.events.decision import States
-from volsched.log.events.fold import ObjectState, State
-from volsched.log.events.object_states import manifest_of
+from volsched.kube.manifest import Manifest, is_being_deleted, metadata, spec, uid
+from volsched.kube.storage import Claim
+from volsched.kube.workloads import Pod
+from volsched.log.events.fold import ObjectState, State, States, manifest_of
 from volsched.log.events.streams import NOUN_OF_KIND, stream_of
+from volsched.scheduling.rules.pod_claims import claim_uses, is_owned_by, not_owner
+
+# Never collected: objects without a controller, objects that another owner still holds, and objects with an
+# owner of an unknown kind, because we cannot tell that such an owner is gone.
 
 COLLECTED = ("Pod", "PersistentVolumeClaim", "ControllerRevision")
-"""Kinds of which an object goes with its controller. Volumes never do: what becomes of data, its policy says."""
+"""Kinds that are deleted with their controller. Volumes never are: the reclaim policy decides about data."""
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+"""Finalizers of an owner that is being deleted: its dependents are orphaned, or deleted first."""
 OWNER_UNKNOWN = "OwnerUnknown"
 REFERENCES = "ownerReferences"
 
@@ -24,14 +28,14 @@ class Owner(NamedTuple):
     """An owner as a reference names it."""
 
     stream: str
-    """Empty where the kind is not one of ours."""
+    """Empty if the kind is not one of ours."""
     uid: str
     kind: str
     controller: bool
 
 
 def is_owned(state: State | None) -> bool:
-    """At sight: most objects have no owner, and every change of every one of them is looked at."""
+    """Cheap: most objects have no owner, and this runs for every change."""
     return (
         isinstance(state, ObjectState) and state.manifest is not None and REFERENCES in state.manifest["metadata"]
     )
@@ -49,13 +53,28 @@ def controller_of(manifest: Manifest) -> Owner | None:
 
 
 def is_orphan(manifest: Manifest, states: States) -> bool:
-    """It has a controller, and every owner is gone: there is no object of that name, or one with another uid."""
+    """It has a controller, and every owner is gone: no object has that name, or it has another uid."""
     known = list(owners(manifest))
     return any(owner.controller for owner in known) and all(_is_gone(owner, states) for owner in known)
 
 
+def ending(manifest: Manifest) -> str | None:
+    """The finalizer that says what happens to its dependents before the object is removed."""
+    if not is_being_deleted(manifest):
+        return None
+    finalizers = metadata(manifest).get("finalizers") or ()
+    return next((it for it in (ORPHAN, FOREGROUND) if it in finalizers), None)
+
+
+def without_owner(manifest: Manifest, owner_uid: str) -> dict[str, Any]:
+    """The object without its references to that owner."""
+    left = [it for it in metadata(manifest).get(REFERENCES) or () if it.get("uid") != owner_uid]
+    named = {key: value for key, value in metadata(manifest).items() if key != REFERENCES}
+    return {**manifest, "metadata": {**named, **({REFERENCES: left} if left else {})}}
+
+
 def controlled_by(owner: Manifest) -> dict[str, Any]:
-    """The reference that a controller leaves on what it makes."""
+    """The reference that a controller puts on objects that it creates."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -89,3 +108,71 @@ def _is_gone(owner: Owner, states: States) -> bool:
         return False
     found = manifest_of(states, owner.stream)
     return found is None or uid(found) != owner.uid
+
+
+# Generic ephemeral volumes: the claims of a pod's templates, created for this pod alone.
+
+FAILED_BINDING = "FailedBinding"
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """What a pod's ephemeral volumes lack."""
+
+    claims: tuple[dict[str, Any], ...] = ()
+    """To be created."""
+    refusals: tuple[str, ...] = ()
+    """Claims of the right name that are not the pod's: they are neither used nor touched."""
+
+
+def has_templates(pod: State | None) -> bool:
+    """Cheap: few pods have templates, and this runs for every change of a pod."""
+    if not isinstance(pod, ObjectState) or pod.manifest is None:
+        return False
+    return any("ephemeral" in volume for volume in spec(pod.manifest).get("volumes") or ())
+
+
+def ephemeral_claims(pod: Pod) -> tuple[str, ...]:
+    """Keys of the pod's ephemeral claims."""
+    return tuple(use.key for use in claim_uses(pod) if use.ephemeral)
+
+
+def lacking(pod: Pod, manifest: Manifest, claims: Mapping[str, Claim]) -> Lacking:
+    """`claims` are the existing ones of `ephemeral_claims`. A pod that is being deleted gets none."""
+    if pod.meta.being_deleted:
+        return Lacking()
+    made: list[dict[str, Any]] = []
+    refusals: list[str] = []
+    for volume in pod.volumes:
+        if volume.claim_template is None:
+            continue
+        name = f"{pod.name}-{volume.name}"
+        found = claims.get(f"{pod.namespace}/{name}")
+        if found is None:
+            made.append(_claim(name, volume.claim_template, manifest))
+        elif not is_owned_by(found, pod):
+            refusals.append(told_of(volume.name, not_owner(found, pod)))
+        else:
+            # The pod's own. One that is being deleted is recreated when it is gone.
+            pass
+    return Lacking(tuple(made), tuple(refusals))
+
+
+def told_of(volume: str, why: str) -> str:
+    """The notice about an ephemeral volume that got no claim."""
+    return f"ephemeral volume {volume}: {why}"
+
+
+def _claim(name: str, template: Manifest, pod: Manifest) -> dict[str, Any]:
+    kept = {field: value for field, value in metadata(template).items() if field in ("labels", "annotations")}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            **kept,
+            "name": name,
+            "namespace": metadata(pod)["namespace"],
+            "ownerReferences": [controlled_by(pod)],
+        },
+        "spec": spec(template),
+    }

@@ -1,18 +1,21 @@
-"""StatefulSets: pods with a name, a number and claims of their own, made and removed one after the other.
+"""StatefulSets: pods with a name, an ordinal and claims of their own, created and removed one after the other.
 
-A set is looked at as it is, never at what happened to it: `next_step` answers what to do now, and is asked again
-when something has changed. Claims are kept whatever becomes of the pod and the set: they hold its data. A new
-template counts for pods that are made from then on; a pod that exists is not replaced.
+Level-triggered: `next_step` returns what to do in the current state, and is called again after every change.
+Claims are kept whatever happens to the pod and the set: they hold its data. When every pod is ready, pods of an
+older template are replaced (`rolling_update`).
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from volsched.kube.grace_period import later
 from volsched.kube.manifest import Manifest, annotations, is_being_deleted, metadata, spec, status
 from volsched.kube.workloads import StatefulSet
-from volsched.pv_controller.rules.claim_users import FINISHED
+from volsched.pv_controller.rules.view import FINISHED
 from volsched.workloads.rules.ownership import controlled_by, controller_of
+from volsched.workloads.rules.revisions import REVISION_LABEL, Revision, SetRevisions, outdated, set_revisions
+from volsched.workloads.rules.rolling_update import RollingUpdate, pods_to_replace, rolling_update
 
 PARALLEL = "Parallel"
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
@@ -39,31 +42,36 @@ def not_made(pod: str, set_: str, why: str) -> str:
 
 
 def is_placed(pod: Manifest) -> bool:
-    """Where no node agent runs nobody says more of a pod than its node."""
+    """Without a node agent nothing more is known of a pod than its node."""
     return bool(spec(pod).get("nodeName"))
 
 
 def is_running(pod: Manifest) -> bool:
-    """What a node agent says: it runs, and is ready."""
+    """As a node agent reports it: running and ready."""
     conditions = status(pod).get("conditions") or ()
     ready = any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions)
     return ready and status(pod).get("phase") == RUNNING
 
 
 class SetPods(Protocol):
-    """What there is of a set; names are within its namespace."""
+    """The existing objects of a set; names are within its namespace."""
 
     def pod(self, name: str, /) -> Manifest | None: ...
 
     def claim(self, name: str, /) -> Manifest | None: ...
 
+    def revision(self, name: str, /) -> Manifest | None: ...
+
     def owned(self) -> Iterable[Manifest]:
-        """All pods whose controller the set is."""
+        """All pods that the set controls."""
+
+    def revisions(self) -> Iterable[Manifest]:
+        """All revisions that the set controls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A pod to be made, or none where it is there already, and the claims to be made before it."""
+    """A pod to create, or None if it exists, and the claims to create before it."""
 
     name: str
     pod: dict[str, Any] | None
@@ -76,23 +84,77 @@ class SetStep:
     remove: list[str] = field(default_factory=list)
     """Names of pods."""
     blocked: list[str] = field(default_factory=list)
-    """What stands in the way, for people."""
-    status: dict[str, int] = field(default_factory=dict)
+    """What blocks the set, for users."""
+    status: dict[str, Any] = field(default_factory=dict)
+    new_revision: dict[str, Any] | None = None
+    renumbered: dict[str, Any] | None = None
+    forgotten: list[str] = field(default_factory=list)
+    """Names of revisions beyond the limit."""
+    again: str | None = None
+    """When a pod will have been ready for the required time."""
 
     @property
     def acts(self) -> int:
         return len(self.make) + len(self.remove)
 
 
-def next_step(set_: StatefulSet, manifest: Manifest, found: SetPods, *, ready: Ready, most: int) -> SetStep:
-    """At most `most` pods are made or removed in one step; one at a time unless the policy is Parallel."""
-    step = SetStep(status=_status(found, ready))
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A set with everything that is known of it at one moment."""
+
+    value: StatefulSet
+    manifest: Manifest
+    found: SetPods
+    ready: Ready
+    now: str
+    revisions: SetRevisions
+    update: RollingUpdate
+
+    @property
+    def in_order(self) -> bool:
+        return self.value.pod_management_policy != PARALLEL
+
+    def available_from(self, pod: Manifest) -> str | None:
+        """None: it is not ready. If the time is unknown, at once."""
+        if not self.ready(pod):
+            return None
+        seconds = int(spec(self.manifest).get("minReadySeconds") or 0)
+        since = _ready_since(pod) if seconds else None
+        return later(since, seconds) if since else self.now
+
+    def is_available(self, pod: Manifest) -> bool:
+        begin = self.available_from(pod)
+        return begin is not None and begin <= self.now
+
+
+def next_step(
+    set_: StatefulSet, manifest: Manifest, pods: SetPods, *, ready: Ready, most: int, now: str
+) -> SetStep:
+    """At most `most` pods are created or removed in one step; one at a time unless the policy is Parallel."""
+    known = list(pods.revisions())
+    names = {metadata(it).get("name") for it in known}
+    revisions = set_revisions(manifest, known, lambda name: name not in names and pods.revision(name) is not None)
+    look = _Look(set_, manifest, pods, ready, now, revisions, rolling_update(manifest))
+    step = SetStep(
+        status=_status(look),
+        new_revision=revisions.make,
+        renumbered=revisions.renumbered,
+        forgotten=outdated(manifest, known, revisions, pods.owned()),
+        again=min(
+            (begin for pod in pods.owned() if (begin := look.available_from(pod) or now) > now), default=None
+        ),
+    )
     if set_.meta.being_deleted:
-        # Its pods go with it.
-        return step
-    if _fill(set_, manifest, found, step, ready=ready, most=most):
-        _shrink(set_, found, step, most=most)
+        # Its pods are deleted with it.
+        return SetStep(status=step.status)
+    if _fill(look, step, most=most) and _shrink(look, step, most=most):
+        _replace(look, step, most=most)
     return step
+
+
+def _again(look: _Look) -> str | None:
+    begins = (look.available_from(pod) for pod in look.found.owned())
+    return min((begin for begin in begins if begin is not None and begin > look.now), default=None)
 
 
 def pod_name(set_: StatefulSet, ordinal: int) -> str:
@@ -103,29 +165,24 @@ def claim_name(template: Manifest, pod: str) -> str:
     return f"{metadata(template).get('name', '')}-{pod}"
 
 
-def _fill(
-    set_: StatefulSet, manifest: Manifest, found: SetPods, step: SetStep, *, ready: Ready, most: int
-) -> bool:
-    """Make what is missing, lowest ordinal first; False where something has to be waited for."""
-    in_order = set_.pod_management_policy != PARALLEL
-    for ordinal in _ordinals(set_):
+def _fill(look: _Look, step: SetStep, *, most: int) -> bool:
+    """Create what is missing, lowest ordinal first; False if it has to wait."""
+    for ordinal in _ordinals(look.value):
         if step.acts >= most:
             return False
-        complete = _fill_one(set_, manifest, ordinal, found, step, ready=ready)
-        if in_order and not complete:
+        complete = _fill_one(look, ordinal, step)
+        if look.in_order and not complete:
             return False
     return True
 
 
-def _fill_one(
-    set_: StatefulSet, manifest: Manifest, ordinal: int, found: SetPods, step: SetStep, *, ready: Ready
-) -> bool:
-    name = pod_name(set_, ordinal)
-    pod = found.pod(name)
+def _fill_one(look: _Look, ordinal: int, step: SetStep) -> bool:
+    name = pod_name(look.value, ordinal)
+    pod = look.found.pod(name)
     if pod is None:
-        _make(set_, manifest, ordinal, found, step)
+        _make(look, ordinal, step)
         complete = False
-    elif not _is_owned(pod, set_):
+    elif not _is_owned(pod, look.value):
         step.blocked.append(
             f'pod "{name}" exists and does not belong to this set; delete it, or give the set another name'
         )
@@ -136,10 +193,10 @@ def _fill_one(
     elif status(pod).get("phase") in FINISHED:
         step.remove.append(name)
         complete = False
-    elif not ready(pod):
-        missing = () if is_placed(pod) else _claims_to_make(set_, name, found)
+    elif not look.is_available(pod):
+        missing = () if is_placed(pod) else _claims_to_make(look.value, name, look.found)
         if missing:
-            # Somebody deleted a claim that the pod waits for.
+            # A user deleted a claim that the pod waits for.
             step.make.append(Replica(name, None, missing))
         complete = False
     else:
@@ -147,29 +204,49 @@ def _fill_one(
     return complete
 
 
-def _make(set_: StatefulSet, manifest: Manifest, ordinal: int, found: SetPods, step: SetStep) -> None:
-    name = pod_name(set_, ordinal)
+def _make(look: _Look, ordinal: int, step: SetStep) -> None:
+    set_, pods, name = look.value, look.found, pod_name(look.value, ordinal)
     names = [claim_name(template, name) for template in set_.claim_templates]
-    going = [it for it in names if (claim := found.claim(it)) is not None and is_being_deleted(claim)]
+    going = [it for it in names if (claim := pods.claim(it)) is not None and is_being_deleted(claim)]
     if going:
-        # A pod made now would hold the claim that somebody wants gone, or wait for it in vain.
+        # A new pod would hold the claim that a user wants deleted, or wait for it in vain.
         step.blocked.append(not_made(name, set_.meta.name, f"pvc {going[0]} is being deleted"))
     else:
-        pod = _pod(set_, manifest, ordinal)
-        step.make.append(Replica(name, pod, _claims_to_make(set_, name, found)))
+        kept = look.update.keeps(ordinal - set_.first_ordinal, status(look.manifest))
+        pod = _pod(set_, look.manifest, ordinal, look.revisions.current if kept else look.revisions.update)
+        step.make.append(Replica(name, pod, _claims_to_make(set_, name, pods)))
 
 
-def _shrink(set_: StatefulSet, found: SetPods, step: SetStep, *, most: int) -> None:
-    """Remove pods beyond the ordinals of the set, the highest first. Their claims stay."""
-    wanted = _ordinals(set_)
-    numbered = [(ordinal, pod) for pod in found.owned() if (ordinal := _ordinal(set_, pod)) is not None]
+def _shrink(look: _Look, step: SetStep, *, most: int) -> bool:
+    """Remove pods beyond the set's ordinals, highest first; False if it has to wait for them. Claims stay."""
+    wanted = _ordinals(look.value)
     surplus = sorted(
-        ((ordinal, pod) for ordinal, pod in numbered if ordinal not in wanted), key=_first, reverse=True
+        ((ordinal, pod) for ordinal, pod in _numbered(look) if ordinal not in wanted), key=_first, reverse=True
     )
-    one_by_one = set_.pod_management_policy != PARALLEL
-    for _, pod in surplus[:1] if one_by_one else surplus[: most - step.acts]:
+    for _, pod in surplus[:1] if look.in_order else surplus[: most - step.acts]:
         if not is_being_deleted(pod):
             step.remove.append(metadata(pod)["name"])
+    return not (look.in_order and surplus)
+
+
+def _replace(look: _Look, step: SetStep, *, most: int) -> None:
+    """Remove pods of an older template, so that they are recreated."""
+    wanted = _ordinals(look.value)
+    pods = {ordinal - look.value.first_ordinal: pod for ordinal, pod in _numbered(look) if ordinal in wanted}
+    available = {index for index, pod in pods.items() if look.is_available(pod) and not is_being_deleted(pod)}
+    old = {
+        index
+        for index, pod in pods.items()
+        if look.revisions.of(pod) != look.revisions.update.name
+        and not is_being_deleted(pod)
+        and metadata(pod)["name"] not in step.remove
+    }
+    chosen = pods_to_replace(look.update, look.value.replicas, old, available, in_order=look.in_order)
+    step.remove += [metadata(pods[index])["name"] for index in chosen[: max(most - step.acts, 0)]]
+
+
+def _numbered(look: _Look) -> list[tuple[int, Manifest]]:
+    return [(ordinal, pod) for pod in look.found.owned() if (ordinal := _ordinal(look.value, pod)) is not None]
 
 
 def _first(numbered: tuple[int, Manifest]) -> int:
@@ -182,7 +259,7 @@ def _ordinals(set_: StatefulSet) -> range:
 
 def _ordinal(set_: StatefulSet, pod: Manifest) -> int | None:
     parent, _, number = str(metadata(pod).get("name", "")).rpartition("-")
-    # Another spelling of a number is another pod: none that this set has made.
+    # Another spelling of a number is another pod, which this set did not create.
     ours = parent == set_.meta.name and number.isdecimal() and str(int(number)) == number
     return int(number) if ours else None
 
@@ -192,9 +269,14 @@ def _is_owned(pod: Manifest, set_: StatefulSet) -> bool:
     return owner is not None and owner.uid == set_.meta.uid
 
 
-def _pod(set_: StatefulSet, manifest: Manifest, ordinal: int) -> dict[str, Any]:
-    name, template = pod_name(set_, ordinal), set_.pod_template
-    labels = {**metadata(template).get("labels", {}), POD_NAME_LABEL: name, POD_INDEX_LABEL: str(ordinal)}
+def _pod(set_: StatefulSet, manifest: Manifest, ordinal: int, revision: Revision) -> dict[str, Any]:
+    name, template = pod_name(set_, ordinal), revision.template
+    labels = {
+        **metadata(template).get("labels", {}),
+        POD_NAME_LABEL: name,
+        POD_INDEX_LABEL: str(ordinal),
+        REVISION_LABEL: revision.name,
+    }
     own = [
         {"name": metadata(it)["name"], "persistentVolumeClaim": {"claimName": claim_name(it, name)}}
         for it in set_.claim_templates
@@ -204,42 +286,60 @@ def _pod(set_: StatefulSet, manifest: Manifest, ordinal: int) -> dict[str, Any]:
     wanted = {**spec(template), "hostname": name, "volumes": [*own, *others]}
     if set_.service_name:
         wanted["subdomain"] = set_.service_name
-    made: dict[str, Any] = {
+    own_metadata: dict[str, Any] = {
         "name": name,
+        "generateName": f"{set_.meta.name}-",
         "namespace": set_.meta.namespace,
         "labels": labels,
         "ownerReferences": [controlled_by(manifest)],
     }
     if annotations(template):
-        made["annotations"] = annotations(template)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": wanted}
+        own_metadata["annotations"] = annotations(template)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": own_metadata, "spec": wanted}
 
 
-def _claims_to_make(set_: StatefulSet, pod: str, found: SetPods) -> tuple[dict[str, Any], ...]:
+def _claims_to_make(set_: StatefulSet, pod: str, pods: SetPods) -> tuple[dict[str, Any], ...]:
     return tuple(
         _claim(set_, template, name)
         for template in set_.claim_templates
-        if found.claim(name := claim_name(template, pod)) is None
+        if pods.claim(name := claim_name(template, pod)) is None
     )
 
 
 def _claim(set_: StatefulSet, template: Manifest, name: str) -> dict[str, Any]:
-    """Without an owner, so that nothing ever takes it along."""
+    """Without an owner, so that it is never deleted along with one."""
     selected = {} if set_.selector is None else set_.selector.match_labels
-    made: dict[str, Any] = {
+    own_metadata: dict[str, Any] = {
         "name": name,
         "namespace": set_.meta.namespace,
         "labels": {**metadata(template).get("labels", {}), **selected},
     }
     if annotations(template):
-        made["annotations"] = annotations(template)
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": made, "spec": spec(template)}
+        own_metadata["annotations"] = annotations(template)
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": own_metadata, "spec": spec(template)}
 
 
-def _status(found: SetPods, ready: Ready) -> dict[str, int]:
-    pods = [pod for pod in found.owned() if not is_being_deleted(pod)]
-    return {
+def _status(look: _Look) -> dict[str, Any]:
+    """Pods that are being deleted count as replicas until they are gone, but are neither current nor updated."""
+    pods = [pod for pod in look.found.owned() if _ordinal(look.value, pod) is not None]
+    staying = [look.revisions.of(pod) for pod in pods if not is_being_deleted(pod)]
+    ready = [pod for pod in pods if look.ready(pod) and status(pod).get("phase") not in FINISHED]
+    counts: dict[str, Any] = {
+        "observedGeneration": int(metadata(look.manifest).get("generation") or 1),
         "replicas": len(pods),
-        "readyReplicas": sum(1 for pod in pods if ready(pod) and status(pod).get("phase") not in FINISHED),
-        "currentReplicas": len(pods),
+        "readyReplicas": len(ready),
+        "availableReplicas": sum(1 for pod in ready if look.is_available(pod)),
+        "currentReplicas": staying.count(look.revisions.current.name),
+        "updatedReplicas": staying.count(look.revisions.update.name),
+        "currentRevision": look.revisions.current.name,
+        "updateRevision": look.revisions.update.name,
+        "collisionCount": look.revisions.collisions,
     }
+    if {counts[name] for name in ("replicas", "readyReplicas", "updatedReplicas")} == {look.value.replicas}:
+        counts |= {"currentRevision": counts["updateRevision"], "currentReplicas": counts["updatedReplicas"]}
+    return counts
+
+
+def _ready_since(pod: Manifest) -> str | None:
+    conditions = status(pod).get("conditions") or ()
+    return next((it.get("lastTransitionTime") for it in conditions if it.get("type") == "Ready"), None)

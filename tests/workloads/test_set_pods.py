@@ -1,58 +1,17 @@
-"""Workloads end to end: StatefulSets on local volumes, ephemeral claims, and what goes with its owner."""
+"""StatefulSets end to end on local volumes: order, scaling, replacement, rolling updates, crashes."""
 
 import itertools
-from typing import Any
 
 import pytest
 
-from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.clusters import Manifest, Stepped, pod, volume
 from tests.support.stateful_sets import stateful_set
-from volsched.log.commands import Done
+from tests.workloads.played_sets import change, disks, ephemeral_pod, names, told, uid
+from volsched.cluster.port import whole
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
-from volsched.log.transaction import execute
-from volsched.objects import door
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
-from volsched.workloads.controllers import Upkeep
-
-
-def disks(nodes: int, each: int = 1) -> list[Manifest]:
-    hosts = [node(f"node-{i}") for i in range(nodes)]
-    return [
-        LOCAL,
-        *hosts,
-        *(volume(f"disk-{i}-{j}", "2Gi", f"node-{i}") for i in range(nodes) for j in range(each)),
-    ]
-
-
-def ephemeral_pod(name: str, *volumes: str) -> Manifest:
-    template = {"metadata": {"labels": {"made": "yes"}}, "spec": claim("x", "1Gi")["spec"]}
-    made = pod(name)
-    made["spec"]["volumes"] = [{"name": it, "ephemeral": {"volumeClaimTemplate": template}} for it in volumes]
-    return made
-
-
-def names(stepped: Stepped, kind: str) -> list[str]:
-    return [it["metadata"]["name"] for it in stepped.cluster.list(kind).objects]
-
-
-def change(stepped: Stepped, kind: str, key: str, *, status: bool = False, **fields: Any) -> None:
-    found = dict(stepped.cluster.get(kind, key) or {})
-    part = "status" if status else "spec"
-    stepped.cluster.update(kind, {**found, part: {**found.get(part, {}), **fields}}, status=status)
-
-
-def told(stepped: Stepped, reason: str) -> list[str]:
-    return [it["message"] for it in stepped.cluster.list("Event").objects if it["reason"] == reason]
-
-
-@pytest.fixture
-def stepped(sqlite: Database) -> Stepped:
-    return Stepped(sqlite, disks(3))
-
-
-# --- StatefulSets ---------------------------------------------------------------------------------------
 
 
 def test_a_set_gets_its_pods_claims_and_volumes(database: Database) -> None:
@@ -62,7 +21,10 @@ def test_a_set_gets_its_pods_claims_and_volumes(database: Database) -> None:
     assert names(stepped, "PersistentVolumeClaim") == ["data-db-0", "data-db-1", "data-db-2"]
     assert len({stepped.volume_of(f"data-db-{i}") for i in range(3)}) == 3
     found = stepped.cluster.get("StatefulSet", "default/db") or {}
-    assert found["status"] == {"replicas": 3, "readyReplicas": 3, "currentReplicas": 3}
+    counted = ("replicas", "readyReplicas", "availableReplicas", "currentReplicas", "updatedReplicas")
+    assert [found["status"][name] for name in counted] == [3] * 5
+    (revision,) = names(stepped, "ControllerRevision")
+    assert found["status"]["currentRevision"] == found["status"]["updateRevision"] == revision
     assert verify(stepped.database).ok
 
 
@@ -195,6 +157,47 @@ def test_with_node_agents_a_pod_counts_when_it_runs(sqlite: Database) -> None:
     assert len(names(stepped, "PersistentVolumeClaim")) == 3
 
 
+def images(stepped: Stepped) -> list[str]:
+    return [it["spec"]["containers"][0]["image"] for it in whole(stepped.cluster.list("Pod")).objects]
+
+
+def template(image: str) -> Manifest:
+    return {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "main", "image": image}]}}
+
+
+def test_a_new_template_rolls_from_the_highest_down_and_can_be_undone(database: Database) -> None:
+    stepped = Stepped(database, [*disks(3), stateful_set(template=template("app:1"))], node_agent=True)
+
+    def complete() -> bool:
+        found = stepped.cluster.get("StatefulSet", "default/db") or {}
+        return bool(found.get("status", {}).get("readyReplicas") == 3)
+
+    stepped.until(complete)
+    kept = [stepped.volume_of(f"data-db-{i}") for i in range(3)]
+    change(stepped, "StatefulSet", "default/db", template=template("app:2"))
+    seen: list[list[str]] = []
+    for _ in range(400):
+        stepped.step(after=SECOND // 10)
+        if len(found := images(stepped)) == 3 and (not seen or seen[-1] != found):
+            seen.append(found)
+        if found == ["app:2"] * 3 and complete():
+            break
+    one, two = "app:1", "app:2"
+    assert seen == [[one, one, one], [one, one, two], [one, two, two], [two, two, two]]
+    stepped.settle()
+    told = (stepped.cluster.get("StatefulSet", "default/db") or {})["status"]
+    assert told["currentRevision"] == told["updateRevision"]
+    assert (told["currentReplicas"], told["updatedReplicas"]) == (3, 3)
+    change(stepped, "StatefulSet", "default/db", template=template("app:1"))
+    stepped.until(lambda: images(stepped) == ["app:1"] * 3 and complete(), steps=1000)
+    stepped.settle()
+    assert sorted(it["revision"] for it in whole(stepped.cluster.list("ControllerRevision")).objects) == [2, 3]
+    assert [stepped.volume_of(f"data-db-{i}") for i in range(3)] == kept
+    stepped.cluster.delete("StatefulSet", "default/db")
+    stepped.until(lambda: names(stepped, "ControllerRevision") == [])
+    assert verify(stepped.database).ok
+
+
 def test_several_claims_of_a_pod_need_one_node(sqlite: Database) -> None:
     stepped = Stepped(sqlite, [*disks(2), stateful_set(replicas=1, templates=2)])
     stepped.settle()
@@ -221,7 +224,9 @@ def test_two_systems_make_every_pod_once(sqlite: Database) -> None:
         first.step(after=SECOND // 10)
         second.step(after=SECOND // 10)
     assert names(first, "Pod") == ["db-0", "db-1", "db-2"]
-    created = [it["count"] for it in first.cluster.list("Event").objects if it["reason"] == "SuccessfulCreate"]
+    created = [
+        it["count"] for it in whole(first.cluster.list("Event")).objects if it["reason"] == "SuccessfulCreate"
+    ]
     assert created == [1] * 6
 
 
@@ -229,7 +234,7 @@ def test_a_set_that_was_scaled_since_it_was_read_gets_nothing(stepped: Stepped) 
     stepped.create(stateful_set())
     stepped.system.catch_up(stepped.now)
     change(stepped, "StatefulSet", "default/db", replicas=0)
-    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 1, 0, 0, 0, 0]
+    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 1, 0, 0, 0, 0, 0, 0]
     assert names(stepped, "Pod") == []
     assert names(stepped, "PersistentVolumeClaim") == []
 
@@ -258,165 +263,8 @@ def test_a_process_may_die_at_any_commit(sqlite: Database, point: str, nth: int)
     second.settle()
     assert names(second, "Pod") == pods
     assert names(second, "PersistentVolumeClaim") == ["data-db-0", "data-db-1", "web-a", "web2-a"]
-    created = [it["count"] for it in second.cluster.list("Event").objects if it["reason"] == "SuccessfulCreate"]
+    created = [
+        it["count"] for it in whole(second.cluster.list("Event")).objects if it["reason"] == "SuccessfulCreate"
+    ]
     assert created == [1] * 4
     assert verify(sqlite).ok
-
-
-# --- ephemeral volumes ----------------------------------------------------------------------------------
-
-
-def test_an_ephemeral_claim_is_made_used_and_goes_with_its_pod(database: Database) -> None:
-    stepped = Stepped(database, [*disks(1, each=2), ephemeral_pod("web", "a", "b")])
-    stepped.until(lambda: stepped.node_of("web") == "node-0")
-    assert names(stepped, "PersistentVolumeClaim") == ["web-a", "web-b"]
-    made = stepped.cluster.get("PersistentVolumeClaim", "default/web-a") or {}
-    (owner,) = made["metadata"]["ownerReferences"]
-    assert owner == {
-        "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": uid(stepped, "Pod", "web"),
-        "controller": True, "blockOwnerDeletion": True,
-    }  # fmt: skip
-    assert made["metadata"]["labels"] == {"made": "yes"}
-    stepped.cluster.delete("Pod", "default/web")
-    stepped.settle()
-    assert names(stepped, "PersistentVolumeClaim") == []
-    assert verify(stepped.database).ok
-
-
-def test_a_deleted_ephemeral_claim_is_made_again(sqlite: Database) -> None:
-    stepped = Stepped(sqlite, [LOCAL, node("node-0"), ephemeral_pod("web", "a")])
-    stepped.settle()
-    old = uid(stepped, "PersistentVolumeClaim", "web-a")
-    stepped.cluster.delete("PersistentVolumeClaim", "default/web-a")
-    stepped.until(lambda: uid(stepped, "PersistentVolumeClaim", "web-a") not in ("", old))
-
-
-def test_a_claim_of_that_name_which_the_pod_does_not_own_is_refused(stepped: Stepped) -> None:
-    stepped.create(claim("web-a", "1Gi"), ephemeral_pod("web", "a"))
-    stepped.settle()
-    said = "ephemeral volume a: PVC default/web-a was not created for pod default/web (pod is not owner)"
-    assert told(stepped, "FailedBinding") == [said]
-    assert stepped.node_of("web") is None
-    assert (
-        "ownerReferences" not in (stepped.cluster.get("PersistentVolumeClaim", "default/web-a") or {})["metadata"]
-    )
-    stepped.cluster.delete("PersistentVolumeClaim", "default/web-a")
-    stepped.until(lambda: bool(stepped.node_of("web")))
-
-
-def test_a_pod_made_anew_does_not_inherit_the_claim(stepped: Stepped) -> None:
-    stepped.create(ephemeral_pod("web", "a"))
-    stepped.until(lambda: bool(stepped.node_of("web")))
-    old = uid(stepped, "PersistentVolumeClaim", "web-a")
-    stepped.cluster.delete("Pod", "default/web")
-    stepped.create(ephemeral_pod("web", "a"))
-    stepped.until(lambda: bool(stepped.node_of("web")))
-    assert uid(stepped, "PersistentVolumeClaim", "web-a") != old
-
-
-def test_a_pod_that_is_gone_since_it_was_read_gets_no_claim(stepped: Stepped) -> None:
-    stepped.create(ephemeral_pod("web", "a"))
-    stepped.system.catch_up(stepped.now)
-    stepped.cluster.delete("Pod", "default/web")
-    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 0, 1, 0, 0, 0]
-    assert names(stepped, "PersistentVolumeClaim") == []
-
-
-# --- garbage --------------------------------------------------------------------------------------------
-
-
-def owned(manifest: Manifest, **reference: Any) -> Manifest:
-    given = {"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "u", "controller": True, **reference}
-    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [given]}}
-
-
-@pytest.mark.parametrize(
-    ("reference", "kept", "said"),
-    [
-        ({}, False, 0),
-        ({"controller": False}, True, 0),
-        ({"uid": "never-seen"}, True, 1),
-        ({"kind": "ReplicaSet", "apiVersion": "apps/v1"}, True, 0),
-        ({"apiVersion": "v2"}, True, 0),
-    ],
-    ids=["its controller is gone", "no controller", "an owner never seen", "a kind unknown", "a version unknown"],
-)
-def test_only_what_a_controller_left_is_collected(
-    stepped: Stepped, reference: dict[str, Any], kept: bool, said: int
-) -> None:
-    stepped.create(pod("gone"))
-    gone = uid(stepped, "Pod", "gone")
-    stepped.create(owned(claim("data", "1Gi"), **{"uid": gone, **reference}))
-    stepped.settle()
-    assert names(stepped, "PersistentVolumeClaim") == ["data"]
-    stepped.cluster.delete("Pod", "default/gone")
-    stepped.settle()
-    assert (names(stepped, "PersistentVolumeClaim") == ["data"]) is kept
-    assert len(told(stepped, "OwnerUnknown")) == said
-
-
-def test_what_another_owner_still_holds_is_kept(stepped: Stepped) -> None:
-    stepped.create(pod("gone"), pod("stays"))
-    shared = owned(claim("data", "1Gi"), uid=uid(stepped, "Pod", "gone"))
-    shared["metadata"]["ownerReferences"].append(
-        {"apiVersion": "v1", "kind": "Pod", "name": "stays", "uid": uid(stepped, "Pod", "stays")}
-    )
-    stepped.create(shared)
-    stepped.cluster.delete("Pod", "default/gone")
-    stepped.settle()
-    assert names(stepped, "PersistentVolumeClaim") == ["data"]
-    stepped.cluster.delete("Pod", "default/stays")
-    stepped.settle()
-    assert names(stepped, "PersistentVolumeClaim") == []
-
-
-def test_what_was_given_another_owner_since_it_was_read_is_kept(stepped: Stepped) -> None:
-    stepped.create(pod("gone"), pod("heir"))
-    stepped.create(owned(claim("data", "1Gi"), uid=uid(stepped, "Pod", "gone")))
-    stepped.cluster.delete("Pod", "default/gone")
-    stepped.system.catch_up(stepped.now)
-    found = stepped.cluster.get("PersistentVolumeClaim", "default/data") or {}
-    heir = owned(found, name="heir", uid=uid(stepped, "Pod", "heir"))
-    stepped.cluster.update("PersistentVolumeClaim", heir)
-    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 0, 0, 1, 0, 0]
-    stepped.settle()
-    assert (
-        "deletionTimestamp" not in (stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})["metadata"]
-    )
-
-
-def test_an_owner_that_is_back_since_it_was_read_keeps_what_it_owns(stepped: Stepped) -> None:
-    """As when a foreign cluster told of its going too early: the uid is the same."""
-    stepped.create(pod("gone"))
-    old = uid(stepped, "Pod", "gone")
-    stepped.create(owned(claim("data", "1Gi"), uid=old))
-    stepped.cluster.delete("Pod", "default/gone")
-    stepped.system.catch_up(stepped.now)
-    back = door.create("Pod", pod("gone"), door.controller("test", stepped.now), uid=old).command
-    assert isinstance(execute(stepped.database, [back], now=stepped.now)[0], Done)
-    assert [part.step(stepped.now) for part in stepped.system.parts] == [0, 0, 0, 1, 0, 0]
-    assert (
-        "deletionTimestamp" not in (stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})["metadata"]
-    )
-
-
-def test_garbage_of_before_the_start_is_found(sqlite: Database) -> None:
-    before = Stepped(sqlite, [*disks(1), ephemeral_pod("web", "a")])
-    before.until(lambda: bool(before.node_of("web")))
-    before.cluster.delete("Pod", "default/web")
-    after = Stepped(sqlite, owner="after")
-    after.now = before.now + 60 * SECOND
-    after.settle()
-    assert names(after, "PersistentVolumeClaim") == []
-
-
-def test_each_part_can_be_left_out(sqlite: Database) -> None:
-    stepped = Stepped(sqlite, [*disks(1), stateful_set(), ephemeral_pod("web", "a")], without=tuple(Upkeep))
-    stepped.settle()
-    assert stepped.system.parts == []
-    assert names(stepped, "Pod") == ["web"]
-    assert names(stepped, "PersistentVolumeClaim") == []
-
-
-def uid(stepped: Stepped, kind: str, name: str) -> str:
-    return str(((stepped.cluster.get(kind, f"default/{name}") or {}).get("metadata") or {}).get("uid", ""))

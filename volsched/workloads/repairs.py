@@ -1,38 +1,45 @@
-"""Takes selected-node off claims whose node is gone, so that their pods are not kept from every other node.
+"""Repairs of stored objects: selected-node of nodes that are gone, and the zonal upgrade of volumes."""
 
-Claims are looked at when their node is missing, when a node of that name comes or goes, and once at the start. How
-long a node has been gone, and whether the one of that name is the one that was meant, the log says.
-"""
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from volsched.kube.kinds import key_of
 from volsched.kube.manifest import annotations, uid
+from volsched.kube.workloads import Node
 from volsched.log.base import read_base
-from volsched.log.commands import Command, ConflictError, Precondition
+from volsched.log.commands import Command, ConflictError, Done, Precondition
 from volsched.log.database import Database
-from volsched.log.events.fold import BindingState, ObjectState
-from volsched.log.events.object_states import living, manifest_of
-from volsched.log.reads.timelines import last_written, lives
+from volsched.log.events.fold import BindingState, Decision, ObjectState, States, living, manifest_of
+from volsched.log.reads.event_audit import last_written, lives
 from volsched.log.transaction import execute
 from volsched.objects import door
-from volsched.pv_controller.rules.manual_release import claim_stream
-from volsched.runtime.clock import SECOND
+from volsched.pv_controller.rules.rollback import claim_stream
+from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.world import World
 from volsched.scheduling.rules.pod_claims import selection_key
 from volsched.workloads.agenda import Agenda
-from volsched.workloads.rules.stale_nodes import (
+from volsched.workloads.rules.repairs import (
     GONE_SECONDS,
     REMOVED,
+    ZonalReport,
+    ZonalUpgrade,
+    convert,
     gone_since,
+    has_zone_labels,
     is_made_for,
     is_promised,
+    is_settled,
+    labelled_node,
     promised_node,
     removed,
     volume_name,
     without_promise,
 )
+
+# Removes selected-node from claims whose node is gone, because it keeps their pods off every other node.
+#
+# Claims are examined when their node is missing, when a node of that name is created or deleted, and once at
+# the start. The log says how long a node has been gone, and whether a node of that name is the selected one.
 
 BATCH = 256
 CLAIM = "PersistentVolumeClaim"
@@ -49,7 +56,7 @@ class StaleNodes:
     """Claim → the node that it waits for; both as streams."""
     _waiting: dict[str, set[str]] = field(default_factory=dict)
     _uids: dict[str, str] = field(default_factory=dict)
-    """Node → its uid when last seen: with another one it is another node."""
+    """Node → its uid when last seen: another uid is another node."""
     _started: bool = False
 
     def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; time is asked in `step`
@@ -61,7 +68,7 @@ class StaleNodes:
             elif stream.startswith("node/"):
                 self._look_at_node(stream)
         if not self._started and self._promised:
-            # A node may have been replaced while nobody looked.
+            # A node may have been replaced before this process started.
             self._agenda.add(self._promised)
         self._started = True
 
@@ -69,7 +76,7 @@ class StaleNodes:
         with self._agenda.batch(now, BATCH) as claims:
             wanted = dict(self._commands(self._due(claims, now), now)) if claims else {}
             outcomes = execute(self.database, list(wanted.values()), now=now)
-        # The claim has changed since it was read: nothing else would bring it back here while its node lives.
+        # The claim has changed since it was read: nothing else would queue it again while its node exists.
         late = ConflictError
         self._agenda.add(it for it, outcome in zip(wanted, outcomes, strict=True) if isinstance(outcome, late))
         return len(claims)
@@ -104,7 +111,7 @@ class StaleNodes:
             self._uids.pop(stream, None)
 
     def _due(self, batch: Iterable[str], now: int) -> dict[str, ObjectState]:
-        """Claims whose node has been gone for long enough; the others are put off, or dropped."""
+        """Claims whose node has been gone for long enough; the others are deferred, or dropped."""
         found: dict[str, ObjectState] = {}
         for stream in batch:
             state = living(self.world.states, stream)
@@ -130,12 +137,12 @@ class StaleNodes:
             return
         taken = self._taken(due)
         for stream, state in due.items():
-            # One that is held is looked at again when what holds it lets go: that changes the claim.
+            # A held claim is examined again when it is released: that changes the claim.
             if stream not in taken:
                 yield stream, self._removing(stream, state, now)
 
     def _taken(self, due: dict[str, ObjectState]) -> set[str]:
-        """Claims that an open binding holds, or for which there is a volume; one walk for all of them."""
+        """Claims that an open binding holds, or that have a volume; one scan for all of them."""
         claims = {stream: state.manifest or {} for stream, state in due.items()}
         made = {f"volume/{volume_name(claim)}": stream for stream, claim in claims.items()}
         taken: set[str] = set()
@@ -156,6 +163,68 @@ class StaleNodes:
             uid=uid(claim), type_="Normal", reason=REMOVED, message=removed(node),
             component=COMPONENT,
         )  # fmt: skip
-        # The plan of a binding changes the claim too: one that was made meanwhile makes this too late.
+        # A binding's plan changes the claim too, so a plan made meanwhile refuses this write.
         write = door.update(CLAIM, without_promise(claim), door.controller(self.owner, now), seen=state)
         return door.together(write.command, said, precondition=Precondition(versions={stream: state.version}))
+
+
+# The zonal upgrade of existing volumes: all of them at the start, then every new or changed one.
+#
+# Volumes that arrive through `apply` or the cluster's port are converted on creation (`rules.repairs.admit`).
+# This converts the rest, and reports labels that cannot be converted.
+
+
+@dataclass(slots=True)
+class ZonalUpgrader:
+    database: Database
+    world: World
+    owner: str
+    report: ZonalReport = field(default_factory=ZonalReport)
+    """What was done since the start of this process."""
+    _agenda: Agenda = field(default_factory=Agenda)
+    _nodes: dict[str, None] = field(default_factory=dict)
+
+    def update(self, streams: Iterable[str], now: int) -> None:  # noqa: ARG002 - a Part's; nothing here waits
+        states = self.world.states
+        for stream in streams:
+            if stream.startswith("volume/"):
+                manifest = manifest_of(states, stream)
+                if manifest is not None and has_zone_labels(manifest):
+                    self._agenda.add((stream,))
+            elif stream.startswith("node/"):
+                if stream in states:
+                    self._nodes[stream] = None
+                else:
+                    self._nodes.pop(stream, None)
+
+    def step(self, now: int) -> int:
+        with self._agenda.batch(now, BATCH) as taken:
+            wanted = list(self._wanted(taken, now))
+            outcomes = execute(self.database, [command for _, command in wanted], now=now)
+        for (upgrade, _), outcome in zip(wanted, outcomes, strict=True):
+            if isinstance(outcome, Done) and outcome.events:
+                self.report.count(upgrade)
+        return len(taken)
+
+    def next_due(self) -> int | None:
+        return self._agenda.next_due()
+
+    def _wanted(self, volumes: Iterable[str], now: int) -> Iterator[tuple[ZonalUpgrade, Command]]:
+        unsettled = [stream for stream in volumes if not is_settled(stream, self.world.states)]
+        if not unsettled:
+            # Nodes are scanned only if a volume may be converted.
+            return
+        nodes = [labelled_node(manifest_of(self.world.states, stream) or {}) for stream in self._nodes]
+        for stream in unsettled:
+            upgrade, events = convert(stream, self.world.states, nodes, now=rfc3339(now))
+            if events:
+                streams = (stream, *(event.stream for event in events))
+                yield upgrade, self._command(stream, streams, nodes, now)
+
+    def _command(self, stream: str, streams: Iterable[str], nodes: Collection[Node], now: int) -> Command:
+        """Decided on the volume's latest state: a phase change meanwhile must not leave it unconverted."""
+
+        def decide(states: States) -> Decision:
+            return Decision(events=convert(stream, states, nodes, now=rfc3339(now))[1])
+
+        return Command(actor=self.owner, streams=tuple(dict.fromkeys(streams)), decide=decide)

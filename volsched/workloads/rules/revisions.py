@@ -1,0 +1,123 @@
+"""ControllerRevisions: the templates that a StatefulSet has had, which identify the version of its pods.
+
+A revision depends on the set alone (name, number and data are Kubernetes' own), so two controllers make the same
+one, and `kubectl rollout history` and `undo` work. A template that comes back gets its revision with a new number.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from volsched.kube.manifest import Manifest, annotations, metadata, spec, status
+from volsched.workloads.rules.ownership import controlled_by
+
+REVISION = "ControllerRevision"
+REVISION_LABEL = "controller-revision-hash"
+"""On a pod: the name of the revision that it was made from."""
+HASH_LABEL = "controller.kubernetes.io/hash"
+DEFAULT_HISTORY = 10
+LONGEST_PREFIX = 223
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
+_REPLACE = {"$patch": "replace"}
+
+Taken = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    name: str
+    template: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class SetRevisions:
+    current: Revision
+    """The revision of pods below the partition, until every pod has the new one."""
+    update: Revision
+    collisions: int = 0
+    make: dict[str, Any] | None = None
+    """A new revision, for a template that the set has not had before."""
+    renumbered: dict[str, Any] | None = None
+    """An existing revision with a new number, for a template that has come back."""
+
+    def of(self, pod: Manifest) -> str:
+        """A pod from before there were revisions counts as current, so it is not replaced."""
+        labels = metadata(pod).get("labels") or {}
+        return str(labels.get(REVISION_LABEL) or self.current.name)
+
+
+def set_revisions(stateful_set: Manifest, known: Iterable[Manifest], taken: Taken) -> SetRevisions:
+    """`known` are the set's own revisions; `taken`: a revision of another owner has that name."""
+    history = sorted(known, key=_number)
+    template = _template(stateful_set)
+    collisions = int(status(stateful_set).get("collisionCount") or 0)
+    number = _number(history[-1]) + 1 if history else 1
+    make: dict[str, Any] | None = None
+    renumbered: dict[str, Any] | None = None
+    alike = [it for it in history if _template(it.get("data", {})) == template]
+    if alike and alike[-1] is history[-1]:
+        name = _name(alike[-1])
+    elif alike:
+        name = _name(alike[-1])
+        renumbered = {**alike[-1], "revision": number}
+    else:
+        names = {_name(it) for it in history}
+        make = _new_revision(stateful_set, number, collisions)
+        while _name(make) in names or taken(_name(make)):
+            collisions += 1
+            make = _new_revision(stateful_set, number, collisions)
+        name = _name(make)
+    update = Revision(name, template)
+    before = status(stateful_set).get("currentRevision")
+    current = next((Revision(_name(it), _template(it["data"])) for it in history if _name(it) == before), update)
+    return SetRevisions(current, update, collisions, make, renumbered)
+
+
+def outdated(
+    stateful_set: Manifest, known: Iterable[Manifest], revisions: SetRevisions, pods: Iterable[Manifest]
+) -> list[str]:
+    """Names of revisions beyond the limit, the oldest first; those in use by a pod or the set are kept."""
+    live = {revisions.current.name, revisions.update.name, *(revisions.of(pod) for pod in pods)}
+    history = [_name(it) for it in sorted(known, key=_number) if _name(it) not in live]
+    given = spec(stateful_set).get("revisionHistoryLimit")
+    limit = DEFAULT_HISTORY if given is None else int(given)
+    return [] if limit < 0 else history[: max(len(history) - limit, 0)]
+
+
+def revision_hash(data: Manifest, collisions: int) -> str:
+    """As kube-controller-manager computes it: FNV-1 of the data and the count, in its safe alphabet."""
+    sum_ = _FNV_OFFSET
+    for byte in orjson.dumps(data, option=orjson.OPT_SORT_KEYS) + str(collisions).encode():
+        sum_ = (sum_ * _FNV_PRIME) % 2**32 ^ byte
+    return "".join(_LETTERS[ord(digit) % len(_LETTERS)] for digit in str(sum_))
+
+
+def _new_revision(stateful_set: Manifest, number: int, collisions: int) -> dict[str, Any]:
+    template = _template(stateful_set)
+    data = {"spec": {"template": {**template, **_REPLACE}}}
+    digest, named = revision_hash(data, collisions), metadata(stateful_set)
+    made: dict[str, Any] = {
+        "name": f"{named['name'][:LONGEST_PREFIX]}-{digest}",
+        "namespace": named.get("namespace", ""),
+        "labels": {**(metadata(template).get("labels") or {}), HASH_LABEL: digest},
+        "ownerReferences": [controlled_by(stateful_set)],
+    }
+    if annotations(stateful_set):
+        made["annotations"] = annotations(stateful_set)
+    return {"apiVersion": "apps/v1", "kind": REVISION, "metadata": made, "data": data, "revision": number}
+
+
+def _template(holder: Manifest) -> dict[str, Any]:
+    found = spec(holder).get("template")
+    return {key: value for key, value in found.items() if key != "$patch"} if isinstance(found, dict) else {}
+
+
+def _name(revision: Manifest) -> str:
+    return str(metadata(revision).get("name", ""))
+
+
+def _number(revision: Manifest) -> int:
+    return int(revision.get("revision") or 0)
