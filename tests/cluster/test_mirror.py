@@ -15,10 +15,19 @@ from hypothesis import strategies as st
 from tests.support.foreign import change, follow, in_cluster, in_views, simulated
 from tests.support.port_manifests import claim, node, pod, volume
 from tests.support.store_samples import NOW
-from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.mirror import Mirror, MirrorProgress
-from volsched.cluster.port import ClusterError
-from volsched.cluster.simulated import ClusterFaults, Fate, SimulatedCluster
+from volsched.cluster.port import (
+    NOTHING_KNOWN,
+    ClusterError,
+    Cursors,
+    KnownVersions,
+    ListPage,
+    Manifest,
+    PortChange,
+    Watched,
+)
+from volsched.cluster.simulated import Call, ClusterFaults, Fate, ForeignApi, SimulatedCluster
+from volsched.kube.patches import merged
 from volsched.log.database import Database, open_database
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.integrity.verify import verify
@@ -248,6 +257,90 @@ def test_what_was_deleted_while_others_were_being_listed_does_not_come_back(
     mirror.step(NOW)
     mirror.step(NOW)
     assert types_of(database, "volume/pv") == []
+
+
+def test_only_the_kind_that_expired_is_listed_again(
+    database: Database, cluster: SimulatedCluster, mirror: Mirror
+) -> None:
+    mirror.step(NOW)
+    cluster.api.create("Node", node())
+    cluster.api.create("PersistentVolume", volume())
+    cluster.api.forget_history("Node")
+    cluster.calls.clear()
+    follow(mirror, cluster, now=NOW)
+    assert [call.kind for call in cluster.calls if call.verb == "list"] == ["Node"]
+    assert in_views(database) == in_cluster(cluster.api)
+
+
+def test_a_list_that_breaks_off_deletes_nothing_and_the_other_kinds_stay_known(
+    database: Database, cluster: SimulatedCluster, mirror: Mirror
+) -> None:
+    cluster.api.create("Node", node())
+    cluster.api.create("Pod", pod())
+    mirror.step(NOW)
+    restarted = Mirror(database, cluster)
+    cluster.before = lambda call: Fate.FAILED if call == Call("list", "Pod", "") else None
+    assert restarted.step(NOW).unanswered is not None
+    assert in_views(database) == in_cluster(cluster.api)
+    cluster.before = None
+    cluster.calls.clear()
+    restarted.step(NOW)
+    assert "Node" not in [call.kind for call in cluster.calls if call.verb == "list"]
+
+
+class NodesElsewhere:
+    """The cluster, with its nodes in another store whose versions are far ahead of all others."""
+
+    AHEAD = 1_000_000
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.cluster, self.capabilities = cluster, cluster.capabilities
+
+    def list(self, kind: str, known: KnownVersions = NOTHING_KNOWN) -> Iterator[ListPage]:  # noqa: ARG002
+        for page in self.cluster.list(kind):
+            objects = tuple(self._shifted(kind, manifest, self.AHEAD) for manifest in page.objects)
+            yield ListPage(objects, None if page.cursor is None else self._version(kind, page.cursor, self.AHEAD))
+
+    def watch(self, cursors: Cursors, *, limit: int = 1_000) -> Watched:
+        known = {kind: self._version(kind, cursor, -self.AHEAD) for kind, cursor in cursors.items()}
+        watched = self.cluster.watch(known, limit=limit)
+        changes = tuple(
+            PortChange(
+                it.kind,
+                it.key,
+                None if it.manifest is None else self._shifted(it.kind, it.manifest, self.AHEAD),
+                self._version(it.kind, it.version, self.AHEAD),
+            )
+            for it in watched.changes
+        )
+        ahead = {kind: self._version(kind, cursor, self.AHEAD) for kind, cursor in watched.cursors.items()}
+        return Watched(changes, ahead)
+
+    def _version(self, kind: str, version: str, by: int) -> str:
+        return str(int(version) + by) if kind == "Node" else version
+
+    def _shifted(self, kind: str, manifest: Manifest, by: int) -> Manifest:
+        version = self._version(kind, manifest["metadata"]["resourceVersion"], by)
+        return merged(manifest, {"metadata": {"resourceVersion": version}})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kinds_that_are_numbered_by_different_stores_are_followed_each_by_its_own_versions(
+    database: Database, seed: int
+) -> None:
+    random, cluster = Random(seed), simulated(seed=seed)
+    cluster.faults = BAD_LINE
+    mirror = Mirror(database, NodesElsewhere(cluster), batch=3)  # type: ignore[arg-type]
+    for turn in range(60):
+        write_at_random(cluster.api, random)
+        mirror.step(NOW + turn)
+    follow(mirror, cluster, now=NOW + 60, at_most=110)
+    there = in_cluster(cluster.api)
+    assert in_views(database).keys() == there.keys()
+    for name, manifest in in_views(database).items():
+        ahead = NodesElsewhere.AHEAD if name.startswith("Node ") else 0
+        version = int(there[name]["metadata"]["resourceVersion"]) + ahead
+        assert manifest == merged(there[name], {"metadata": {"resourceVersion": str(version)}})
 
 
 def test_a_silent_cluster_is_asked_again_from_the_same_place(

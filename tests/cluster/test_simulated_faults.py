@@ -9,10 +9,18 @@ import pytest
 
 from tests.cluster.conftest import TIME
 from tests.support.port_manifests import claim, node, pod
-from volsched.cluster.foreign_server import KUBERNETES, ForeignApi
-from volsched.cluster.port import CallRefusedError, ClusterError, ExpiredError, Manifest, Refusal, UnansweredError
-from volsched.cluster.simulated import Call, ClusterFaults, Fate, SimulatedCluster
-from volsched.kube.merge_patch import merged
+from volsched.cluster.port import (
+    KUBERNETES,
+    CallRefusedError,
+    ClusterError,
+    ExpiredError,
+    Manifest,
+    Refusal,
+    UnansweredError,
+    whole,
+)
+from volsched.cluster.simulated import Call, ClusterFaults, Fate, ForeignApi, SimulatedCluster
+from volsched.kube.patches import merged
 
 NODE = "Node"
 
@@ -26,8 +34,8 @@ def labelled(manifest: Manifest | None, **labels: str) -> dict[str, Any]:
 
 
 def told(cluster: SimulatedCluster, cursor: str = "0") -> tuple[list[tuple[str, str]], str]:
-    watched = cluster.watch(cursor=cursor)
-    return [(change.key, change.version) for change in watched.changes], watched.cursor
+    watched = cluster.watch({NODE: cursor})
+    return [(change.key, change.version) for change in watched.changes], watched.cursors[NODE]
 
 
 def test_a_lost_response_hides_a_write_that_happened() -> None:
@@ -44,9 +52,41 @@ def test_a_failed_call_changes_nothing() -> None:
     assert cluster.api.get(NODE, "n1") is None
 
 
+def test_a_call_that_is_turned_away_changes_nothing_and_says_when_to_come_back() -> None:
+    cluster = simulated()
+    cluster.before = lambda _: Fate.LIMITED
+    with pytest.raises(UnansweredError) as caught:
+        cluster.create(NODE, node())
+    assert caught.value.retry_after
+    assert cluster.api.get(NODE, "n1") is None
+
+
+def test_a_silent_kind_keeps_its_cursor_and_is_told_later() -> None:
+    cluster = simulated(silent=1)
+    cluster.api.create(NODE, node())
+    silent = cluster.watch({NODE: "0"})
+    assert (silent.changes, silent.cursors) == ((), {NODE: "0"})
+    cluster.faults = ClusterFaults()
+    assert told(cluster, "0")[0] == [("n1", "1")]
+
+
+def test_a_list_that_breaks_off_never_has_a_cursor() -> None:
+    cluster = simulated(torn=1)
+    cluster.api.create(NODE, node())
+    pages = cluster.list(NODE)
+    first = next(pages)
+    assert (len(first.objects), first.cursor) == (1, None)
+    with pytest.raises(UnansweredError):
+        next(pages)
+
+
 def test_reads_fail_too() -> None:
     cluster = simulated(failed=1)
-    for read in (lambda: cluster.get(NODE, "n1"), lambda: cluster.list(NODE), lambda: cluster.watch(cursor="0")):
+    for read in (
+        lambda: cluster.get(NODE, "n1"),
+        lambda: whole(cluster.list(NODE)),
+        lambda: cluster.watch({NODE: "0"}),
+    ):
         with pytest.raises(UnansweredError):
             read()
 
@@ -130,13 +170,13 @@ def test_a_coalescing_watch_shows_the_last_change_of_each_object_only() -> None:
 
 def test_a_watch_expires_by_chance_and_when_the_history_is_gone() -> None:
     with pytest.raises(ExpiredError):
-        simulated(expired=1).watch(cursor="0")
+        simulated(expired=1).watch({NODE: "0"})
     cluster = simulated()
     cluster.create(NODE, node())
     cluster.api.forget_history()
     with pytest.raises(ExpiredError):
-        cluster.watch(cursor="0")
-    assert told(cluster, cluster.list(NODE).cursor) == ([], "1")
+        cluster.watch({NODE: "0"})
+    assert told(cluster, whole(cluster.list(NODE)).cursor) == ([], "1")
 
 
 def test_somebody_else_can_write_between_a_call_and_its_effect() -> None:
@@ -172,7 +212,7 @@ def test_a_test_can_say_what_becomes_of_one_call() -> None:
     cluster.create(NODE, node("n1"))
     with pytest.raises(UnansweredError):
         cluster.create(NODE, node("n2"))
-    assert len(cluster.list(NODE).objects) == 2
+    assert len(whole(cluster.list(NODE)).objects) == 2
 
 
 def test_a_cluster_like_kubernetes_refuses_what_it_cannot_do() -> None:
@@ -182,8 +222,9 @@ def test_a_cluster_like_kubernetes_refuses_what_it_cannot_do() -> None:
     held = api.get("PersistentVolumeClaim", "db/data") or {}
     bound = api.update("PersistentVolumeClaim", merged(held, {"spec": {"volumeName": "pv"}, **marks}))
     let_go = merged(bound, {"spec": {"volumeName": None}})
-    uid = api.create("Pod", pod())["metadata"]["uid"]
-    api.bind_pod("db/app", uid=uid, node="n1")
+    made = api.create("Pod", pod())["metadata"]
+    uid = made["uid"]
+    api.bind_pod("db/app", uid=uid, version=made["resourceVersion"], node="n1")
     refusals: list[Callable[[], object]] = [
         lambda: api.update("PersistentVolumeClaim", let_go),
         lambda: api.unassign_pod("db/app", uid=uid, reason="full"),
@@ -213,13 +254,13 @@ def story(seed: int) -> list[str]:
                 case 2:
                     cluster.delete(NODE, name)
                 case _:
-                    watched = cluster.watch(cursor=cursor)
-                    cursor = watched.cursor
+                    watched = cluster.watch({NODE: cursor})
+                    cursor = watched.cursors[NODE]
                     lived.append(str(watched))
         except ClusterError as error:
             lived.append(f"{type(error).__name__}: {error}")
             cursor = cluster.api.head if isinstance(error, ExpiredError) else cursor
-    return [*lived, str(cluster.api.list(NODE))]
+    return [*lived, str(whole(cluster.api.list(NODE)))]
 
 
 def test_a_seed_tells_the_same_story_every_time_and_another_seed_another() -> None:

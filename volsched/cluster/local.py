@@ -4,31 +4,45 @@ Calls are commands like any other, so they are atomic, durable and audited. The 
 for legs: it puts a leg's writes and their record into one transaction instead (`binding.executor`).
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from volsched.cluster.answers import refused
 from volsched.cluster.port import (
+    NOTHING_KNOWN,
+    CallRefusedError,
     Capabilities,
+    ClusterIdentity,
+    Cursors,
     ExpiredError,
-    Listed,
+    KnownVersions,
+    ListPage,
     Manifest,
+    Permission,
     PortChange,
+    Refusal,
     UnansweredError,
     Watched,
+    refused,
+    with_condition,
+    without_gate,
+    without_version,
 )
 from volsched.kube.kinds import key_of
+from volsched.kube.meta import FENCE
+from volsched.kube.patches import merged
 from volsched.log.commands import Command, Done, RejectedError
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError
 from volsched.log.events.fold import versioned
 from volsched.log.events.streams import KIND_OF_NOUN, NOUN_OF_KIND, noun_and_key
-from volsched.log.reads.object_pages import page
+from volsched.log.reads.lookups import page
 from volsched.log.reads.tail import read_head, tail
-from volsched.log.rows import VIEWS, object_state
-from volsched.objects.door import bind, create, delete, unassign, update
+from volsched.log.row_states import object_state
+from volsched.log.rows import VIEWS
+from volsched.objects import door
 from volsched.objects.object_write import Author, ObjectWrite
-from volsched.objects.rules.admission_chain import Origin
+from volsched.objects.rules.admission import Origin
 from volsched.objects.surroundings import Subject, read_surroundings
 
 Append = Callable[[Command], Done]
@@ -55,22 +69,31 @@ class LocalCluster:
             rows = self.database.dialect.fetch(connection, table, "key", (key,))
         return versioned(object_state(rows[0])) if rows else None
 
-    def list(self, kind: str) -> Listed:
+    def describe(self, permissions: Sequence[Permission] = ()) -> ClusterIdentity:
+        """Our own store: whoever can open it may do everything, and it is no other cluster than itself."""
+        may = dict.fromkeys(permissions, True)
+        return ClusterIdentity(uid=None, version=None, url=self.database.place, may=may)
+
+    def list(self, kind: str, known: KnownVersions = NOTHING_KNOWN) -> Iterator[ListPage]:  # noqa: ARG002 - all is near
         with self.database.read() as connection:
             position = read_head(connection).position
             states = page(connection, NOUN_OF_KIND[kind])
-        return Listed(tuple(versioned(state) for _, state in states), str(position))
+        yield ListPage(tuple(versioned(state) for _, state in states), str(position))
 
-    def watch(self, *, cursor: str, limit: int = 1_000) -> Watched:
-        """The log's tail: every object touched since, as it is now."""
+    def watch(self, cursors: Cursors, *, limit: int = 1_000) -> Watched:
+        """The log's tail: every object touched since, as it is now. All kinds are numbered by this one log."""
+        known = {kind: int(cursor) for kind, cursor in cursors.items()}
+        after = min(known.values(), default=0)
         try:
             with self.database.read() as connection:
-                events = tail(connection, after=int(cursor), limit=limit)
+                events = tail(connection, after=after, limit=limit)
         except ArchivedError as error:
-            raise ExpiredError(str(error)) from error
-        touched = {it.stream: it.position for it in events if noun_and_key(it.stream)[0] in KIND_OF_NOUN}
+            oldest = next(kind for kind, position in known.items() if position == after)
+            raise ExpiredError(oldest, str(error)) from error
+        touched = {it.stream: it.position for it in events if it.position > _known(it.stream, known)}
         changes = tuple(self._change(stream, position) for stream, position in touched.items())
-        return Watched(changes, str(events[-1].position) if events else cursor)
+        reached = events[-1].position if events else 0
+        return Watched(changes, {kind: str(max(position, reached)) for kind, position in known.items()})
 
     def create(self, kind: str, manifest: Manifest) -> Manifest:
         """What is made comes from anybody, so it is admitted as if a person had given it."""
@@ -78,23 +101,58 @@ class LocalCluster:
         zonal_upgrade = not self.disable_zonal_upgrade
         (around,) = read_surroundings(self.database, [subject], zonal_upgrade=zonal_upgrade)
         author = self._author(Origin.PERSON)
-        self._carry_out(create(kind, manifest, author, uid=self.new_uid(), around=around))
+        self._carry_out(door.create(kind, manifest, author, uid=self.new_uid(), around=around))
         return self.get(kind, subject.key) or manifest
 
     def update(self, kind: str, manifest: Manifest, *, status: bool = False) -> Manifest:
+        if not (manifest.get("metadata") or {}).get("resourceVersion"):
+            raise without_version(kind, key_of(kind, manifest))
         # Whoever changes objects through this port is a controller: people's manifests come in through `apply`.
-        self._carry_out(update(kind, manifest, self._author(), status=status))
+        self._carry_out(door.update(kind, manifest, self._author(), status=status))
         return self.get(kind, key_of(kind, manifest)) or manifest
 
-    def delete(self, kind: str, key: str, *, uid: str | None = None, version: str | None = None) -> None:
-        self._carry_out(delete(kind, key, self._author(), uid=uid, version=version))
+    def patch(self, kind: str, key: str, patch: Manifest, *, version: str, status: bool = False) -> Manifest:
+        held = self.get(kind, key)
+        if held is None:
+            raise CallRefusedError(Refusal.NOT_FOUND, f'{kind} "{key}" not found')
+        # At the writer's version: if the object is, or comes to be, at another one, the update is refused.
+        named = {"metadata": {"resourceVersion": version}}
+        return self.update(kind, merged(merged(held, patch), named), status=status)
 
-    def bind_pod(self, key: str, *, uid: str, node: str) -> Manifest:
-        self._carry_out(bind(key, node, self._author(), uid=uid))
-        return self._pod(key)
+    def delete(self, kind: str, key: str, *, uid: str | None = None, version: str | None = None) -> None:
+        self._carry_out(door.delete(kind, key, self._author(), uid=uid, version=version))
+
+    def fence(self, kind: str, key: str, *, version: str, mark: str) -> Manifest:
+        return self.patch(kind, key, {"metadata": {"annotations": {FENCE: mark}}}, version=version)
+
+    def open_gate(
+        self,
+        key: str,  # noqa: ARG002 - the port's
+        pod: Manifest,
+        *,
+        annotations: Mapping[str, str] | None = None,
+    ) -> Manifest:
+        return self.update("Pod", without_gate(pod, annotations))
+
+    def set_condition(self, key: str, condition: Manifest, *, uid: str) -> None:
+        found = self.get("Pod", key)
+        if found is None or found["metadata"]["uid"] != uid:
+            raise CallRefusedError(Refusal.INVALID, f'Pod "{key}" with uid {uid} not found')
+        self.update("Pod", with_condition(found, condition), status=True)
+
+    def tell(self, event: Manifest) -> None:
+        """Our own log has its notices already (`objects.rules.object_events`)."""
+
+    def bind_pod(
+        self, key: str, *, uid: str, version: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        author = self._author()
+        self._carry_out(
+            door.bind(key, node, author, expected_uid=uid, expected_version=version, notes=annotations)
+        )
 
     def unassign_pod(self, key: str, *, uid: str, reason: str) -> Manifest:
-        self._carry_out(unassign(key, self._author(), uid=uid, reason=reason))
+        self._carry_out(door.unassign(key, self._author(), uid=uid, reason=reason))
         return self._pod(key)
 
     def _pod(self, key: str) -> Manifest:
@@ -119,3 +177,9 @@ class LocalCluster:
             self.append(write.command)
         except RejectedError as error:
             raise refused(error) from error
+
+
+def _known(stream: str, known: Mapping[str, int]) -> float:
+    """Up to where the stream's kind is known; what nobody asked about is all known."""
+    noun, _ = noun_and_key(stream)
+    return known.get(KIND_OF_NOUN[noun].name, math.inf) if noun in KIND_OF_NOUN else math.inf

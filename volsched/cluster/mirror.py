@@ -5,22 +5,36 @@ transaction: no one has to ask whether a claim is bound by now. What is told twi
 object's version is compared under the head lock; so there may be several mirrors, and one that stops anywhere is
 taken up by the next.
 
-The cursor of the watch is kept in memory only. A restart lists everything anew, which costs one comparison per
-object and writes nothing for those that did not change; a stored cursor would have to be written with every batch,
-and would be too old (`ExpiredError`) after all but the shortest restarts.
+Every kind has a cursor of its own, and versions are compared within a kind only. A list is recorded page by page
+and never held: of a kind under way only the keys are kept, to tell at its end what is gone.
+
+The cursors are kept in memory only. A restart lists everything again, which costs a look at the uid and version of
+each object and writes nothing for those that did not change; stored cursors would have to be written with every
+batch, and would be too old (`ExpiredError`) after all but the shortest restarts.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from volsched.binding.rules.saga import advance
-from volsched.cluster.port import Cluster, ExpiredError, PortChange, UnansweredError
+from volsched.cluster.port import (
+    NOTHING_KNOWN,
+    Cluster,
+    ClusterError,
+    ExpiredError,
+    KnownVersions,
+    Manifest,
+    PortChange,
+    UnansweredError,
+)
+from volsched.cluster.projection import Projection, everything
 from volsched.kube.kinds import key_of
-from volsched.kube.manifest import metadata
+from volsched.kube.manifest import metadata, spec
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.errors import ConnectionLostError
 from volsched.log.events.streams import NOUN_OF_KIND, stream_of
+from volsched.log.observed_cluster import observed_pod_keys, observed_versions, write_observed_pods
 from volsched.log.reactions import Reaction
 from volsched.log.reads.lookups import keys_of
 from volsched.log.transaction import execute
@@ -34,11 +48,33 @@ BATCH = 200
 MOST_GONE = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class Relist:
+    """A kind was listed: what happened between the two cursors is known only by what it came to."""
+
+    kind: str
+    before: int | None
+    """None: this process had not listed it yet."""
+    after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """The versions of a kind went back: the cluster was restored from a backup, or replaced."""
+
+    kind: str
+    before: int
+    after: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorProgress:
     observed: int = 0
     """Changes that were news."""
     relisted: bool = False
+    relists: tuple[Relist, ...] = field(default=(), compare=False)
+    restored: Restoration | None = None
     refused: Mapping[str, Exception] = field(default_factory=dict)
     """Stream → why its change could not be stored; the object stays as it was until it changes again."""
     unanswered: str | None = None
@@ -46,6 +82,16 @@ class MirrorProgress:
 
     def __bool__(self) -> bool:
         return bool(self.observed or self.relisted or self.refused)
+
+    def __add__(self, other: "MirrorProgress") -> "MirrorProgress":
+        return MirrorProgress(
+            observed=self.observed + other.observed,
+            relisted=self.relisted or other.relisted,
+            relists=self.relists + other.relists,
+            restored=other.restored or self.restored,
+            refused={**self.refused, **other.refused},
+            unanswered=other.unanswered or self.unanswered,
+        )
 
 
 @dataclass(slots=True)
@@ -56,75 +102,220 @@ class Mirror:
     actor: str = "mirror"
     react: Reaction = advance
     batch: int = BATCH
-    _cursor: str | None = None
+    project: Projection = everything
+    """What is kept of an object."""
+    only_observes: bool = False
+    """Nobody writes to the cluster from here: versions alone are no news, and pods without claims no events."""
+    reached: dict[str, int] = field(default_factory=dict)
+    """Kind → the last version that is known of it, also from an earlier life of this process."""
+    _cursors: dict[str, str] = field(default_factory=dict)
+    """Kind → from where it is watched; a kind without one is listed."""
     _listed: dict[str, int] = field(default_factory=dict)
     """Kind → the version of its list; what is older was in it, or gone before it."""
     _gone: dict[str, int] = field(default_factory=dict)
     """Stream → the version of its deletion: the views do not know what is deleted, a watch may tell it again."""
+    versions: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
+    """Kind → key → uid and version, where the cluster is only observed: also versions that are no event."""
+    trusts_store: bool = False
+    """What the store has is what this projection keeps: objects at the version that it has are not read again."""
+    _reasons: dict[str, str] = field(default_factory=dict)
+    """Kind → why it is listed again."""
+    _behind: frozenset[str] = frozenset()
+    """Kinds whose last list was older than what is known of them."""
+    _reset: set[str] = field(default_factory=set)
+    """Kinds whose versions begin anew with their next list."""
+    _rows: set[str] | None = None
+    """Keys of the pods that are kept beside the log."""
+    _logged: set[str] = field(default_factory=set)
+    """Keys of the pods that are objects of the log."""
 
     def step(self, now: int) -> MirrorProgress:
-        """One batch of a watch, or a list of everything where there is nothing to watch from."""
+        """One batch of a watch, or a list of every kind that there is nothing to watch from."""
         try:
-            return self._watch(now, self._cursor) if self._cursor is not None else self._relist(now)
-        except ExpiredError:
-            self._cursor = None
+            unlisted = [kind for kind in self.kinds if kind not in self._cursors]
+            return self._relist(unlisted, now) if unlisted else self._watch(now)
+        except ExpiredError as error:
+            self._cursors.pop(error.kind, None)
+            self._reasons[error.kind] = str(error)
             return MirrorProgress(relisted=True)
-        except (UnansweredError, ConnectionLostError) as error:
+        except (ClusterError, ConnectionLostError) as error:
             return MirrorProgress(unanswered=str(error))
 
-    def _watch(self, now: int, cursor: str) -> MirrorProgress:
-        watched = self.cluster.watch(cursor=cursor, limit=self.batch)
-        news = [change for change in watched.changes if change.kind in self.kinds and not self._is_old(change)]
+    @property
+    def is_listed(self) -> bool:
+        """Every kind was listed by this process."""
+        return set(self.kinds) <= self._listed.keys()
+
+    def list_again(self, kind: str, reason: str) -> None:
+        """With the next step."""
+        self._cursors.pop(kind, None)
+        self._reasons[kind] = reason
+
+    def _watch(self, now: int) -> MirrorProgress:
+        watched = self.cluster.watch(self._cursors, limit=self.batch)
+        news = [change for change in watched.changes if not self._is_old(change)]
         progress = self._record(news, now)
         # Only now: had the transaction failed, the same changes would be told again.
         self._gone |= {_stream(it): int(it.version) for it in news if it.manifest is None}
         while len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
-        self._cursor = watched.cursor
+        self._cursors = dict(watched.cursors)
+        self.reached |= {kind: int(cursor) for kind, cursor in self._cursors.items()}
         return progress
 
-    def _relist(self, now: int) -> MirrorProgress:
-        lists = {kind: self.cluster.list(kind) for kind in self.kinds}
-        changes: list[PortChange] = []
-        for kind, listed in lists.items():
-            found = {key_of(kind, manifest): manifest for manifest in listed.objects}
-            changes += [
-                PortChange(kind, key, manifest, str(metadata(manifest)["resourceVersion"]))
-                for key, manifest in found.items()
-            ]
-            changes += [
-                PortChange(kind, key, None, listed.cursor) for key in self._known(kind) if key not in found
-            ]
-        progress = self._record(changes, now)
-        self._listed = {kind: int(listed.cursor) for kind, listed in lists.items()}
-        self._gone.clear()
-        # From the oldest of them: changes that a later list held already are told again, and are no news.
-        self._cursor = min((listed.cursor for listed in lists.values()), key=int)
-        return MirrorProgress(observed=progress.observed, relisted=True, refused=progress.refused)
+    def _relist(self, kinds: Sequence[str], now: int) -> MirrorProgress:
+        """A kind that is listed whole keeps its cursor, whatever becomes of the next."""
+        progress = MirrorProgress(relisted=True)
+        for kind in kinds:
+            progress += self._relist_kind(kind, now)
+            if progress.restored is not None:
+                self._begin_anew()
+                break
+        return progress
+
+    def _relist_kind(self, kind: str, now: int) -> MirrorProgress:
+        progress, present, cursor = MirrorProgress(), set[str](), None
+        for page in self.cluster.list(kind, self._versions_of(kind)):
+            listed = {key_of(kind, manifest): manifest for manifest in page.objects}
+            progress += self._record([_listed_change(kind, key, it) for key, it in listed.items()], now)
+            present |= listed.keys()
+            present.update(page.unchanged)
+            cursor = page.cursor
+        if cursor is None:
+            raise UnansweredError(f"the list of {kind} ended before its last page")
+        before = self.reached.get(kind)
+        if before is not None and int(cursor) < before:
+            return progress + self._older(kind, before, int(cursor))
+        missing = [PortChange(kind, key, None, cursor) for key in self._known(kind) if key not in present]
+        progress += self._record(missing, now)
+        reason = self._reasons.pop(kind, "the follower was started")
+        progress += MirrorProgress(relists=(Relist(kind, before, int(cursor), reason),))
+        self._reset.discard(kind)
+        self._behind -= {kind}
+        self._listed[kind] = self.reached[kind] = int(cursor)
+        # Whatever went before the list is older than it.
+        prefix = f"{NOUN_OF_KIND[kind]}/"
+        self._gone = {stream: version for stream, version in self._gone.items() if not stream.startswith(prefix)}
+        self._cursors[kind] = cursor
+        return progress
+
+    def _versions_of(self, kind: str) -> KnownVersions:
+        """Objects that need not be told again; none where versions have begun anew, or versions are news."""
+        if not self.only_observes or kind in self._reset:
+            return NOTHING_KNOWN
+        if self.trusts_store and kind not in self.versions:
+            with self.database.read() as connection:
+                self.versions[kind] = observed_versions(connection, kind)
+        # A copy: what the list tells is noted while it is read.
+        return dict(self.versions.get(kind, NOTHING_KNOWN))
+
+    def _older(self, kind: str, before: int, after: int) -> MirrorProgress:
+        """A list may come from a cache that lags; one that is behind again is what the cluster has now."""
+        if kind in self._behind:
+            return MirrorProgress(restored=Restoration(kind, before, after))
+        self._behind |= {kind}
+        raise UnansweredError(f"the list of {kind} is of version {after}, and {before} was known; listing again")
+
+    def _begin_anew(self) -> None:
+        """What came after the backup never was: everything is listed, whatever versions we know."""
+        self._reset = set(self.kinds)
+        self._reasons = dict.fromkeys(self.kinds, "the cluster was restored from a backup")
+        self._behind = frozenset()
+        for known in (self._cursors, self._listed, self._gone, self.reached, self.versions):
+            known.clear()
 
     def _is_old(self, change: PortChange) -> bool:
         return int(change.version) <= max(self._listed.get(change.kind, 0), self._gone.get(_stream(change), 0))
 
     def _known(self, kind: str) -> list[str]:
         with self.database.read() as connection:
-            return keys_of(connection, NOUN_OF_KIND[kind])
+            beside = observed_pod_keys(connection) if kind == "Pod" and self.only_observes else []
+            return [*keys_of(connection, NOUN_OF_KIND[kind]), *beside]
 
-    def _record(self, changes: Sequence[PortChange], now: int) -> MirrorProgress:
+    def _record(self, told: Sequence[PortChange], now: int) -> MirrorProgress:
         observed, refused = 0, {}
-        for start in range(0, len(changes), self.batch):
-            part = changes[start : start + self.batch]
+        changes = [change for it in told if (change := self._kept(it)) is not None]
+        logged = changes
+        if self.only_observes:
+            logged, observed = self._beside_the_log(changes)
+        for start in range(0, len(logged), self.batch):
+            part = logged[start : start + self.batch]
             outcomes = execute(self.database, [self._command(it) for it in part], now=now, react=self.react)
             for change, outcome in zip(part, outcomes, strict=True):
                 if isinstance(outcome, Done):
                     observed += bool(outcome.events)
                 else:
                     refused[_stream(change)] = outcome
+        if self.only_observes:
+            # Only now: had a transaction failed, a list would pass these over as known.
+            self._note_versions(it for it in changes if _stream(it) not in refused)
         return MirrorProgress(observed=observed, refused=refused)
 
+    def _kept(self, change: PortChange) -> PortChange | None:
+        if change.manifest is None:
+            return change
+        kept = self.project(change.kind, change.manifest)
+        return None if kept is None else replace(change, manifest=kept)
+
+    def _note_versions(self, changes: Iterable[PortChange]) -> None:
+        for change in changes:
+            known = self.versions.setdefault(change.kind, {})
+            if change.manifest is None:
+                known.pop(change.key, None)
+            else:
+                known[change.key] = (str(metadata(change.manifest).get("uid", "")), change.version)
+
+    def _beside_the_log(self, changes: Sequence[PortChange]) -> tuple[list[PortChange], int]:
+        """Writes pods without claims as rows; answers what belongs into the log, and how many rows there were."""
+        logged: list[PortChange] = []
+        if self._rows is None:
+            with self.database.read() as connection:
+                self._rows = set(observed_pod_keys(connection))
+                self._logged = set(keys_of(connection, NOUN_OF_KIND["Pod"]))
+        present: dict[str, Manifest] = {}
+        gone: dict[str, None] = {}
+        for change in changes:
+            if change.kind != "Pod":
+                logged.append(change)
+            elif change.manifest is None or _uses_claims(change.manifest):
+                # Perhaps its name had a pod of the other sort before.
+                present.pop(change.key, None)
+                if change.key in self._rows:
+                    gone[change.key] = None
+                if change.key not in self._rows or change.manifest is not None:
+                    logged.append(change)
+                self._rows.discard(change.key)
+                if change.manifest is not None:
+                    self._logged.add(change.key)
+            else:
+                gone.pop(change.key, None)
+                if change.key in self._logged:
+                    logged.append(replace(change, manifest=None))
+                present[change.key] = change.manifest
+                self._rows.add(change.key)
+        if present or gone:
+            write_observed_pods(self.database, present, gone)
+        return logged, len(present) + len(gone)
+
     def _command(self, change: PortChange) -> Command:
-        fact = Fact(change.kind, change.key, change.manifest, int(change.version))
+        fact = Fact(
+            change.kind,
+            change.key,
+            change.manifest,
+            int(change.version),
+            is_reset=change.kind in self._reset,
+            tells_version=not self.only_observes,
+        )
         return record_fact(fact, actor=self.actor)
 
 
 def _stream(change: PortChange) -> str:
     return stream_of(change.kind, change.key)
+
+
+def _uses_claims(pod: Manifest) -> bool:
+    return any("persistentVolumeClaim" in it or "ephemeral" in it for it in spec(pod).get("volumes") or ())
+
+
+def _listed_change(kind: str, key: str, manifest: Manifest) -> PortChange:
+    return PortChange(kind, key, manifest, str(metadata(manifest)["resourceVersion"]))

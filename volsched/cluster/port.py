@@ -1,16 +1,31 @@
-"""What volsched asks of a cluster. Kept as small as it is so that a real API server fits behind it.
+"""What volsched asks of a cluster, small enough that a real API server fits behind it; how a call is refused."""
 
-Every write is conditional on the version its writer saw (`metadata.resourceVersion`). Versions are decimal numbers
-that grow with every write of an object, its deletion and a later object of its name included. A call that fails
-says which of two things it means: nothing was written (`RefusedError`), or nobody knows (`UnansweredError`).
-"""
-
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Protocol
 
+from volsched.kube.meta import GATE
+from volsched.log.commands import ConflictError, RejectedError
+from volsched.objects.rules.object_events import AlreadyExistsError, InvalidError, NotFoundError
+
+# Every write is conditional on the version its writer saw (`metadata.resourceVersion`). Versions are decimal
+#   numbers
+# that grow with every write of an object, its deletion and a later object of its name included. They are
+#   comparable
+# **within one kind only**: a cluster may keep kinds in different stores, so nobody compares versions of two
+#   kinds.
+#
+# A call that fails says which of two things it means: nothing was written (`CallRefusedError`), or nobody
+# knows (`UnansweredError`).
+
 Manifest = Mapping[str, Any]
+KnownVersions = Mapping[str, tuple[str, str]]
+"""Key → uid and version of every object of one kind that the caller has already."""
+NOTHING_KNOWN: KnownVersions = MappingProxyType({})
+Cursors = Mapping[str, str]
+"""Kind → the version up to which it is known. Only a list, or a watch that went on from one, makes a cursor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +41,25 @@ class Capabilities:
     is_own_log: bool = False
     """The objects live in the log that records what is done about them: a write and its record are one
     transaction. Elsewhere writes are calls, and what becomes of the objects is observed (`cluster.mirror`)."""
+    can_fence: bool = True
+    """A harmless conditional write makes a late one fail. Without, late writes are only found and undone."""
+    places_pods: bool = True
+    """We bind pods to nodes. Elsewhere we bind their claims only, and remove our scheduling gate from the pod."""
+
+
+KUBERNETES = Capabilities(can_unbind=False, has_data_state=False, can_unassign=False)
+"""What a real API server of today can do."""
 
 
 class Refusal(StrEnum):
     CONFLICT = "conflict"
-    """The object is at another version than the writer saw."""
+    """The object is at another version than the writer saw, or is another one of that name."""
     NOT_FOUND = "not found"
     EXISTS = "already exists"
     INVALID = "invalid"
+    """Sent again, it will be refused again."""
+    FORBIDDEN = "forbidden"
+    """We lack a permission, or an admission policy is against it: an administrator has to act first."""
 
 
 class ClusterError(Exception):
@@ -51,9 +77,21 @@ class CallRefusedError(ClusterError):
 class UnansweredError(ClusterError):
     """The call may have been carried out, or may still be: time-out, broken connection, overloaded server."""
 
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds for which the cluster asks to be left alone; the caller's own back-off may be longer."""
+
 
 class ExpiredError(ClusterError):
-    """The cursor of a watch is too old; list everything and watch from there."""
+    """The cursor of this kind, or the list of it that was under way, is too old: list this kind again.
+
+    Other kinds are not concerned, and their cursors stay good.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,41 +108,188 @@ class PortChange:
 @dataclass(frozen=True, slots=True)
 class Watched:
     changes: tuple[PortChange, ...]
-    cursor: str
-    """Where to go on from."""
+    cursors: Cursors
+    """Where to go on from: a cursor for every kind that was asked for, moved on or not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListPage:
+    """A part of a list."""
+
+    objects: tuple[Manifest, ...]
+    cursor: str | None = None
+    """Only on the last page: a watch of the kind from here misses nothing that came after the list."""
+    unchanged: tuple[str, ...] = field(default=(), kw_only=True)
+    """Keys of objects that are as the caller knows them; their manifests are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeList:
     objects: tuple[Manifest, ...]
     cursor: str
-    """A watch from here misses nothing that came after the list."""
+
+
+def whole(pages: Iterable[ListPage]) -> WholeList:
+    """A list in one piece, for kinds that are known to be small and for clusters that are looked at once."""
+    objects: list[Manifest] = []
+    cursor: str | None = None
+    for page in pages:
+        objects += page.objects
+        cursor = page.cursor
+    if cursor is None:
+        raise UnansweredError("the list ended without a version; list again")
+    return WholeList(tuple(objects), cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """A verb of Kubernetes on a kind (`Pod`) or on a subresource of it (`binding`)."""
+
+    verb: str
+    kind: str
+    subresource: str = ""
+    group: str | None = None
+    """Where it is not the group that we read the kind in."""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.kind}{'/' if self.subresource else ''}{self.subresource}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterIdentity:
+    """Which cluster this is, and what we may do there."""
+
+    uid: str | None
+    """Of the namespace kube-system, which lives as long as the cluster; None where it cannot be read. A store that
+    mirrors one cluster must refuse another."""
+    version: str | None
+    """Major and minor, as `1.37`."""
+    url: str
+    reachable: bool = True
+    trouble: str | None = None
+    """Why it is not reachable, or not usable, and what to do about it."""
+    may: Mapping[Permission, bool] = field(default_factory=dict)
+    """What was asked about. A permission says nothing about whether the kind is served."""
+    unserved: tuple[str, ...] = ()
+    """Kinds among those asked about that this server does not have."""
+    warnings: tuple[str, ...] = ()
+    """What works and should not stay so: clocks apart, an old server, a server that is not verified."""
 
 
 class Cluster(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
+    def describe(self, permissions: Sequence[Permission] = ()) -> ClusterIdentity:
+        """Who answers, and which of these permissions we have. It raises nothing: trouble is told."""
+
     def get(self, kind: str, key: str) -> Manifest | None:
         """The object as it is now, not as some cache has it."""
 
-    def list(self, kind: str) -> Listed: ...
+    def list(self, kind: str, known: KnownVersions = NOTHING_KNOWN) -> Iterator[ListPage]:
+        """The kind page by page, as it was at one moment; the last page, and only it, has the cursor.
 
-    def watch(self, *, cursor: str, limit: int = 1_000) -> Watched:
-        """What changed since the cursor, per object in the order of its versions, perhaps late, perhaps twice."""
+        An object that still has the uid and version of `known` may be told by its key alone.
+
+        Nothing may be concluded from what is missing before the last page has come. A list that cannot be finished
+        raises, between any two pages, `ExpiredError` (begin again and forget what came) or `UnansweredError`.
+        """
+
+    def watch(self, cursors: Cursors, *, limit: int = 1_000) -> Watched:
+        """What changed since the cursors, per object in the order of its versions, perhaps late, perhaps twice.
+
+        It does not wait for changes. Kinds are told in no order among each other. Given other cursors than it has
+        answered last, it goes back to where they say: whoever could not use an answer asks again with the old.
+        `ExpiredError` names one kind; the others are told by the next call.
+        """
 
     def create(self, kind: str, manifest: Manifest) -> Manifest: ...
 
     def update(self, kind: str, manifest: Manifest, *, status: bool = False) -> Manifest:
         """Replace the object, or its status alone, if it still has the manifest's resourceVersion.
 
+        With `status`, labels and annotations must be those that were read: a real server takes them from it too.
+        A manifest without a version is refused as INVALID before it is sent: a server would take it as it is.
         Where this takes the last finalizer off an object that is being deleted, it is answered and gone.
+        """
+
+    def patch(self, kind: str, key: str, patch: Manifest, *, version: str, status: bool = False) -> Manifest:
+        """Merge the patch (RFC 7386) into the object, or into its status alone, if it is still at this version.
+
+        CONFLICT at any other version, also where the patch would change nothing. A patch that changes nothing
+        keeps the version.
         """
 
     def delete(self, kind: str, key: str, *, uid: str | None = None, version: str | None = None) -> None: ...
 
-    def bind_pod(self, key: str, *, uid: str, node: str) -> Manifest:
-        """Assign a pod that has no node; refused if it has one, or is another pod of that name."""
+    def fence(self, kind: str, key: str, *, version: str, mark: str) -> Manifest:
+        """Change nothing but the version: a conditional write on `version` that is under way must fail then.
+
+        `mark` must be new: a write that changes nothing would fence nothing. CONFLICT at any other version.
+        """
+
+    def set_condition(self, key: str, condition: Manifest, *, uid: str) -> None:
+        """Set one condition of the pod, by its type; the others stay. INVALID if another pod has the name."""
+
+    def tell(self, event: Manifest) -> None:
+        """Create a Kubernetes event (`events.k8s.io/v1`)."""
+
+    def open_gate(self, key: str, pod: Manifest, *, annotations: Mapping[str, str] | None = None) -> Manifest:
+        """Remove our scheduling gate, and nothing else, from the pod as it was read.
+
+        CONFLICT if it is at another version, or has no such gate. `annotations` are added to the pod's; for that
+        it must have been read whole.
+        """
+
+    def bind_pod(
+        self, key: str, *, uid: str, version: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """Assign a pod that has no node. `annotations` are merged into the pod's.
+
+        CONFLICT if it has a node, this one included, is at another version, is being deleted, has scheduling
+        gates, or is another pod of that name.
+        """
 
     def unassign_pod(self, key: str, *, uid: str, reason: str) -> Manifest:
         """Take the pod off the node that rejected it; refused once any of its containers has started."""
+
+
+# How the clusters that we play ourselves say that a call was refused.
+
+_REFUSALS: dict[type[RejectedError], Refusal] = {
+    NotFoundError: Refusal.NOT_FOUND,
+    AlreadyExistsError: Refusal.EXISTS,
+    ConflictError: Refusal.CONFLICT,
+    InvalidError: Refusal.INVALID,
+}
+
+
+def refused(error: RejectedError) -> CallRefusedError:
+    refusal = next((it for kind, it in _REFUSALS.items() if isinstance(error, kind)), Refusal.INVALID)
+    return CallRefusedError(refusal, str(error))
+
+
+def with_condition(pod: Manifest, condition: Manifest) -> dict[str, Any]:
+    """As a server merges a list of conditions: by their type."""
+    told = pod.get("status") or {}
+    others = [it for it in told.get("conditions") or () if it.get("type") != condition["type"]]
+    return {**pod, "status": {**told, "conditions": [*others, dict(condition)]}}
+
+
+def without_gate(pod: Manifest, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The pod without our gate; CONFLICT if it has none."""
+    gates = (pod.get("spec") or {}).get("schedulingGates") or ()
+    others = [it for it in gates if it.get("name") != GATE]
+    if len(others) == len(gates):
+        raise CallRefusedError(Refusal.CONFLICT, f'Pod "{pod["metadata"]["name"]}" has no gate {GATE} any more')
+    named = pod["metadata"]
+    notes = {**(named.get("annotations") or {}), **(annotations or {})}
+    kept = {**named, "annotations": notes} if notes else named
+    return {**pod, "metadata": kept, "spec": {**pod["spec"], "schedulingGates": others}}
+
+
+def without_version(kind: str, key: str) -> CallRefusedError:
+    """A real server would take the update unconditionally, over whatever others have written."""
+    return CallRefusedError(
+        Refusal.INVALID, f'{kind} "{key}": metadata.resourceVersion is missing; read the object and update that'
+    )

@@ -1,0 +1,163 @@
+"""Every call of a mode is in its role, and the role has nothing that is not called: as a strict server saw it.
+
+Another mode gets a run in `RUNS`: whatever it does in its life, against the served cluster.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import over_http
+from tests.conftest import unsynced
+from tests.support.attached_cluster import attached, gated, ours, two_nodes
+from tests.support.clusters import claim
+from tests.support.patience import wait_until
+from tests.support.port_manifests import node
+from tests.support.serving import Served, served
+from tests.support.store_samples import NOW
+from volsched.api.strict.calls import call_of
+from volsched.api.strict.server import CALLS_PATH, FAULTS_PATH
+from volsched.cluster.observer import PROOF_EVERY, ClusterObserver
+from volsched.cluster.permissions import GATE_MODE, MODES, OBSERVE, OWN, resource_of
+from volsched.cluster.projection import OBSERVED_KINDS, project
+from volsched.kube.meta import SELECTED_NODE
+from volsched.log.database import Database, open_database
+from volsched.runtime.clock import SECOND
+
+
+def observe(running: Served, database: Database) -> None:
+    """Lists, watches, a watch that is cut, the proof of equality, pages instead of streams."""
+    running.namespace("kube-system")
+    with over_http(running.url, kinds=OBSERVED_KINDS, project=project) as cluster:
+        observer = ClusterObserver(database, cluster, list_versions=cluster.versions)
+        observer.attach(cluster.describe(MODES[OBSERVE]), NOW)
+        observer.step(NOW)
+        running.http.post(FAULTS_PATH, json={"fault": "cut-watch", "resource": "nodes"})
+        observer.step(NOW)
+        running.create(node("n1"))
+
+        def is_known() -> bool:
+            observer.step(NOW)
+            return "n1" in observer.mirror.versions.get("Node", {})
+
+        wait_until(is_known)
+        wait_until(lambda: all(it.last_heard is not None for it in cluster.health().values()))
+        cluster.lists.streams = False
+        now = NOW + PROOF_EVERY
+        for round_ in range(len(OBSERVED_KINDS) + 1):
+            observer.step(now + round_ * 10 * SECOND)
+        for kind in OBSERVED_KINDS:
+            observer.mirror.list_again(kind, "to see pages")
+        observer.step(now)
+
+
+def own(running: Served, database: Database) -> None:
+    """A pod that is bound, one that fits nowhere, and writes whose answers are lost."""
+    with attached(running, database) as it:
+        it.create(*two_nodes())
+        it.cluster.describe(MODES[OWN])
+        running.create(ours("db", "data", "scratch"), claim("huge", "50Gi"), ours("stuck", "huge"))
+        it.fault("lost-answer", "persistentvolumes")
+        it.fault("lost-answer", "persistentvolumeclaims")
+
+        def is_selected() -> bool:
+            it.wait(1)
+            return SELECTED_NODE in it.marks(it.claim("scratch"))
+
+        it.until(is_selected)
+        it.controller.order("scratch")
+        it.provisioner.provision("scratch")
+        it.fault("lost-answer", "pods")
+
+        def is_bound() -> bool:
+            it.wait(1)
+            return it.controller.bind() == 0 and it.node_of("db") == "n1" and it.has_settled()
+
+        it.until(is_bound)
+        wait_until(lambda: all(health.last_heard is not None for health in it.cluster.health().values()))
+        it.cluster.lists.streams = False
+        it.restart()
+        it.until(it.has_settled)
+
+
+def gate(running: Served, database: Database) -> None:
+    """A gated pod whose claims are bound after a lost answer, a fence, and one that is let go without a node."""
+    with attached(running, database, mode=GATE_MODE) as it:
+        it.create(*two_nodes())
+        it.cluster.describe(MODES[GATE_MODE])
+        running.create(gated("db", "data", "scratch"), claim("huge", "50Gi"), gated("stuck", "huge"))
+        it.fault("lost-answer", "persistentvolumes")
+        it.fault("lost-answer", "persistentvolumeclaims")
+
+        def is_selected() -> bool:
+            it.wait(1)
+            return SELECTED_NODE in it.marks(it.claim("scratch"))
+
+        it.until(is_selected)
+        it.controller.order("scratch")
+        it.provisioner.provision("scratch")
+        it.fault("lost-answer", "pods")
+
+        def are_free() -> bool:
+            it.wait(2)
+            it.controller.bind()
+            pods = [it.pod(name)["spec"].get("schedulingGates") for name in ("db", "stuck")]
+            return not any(pods) and it.has_settled()
+
+        it.until(are_free)
+        made = it.pod("stuck")
+        it.cluster.fence("Pod", "default/stuck", version=made["metadata"]["resourceVersion"], mark="x")
+        it.cluster.get("Node", "n1")
+        wait_until(lambda: all(health.last_heard is not None for health in it.cluster.health().values()))
+        it.cluster.lists.streams = False
+        it.restart()
+        it.until(it.has_settled)
+
+
+RUNS: dict[str, Callable[[Served, Database], None]] = {OBSERVE: observe, GATE_MODE: gate, OWN: own}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_calls_what_its_role_allows_and_its_role_allows_nothing_else(
+    mode: str, tmp_path: Path, migrated_file: Path, sqlite: Database
+) -> None:
+    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
+    unsynced(theirs)
+    with served(theirs, strict=True) as running:
+        RUNS[mode](running, sqlite)
+        seen = running.http.get(CALLS_PATH).json()
+    theirs.close()
+    calls = {(it["verb"], it["group"], it["resource"]) for it in seen if it["client"].endswith(f"({mode})")}
+    calls.discard(("create", "authorization.k8s.io", "selfsubjectaccessreviews"))
+    assert calls == {(it.verb, *resource_of(it)) for it in MODES[mode]}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "call"),
+    [
+        ("GET", "/api/v1/pods", {}, ("list", "", "pods")),
+        ("GET", "/api/v1/pods", {"watch": "1"}, ("watch", "", "pods")),
+        ("GET", "/api/v1/namespaces/shop/pods/db", {}, ("get", "", "pods")),
+        ("GET", "/api/v1/namespaces/shop", {}, ("get", "", "namespaces")),
+        ("PUT", "/api/v1/namespaces/shop/status", {}, ("update", "", "namespaces/status")),
+        ("POST", "/api/v1/namespaces/shop/pods/db/binding", {}, ("create", "", "pods/binding")),
+        ("PATCH", "/apis/apps/v1/namespaces/shop/statefulsets/s", {}, ("patch", "apps", "statefulsets")),
+        ("DELETE", "/api/v1/persistentvolumes/v", {}, ("delete", "", "persistentvolumes")),
+        ("DELETE", "/api/v1/persistentvolumes", {}, ("deletecollection", "", "persistentvolumes")),
+    ],
+)
+def test_a_request_is_the_permission_that_it_needs(
+    method: str, path: str, query: dict[str, str], call: tuple[str, ...]
+) -> None:
+    seen = call_of(method, path, query, client="c")
+    assert seen is not None
+    assert (seen.verb, seen.group, seen.resource) == call
+
+
+@pytest.mark.parametrize(
+    "path", ["/version", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/readyz"]
+)
+def test_what_names_no_resource_needs_no_permission(path: str) -> None:
+    assert call_of("GET", path, {}, client="c") is None

@@ -1,0 +1,219 @@
+"""The adapter and the mirror against our own API, strict: over HTTP, with everything that goes wrong there."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.cluster.conftest import WATCHED, over_http
+from tests.conftest import unsynced
+from tests.support.foreign import in_views
+from tests.support.patience import wait_until
+from tests.support.port_manifests import node, volume
+from tests.support.serving import Served, served
+from tests.support.store_samples import NOW
+from volsched.api.strict.server import FAULTS_PATH, WINDOW
+from volsched.cluster.kubernetes.adapter import KubernetesCluster
+from volsched.cluster.mirror import Mirror
+from volsched.cluster.port import ExpiredError, Manifest, UnansweredError, whole
+from volsched.kube.kinds import key_of
+from volsched.log.database import Database, open_database
+
+NODE, VOLUME = "Node", "PersistentVolume"
+SILENT_SECONDS = 0.5
+
+
+@dataclass
+class Strict:
+    running: Served
+    cluster: KubernetesCluster
+
+    def arm(self, fault: str, **options: Any) -> None:
+        answer = self.running.http.post(FAULTS_PATH, json={"fault": fault, **options})
+        assert answer.status_code == 201, answer.text
+
+
+@pytest.fixture
+def strict(tmp_path: Path, migrated_file: Path) -> Iterator[Strict]:
+    """On a store of its own: what is mirrored goes to another."""
+    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
+    unsynced(theirs)
+    with served(theirs, strict=True) as running, over_http(running.url, silent_seconds=SILENT_SECONDS) as cluster:
+        running.namespace("db")
+        yield Strict(running, cluster)
+    theirs.close()
+
+
+def cursor(strict: Strict, kind: str = NODE) -> str:
+    return whole(strict.cluster.list(kind)).cursor
+
+
+def follow(strict: Strict, after: str, *keys: str) -> list[str]:
+    """What is told of nodes after the cursor, until all these have come."""
+    known, told = {NODE: after}, list[str]()
+
+    def has_come() -> bool:
+        watched = strict.cluster.watch(known)
+        known.update(watched.cursors)
+        told.extend(change.key for change in watched.changes)
+        return set(told) >= set(keys)
+
+    wait_until(has_come, progress=lambda: len(told))
+    return told
+
+
+def test_a_cursor_behind_the_window_of_its_kind_is_expired_inside_a_200(strict: Strict) -> None:
+    after = {NODE: cursor(strict), VOLUME: cursor(strict, VOLUME)}
+    for number in range(WINDOW + 60):
+        strict.cluster.create(NODE, node(f"n{number}"))
+    strict.cluster.create(VOLUME, volume())
+
+    def expired() -> None:
+        wait_until(lambda: strict.cluster.watch({NODE: after[NODE]}) and False)
+
+    with pytest.raises(ExpiredError) as caught:
+        expired()
+    assert caught.value.kind == NODE
+    # Other kinds have windows of their own, and go on from where they were.
+    wait_until(lambda: [it.key for it in strict.cluster.watch({VOLUME: after[VOLUME]}).changes] == ["pv"])
+
+
+def test_a_cursor_from_the_future_is_silence(strict: Strict) -> None:
+    query = {"watch": "1", "resourceVersion": "1000000", "timeoutSeconds": "1"}
+    answer = strict.running.http.get("/api/v1/nodes", params=query)
+    assert (answer.status_code, answer.text) == (200, "")
+
+
+@pytest.mark.parametrize("fault", ["silent-watch", "cut-watch", "slow-watch", "too-many-requests"])
+def test_a_watch_that_goes_wrong_tells_everything_once_and_in_order(strict: Strict, fault: str) -> None:
+    after = cursor(strict)
+    strict.arm(fault, resource="nodes", seconds=0.2)
+    assert strict.cluster.watch({NODE: after}).changes == ()
+    wait_until(lambda: strict.running.http.get(FAULTS_PATH).json() == [])
+    names = [f"n{number}" for number in range(5)]
+    for name in names:
+        strict.running.create(node(name))
+    assert follow(strict, after, *names) == names
+
+
+def test_a_cut_also_breaks_a_watch_that_is_open(strict: Strict) -> None:
+    after = cursor(strict)
+    strict.running.create(node("first"))
+    follow(strict, after, "first")
+    strict.arm("cut-watch", resource="nodes")
+    strict.running.create(node("second"))
+    assert follow(strict, after, "first", "second") == ["first", "second"]
+    assert strict.running.http.get(FAULTS_PATH).json() == []
+
+
+def test_lists_fall_back_to_pages_and_expired_pages_are_begun_again(strict: Strict) -> None:
+    strict.arm("no-streamed-lists", times=100)
+    strict.running.create(node())
+    assert [it["metadata"]["name"] for it in whole(strict.cluster.list(NODE)).objects] == ["n1"]
+    assert strict.cluster.lists.streams is False
+    query = {"limit": "1", "continue": "x"}
+    strict.arm("expired-page")
+    answer = strict.running.http.get("/api/v1/nodes", params=query)
+    assert (answer.status_code, answer.json()["metadata"]) == (410, {"continue": "inconsistent"})
+
+
+def test_a_replica_that_lags_is_asked_again(strict: Strict) -> None:
+    strict.running.create(node())
+    strict.arm("lagging-replica")
+    assert strict.cluster.get(NODE, "n1") is not None
+
+
+def test_a_limit_is_told_with_its_wait_and_nothing_is_carried_out(strict: Strict) -> None:
+    strict.arm("too-many-requests", seconds=7)
+    with pytest.raises(UnansweredError) as caught:
+        strict.cluster.create(NODE, node())
+    assert caught.value.retry_after == 7
+    assert strict.cluster.get(NODE, "n1") is None
+
+
+def test_an_answer_that_is_lost_leaves_its_write(strict: Strict) -> None:
+    strict.arm("lost-answer")
+    with pytest.raises(UnansweredError):
+        strict.cluster.create(NODE, node())
+    assert strict.cluster.get(NODE, "n1") is not None
+
+
+def test_a_late_write_lands_unless_its_version_has_moved(strict: Strict) -> None:
+    made = {name: strict.cluster.create(VOLUME, volume(name)) for name in ("left", "fenced")}
+    for name, manifest in made.items():
+        strict.arm("late-write", seconds=0.5)
+        with pytest.raises(UnansweredError):
+            strict.cluster.patch(
+                VOLUME, name, {"metadata": {"labels": {"late": "yes"}}}, version=version(manifest)
+            )
+    fence = {"metadata": {"annotations": {"volsched.io/fence": "1"}}}
+    strict.cluster.patch(VOLUME, "fenced", fence, version=version(made["fenced"]))
+    wait_until(lambda: (strict.cluster.get(VOLUME, "left") or {})["metadata"].get("labels") == {"late": "yes"})
+    assert "labels" not in (strict.cluster.get(VOLUME, "fenced") or {})["metadata"]
+
+
+def version(manifest: Manifest) -> str:
+    found: str = manifest["metadata"]["resourceVersion"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{}", "fault must be one of"),
+        (b'{"fault": "cut-watch", "times": 0}', "times must be"),
+        (b'{"fault": "cut-watch", "seconds": -1}', "seconds must be"),
+        (b"nonsense", ""),
+    ],
+)
+def test_what_is_no_fault_is_refused_by_name(strict: Strict, body: bytes, words: str) -> None:
+    answer = strict.running.http.post(FAULTS_PATH, content=body)
+    assert answer.status_code == 422
+    assert words in answer.text
+
+
+def test_faults_that_have_not_happened_yet_are_told(strict: Strict) -> None:
+    strict.arm("silent-watch", resource="pods", times=2)
+    told = [{"fault": "silent-watch", "resource": "pods", "times": 2, "seconds": 1.0}]
+    assert strict.running.http.get(FAULTS_PATH).json() == told
+
+
+def test_without_strict_nobody_orders_faults(sqlite: Database) -> None:
+    with served(sqlite) as running:
+        assert running.http.post(FAULTS_PATH, json={"fault": "cut-watch"}).status_code == 404
+
+
+def test_a_mirror_of_a_strict_server_equals_it_whatever_goes_wrong(strict: Strict, database: Database) -> None:
+    mirror = Mirror(database, strict.cluster, kinds=WATCHED)
+    faults = ("cut-watch", "silent-watch", "too-many-requests", "lagging-replica", "slow-watch")
+    for round_, fault in enumerate(faults):
+        strict.arm(fault, times=2, seconds=0.1)
+        for number in range(40):
+            insist(strict.running.http, "POST", "/api/v1/nodes", json=node(f"n{round_}-{number}"))
+        insist(strict.running.http, "DELETE", f"/api/v1/nodes/n{round_}-0")
+        mirror.step(NOW)
+
+    def equal() -> bool:
+        mirror.step(NOW)
+        return in_views(database) == in_server(strict.running.http)
+
+    assert len(in_server(strict.running.http)) == len(faults) * 39
+    wait_until(equal, progress=lambda: len(in_views(database)))
+
+
+def insist(http: httpx.Client, method: str, path: str, **content: Any) -> Any:
+    """Until it is served: a fault may happen to this client too."""
+    while (answer := http.request(method, path, **content)).status_code in (429, 504):
+        continue
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+def in_server(http: httpx.Client) -> dict[str, Any]:
+    items = insist(http, "GET", "/api/v1/nodes")["items"]
+    named = {"apiVersion": "v1", "kind": NODE}
+    return {f"{NODE}  {key_of(NODE, item)}": {**named, **item} for item in items}

@@ -1,0 +1,112 @@
+"""What is applied to have an observer in a cluster: read-only, equal to deploy/, valid for real servers."""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from volsched.cluster.install_manifests import Installation, helm_files, kustomize_files, manifests
+from volsched.cluster.permissions import GATE_MODE, MODES, OBSERVE, OWN, READS, role_rules
+from volsched.cluster.projection import OBSERVED_KINDS
+from volsched.kube.meta import GATE
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SERVED = Installation(tls_secret="volsched-tls", monitored=True)
+RELEASES = [f"1.{minor}.0" for minor in range(29, 38)]
+
+
+def test_the_role_has_no_verb_that_writes_and_no_secret() -> None:
+    rules = role_rules(MODES[OBSERVE])
+    assert {verb for rule in rules for verb in rule["verbs"]} == set(READS)
+    granted = {(rule["apiGroups"][0], resource) for rule in rules for resource in rule["resources"]}
+    assert len(granted) == len(OBSERVED_KINDS)
+    assert not {resource for _, resource in granted} & {"secrets", "configmaps"}
+
+
+@pytest.mark.parametrize(
+    ("place", "files"),
+    [
+        (DEPLOY / "kubernetes", kustomize_files(Installation())),
+        (DEPLOY / "helm" / "volsched", helm_files(Installation(), version=version("volsched"))),
+    ],
+    ids=["kustomize", "helm"],
+)
+def test_what_is_in_deploy_is_what_the_command_writes(place: Path, files: dict[str, list[dict[str, Any]]]) -> None:
+    assert {it.relative_to(place).as_posix() for it in place.rglob("*.yaml")} == set(files)
+    for name, documents in files.items():
+        assert list(yaml.safe_load_all((place / name).read_text())) == documents, name
+
+
+def test_a_chart_with_its_values_is_what_is_applied_without_one() -> None:
+    chart = helm_files(Installation(image="registry.example/volsched:1"), version="1.0.0")
+    values = chart["values.yaml"][0]
+    text = yaml.safe_dump_all(chart["templates/observe.yaml"])
+    rendered = text.replace("{{ .Release.Namespace }}", "volsched").replace("{{ .Values.image }}", values["image"])
+    assert "{{" not in rendered
+    whole = manifests(Installation(image="registry.example/volsched:1"))
+    assert list(yaml.safe_load_all(rendered)) == [it for it in whole if it["kind"] != "Namespace"]
+
+
+def test_a_service_is_there_only_with_a_certificate() -> None:
+    kinds = [it["kind"] for it in manifests(Installation())]
+    assert kinds == [
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Deployment",
+        "NetworkPolicy",
+    ]
+    assert [it["kind"] for it in manifests(SERVED)] == [*kinds, "Service", "ServiceMonitor"]
+
+
+def test_a_field_that_no_release_knows_is_refused() -> None:
+    """Else the next test could not fail."""
+    (account,) = (it for it in manifests(Installation()) if it["kind"] == "ServiceAccount")
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**account, "automountServiceAcountToken": True}, RELEASES[0], strict=True)
+
+
+def test_a_mode_that_acts_has_its_role_and_keeps_its_store() -> None:
+    alone = manifests(Installation(mode=OWN))
+    (role,) = (it for it in alone if it["kind"] == "ClusterRole")
+    assert role["rules"] == role_rules(MODES[OWN])
+    verbs = {verb for rule in role["rules"] for verb in rule["verbs"]}
+    assert not verbs & {"delete", "deletecollection", "update", "escalate", "*"}
+    assert "PersistentVolumeClaim" in [it["kind"] for it in alone]
+    together = {it["kind"]: it for it in manifests(Installation(mode=OWN, database_secret="db"))}
+    assert together["Deployment"]["spec"]["replicas"] == 2
+    assert together["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+    assert "PersistentVolumeClaim" not in together
+
+
+def test_gate_mode_sets_its_gate_by_a_policy_and_never_places_a_pod() -> None:
+    objects = {it["kind"]: it for it in manifests(Installation(mode=GATE_MODE))}
+    policy = objects["MutatingAdmissionPolicy"]["spec"]
+    assert policy["failurePolicy"] == "Ignore"
+    assert policy["matchConstraints"]["namespaceSelector"] == {"matchLabels": {"volsched.io/gate": "enabled"}}
+    assert GATE in policy["mutations"][0]["jsonPatch"]["expression"]
+    granted = {it for rule in objects["ClusterRole"]["rules"] for it in rule["resources"]}
+    assert "pods/binding" not in granted
+
+
+@pytest.mark.parametrize("release", RELEASES[-2:])
+def test_releases_that_have_the_policy_take_it(release: str) -> None:
+    for manifest in manifests(Installation(mode=GATE_MODE)):
+        kubernetes_validate.validate(manifest, release, strict=True)
+
+
+ACTING = Installation(mode=OWN, database_secret="db", owned_classes=("fast",), prioritized=True)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_release_takes_the_manifests(release: str) -> None:
+    for manifest in (*manifests(SERVED), *manifests(ACTING), *manifests(Installation(mode=OWN))):
+        if manifest["kind"].startswith("ValidatingAdmissionPolicy") and release == "1.29.0":
+            # There it is beta: whoever wants owned classes needs 1.30.
+            continue
+        if manifest["kind"] != "ServiceMonitor":
+            kubernetes_validate.validate(manifest, release, strict=True)

@@ -1,0 +1,351 @@
+"""What is kept of a foreign object: no secret of anybody, and all that a rule reads."""
+
+import copy
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.given_cluster import GivenCluster
+from tests.support.objects import affinity, needs
+from tests.support.store_samples import NOW
+from volsched.cluster.observer import ClusterObserver
+from volsched.cluster.projection import ANNOTATIONS, OBSERVED_KINDS, project, shown_projection, words
+from volsched.kube.kinds import KINDS
+from volsched.kube.meta import BIND_COMPLETED, DEFAULT_CLASS_KEYS, HOSTNAME, SELECTED_NODE, ZONE
+from volsched.kube.object_values import Object
+from volsched.log.database import open_database
+from volsched.log.migrations import migrate
+from volsched.questions.explain.explain import explain_pod
+from volsched.questions.simulate.changes import index_of
+from volsched.scheduling.rules.profile import PROFILES
+
+CANARY = "c4n4ry-d0-n0t-st0re"
+CONTAINER = {
+    "name": "main",
+    "image": f"registry/{CANARY}:1",
+    "command": [CANARY],
+    "args": [f"--password={CANARY}"],
+    "env": [{"name": "PASSWORD", "value": CANARY}, {"name": "A", "valueFrom": {"secretKeyRef": {"name": CANARY}}}],
+    "envFrom": [{"secretRef": {"name": CANARY}}],
+    "workingDir": f"/{CANARY}",
+    "livenessProbe": {"exec": {"command": [CANARY]}},
+    "lifecycle": {"preStop": {"exec": {"command": [CANARY]}}},
+    "volumeMounts": [{"name": "data", "mountPath": f"/{CANARY}"}],
+    "securityContext": {"seLinuxOptions": {"user": CANARY}},
+    "resources": {"requests": {"cpu": "1"}, "claims": [{"name": CANARY}]},
+    "ports": [{"containerPort": 80, "name": CANARY}],
+}
+ANNOTATED = {
+    "kubectl.kubernetes.io/last-applied-configuration": CANARY,
+    "team.example.com/note": CANARY,
+    "volume.kubernetes.io/provisioner-deletion-secret-name": CANARY,
+    SELECTED_NODE: "n1",
+}
+POD_SPEC: dict[str, Any] = {
+    "containers": [CONTAINER],
+    "initContainers": [CONTAINER],
+    "ephemeralContainers": [CONTAINER],
+    "imagePullSecrets": [{"name": CANARY}],
+    "serviceAccountName": CANARY,
+    "hostname": CANARY,
+    "hostAliases": [{"ip": "1.2.3.4", "hostnames": [CANARY]}],
+    "dnsConfig": {"searches": [CANARY]},
+    "securityContext": {"sysctls": [{"name": "a", "value": CANARY}]},
+    "volumes": [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "s", "secret": {"secretName": CANARY}},
+        {"name": "c", "configMap": {"name": CANARY}},
+        {"name": "p", "projected": {"sources": [{"secret": {"name": CANARY}}]}},
+        {"name": "h", "hostPath": {"path": f"/{CANARY}"}},
+        {
+            "name": "i",
+            "csi": {
+                "driver": "d",
+                "volumeAttributes": {"a": CANARY},
+                "nodePublishSecretRef": {"name": CANARY},
+            },
+        },
+        {"name": "f", "flexVolume": {"driver": "d", "options": {"password": CANARY}}},
+        {
+            "name": "e",
+            "ephemeral": {
+                "volumeClaimTemplate": {
+                    "metadata": {"annotations": ANNOTATED},
+                    "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"]},
+                }
+            },
+        },
+    ],
+}
+
+
+def meta(name: str, namespace: str | None = None, **more: Any) -> dict[str, Any]:
+    own = {"name": name, "annotations": dict(ANNOTATED), "managedFields": [{"manager": CANARY}], **more}
+    return own if namespace is None else {**own, "namespace": namespace}
+
+
+def poisoned() -> dict[str, dict[str, Any]]:
+    """An object of every kind, with the canary wherever somebody could have left a secret."""
+    told = f"mount failed: password={CANARY}\nMounting arguments: -o {CANARY}"
+    return {
+        "Node": {
+            "metadata": meta("n1"),
+            "spec": {"providerID": CANARY, "taints": [{"key": "a", "effect": "NoSchedule"}]},
+            "status": {
+                "allocatable": {"cpu": "4"},
+                "images": [{"names": [CANARY]}],
+                "addresses": [{"type": "Hostname", "address": CANARY}],
+                "nodeInfo": {"kubeletVersion": "v1.37.0", "machineID": CANARY},
+                "conditions": [{"type": "Ready", "status": "True", "message": CANARY}],
+            },
+        },
+        "Namespace": {"metadata": meta("shop"), "status": {"phase": "Active"}},
+        "PersistentVolume": {
+            "metadata": meta("pv-1"),
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "mountOptions": [f"password={CANARY}"],
+                "csi": {
+                    "driver": "d",
+                    "volumeHandle": "v1",
+                    "volumeAttributes": {"a": CANARY},
+                    "nodeStageSecretRef": {"name": CANARY},
+                },
+            },
+            "status": {"phase": "Failed", "message": told},
+        },
+        "PersistentVolumeClaim": {
+            "metadata": meta("data", "shop"),
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            "status": {"phase": "Pending", "conditions": [{"type": "X", "status": "True", "message": told}]},
+        },
+        "Pod": {
+            "metadata": meta("db-0", "shop"),
+            "spec": POD_SPEC,
+            "status": {
+                "phase": "Running",
+                "message": CANARY,
+                "podIP": CANARY,
+                "containerStatuses": [{"name": "main", "ready": True, "image": CANARY, "containerID": CANARY}],
+            },
+        },
+        "StatefulSet": {
+            "metadata": meta("db", "shop"),
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": {"app": "db"}},
+                "template": {"metadata": {"labels": {"app": "db"}, "annotations": ANNOTATED}, "spec": POD_SPEC},
+                "volumeClaimTemplates": [{"metadata": {"name": "data", "annotations": ANNOTATED}, "spec": {}}],
+            },
+        },
+        "StorageClass": {
+            "metadata": meta("fast"),
+            "provisioner": "d",
+            "parameters": {"type": "ssd", "csi.storage.k8s.io/provisioner-secret-name": CANARY},
+            "mountOptions": [CANARY],
+        },
+        "CSIDriver": {"metadata": meta("d"), "spec": {"tokenRequests": [{"audience": CANARY}]}},
+        "CSINode": {"metadata": meta("n1"), "spec": {"drivers": [{"name": "d", "nodeID": "n1"}]}},
+        "CSIStorageCapacity": {"metadata": meta("c1", "shop"), "storageClassName": "fast", "capacity": "1Ti"},
+        "VolumeAttachment": {
+            "metadata": meta("va"),
+            "spec": {
+                "attacher": "d",
+                "nodeName": "n1",
+                "source": {"persistentVolumeName": "pv-1", "inlineVolumeSpec": {"csi": {"driver": CANARY}}},
+            },
+            "status": {
+                "attached": False,
+                "attachmentMetadata": {"devicePath": CANARY},
+                "attachError": {"message": told},
+            },
+        },
+        "Event": {
+            "metadata": meta("db-0.1", "shop"),
+            "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "db-0", "fieldPath": CANARY},
+            "reason": "FailedMount",
+            "type": "Warning",
+            "message": told,
+        },
+    }
+
+
+def test_a_canary_in_many_places_is_in_no_byte_of_the_store(tmp_path: Path) -> None:
+    cluster = GivenCluster()
+    objects = poisoned()
+    assert str(objects).count(CANARY) >= 30
+    assert set(objects) == set(OBSERVED_KINDS)
+    for kind, manifest in objects.items():
+        cluster.put(kind, copy.deepcopy(manifest))
+    without = copy.deepcopy(objects["Pod"])
+    without["metadata"]["name"], without["spec"]["volumes"] = "web-0", without["spec"]["volumes"][1:-1]
+    cluster.put("Pod", without)
+    path = tmp_path / "store.db"
+    database = open_database(f"sqlite:///{path}")
+    migrate(database)
+    observer = ClusterObserver(database, cluster)
+    while observer.step(NOW):
+        pass
+    database.close()
+    stored = sqlite3.connect(path)
+    assert "db-0" in "\n".join(stored.iterdump())
+    stored.close()
+    written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"db-0" in written
+    assert b"web-0" in written
+    assert CANARY.encode() not in written
+
+
+@pytest.mark.parametrize("kind", OBSERVED_KINDS)
+def test_what_was_projected_is_projected_to_itself(kind: str) -> None:
+    once = project(kind, poisoned()[kind])
+    assert once is not None
+    assert project(kind, once) == once
+
+
+def test_events_beside_the_matter_are_not_kept() -> None:
+    assert project("Event", {"metadata": {"name": "e"}, "reason": "Pulled"}) is None
+
+
+def test_words_are_a_line_without_credentials() -> None:
+    assert words("a password=hunter2 b\nmore") == "a password=… b"
+    assert words("get https://me:pw@host/x failed") == "get https://…@host/x failed"
+    scheduler = "0/3 nodes are available: 3 node(s) had volume node affinity conflict."
+    assert words(scheduler) == scheduler
+
+
+def test_the_projection_can_be_read_before_it_is_allowed() -> None:
+    lines = shown_projection()
+    assert "Pod.spec.containers[].resources.requests.*" in lines
+    assert "Pod.spec.volumes[].image (empty)" in lines
+    assert not [line for line in lines if "containers[].image" in line or line.endswith((".env", ".command"))]
+
+
+# The rules answer equally ------------------------------------------------------------------------------------
+
+NOISE = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "example.com/x": "y"}
+names = st.sampled_from(["a", "b", "c"])
+zones = st.sampled_from(["z1", "z2"])
+
+
+def _meta(
+    name: str, namespace: str = "", annotations: dict[str, str] | None = None, **more: Any
+) -> dict[str, Any]:
+    own: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "annotations": NOISE | (annotations or {})}
+    return own | ({"namespace": namespace} if namespace else {}) | {"managedFields": [{"manager": "m"}]} | more
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
+    found: list[tuple[str, dict[str, Any]]] = [
+        (
+            "StorageClass",
+            {
+                "metadata": _meta(cls, annotations={DEFAULT_CLASS_KEYS[0]: "true"} if cls == "local" else {}),
+                "provisioner": "d" if cls == "dyn" else "kubernetes.io/no-provisioner",
+                "volumeBindingMode": "WaitForFirstConsumer",
+                "parameters": {"secret": "s"},
+            },
+        )
+        for cls in ("local", "dyn")
+    ]
+    found.append(("CSIDriver", {"metadata": _meta("d"), "spec": {"storageCapacity": draw(st.booleans())}}))
+    for index in range(draw(st.integers(1, 3))):
+        node, zone = f"n{index}", draw(zones)
+        taints = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}] if draw(st.booleans()) else []
+        cpu = draw(st.sampled_from(["1", "4"]))
+        status = {
+            "allocatable": {"cpu": cpu, "pods": "10"},
+            "capacity": {"cpu": "64"},
+            "images": [{"names": ["i"]}],
+        }
+        labels = {HOSTNAME: node, ZONE: zone}
+        spec = {"taints": taints, "unschedulable": draw(st.booleans()), "podCIDR": "10.0.0.0/24"}
+        found.append(("Node", {"metadata": _meta(node, labels=labels), "spec": spec, "status": status}))
+        drivers = [{"name": "d", "nodeID": node, "topologyKeys": [ZONE], "allocatable": {"count": 1}}]
+        found.append(("CSINode", {"metadata": _meta(node), "spec": {"drivers": drivers}}))
+    for index in range(draw(st.integers(0, 3))):
+        reach = affinity({"matchExpressions": [needs(ZONE, "In", draw(zones))]})
+        spec = {
+            "capacity": {"storage": draw(st.sampled_from(["1Gi", "5Gi"]))},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": draw(st.sampled_from(["local", "dyn"])),
+            "nodeAffinity": reach,
+            "mountOptions": ["ro"],
+            "csi": {"driver": "d", "volumeHandle": f"h{index}", "volumeAttributes": {"x": "y"}},
+        }
+        found.append(
+            ("PersistentVolume", {"metadata": _meta(f"pv{index}"), "spec": spec, "status": {"phase": "Available"}})
+        )
+    volumes = [name for kind, it in found if kind == "PersistentVolume" for name in [it["metadata"]["name"]]]
+    for name in ("a", "b"):
+        bound = draw(st.sampled_from([None, *volumes])) if name == "a" else None
+        marks = {BIND_COMPLETED: "yes"} if bound else {}
+        marks |= {SELECTED_NODE: "n0"} if draw(st.booleans()) and not bound else {}
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": draw(st.sampled_from(["local", "dyn"])),
+            "resources": {"requests": {"storage": draw(st.sampled_from(["1Gi", "5Gi"]))}},
+        } | ({"volumeName": bound} if bound else {})
+        claim = {"metadata": _meta(name, "shop", marks), "spec": spec, "status": {"phase": "Pending"}}
+        found.append(("PersistentVolumeClaim", claim))
+    capacity = {"metadata": _meta("cap", "shop"), "storageClassName": "dyn", "capacity": "3Gi", "nodeTopology": {}}
+    found.append(("CSIStorageCapacity", capacity))
+    for name in ("p", "q", "r"):
+        found.append(("Pod", draw(pods(name))))
+    return found
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    disk = {"name": "i", "gcePersistentDisk": {"pdName": "disk", "fsType": "ext4"}}
+    uses = draw(st.lists(st.sampled_from(["a", "b", "missing"]), max_size=2, unique=True))
+    volumes: list[dict[str, Any]] = [{"name": it, "persistentVolumeClaim": {"claimName": it}} for it in uses]
+    volumes += draw(st.sampled_from([[], [disk], [{"name": "s", "secret": {"secretName": "s"}}]]))
+    container = {
+        "name": "main",
+        "image": "i",
+        "env": [{"name": "A", "value": "b"}],
+        "resources": {"requests": {"cpu": draw(st.sampled_from(["500m", "2"]))}},
+    }
+    spec: dict[str, Any] = {"containers": [container], "volumes": volumes, "serviceAccountName": "s"}
+    if draw(st.booleans()):
+        spec["initContainers"] = [container | {"restartPolicy": "Always"}]
+    if draw(st.booleans()):
+        spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+    if draw(st.booleans()):
+        term = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": ZONE}
+        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    if name != "p":
+        spec["nodeName"] = "n0"
+    return {"metadata": _meta(name, "shop", labels={"app": "x"}), "spec": spec, "status": {"phase": "Running"}}
+
+
+def values(objects: list[tuple[str, dict[str, Any]]]) -> Iterator[Object]:
+    return (KINDS[kind].read(manifest) for kind, manifest in objects)
+
+
+@settings(max_examples=60, deadline=None)
+@given(manifests(), st.sampled_from(sorted(PROFILES)))
+def test_the_rules_answer_equally_on_the_raw_and_on_the_projected_objects(
+    raw: list[tuple[str, dict[str, Any]]], profile: str
+) -> None:
+    kept = [(kind, project(kind, manifest) or {}) for kind, manifest in raw]
+    answers = []
+    for objects in (raw, kept):
+        index = index_of(values(objects), profile=PROFILES[profile])
+        answers.append(explain_pod(index, index.snapshot.pods["shop/p"]))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("kind", [it for it in OBSERVED_KINDS if it != "Event"])
+def test_values_differ_in_nothing_but_sources_and_unlisted_annotations(kind: str) -> None:
+    whole, kept = (KINDS[kind].read(it) for it in (poisoned()[kind], project(kind, poisoned()[kind]) or {}))
+    assert set(kept.meta.annotations) == set(whole.meta.annotations) & set(ANNOTATIONS)
+    assert kept.meta.labels == whole.meta.labels
+    assert len(getattr(kept, "volumes", ())) == len(getattr(whole, "volumes", ()))

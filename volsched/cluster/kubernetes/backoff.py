@@ -1,0 +1,54 @@
+"""How long to wait before a call is tried again, and how often to call at all; time and chance are given."""
+
+from dataclasses import dataclass, field
+
+FIRST_SECONDS = 0.8
+LONGEST_SECONDS = 30.0
+HEALTHY_SECONDS = 120.0
+"""After so long without a failure the next one is a first one."""
+
+
+def delay(failures: int, chance: float, *, retry_after: float | None = None) -> float:
+    """Seconds to wait after this many failures in a row: doubling, with up to as much again by chance (0 to 1).
+
+    Without the chance all observers of a cluster would come back at once after its server has restarted.
+    """
+    if failures <= 0:
+        return retry_after or 0.0
+    base = min(FIRST_SECONDS * float(1 << min(failures - 1, 16)), LONGEST_SECONDS)
+    return max(base * (1 + chance), retry_after or 0.0)
+
+
+@dataclass(slots=True)
+class FailureStreak:
+    """How many failures in a row; time heals."""
+
+    count: int = 0
+    since: float = 0.0
+
+    def failed(self, now: float) -> int:
+        if now - self.since >= HEALTHY_SECONDS:
+            self.count = 0
+        self.count, self.since = self.count + 1, now
+        return self.count
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """So many requests a second, and a few at once: what we allow ourselves, whatever the server would allow."""
+
+    per_second: float
+    burst: float
+    _tokens: float = field(init=False)
+    _filled_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self._tokens = self.burst
+
+    def take(self, now: float) -> float:
+        """Take a turn; answers how many seconds to wait until it is there."""
+        if self._filled_at is not None:
+            self._tokens = min(self.burst, self._tokens + (now - self._filled_at) * self.per_second)
+        self._filled_at = now
+        self._tokens -= 1
+        return max(-self._tokens / self.per_second, 0.0)

@@ -1,0 +1,156 @@
+"""Who we are to a cluster, kept up to date: token files are read again, plugins run again when theirs runs out."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from volsched.cluster.kubernetes.kubeconfig import ClusterAccess, ExecPlugin, KubeconfigError
+
+READ_AGAIN_SECONDS = 60.0
+"""Tokens of pods are renewed about hourly, long before they run out."""
+PLUGIN_SECONDS = 60.0
+EARLY_SECONDS = 30.0
+"""So long before it runs out a credential is not used any more: a request takes a while, and clocks differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    token: str | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+    expires_at: float | None = None
+    """As seconds since 1970; None: it is not known to run out."""
+
+
+@dataclass(slots=True)
+class CredentialSource:
+    access: ClusterAccess
+    now: Callable[[], float]
+    """Seconds since 1970: plugins say in these words when a credential runs out."""
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    _held: Credential | None = None
+    _read_at: float = 0.0
+
+    def current(self) -> Credential:
+        """What to send now; KubeconfigError where there is no way to get it."""
+        held = self._held
+        if held is None or self._is_over(held):
+            held = self._held = self._obtain()
+            self._read_at = self.now()
+        return held
+
+    def renew(self) -> bool:
+        """The server does not know us: ask again. False where nothing could have changed."""
+        self._held = None
+        return self.access.plugin is not None or self.access.token_file is not None
+
+    def remedy(self) -> str:
+        """What somebody can do whom the server does not know."""
+        if self.access.plugin is not None:
+            return f'log in again with "{self.access.plugin.command}"'
+        if self.access.token_file is not None:
+            return f"see who renews the token in {self.access.token_file}"
+        if self.access.token is not None:
+            return f'put a new token into context "{self.access.context}" of the kubeconfig'
+        if self.access.certificate_data is not None or self.access.certificate_file is not None:
+            return f'renew the client certificate of context "{self.access.context}"'
+        return f'context "{self.access.context}" has no credentials: add a token, a certificate or an exec plugin'
+
+    def _is_over(self, held: Credential) -> bool:
+        if held.expires_at is not None:
+            return self.now() >= held.expires_at - EARLY_SECONDS
+        return self.access.token_file is not None and self.now() - self._read_at >= READ_AGAIN_SECONDS
+
+    def _obtain(self) -> Credential:
+        access = self.access
+        if access.plugin is not None:
+            return exec_credential(self._run(access.plugin), access.plugin)
+        token = access.token
+        if access.token_file is not None:
+            token = _read(access.token_file, "the token").decode().strip()
+        certificate, key = access.certificate_data, access.key_data
+        if certificate is None and access.certificate_file is not None:
+            certificate = _read(access.certificate_file, "the client certificate")
+        if key is None and access.key_file is not None:
+            key = _read(access.key_file, "the client key")
+        return Credential(token, certificate, key)
+
+    def _run(self, plugin: ExecPlugin) -> str:
+        environment = {
+            **self.environment,
+            **plugin.environment,
+            "KUBERNETES_EXEC_INFO": exec_info(plugin, self.access),
+        }
+        hint = f"; {plugin.install_hint}" if plugin.install_hint else "; install it, or correct the kubeconfig"
+        try:
+            done = subprocess.run(
+                [plugin.command, *plugin.arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=PLUGIN_SECONDS,
+                check=False,
+            )
+        except OSError as error:
+            raise KubeconfigError(
+                f'the exec plugin "{plugin.command}" cannot be run: {error.strerror}{hint}'
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise KubeconfigError(
+                f'the exec plugin "{plugin.command}" gave no answer within {PLUGIN_SECONDS:.0f} s; log in with it '
+                "in a terminal first"
+            ) from error
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+            raise KubeconfigError(
+                f'the exec plugin "{plugin.command}" failed with {done.returncode}: {last}; log in with it first'
+            )
+        return done.stdout
+
+
+def exec_info(plugin: ExecPlugin, access: ClusterAccess) -> str:
+    """What a plugin is told: never that it may talk to somebody."""
+    spec: dict[str, Any] = {"interactive": False}
+    if plugin.provide_cluster:
+        spec["cluster"] = {"server": access.server} | (
+            {"tls-server-name": access.tls_server_name} if access.tls_server_name else {}
+        )
+    return json.dumps({"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec})
+
+
+def exec_credential(text: str, plugin: ExecPlugin) -> Credential:
+    """What a plugin has answered."""
+    try:
+        status = json.loads(text)["status"]
+        expires = status.get("expirationTimestamp")
+        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
+        credential = Credential(
+            token=status.get("token"),
+            certificate=None if certificate is None else certificate.encode(),
+            key=None if key is None else key.encode(),
+            expires_at=None if not expires else datetime.fromisoformat(expires).astimezone(UTC).timestamp(),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise KubeconfigError(
+            f'the exec plugin "{plugin.command}" answered no ExecCredential; run it by hand to see what it says'
+        ) from error
+    if credential.token is None and (credential.certificate is None or credential.key is None):
+        raise KubeconfigError(
+            f'the exec plugin "{plugin.command}" answered neither a token nor a certificate; log in with it'
+        )
+    return credential
+
+
+def _read(path: str, what: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise KubeconfigError(
+            f"{what} in {path} cannot be read: {error.strerror}; correct the kubeconfig"
+        ) from error

@@ -1,0 +1,207 @@
+"""Kubeconfigs: several files merged, a context chosen, and what follows from it. Files are read elsewhere.
+
+Like kubectl: the first file that has a name wins for it, the first `current-context` counts, and relative paths
+are relative to the file that they stand in.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+CONFIG_REMEDY = "name one with --kubeconfig or KUBECONFIG, or run inside the cluster"
+_PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+
+class KubeconfigError(Exception):
+    """Where a cluster is, or who we are there, cannot be found out; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigFile:
+    path: str
+    content: object
+    """As YAML reads it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecPlugin:
+    command: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    api_version: str = EXEC_VERSIONS[0]
+    install_hint: str = ""
+    provide_cluster: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAccess:
+    """Where a server is, how it proves itself, and how we do. Data and files exclude each other."""
+
+    server: str
+    context: str = ""
+    namespace: str = "default"
+    ca_data: bytes | None = None
+    ca_file: str | None = None
+    insecure: bool = False
+    tls_server_name: str | None = None
+    proxy: str | None = None
+    token: str | None = None
+    token_file: str | None = None
+    certificate_data: bytes | None = None
+    certificate_file: str | None = None
+    key_data: bytes | None = None
+    key_file: str | None = None
+    plugin: ExecPlugin | None = None
+
+
+def merge(files: Sequence[KubeconfigFile]) -> dict[str, Any]:
+    """One kubeconfig of several."""
+    result: dict[str, Any] = {"clusters": {}, "users": {}, "contexts": {}, "current-context": ""}
+    for file in files:
+        if file.content is None:
+            continue
+        if not isinstance(file.content, Mapping):
+            raise KubeconfigError(f"{file.path} is no kubeconfig: it has no fields; {CONFIG_REMEDY}")
+        result["current-context"] = result["current-context"] or str(file.content.get("current-context") or "")
+        for part, single in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
+            for name, entry in _entries(file, part, single):
+                result[part].setdefault(name, _absolute(entry, file.path))
+    return result
+
+
+def choose(config: Mapping[str, Any], context: str | None = None) -> ClusterAccess:
+    """What the context, or the current one, says."""
+    name = context or config["current-context"]
+    known = ", ".join(sorted(config["contexts"])) or "none"
+    if not name:
+        raise KubeconfigError(f"the kubeconfig names no current context; choose one with --context: {known}")
+    if name not in config["contexts"]:
+        raise KubeconfigError(f'the kubeconfig has no context "{name}"; choose one with --context: {known}')
+    chosen = config["contexts"][name]
+    cluster = _named(config, "clusters", chosen.get("cluster"), name)
+    user = _named(config, "users", chosen["user"], name) if chosen.get("user") else {}
+    _refuse_old(user, name)
+    server = str(cluster.get("server") or "")
+    if not server.startswith(("https://", "http://")):
+        raise KubeconfigError(f'the cluster of context "{name}" has no server; set its server: https://HOST:PORT')
+    return ClusterAccess(
+        server=server.rstrip("/"),
+        context=name,
+        namespace=str(chosen.get("namespace") or "default"),
+        ca_data=_decoded(cluster, "certificate-authority-data", name),
+        ca_file=_text(cluster, "certificate-authority"),
+        insecure=bool(cluster.get("insecure-skip-tls-verify")),
+        tls_server_name=_text(cluster, "tls-server-name"),
+        proxy=_text(cluster, "proxy-url"),
+        token=_text(user, "token"),
+        # As kubectl: a file wins, because it can be renewed.
+        token_file=_text(user, "tokenFile"),
+        certificate_data=_decoded(user, "client-certificate-data", name),
+        certificate_file=_text(user, "client-certificate"),
+        key_data=_decoded(user, "client-key-data", name),
+        key_file=_text(user, "client-key"),
+        plugin=_plugin(user.get("exec"), name),
+    )
+
+
+def in_cluster(environment: Mapping[str, str], *, directory: str) -> ClusterAccess | None:
+    """What a pod is given; None where we are in none. `directory`: where the service account's files are."""
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        return None
+    named = f"[{host}]" if ":" in host else host
+    return ClusterAccess(
+        server=f"https://{named}:{port}",
+        context="in-cluster",
+        ca_file=f"{directory}/ca.crt",
+        token_file=f"{directory}/token",
+    )
+
+
+def _entries(file: KubeconfigFile, part: str, single: str) -> list[tuple[str, Mapping[str, Any]]]:
+    assert isinstance(file.content, Mapping)
+    found = []
+    for entry in file.content.get(part) or ():
+        if (
+            not isinstance(entry, Mapping)
+            or not entry.get("name")
+            or not isinstance(entry.get(single) or {}, Mapping)
+        ):
+            raise KubeconfigError(f"{file.path}: an entry of {part} has no name or no {single}; correct the file")
+        found.append((str(entry["name"]), entry.get(single) or {}))
+    return found
+
+
+def _absolute(entry: Mapping[str, Any], path: str) -> dict[str, Any]:
+    directory = PurePath(path).parent
+    relative = {name: str(directory / str(entry[name])) for name in _PATHS if entry.get(name)}
+    plugin = entry.get("exec")
+    if isinstance(plugin, Mapping) and "/" in str(plugin.get("command", "")):
+        relative["exec"] = {**plugin, "command": str(directory / str(plugin["command"]))}  # type: ignore[assignment]
+    return {**entry, **relative}
+
+
+def _named(config: Mapping[str, Any], part: str, name: object, context: str) -> Mapping[str, Any]:
+    found = config[part].get(name)
+    if found is None:
+        raise KubeconfigError(
+            f'context "{context}" names {part[:-1]} "{name}", which the kubeconfig does not have'
+        )
+    entry: Mapping[str, Any] = found
+    return entry
+
+
+def _refuse_old(user: Mapping[str, Any], context: str) -> None:
+    if user.get("auth-provider"):
+        raise KubeconfigError(
+            f'the user of context "{context}" has an auth-provider, which Kubernetes removed in 1.26; use an '
+            "exec plugin (for example kubelogin, gke-gcloud-auth-plugin)"
+        )
+    if user.get("username") or user.get("password"):
+        raise KubeconfigError(
+            f'the user of context "{context}" has a password, which no API server takes any more; use a token '
+            "or a client certificate"
+        )
+
+
+def _plugin(given: object, context: str) -> ExecPlugin | None:
+    if not given:
+        return None
+    if not isinstance(given, Mapping) or not given.get("command"):
+        raise KubeconfigError(f'the exec plugin of context "{context}" has no command; correct the kubeconfig')
+    version = str(given.get("apiVersion") or "")
+    if version not in EXEC_VERSIONS:
+        known = " or ".join(EXEC_VERSIONS)
+        raise KubeconfigError(
+            f'the exec plugin of context "{context}" has apiVersion "{version}"; upgrade it to {known}'
+        )
+    if given.get("interactiveMode") == "Always":
+        raise KubeconfigError(
+            f'the exec plugin of context "{context}" wants a terminal (interactiveMode: Always), and there is '
+            "none; log in with it first and set interactiveMode: IfAvailable"
+        )
+    return ExecPlugin(
+        command=str(given["command"]),
+        arguments=tuple(str(it) for it in given.get("args") or ()),
+        environment={str(it["name"]): str(it["value"]) for it in given.get("env") or ()},
+        api_version=version,
+        install_hint=str(given.get("installHint") or ""),
+        provide_cluster=bool(given.get("provideClusterInfo")),
+    )
+
+
+def _text(entry: Mapping[str, Any], name: str) -> str | None:
+    return str(entry[name]) if entry.get(name) else None
+
+
+def _decoded(entry: Mapping[str, Any], name: str, context: str) -> bytes | None:
+    if not entry.get(name):
+        return None
+    try:
+        return base64.b64decode(str(entry[name]), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise KubeconfigError(f'{name} of context "{context}" is not base64; correct the kubeconfig') from error

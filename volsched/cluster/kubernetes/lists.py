@@ -1,0 +1,124 @@
+"""Whole kinds: streamed by the server where it does that, else page by page. A list is never held here.
+
+A server that refuses to stream is asked for pages from then on. Where pages expire again and again before the last
+is read, the kind is read from the server's cache in one piece: perhaps a little late, but whole.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from volsched.cluster.kubernetes import requests
+from volsched.cluster.kubernetes.metadata_proof import ObjectVersion
+from volsched.cluster.kubernetes.requests import METADATA_LIST
+from volsched.cluster.kubernetes.responses import StreamedListRefusedError, error_in_stream
+from volsched.cluster.kubernetes.transport import Transport
+from volsched.cluster.kubernetes.watch_lines import lines, unchanged_key, watch_line
+from volsched.cluster.port import (
+    NOTHING_KNOWN,
+    ExpiredError,
+    KnownVersions,
+    ListPage,
+    Manifest,
+    UnansweredError,
+)
+from volsched.cluster.projection import Projection, everything
+from volsched.kube.kinds import KINDS, key_of
+
+STREAM_SECONDS = 600
+"""For a streamed list: ended by us as soon as it is complete."""
+MOST_EXPIRIES = 3
+
+
+@dataclass(slots=True)
+class Lists:
+    transport: Transport
+    streams: bool = True
+    """The server streams lists, as far as we know."""
+    project: Projection = everything
+    """Applied object by object as they are decoded: what is not kept takes no memory."""
+    _expiries: dict[str, int] = field(default_factory=dict)
+
+    def pages(self, kind: str, known: KnownVersions = NOTHING_KNOWN) -> Iterator[ListPage]:
+        if self.streams:
+            try:
+                yield from self._streamed(kind, known)
+                return
+            except StreamedListRefusedError:
+                self.streams = False
+        try:
+            yield from self._paged(kind, known)
+        except ExpiredError:
+            self._expiries[kind] = self._expiries.get(kind, 0) + 1
+            raise
+        self._expiries.pop(kind, None)
+
+    def versions(self, kind: str) -> Iterator[tuple[tuple[ObjectVersion, ...], str | None]]:
+        """Key, uid and version of every object, page by page; the last has the list's version."""
+        for items, cursor in self._raw_pages(kind, accept=METADATA_LIST):
+            names = ((key_of(kind, item), item["metadata"]) for item in items)
+            yield tuple(ObjectVersion(key, it["uid"], it["resourceVersion"]) for key, it in names), cursor
+
+    def head(self, kind: str) -> str:
+        """The version that a list of the kind would have now, of the store itself and not of a cache."""
+        request = requests.list_page(kind, accept=METADATA_LIST)
+        answer = self.transport.call(_with_limit(request, 1))
+        return str(answer.body["metadata"]["resourceVersion"])
+
+    def _paged(self, kind: str, known: KnownVersions) -> Iterator[ListPage]:
+        from_cache = self._expiries.get(kind, 0) >= MOST_EXPIRIES
+        named = {"apiVersion": KINDS[kind].api_version, "kind": kind}
+        for items, cursor in self._raw_pages(kind, from_cache=from_cache):
+            objects, unchanged = [], []
+            for item in items:
+                key, names = key_of(kind, item), item["metadata"]
+                if known.get(key) == (names["uid"], names["resourceVersion"]):
+                    unchanged.append(key)
+                # Items of a list say neither their kind nor its version.
+                elif (kept := self.project(kind, {**named, **item})) is not None:
+                    objects.append(kept)
+            yield ListPage(tuple(objects), cursor, unchanged=tuple(unchanged))
+
+    def _raw_pages(
+        self, kind: str, *, from_cache: bool = False, accept: str = requests.JSON
+    ) -> Iterator[tuple[list[dict[str, Any]], str | None]]:
+        token = ""
+        while True:
+            request = requests.list_page(kind, token=token, from_cache=from_cache, accept=accept)
+            body = self.transport.call(request).body
+            token = body["metadata"].get("continue") or ""
+            yield body.get("items") or [], None if token else str(body["metadata"]["resourceVersion"])
+            if not token:
+                return
+
+    def _streamed(self, kind: str, known: KnownVersions) -> Iterator[ListPage]:
+        request = requests.streamed_list(kind, timeout_seconds=STREAM_SECONDS)
+        held: list[Manifest] = []
+        unchanged: list[str] = []
+        with self.transport.stream(request) as stream:
+            for line in lines(stream.chunks()):
+                if (key := unchanged_key(line, known)) is not None:
+                    unchanged.append(key)
+                    continue
+                event = watch_line(line)
+                match event.type:
+                    case "ADDED":
+                        kept = self.project(kind, event.object)
+                        held += () if kept is None else (kept,)
+                    case "BOOKMARK" if event.ends_initial_events:
+                        yield ListPage(tuple(held), event.version, unchanged=tuple(unchanged))
+                        return
+                    case "BOOKMARK":
+                        continue
+                    case "ERROR":
+                        raise error_in_stream(request, event.object)
+                    case _:
+                        raise ExpiredError(kind, f"list {kind}: it changed while it was streamed; list again")
+                if len(held) >= requests.PAGE_OBJECTS:
+                    yield ListPage(tuple(held))
+                    held = []
+        raise UnansweredError(f"list {kind}: the stream ended before the list did; list again")
+
+
+def _with_limit(request: requests.ApiRequest, limit: int) -> requests.ApiRequest:
+    return replace(request, query={**request.query, "limit": str(limit)})

@@ -1,0 +1,123 @@
+"""What an answer of an API server means to us: done, refused, unknown, too old, or not served.
+
+Only codes, headers and the structure of a `Status` count: messages are for people, and change with versions.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from volsched.cluster.kubernetes.requests import JSON_PATCH, ApiRequest
+from volsched.cluster.port import CallRefusedError, ClusterError, ExpiredError, Refusal, UnansweredError
+
+TOO_LARGE_VERSION = "ResourceVersionTooLarge"
+MOST_TEXT = 500
+OVERLOADED = "the server turns callers away: try again in a moment"
+BROKEN = "the server could not answer: try again, and see its log if that does not help"
+"""Of a body that is no Status: a proxy may answer with a page."""
+
+
+class NotAuthenticatedError(ClusterError):
+    """401: the server does not know us, or not any more. Nothing was written."""
+
+
+class UnservedError(CallRefusedError):
+    """404 without the name of an object: the server has no such kind."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            Refusal.NOT_FOUND,
+            f"the server does not serve {kind}; it is older than the kind, or the kind is switched off there: "
+            "leave it out or upgrade the server",
+        )
+        self.kind = kind
+
+
+class StreamedListRefusedError(ClusterError):
+    """The server does not stream lists: ask for pages."""
+
+
+class LaggingError(UnansweredError):
+    """A replica has not reached the version that was asked for: ask again, with the same version."""
+
+
+def status_of(body: bytes) -> Mapping[str, Any]:
+    """The `Status` in the body, or nothing: what a proxy or the rate limiter answers is plain text."""
+    try:
+        read = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return read if isinstance(read, dict) and read.get("kind") == "Status" else {}
+
+
+def error_of(request: ApiRequest, code: int, headers: Mapping[str, str], body: bytes) -> ClusterError | None:
+    """What the caller is told; None where it was done."""
+    if 200 <= code < 300:
+        return None
+    status = status_of(body)
+    message = f"{request.what}: {_message(status, body, code)}"
+    match code:
+        case 401:
+            return NotAuthenticatedError(message)
+        case 403:
+            return CallRefusedError(Refusal.FORBIDDEN, message)
+        case 404:
+            return _not_found(request, status, message)
+        case 409:
+            exists = status.get("reason") == "AlreadyExists"
+            return CallRefusedError(Refusal.EXISTS if exists else Refusal.CONFLICT, message)
+        case 410:
+            return ExpiredError(request.kind, message)
+        case 422:
+            return _invalid(request, status, message)
+        case 400 | 405 | 406 | 413 | 415:
+            return CallRefusedError(Refusal.INVALID, message)
+    wait = retry_after(headers, status)
+    if code == 504 and TOO_LARGE_VERSION in _causes(status, "reason"):
+        return LaggingError(message, retry_after=wait)
+    remedy = OVERLOADED if code == 429 else BROKEN
+    return UnansweredError(f"{message}; {remedy}", retry_after=wait)
+
+
+def error_in_stream(request: ApiRequest, status: Mapping[str, Any]) -> ClusterError:
+    """What an ERROR event inside a 200 means: the same as its Status would as an answer."""
+    body = orjson.dumps({**status, "kind": "Status"})
+    code = status.get("code")
+    error = error_of(request, code if isinstance(code, int) else 500, {}, body)
+    return error or UnansweredError(f"{request.what}: an ERROR event without an error")
+
+
+def retry_after(headers: Mapping[str, str], status: Mapping[str, Any]) -> float | None:
+    """Seconds, of the header or of the Status; a date in the header is not used by API servers and is ignored."""
+    named = {name.lower(): value for name, value in headers.items()}.get("retry-after", "")
+    if named.strip().isdecimal():
+        return float(named)
+    seconds = (status.get("details") or {}).get("retryAfterSeconds")
+    return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
+
+
+def _not_found(request: ApiRequest, status: Mapping[str, Any], message: str) -> ClusterError:
+    names = (status.get("details") or {}).get("name")
+    return (
+        CallRefusedError(Refusal.NOT_FOUND, message) if names or not request.kind else UnservedError(request.kind)
+    )
+
+
+def _invalid(request: ApiRequest, status: Mapping[str, Any], message: str) -> ClusterError:
+    if "sendInitialEvents" in request.query and "sendInitialEvents" in _causes(status, "field"):
+        return StreamedListRefusedError(message)
+    if not status.get("details") and request.content_type == JSON_PATCH:
+        # A `test` of the patch failed: the object is not as its writer saw it.
+        return CallRefusedError(Refusal.CONFLICT, message)
+    return CallRefusedError(Refusal.INVALID, message)
+
+
+def _causes(status: Mapping[str, Any], part: str) -> set[str]:
+    causes = (status.get("details") or {}).get("causes") or ()
+    return {str(cause.get(part)) for cause in causes if isinstance(cause, dict)}
+
+
+def _message(status: Mapping[str, Any], body: bytes, code: int) -> str:
+    text = status.get("message") or body[:MOST_TEXT].decode("utf-8", "replace").strip()
+    return f"{text or 'no reason given'} ({code})"

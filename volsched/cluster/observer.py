@@ -1,0 +1,214 @@
+"""The observer: keeps a store equal to a foreign cluster that it may only read, and says where it does not know.
+
+It has a mirror and nothing else: no scheduler, no executor, no controller. Which cluster the store belongs to,
+every gap in what is known of it, and a restored cluster are events of the log, because answers about the past are
+only as good as what was heard.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from volsched.cluster.kubernetes.metadata_proof import Drift, ObjectVersion, compare
+from volsched.cluster.mirror import Mirror, MirrorProgress, Relist
+from volsched.cluster.port import Cluster, ClusterError, ClusterIdentity
+from volsched.cluster.projection import OBSERVED_KINDS, fingerprint, project
+from volsched.log.database import Database
+from volsched.log.observed_cluster import (
+    ATTACHED,
+    DRIFT,
+    GAP,
+    RESTORED,
+    KnownCursor,
+    attached_cluster,
+    known_cursors,
+    note,
+    note_cursors,
+    note_projection,
+    stored_projection,
+)
+from volsched.log.reads.tail import read_head
+from volsched.log.transaction import execute
+from volsched.runtime.clock import SECOND
+
+NOTE_EVERY = 5 * SECOND
+"""How often the cursors are written down. A gap is told to begin up to so much earlier than it did."""
+PROOF_EVERY = 3_600 * SECOND
+PROOF_PAUSE = 10 * SECOND
+"""Between two kinds of a round: a list of all metadata is work for a server."""
+DRIFT_LASTS = 60 * SECOND
+DRIFT_SHOWN = 20
+ACTOR = "observer"
+VersionLists = Callable[[str], Iterator[tuple[tuple[ObjectVersion, ...], str | None]]]
+
+
+class WrongClusterError(ClusterError):
+    """The store belongs to another cluster, or to none; the message says what to do."""
+
+
+@dataclass(slots=True)
+class ClusterObserver:
+    database: Database
+    cluster: Cluster
+    silence: Callable[[], Mapping[str, float]] = dict
+    """Kind → for how many seconds nothing was heard of it, where that is known."""
+    list_versions: VersionLists | None = None
+    """Key, uid and version of every object of a kind: what the proof of equality needs."""
+    only_observes: bool = True
+    """Nobody writes to the cluster from here."""
+    mirror: Mirror = field(init=False)
+    _known: dict[str, KnownCursor] = field(default_factory=dict)
+    """As they were stored before this process listed the kind."""
+    _noted_at: int = 0
+    _proof_at: int | None = None
+    """When the next kind is compared."""
+    _unproven: tuple[str, ...] = ()
+    """Kinds that are still to be compared in this round."""
+    _suspected: dict[str, tuple[Drift, int]] = field(default_factory=dict)
+    """Kind → what differed, and when."""
+    _is_attached: bool = False
+    _was_attached: bool = False
+    """Before this process began."""
+
+    def __post_init__(self) -> None:
+        self.mirror = Mirror(
+            self.database,
+            self.cluster,
+            kinds=OBSERVED_KINDS,
+            actor=ACTOR,
+            project=project,
+            only_observes=self.only_observes,
+        )
+
+    def attach(self, identity: ClusterIdentity, now: int) -> None:
+        """Begin, or go on, with the cluster that this store belongs to; raises WrongClusterError for another."""
+        with self.database.read() as connection:
+            attached, head = attached_cluster(connection), read_head(connection).position
+            self._known = known_cursors(connection)
+            self.mirror.trusts_store = stored_projection(connection) == fingerprint()
+        if attached is None and head > 0:
+            raise WrongClusterError(
+                "the store has objects of its own, and an observer's holds nothing but what it observes; name "
+                "another with --db"
+            )
+        _compare(attached, identity)
+        self._was_attached = attached is not None
+        found = {"uid": identity.uid, "version": identity.version, "url": identity.url}
+        if attached is None or dict(attached) != found:
+            self._note(ATTACHED, found, now)
+        self.mirror.reached = {kind: it.cursor for kind, it in self._known.items()}
+        self._is_attached = True
+
+    def step(self, now: int) -> int:
+        """One batch; what is wrong with the cluster is told by `silence` and by the age of the cursors."""
+        if not self._is_attached:
+            identity = self.cluster.describe()
+            if not identity.reachable or identity.trouble is not None:
+                # Whose objects these would be is not known.
+                return 0
+            self.attach(identity, now)
+        progress = self.mirror.step(now)
+        if progress.restored is not None:
+            self._restored(progress, now)
+        for relist in progress.relists:
+            self._note_gap(relist, now)
+        if progress.relists or now >= self._noted_at + NOTE_EVERY:
+            self._note_cursors(now, heard=progress.unanswered is None)
+        if progress.unanswered is None:
+            self._note_projection(now)
+            self._prove(now)
+        return progress.observed + progress.relisted
+
+    def _note_projection(self, now: int) -> None:
+        """Once every kind has been read by this projection, a restart need not read what has not changed."""
+        if not self.mirror.trusts_store and self.mirror.is_listed:
+            note_projection(self.database, fingerprint(), now)
+            self.mirror.trusts_store = True
+
+    def _prove(self, now: int) -> None:
+        """Compare a kind, uid by uid and version by version; what differs and stays so is a fault, and is told."""
+        if self.list_versions is None or not self.mirror.reached:
+            return
+        if self._proof_at is None:
+            self._proof_at = now + PROOF_EVERY
+        for kind, (_, at) in list(self._suspected.items()):
+            if now >= at + DRIFT_LASTS:
+                self._compare_again(kind, now)
+        if now < self._proof_at:
+            return
+        kind, *rest = self._unproven or self.mirror.kinds
+        self._unproven = tuple(rest)
+        self._proof_at = now + (PROOF_PAUSE if rest else PROOF_EVERY)
+        # Of the cluster's events only a slice is kept.
+        drift = Drift() if kind == "Event" else self._drift(kind)
+        if drift:
+            self._suspected[kind] = (drift, now)
+
+    def _compare_again(self, kind: str, now: int) -> None:
+        before, _ = self._suspected.pop(kind)
+        drift = before.also_in(self._drift(kind))
+        if not drift:
+            return
+        found = {"missing": drift.missing, "left_over": drift.left_over, "stale": drift.stale}
+        shown = {name: list(keys[:DRIFT_SHOWN]) for name, keys in found.items()}
+        self._note(DRIFT, {"kind": kind, **shown}, now)
+        self.mirror.list_again(kind, "what was known of it was not what the cluster had")
+
+    def _drift(self, kind: str) -> Drift:
+        assert self.list_versions is not None
+        listed: list[ObjectVersion] = []
+        cursor: str | None = None
+        try:
+            for page, reached in self.list_versions(kind):
+                listed += page
+                cursor = reached
+        except ClusterError:
+            return Drift()
+        known = self.mirror.versions.get(kind, {})
+        return Drift() if cursor is None else compare(listed, known, cursor=cursor)
+
+    def _restored(self, progress: MirrorProgress, now: int) -> None:
+        assert progress.restored is not None
+        with self.database.read() as connection:
+            _compare(attached_cluster(connection), self.cluster.describe())
+        restored = progress.restored
+        data = {"kind": restored.kind, "before": restored.before, "after": restored.after}
+        self._note(RESTORED, data, now)
+
+    def _note_gap(self, relist: Relist, now: int) -> None:
+        """The first list of all is none: nothing was known before. A store that was restored has no cursors."""
+        known = self._known.pop(relist.kind, None)
+        if relist.before is None and known is None and not self._was_attached:
+            return
+        data = {
+            "kind": relist.kind,
+            "before": relist.before,
+            "after": relist.after,
+            "since": None if known is None else known.heard_at,
+            "reason": relist.reason,
+        }
+        self._note(GAP, data, now)
+
+    def _note_cursors(self, now: int, *, heard: bool) -> None:
+        self._noted_at = now
+        if not heard or not self.mirror.reached:
+            return
+        silence = self.silence()
+        for kind, cursor in self.mirror.reached.items():
+            self._known[kind] = KnownCursor(cursor, now - int(silence.get(kind, 0) * SECOND))
+        note_cursors(self.database, {kind: (it.cursor, it.heard_at) for kind, it in self._known.items()})
+
+    def _note(self, type_: str, data: Mapping[str, Any], now: int) -> None:
+        (outcome,) = execute(self.database, [note(type_, data, actor=ACTOR)], now=now)
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+def _compare(attached: Mapping[str, Any] | None, identity: ClusterIdentity) -> None:
+    if attached is None or attached["uid"] is None or identity.uid is None or attached["uid"] == identity.uid:
+        return
+    raise WrongClusterError(
+        f"the store mirrors cluster {attached['uid']} ({attached['url']}), and {identity.url} is cluster "
+        f"{identity.uid} (the uid of its namespace kube-system): choose the context with --context, or a store of "
+        "its own with --db"
+    )

@@ -1,0 +1,74 @@
+"""What each mode may do in a cluster: the one table behind its role, its check at the start and its test.
+
+A mode is added by an entry of `MODES`. `volsched manifests` then prints its role (`role_rules`), and
+`tests/cluster/kubernetes/test_permissions.py` wants a run of the mode against the strict server: every call that
+the server saw (`GET /strict/calls`) must be in the role, and every verb of the role must have been called.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from volsched.cluster.port import Permission
+from volsched.cluster.projection import OBSERVED_KINDS
+from volsched.kube.kinds import KINDS
+from volsched.log.events.streams import NAMED
+
+READS = ("get", "list", "watch")
+WRITES = ("create", "update", "patch", "delete")
+OBSERVE, GATE_MODE, OWN = "observe", "gate", "own"
+EVENTS_GROUP = "events.k8s.io"
+_PLURALS = {named.title: named.plural for named in NAMED}
+
+_OBSERVES = (
+    # Which cluster it is: the uid of kube-system. Nothing else is ever read by its name.
+    Permission("get", "Namespace"),
+    *(Permission(verb, kind) for kind in OBSERVED_KINDS for verb in ("list", "watch")),
+)
+WATCHED_KINDS = tuple(kind for kind in OBSERVED_KINDS if kind != "Event")
+"""Of the modes that act: they tell events and read none."""
+_FOLLOWS = (
+    Permission("get", "Namespace"),
+    *(Permission(verb, kind) for kind in WATCHED_KINDS for verb in ("list", "watch")),
+)
+_BINDS_CLAIMS = (
+    # Whoever writes, and was refused or not answered, reads the objects of its write again.
+    *(Permission("get", kind) for kind in ("PersistentVolume", "PersistentVolumeClaim", "Pod", "Node")),
+    Permission("patch", "PersistentVolume"),
+    Permission("patch", "PersistentVolumeClaim"),
+    Permission("patch", "Pod", "status"),
+    Permission("create", "Event", group=EVENTS_GROUP),
+)
+_OWNS = (*_FOLLOWS, *_BINDS_CLAIMS, Permission("create", "Pod", "binding"))
+_GATES = (*_FOLLOWS, *_BINDS_CLAIMS, Permission("patch", "Pod"))
+MODES: Mapping[str, tuple[Permission, ...]] = {OBSERVE: _OBSERVES, GATE_MODE: _GATES, OWN: _OWNS}
+"""Whoever may do this, and nothing more, can run the mode. Everybody may ask about themselves (access reviews)."""
+
+
+def excess_of_observer() -> tuple[Permission, ...]:
+    """What nobody who only reads may have; to have one is no harm done, but no proof either."""
+    return (
+        *(Permission(verb, kind) for kind in OBSERVED_KINDS for verb in WRITES),
+        Permission("create", "Pod", "binding"),
+    )
+
+
+def resource_of(permission: Permission) -> tuple[str, str]:
+    """Group and resource, as a role names them: `("", "pods/binding")`."""
+    own, _, _ = KINDS[permission.kind].api_version.rpartition("/")
+    group = own if permission.group is None else permission.group
+    below = f"/{permission.subresource}" if permission.subresource else ""
+    return group, f"{_PLURALS[permission.kind]}{below}"
+
+
+def role_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
+    """The rules of a role, one for the resources of a group that have the same verbs."""
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for permission in permissions:
+        verbs.setdefault(resource_of(permission), []).append(permission.verb)
+    rules: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (group, resource), held in sorted(verbs.items()):
+        rules.setdefault((group, tuple(sorted(held))), []).append(resource)
+    return [
+        {"apiGroups": [group], "resources": resources, "verbs": list(held)}
+        for (group, held), resources in sorted(rules.items())
+    ]

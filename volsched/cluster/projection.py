@@ -1,0 +1,408 @@
+"""What is kept of a foreign cluster's objects: an allow-list by kind, applied before anything is queued or stored.
+
+It is no redaction afterwards. What has no place in a shape below (environments, commands, images, unlisted
+annotations, secrets' names, a driver's attributes) never reaches the log. An object keeps its form, so that every
+rule reads it as it reads the whole one.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from volsched.kube.kinds import KINDS
+from volsched.kube.meta import (
+    ALPHA_SELECTED_NODES,
+    BETA_STORAGE_CLASS,
+    BETA_STORAGE_PROVISIONER,
+    BIND_COMPLETED,
+    BIND_TIMEOUT_SECONDS,
+    BINDING_STAMP,
+    BOUND_BY_CONTROLLER,
+    DEFAULT_CLASS_KEYS,
+    MIGRATED_PLUGINS,
+    MIGRATED_TO,
+    ON_FAILURE,
+    PRE_RESIZE_CAPACITY,
+    PROVISIONED_BY,
+    ROLLBACK,
+    SELECTED_NODE,
+    STORAGE_PROVISIONER,
+)
+from volsched.scheduling.rules.dynamic_volumes import PROMISED_ROOM
+from volsched.scheduling.rules.failure_memory import REJECTED_NODES
+
+Manifest = Mapping[str, Any]
+Projection = Callable[[str, Manifest], Manifest | None]
+"""What is kept of an object of a kind; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptValue:
+    """A value as it is: a single one, or with `tree` all that is below it (labels, selectors, amounts)."""
+
+    tree: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list, each entry of this shape; with `named`, only entries whose `type` is one of them."""
+
+    shape: "Shape"
+    named: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a component said: its first line, not too long, without what looks like a credential."""
+
+
+Shape = KeptValue | Items | Words | Mapping[str, "Shape"]
+
+ONE, TREE, WORDS = KeptValue(), KeptValue(tree=True), Words()
+LONGEST_WORDS = 512
+_CREDENTIAL = re.compile(r"(?i)([\w-]*(?:pass|secret|token|key|sig|cred)[\w-]*\s*[=:]\s*)\S+")
+_USER_OF_URL = re.compile(r"://[^/\s@]+@")
+
+ANNOTATIONS = (
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    *ALPHA_SELECTED_NODES,
+    BETA_STORAGE_CLASS,
+    MIGRATED_PLUGINS,
+    ROLLBACK,
+    STORAGE_PROVISIONER,
+    BETA_STORAGE_PROVISIONER,
+    PROVISIONED_BY,
+    MIGRATED_TO,
+    PRE_RESIZE_CAPACITY,
+    BINDING_STAMP,
+    BIND_TIMEOUT_SECONDS,
+    ON_FAILURE,
+    PROMISED_ROOM,
+    REJECTED_NODES,
+    *DEFAULT_CLASS_KEYS,
+)
+"""By exact key: those that a rule reads, or that tell people who bound what."""
+CLASS_PARAMETERS = ("type", "fsType", "csi.storage.k8s.io/fstype")
+"""Of a class's parameters; others may name secrets."""
+
+
+def _fields(*names: str, **shapes: Shape) -> dict[str, Shape]:
+    return dict.fromkeys(names, ONE) | shapes
+
+
+_METADATA: Shape = _fields(
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    labels=TREE,
+    finalizers=TREE,
+    annotations=_fields(*ANNOTATIONS),
+    ownerReferences=Items(_fields("apiVersion", "kind", "name", "uid", "controller")),
+)
+_AMOUNTS: Shape = {"requests": TREE, "limits": TREE}
+_CONTAINER: Shape = _fields(
+    "name",
+    "restartPolicy",
+    resources=_AMOUNTS,
+    ports=Items(_fields("hostPort", "hostIP", "protocol")),
+)
+
+# Volume sources: the fields by which two volumes are known to be the same disk. Those of a pod that are none of
+# these stay as an empty source: that there is one decides, what is in it does not.
+_DISKS: dict[str, Shape] = {
+    "awsElasticBlockStore": _fields("volumeID", "partition", "readOnly"),
+    "azureDisk": _fields("diskName", "diskURI", "readOnly"),
+    "cinder": _fields("volumeID", "readOnly"),
+    "gcePersistentDisk": _fields("pdName", "partition", "readOnly"),
+    "iscsi": _fields("targetPortal", "iqn", "lun", "readOnly"),
+    "rbd": _fields("image", "pool", "readOnly", monitors=TREE),
+}
+_EMPTY_SOURCES: dict[str, Shape] = {
+    name: {}
+    for name in (
+        "azureFile", "cephfs", "configMap", "downwardAPI", "emptyDir", "fc", "flexVolume", "flocker", "gitRepo",
+        "glusterfs", "hostPath", "image", "local", "nfs", "photonPersistentDisk", "portworxVolume", "projected",
+        "quobyte", "scaleIO", "secret", "storageos", "vsphereVolume",
+    )
+}  # fmt: skip
+_POD_SOURCES: dict[str, Shape] = {**_EMPTY_SOURCES, **_DISKS, "csi": _fields("driver", "readOnly")}
+_VOLUME_SOURCES: dict[str, Shape] = {
+    **_EMPTY_SOURCES,
+    **_DISKS,
+    "csi": _fields("driver", "volumeHandle", "readOnly", "fsType"),
+    "local": _fields("path", "fsType"),
+    "hostPath": _fields("path", "type"),
+    "nfs": _fields("server", "path", "readOnly"),
+    "fc": _fields("lun", "readOnly", targetWWNs=TREE, wwids=TREE),
+    "portworxVolume": _fields("volumeID", "readOnly"),
+    "vsphereVolume": _fields("volumePath"),
+}
+
+_CLAIM_SPEC: Shape = _fields(
+    "storageClassName",
+    "volumeName",
+    "volumeMode",
+    "volumeAttributesClassName",
+    accessModes=TREE,
+    resources=_AMOUNTS,
+    selector=TREE,
+    dataSource=_fields("apiGroup", "kind", "name"),
+    dataSourceRef=_fields("apiGroup", "kind", "name", "namespace"),
+)
+_CLAIM_TEMPLATE: Shape = {
+    "metadata": {"name": ONE, "labels": TREE, "annotations": _fields(*ANNOTATIONS)},
+    "spec": _CLAIM_SPEC,
+}
+_POD_SPEC: Shape = _fields(
+    "nodeName",
+    "schedulerName",
+    "priority",
+    "priorityClassName",
+    "preemptionPolicy",
+    "restartPolicy",
+    "hostNetwork",
+    "terminationGracePeriodSeconds",
+    schedulingGates=Items(_fields("name")),
+    readinessGates=Items(_fields("conditionType")),
+    nodeSelector=TREE,
+    affinity=TREE,
+    tolerations=TREE,
+    topologySpreadConstraints=TREE,
+    containers=Items(_CONTAINER),
+    initContainers=Items(_CONTAINER),
+    overhead=TREE,
+    resources=_AMOUNTS,
+    volumes=Items(
+        {
+            "name": ONE,
+            "persistentVolumeClaim": _fields("claimName", "readOnly"),
+            "ephemeral": {"volumeClaimTemplate": _CLAIM_TEMPLATE},
+            **_POD_SOURCES,
+        }
+    ),
+)
+_CONDITION: dict[str, Shape] = _fields("type", "status", "reason", "lastTransitionTime")
+_POD_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
+
+SHAPES: Mapping[str, Mapping[str, Shape]] = {
+    "Node": {
+        "spec": _fields("unschedulable", taints=Items(_fields("key", "value", "effect"))),
+        "status": {
+            "allocatable": TREE,
+            "conditions": Items(_fields("type", "status", "reason")),
+            "nodeInfo": _fields("kubeletVersion"),
+            "volumesInUse": TREE,
+            "volumesAttached": Items(_fields("name")),
+        },
+    },
+    "Namespace": {"status": _fields("phase")},
+    "PersistentVolume": {
+        "spec": {
+            **_fields(
+                "persistentVolumeReclaimPolicy",
+                "storageClassName",
+                "volumeMode",
+                "volumeAttributesClassName",
+                capacity=TREE,
+                accessModes=TREE,
+                claimRef=_fields("apiVersion", "kind", "namespace", "name", "uid", "resourceVersion"),
+                nodeAffinity=TREE,
+            ),
+            **_VOLUME_SOURCES,
+        },
+        "status": _fields("phase", "reason", "lastPhaseTransitionTime", message=WORDS),
+    },
+    "PersistentVolumeClaim": {
+        "spec": _CLAIM_SPEC,
+        "status": _fields(
+            "phase",
+            "currentVolumeAttributesClassName",
+            "dataState",
+            capacity=TREE,
+            accessModes=TREE,
+            allocatedResources=TREE,
+            conditions=Items({**_CONDITION, "message": WORDS}),
+        ),
+    },
+    "Pod": {
+        "spec": _POD_SPEC,
+        "status": _fields(
+            "phase",
+            "reason",
+            "nominatedNodeName",
+            conditions=Items({**_CONDITION, "message": WORDS}, named=_POD_CONDITIONS),
+            containerStatuses=Items(_fields("name", "ready", "started")),
+        ),
+    },
+    "StatefulSet": {
+        "spec": _fields(
+            "replicas",
+            "podManagementPolicy",
+            "serviceName",
+            ordinals=_fields("start"),
+            selector=TREE,
+            template={"metadata": {"labels": TREE, "annotations": _fields(*ANNOTATIONS)}, "spec": _POD_SPEC},
+            volumeClaimTemplates=Items(_CLAIM_TEMPLATE),
+            persistentVolumeClaimRetentionPolicy=_fields("whenDeleted", "whenScaled"),
+        ),
+        "status": _fields("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"),
+    },
+    "StorageClass": _fields(
+        "provisioner",
+        "reclaimPolicy",
+        "volumeBindingMode",
+        "allowVolumeExpansion",
+        allowedTopologies=TREE,
+        parameters=_fields(*CLASS_PARAMETERS),
+    ),
+    "CSIDriver": {
+        "spec": _fields(
+            "attachRequired", "storageCapacity", "preventPodSchedulingIfMissing", volumeLifecycleModes=TREE
+        )
+    },
+    "CSINode": {
+        "spec": {
+            "drivers": Items(_fields("name", "nodeID", topologyKeys=TREE, allocatable=_fields("count"))),
+        }
+    },
+    "CSIStorageCapacity": _fields("storageClassName", "capacity", "maximumVolumeSize", nodeTopology=TREE),
+    "VolumeAttachment": {
+        "spec": _fields("attacher", "nodeName", source=_fields("persistentVolumeName")),
+        "status": _fields(
+            "attached",
+            attachError=_fields("time", message=WORDS),
+            detachError=_fields("time", message=WORDS),
+        ),
+    },
+    "Event": _fields(
+        "type",
+        "reason",
+        "count",
+        "eventTime",
+        "firstTimestamp",
+        "lastTimestamp",
+        "reportingComponent",
+        involvedObject=_fields("apiVersion", "kind", "namespace", "name", "uid"),
+        message=WORDS,
+        source=_fields("component"),
+        series=_fields("count", "lastObservedTime"),
+    ),
+}
+"""The kinds that are observed, and what is kept of each beside its metadata."""
+OBSERVED_KINDS = tuple(SHAPES)
+"""Few objects first, many last: what refers to others comes after them."""
+
+EVENT_REASONS = frozenset(
+    {
+        "FailedScheduling", "ProvisioningFailed", "FailedBinding", "VolumeMismatch", "ClaimLost", "ClaimMisbound",
+        "VolumeFailedDelete", "VolumeFailedRecycle", "FailedMount", "FailedMapVolume", "FailedAttachVolume",
+        "FailedDetachVolume", "OutOfcpu", "OutOfmemory", "OutOfpods", "VolumeConditionAbnormal",
+        "VolumeResizeFailed", "WaitForFirstConsumer", "ExternalProvisioning", "WaitForPodScheduled",
+    }
+)  # fmt: skip
+"""What the cluster's own components say about volumes and places; nothing else is kept of its events."""
+
+
+def project(kind: str, manifest: Manifest) -> dict[str, Any] | None:
+    """What is kept of the object; None where nothing is, because it says nothing that anybody will ask for."""
+    if kind == "Event" and manifest.get("reason") not in EVENT_REASONS:
+        return None
+    kept: dict[str, Any] = {"apiVersion": KINDS[kind].api_version, "kind": kind}
+    kept |= _KEPT[kind](dict(manifest))
+    return kept
+
+
+def everything(_: str, manifest: Manifest) -> Manifest:
+    """The projection of whoever writes to the cluster: an object is written as it was read."""
+    return manifest
+
+
+def words(text: str) -> str:
+    """The first line: what follows it are commands, their arguments and their output."""
+    line = text.split("\n", 1)[0][:LONGEST_WORDS]
+    return _USER_OF_URL.sub("://…@", _CREDENTIAL.sub(r"\1…", line))
+
+
+def _compiled(shape: Shape) -> Callable[[Any], Any]:
+    """What keeps a value of this shape: None where nothing of it is kept, as of one of another type.
+
+    Made once for every kind: every object of a cluster goes through it, and looking at shapes each time would cost
+    more than decoding the object.
+    """
+    match shape:
+        case KeptValue(tree=True):
+            return lambda value: value
+        case KeptValue():
+            return lambda value: None if isinstance(value, dict | list) else value
+        case Words():
+            return lambda value: words(value) if isinstance(value, str) else None
+        case Items():
+            return _items(_compiled(shape.shape), shape.named)
+        case _:
+            return _object({name: _compiled(below) for name, below in shape.items()})
+
+
+def _items(keep: Callable[[Any], Any], named: frozenset[str]) -> Callable[[Any], list[Any] | None]:
+    def kept(value: Any) -> list[Any] | None:
+        if not isinstance(value, list):
+            return None
+        chosen = [it for it in value if isinstance(it, dict) and it.get("type") in named] if named else value
+        # An entry of which nothing is kept still counts: people are told how many containers there are.
+        return [found for it in chosen if (found := keep(it)) is not None]
+
+    return kept
+
+
+def _object(keeps: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any], dict[str, Any] | None]:
+    def kept(value: Any) -> dict[str, Any] | None:
+        if not isinstance(value, dict):
+            return None
+        found = {}
+        # In the order of the object itself: of two volume sources the first one counts.
+        for name, below in value.items():
+            keep = keeps.get(name)
+            if keep is not None and (part := keep(below)) is not None:
+                found[name] = part
+        return found
+
+    return kept
+
+
+_KEPT = {kind: _compiled({"metadata": _METADATA, **shapes}) for kind, shapes in SHAPES.items()}
+
+
+def fingerprint() -> int:
+    """Of all that is kept: two versions of volsched with the same one keep the same of every object."""
+    text = "\n".join([*shown_projection(), *sorted(EVENT_REASONS), *sorted(_POD_CONDITIONS), str(LONGEST_WORDS)])
+    return int.from_bytes(sha256(text.encode()).digest()[:7], "big")
+
+
+def shown_projection() -> list[str]:
+    """Every path that is kept, a line each: for whoever has to approve it."""
+    return [line for kind in OBSERVED_KINDS for line in _paths(kind, {"metadata": _METADATA, **SHAPES[kind]})]
+
+
+def _paths(prefix: str, shape: Shape) -> list[str]:
+    match shape:
+        case KeptValue(tree=tree):
+            return [f"{prefix}.*" if tree else prefix]
+        case Words():
+            return [f"{prefix} (first line, credentials masked)"]
+        case Items():
+            return _paths(f"{prefix}[]", shape.shape)
+        case _ if not shape:
+            return [f"{prefix} (empty)"]
+        case _:
+            return [
+                line
+                for name, below in shape.items()
+                for line in _paths(f"{prefix}.{name}" if "/" not in name else f'{prefix}["{name}"]', below)
+            ]
