@@ -25,8 +25,8 @@ from volsched.log.reads.tail import read_head, state_as_of
 from volsched.log.retention.archive import archive
 from volsched.questions.audit import decisions
 from volsched.questions.audit.answers import Answer
-from volsched.questions.history import causes, history, volume_history
-from volsched.questions.history.world_diff import world_diff
+from volsched.questions.history import history, volume_history
+from volsched.questions.history.history import world_diff
 
 LIMIT = 1_000
 
@@ -53,7 +53,7 @@ def test_the_stolen_volume_is_what_the_audit_finds(stepped: Stepped) -> None:
         assert {(it.class_name, it.zone) for it in took} == {("local", "zone-a")}
         served = volume_history.claims_of(connection, "n0-small", everything, after=None, limit=LIMIT).items
         assert [(it["claim"], it["data"]) for it in served] == [("default/small", "dirty")]
-        everything_of_it = causes.of_binding(connection, undone["binding"], limit=LIMIT).items
+        everything_of_it = history.causes_of_binding(connection, undone["binding"], limit=LIMIT).items
         assert len(everything_of_it) == len(history.of_binding(connection, undone["binding"], everything,
                                                                 after=None, limit=LIMIT).items)  # fmt: skip
         assert max(it["depth"] for it in everything_of_it) >= 4

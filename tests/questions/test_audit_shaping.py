@@ -7,12 +7,12 @@ import pytest
 from volsched.log.events.catalogue import CATALOGUE
 from volsched.log.events.envelope import Event, canonical
 from volsched.log.reads.decision_audit import Took
-from volsched.questions.audit.answers import TokenError, place_in, place_token, time_text
-from volsched.questions.audit.decisions import first_failure
-from volsched.questions.audit.latency import percentiles
-from volsched.questions.explain.attempts import verdict
+from volsched.questions.audit.answers import place_in, place_token, time_text
+from volsched.questions.audit.decisions import first_failure, percentiles
+from volsched.questions.explain.stored_decisions import verdict
 from volsched.questions.history.event_text import patch_words, reason_of, words_of
 from volsched.questions.history.volume_history import NEVER_BOUND, UNKNOWN_DATA, Tenure, data_state, tenures
+from volsched.questions.refusals import TokenError
 
 
 def event(type_: str, data: dict[str, Any], *, version: int = 1, stream: str = "volume/disk") -> Event:
@@ -45,7 +45,8 @@ def test_every_type_of_event_has_words() -> None:
         "patch": {"a": 1}, "legs": [{"claim": "shop/data"}], "pod": "shop/db", "node": "n", "state": "waiting",
         "leg": 0, "outcome": "planned", "effect": "b/0/prebind", "done": "retried",
         "roles": ["viewer"], "question": "diff", "stage": "PreBind", "claim": "shop/data",
-        "holder": "controller/a", "epoch": 2, "before": 2, "after": 1,
+        "holder": "controller/a", "epoch": 2, "before": 2, "after": 1, "uid": "u", "url": "https://c",
+        "kind": "Pod", "since": None, "missing": [], "left_over": [], "stale": [],
     }  # fmt: skip
     for type_ in CATALOGUE:
         assert words_of(event(type_, data)), type_

@@ -26,12 +26,11 @@ from tests.support.objects import (
     volume,
 )
 from tests.support.random_clusters import Cluster, clusters
-from volsched.kube.kinds import Object
 from volsched.kube.meta import BOUND_BY_CONTROLLER, ZONE
+from volsched.kube.object_values import Object
 from volsched.kube.workloads import Node, Pod, Taint
-from volsched.questions.explain.near_misses import NodeSurroundings
 from volsched.questions.explain.remedies import Remedy, find_remedies
-from volsched.questions.explain.survey import survey
+from volsched.questions.explain.survey import NodeSurroundings, survey
 from volsched.questions.simulate.changes import Changes, applied, changed_pod, objects_of, weight
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import attempt
@@ -170,7 +169,7 @@ CASES: dict[str, tuple[list[Object], Pod, str]] = {
     "a smaller request": (
         [N1, storage_class(), claim("x", "12Gi"), local_volume("pv", "10Gi", "n1")],
         pod("x"),
-        "make claim db/x anew for pv: ask for 10Gi instead of 12Gi",
+        "recreate claim db/x for pv: ask for 10Gi instead of 12Gi",
     ),
     "a looser selector": (
         [
@@ -178,7 +177,7 @@ CASES: dict[str, tuple[list[Object], Pod, str]] = {
             local_volume("pv", "10Gi", "n1", labels={"tier": "hdd"}),
         ],
         pod("x"),
-        "make claim db/x anew for pv: drop tier from its selector",
+        "recreate claim db/x for pv: drop tier from its selector",
     ),
     "other access modes": (
         [N1, storage_class(), claim("x", modes=("ReadWriteMany",)), local_volume("pv", "10Gi", "n1")],

@@ -6,10 +6,9 @@ from dataclasses import replace
 from tests.support.objects import capacity, claim, driver, dynamic_class, node, pod
 from volsched.kube.quantity import parse_quantity
 from volsched.kube.workloads import Node, Pod
-from volsched.lab.bench.clusters import CLUSTERS, claims_of, pod_of
-from volsched.questions.explain.near_misses import NodeSurroundings
+from volsched.lab.bench.decide import CLUSTERS, claims_of, pod_of
 from volsched.questions.explain.remedies import find_remedies
-from volsched.questions.explain.survey import SMALL, survey
+from volsched.questions.explain.survey import SMALL, NodeSurroundings, survey
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import attempt
 from volsched.scheduling.rules.profile import VOLSCHED
@@ -48,7 +47,7 @@ def test_the_one_volume_of_many_that_nearly_does_is_found() -> None:
     keys = sorted(key for kind, key in objects if kind.__name__ == "Volume")
     near = next(it for it in cluster.objects if it.meta.key == keys[555])
     assert hasattr(near, "capacity")
-    objects[type(near), near.meta.key] = replace(near, capacity={"storage": parse_quantity("12Gi")})  # type: ignore[call-arg]
+    objects[type(near), near.meta.key] = replace(near, capacity={"storage": parse_quantity("12Gi")})  # type: ignore[type-var]
     host = objects[Node, "node-00055"]
     assert isinstance(host, Node)
     objects[Node, host.name] = replace(host, unschedulable=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from volsched.binding.rules.phases import LegPhase, Phase
-from volsched.kube.data_state import CLEAN, DIRTY
 from volsched.kube.manifest import (
+    CLEAN,
+    DIRTY,
     Manifest,
     annotations,
     claim_is_bound,
@@ -22,16 +23,15 @@ from volsched.kube.manifest import (
     uid,
     volume_reaches,
 )
-from volsched.kube.merge_patch import merged
 from volsched.kube.meta import BINDING_STAMP
+from volsched.kube.patches import merged
 from volsched.kube.quantity import parse_quantity
 from volsched.kube.workloads import Pod
 from volsched.log.base import load_base
-from volsched.log.events.fold import BindingState, ObjectState, State
-from volsched.log.events.object_states import manifest_of
+from volsched.log.events.fold import BindingState, ObjectState, State, manifest_of
 from volsched.log.reads.open_bindings import bindings_of_effects
 from volsched.log.reads.tail import fold_event, read_head, tails
-from volsched.node_agent.rules.statuses import RUNNING, admitted_by
+from volsched.node_agent.rules.lifecycle import RUNNING, admitted_by
 from volsched.scheduling.cluster_view import read_object
 from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.pod_claims import claim_uses

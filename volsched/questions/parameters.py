@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from volsched.log.events.kind_names import Named, kind_called
+from volsched.log.events.streams import Named, kind_called
 
 DEFAULT_NAMESPACE = "default"
 PAGE = 50
@@ -34,18 +34,30 @@ class Spelling:
     """As the API calls it, where not as the field is called."""
     optional: bool = False
     """An argument that may be left out, though the question needs it: others say the same."""
+    typed: bool = True
+    """The command line has it too."""
+    choices: tuple[str, ...] = ()
+    """What it can be, where its type does not say so."""
+    files: bool = False
+    """The command line takes the names of files, and the command reads them."""
 
 
 def argument(metavar: str, *, optional: bool = False) -> Spelling:
     return Spelling("path", metavar=metavar, optional=optional)
 
 
-def option(*flags: str, metavar: str | None = None, query: str = "") -> Spelling:
-    return Spelling("query", flags, metavar, query)
+def option(*flags: str, metavar: str | None = None, query: str = "", choices: tuple[str, ...] = ()) -> Spelling:
+    return Spelling("query", flags, metavar, query, choices=choices)
+
+
+def served() -> Spelling:
+    """Of the API and the library alone."""
+    return Spelling(typed=False)
 
 
 class Parameters(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Built when it is first used: a command asks one question, and loads the models of several.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @property
     def noun(self) -> str:
@@ -104,14 +116,14 @@ class PageParameters(Parameters):
         return {"after": self.after, "limit": self.limit}
 
 
-SINCE = "From then on: 2h (ago), 2025-11-16T22:00:00Z, or 1234."
+SINCE = "From then on: 2h (ago), yesterday 14:00, 2025-11-16T22:00:00Z, or 1234."
 UNTIL = "Until then; a time as for --since, or a position."
 Since = Annotated[str | None, option("--since", metavar="TIME"), Field(description=SINCE)]
 Until = Annotated[str | None, option("--until", metavar="TIME"), Field(description=UNTIL)]
 AsOf = Annotated[
     str | None,
     option("--as-of", metavar="TIME", query="asOf"),
-    Field(description="As it was then: 2h (ago), 2025-11-16T22:00:00Z, or a position."),
+    Field(description="As it was then: 2h (ago), yesterday 14:00, 2025-11-16T22:00:00Z, or a position."),
 ]
 OlderThan = Annotated[
     str,

@@ -13,15 +13,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from volsched.questions.audit.answers import Answer
     from volsched.questions.context import QuestionContext
     from volsched.questions.parameters import Parameters
 
 API_VERSION = "volsched.io/v1"
 NAMESPACED = "/namespaces/{namespace}"
+MOMENT = "volsched-moment"
+"""The header in which a server says of which time its answer is, in microseconds since 1970."""
 NO_PARAMETERS = "volsched.questions.parameters:Parameters"
 
-AnswerForm = Literal["page", "item", "document"]
-"""`page`: a List of items, with a token for the next page. `item`: one flat object. `document`: a deep one."""
+AnswerForm = Literal["page", "item", "document", "objects", "object"]
+"""`page`: a List of items, with a token for the next page. `item`: one flat object. `document`: a deep one.
+`objects`: things that have columns, which the API gives as a Table as well; `object`: one of them."""
 Turn = Literal["reader", "alone", "long", "hypothesis"]
 """What a server grants it. `reader`: with other reads. `alone`: one at a time. `long`: in a process of its own,
 few at a time, for minutes. `hypothesis`: the same, for seconds: its time depends on what is asked."""
@@ -47,6 +51,8 @@ class Route:
     body: str = ""
     """The model of the body as "module:name"; its fields are parameters."""
     needs_body: bool = False
+    action: Literal["", "list", "get"] = ""
+    """As Kubernetes names it, where the resource is one that kubectl can get."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -68,7 +74,7 @@ class Question:
     """`function(context, parameters)`: what is answered, and how it is asked of a store."""
     routes: tuple[Route, ...]
     access: str
-    """The row of the access table (`api/access/allow_table.py`) that says who may ask."""
+    """The row of the access table (`api/access/authorization.py`) that says who may ask."""
     parameters: str = NO_PARAMETERS
     """The model of its parameters. `Page` gives it pages, `Window` a part of the history as well."""
     schema: str = "List"
@@ -80,16 +86,37 @@ class Question:
     empty: str = "nothing found"
     """What people are told of an empty page; `{name}` is a parameter, `{subject}` the object asked about."""
     turn: Turn = "reader"
+    of_views: bool = False
+    """Of the present the views alone tell, and so a file's own driver will do: SQLAlchemy is not loaded for it."""
+    verb: bool = True
+    """There is a command of its name; else the API and the library alone answer it."""
+
+    @property
+    def description(self) -> str:
+        """What `--help` says of it."""
+        return f"{self.help}\n\n{self.text}" if self.text else self.help
 
     def columns_for(self, parameters: "Parameters") -> tuple[str, ...]:
         return self.columns_of_kind.get(parameters.noun, self.columns)
 
 
+@dataclass(frozen=True, slots=True)
+class DatedDocument:
+    """A document, and the time that ages in it are counted to, which is not part of it."""
+
+    document: dict[str, Any]
+    moment: int
+
+
 ROOMS = (
+    "volsched.questions.get.declarations",
     "volsched.questions.audit.declarations",
     "volsched.questions.history.declarations",
     "volsched.questions.explain.declarations",
     "volsched.questions.simulate.declarations",
+    "volsched.questions.status.declarations",
+    "volsched.questions.claims.declarations",
+    "volsched.questions.map.declarations",
 )
 """The modules that declare questions, each in its tuple QUESTIONS."""
 
@@ -101,9 +128,12 @@ def every_question() -> tuple[Question, ...]:
 
 def question(name: str) -> Question:
     """LookupError where there is none of that name."""
-    for it in every_question():
-        if it.name == name:
-            return it
+    for room in ROOMS:
+        # Those before it in the list are loaded with it, and no others: a command asks one question.
+        for it in import_module(room).QUESTIONS:
+            if it.name == name:
+                found: Question = it
+                return found
     raise LookupError(f'there is no question "{name}"; there are: {", ".join(it.name for it in every_question())}')
 
 
@@ -121,10 +151,27 @@ def model_of(asked: Question) -> "type[Parameters]":
 
 def ask(asked: Question, context: "QuestionContext", parameters: "Parameters") -> dict[str, Any]:
     """The answer as a JSON document; what `-o json` prints, the API sends and the library returns."""
-    answer = loaded(asked.handler)(context, parameters)
-    if asked.answer != "page":
-        document: dict[str, Any] = answer
-        return document
+    return document_of(asked, answered(asked, context, parameters))
+
+
+def document_of(asked: Question, answer: Any) -> dict[str, Any]:
+    match asked.answer:
+        case "page":
+            return _page(answer)
+        case "objects":
+            answer = answer.document()
+        case "object":
+            answer = answer.rows[0].manifest()
+    document: dict[str, Any] = answer.document if isinstance(answer, DatedDocument) else answer
+    return document
+
+
+def answered(asked: Question, context: "QuestionContext", parameters: "Parameters") -> Any:
+    """What the handler makes of it: of a page an Answer, of objects an ObjectsAnswer, else the document."""
+    return loaded(asked.handler)(context, parameters)
+
+
+def _page(answer: "Answer") -> dict[str, Any]:
     metadata: dict[str, Any] = {} if answer.after is None else {"continue": answer.after}
     metadata |= {"cut": True} if answer.cut else {}
     head = {"apiVersion": API_VERSION, "kind": "List"} | ({"metadata": metadata} if metadata else {})

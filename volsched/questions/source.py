@@ -10,34 +10,30 @@ from typing import Any
 
 import orjson
 
-from volsched.kube.kinds import Object
 from volsched.kube.manifest_reader import load_manifests
-from volsched.kube.meta import LEGACY_ZONE, ZONE
+from volsched.kube.meta import ZONE, zone_of
+from volsched.kube.object_values import Object
 from volsched.kube.workloads import Pod
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState, State
-from volsched.log.events.kind_names import kind_called
-from volsched.log.events.streams import KIND_OF_NOUN
-from volsched.log.reads.object_pages import namespace_names
+from volsched.log.events.streams import KIND_OF_NOUN, kind_called
+from volsched.log.reads.lookups import namespace_names
 from volsched.log.reads.tail import event, read_head, state_as_of
-from volsched.questions.audit.answers import QuestionError, UnknownError
 from volsched.questions.context import QuestionContext
-from volsched.questions.explain.disclosure import disclosed
-from volsched.questions.explain.explain import explain_pod
-from volsched.questions.explain.remedies_failures import failure_remedies
+from volsched.questions.explain.explain import disclosed, explain_pod
+from volsched.questions.explain.remedies import failure_remedies
 from volsched.questions.explain.stored_decisions import attempts_at, failing, past_of
 from volsched.questions.history.moments import position_of
-from volsched.questions.simulate.hypothetical import index_of, lay_over
-from volsched.questions.simulate.outcome import told
-from volsched.questions.simulate.simulate import NoSuchZoneError, NotThereError, Scenario, simulate
+from volsched.questions.refusals import QuestionError, UnknownError
+from volsched.questions.simulate.changes import index_of, lay_over
+from volsched.questions.simulate.simulate import NoSuchZoneError, NotThereError, Scenario, simulate, told
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.settings import configuration
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.attempts import PLANNED
-from volsched.scheduling.rules.failure_memory import NO_DEMERITS
-from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
+from volsched.scheduling.rules.failure_memory import AVOID_SECONDS, NO_DEMERITS, nodes_to_avoid
 from volsched.scheduling.rules.profile import PROFILES, Profile
 from volsched.scheduling.rules.snapshot import FIELD_OF
 
@@ -176,7 +172,7 @@ def simulated(seen: Sight, scenario: Scenario) -> dict[str, Any]:
         raise UnknownError(f'{what} "{error.name}" is not in {seen.named}; there are: {there}') from None
     except NoSuchZoneError as error:
         nodes = seen.index.snapshot.nodes.values()
-        zones = {it.labels.get(ZONE) or it.labels.get(LEGACY_ZONE) for it in nodes} - {None}
+        zones = {zone_of(it.labels) for it in nodes} - {None}
         known_zones = ", ".join(sorted(map(str, zones))) or f"none; nodes say so with the label {ZONE}"
         raise UnknownError(f'no node is in zone "{error}"; zones there: {known_zones}') from None
 

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from volsched.log.reads.decision_audit import After
+from volsched.questions.refusals import TokenError
+
+if TYPE_CHECKING:
+    from volsched.log.reads.decision_audit import After
 
 Item = dict[str, Any]
 MICROSECONDS = 1_000_000
@@ -17,21 +20,6 @@ class Answer:
     """Where the next page begins; None: this was all."""
     cut: bool = False
     """There is more that only a higher limit shows."""
-
-
-class UnknownError(LookupError):
-    """There is nothing of that name; the message says what to ask instead."""
-
-
-class QuestionError(ValueError):
-    """It cannot be asked like that; the message says how."""
-
-
-class TokenError(ValueError):
-    """`--after` is not what a page ended with."""
-
-    def __init__(self, token: str) -> None:
-        super().__init__(f'"{token}" is not where a page ended; give --after what the page before has told')
 
 
 def time_text(time: int | None) -> str | None:
@@ -55,10 +43,13 @@ def number_in(token: str | None) -> int:
     return int(token)
 
 
-def place_in(token: str | None) -> After | None:
+def place_in(token: str | None) -> "After | None":
     """The binding or attempt that a page ended with."""
     if token is None:
         return None
+    # A client of a server prints answers too, and loads no database.
+    from volsched.log.reads.decision_audit import After
+
     at, _, id_ = token.partition("~")
     if not at.isdecimal() or not id_:
         raise TokenError(token)

@@ -1,6 +1,7 @@
-"""Decisions looked at afterwards: on which node, how they ended, what failed first, what is still under way."""
+"""Decisions looked at afterwards: where, how they ended and how long they took; and who has read the history."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -8,11 +9,21 @@ from sqlalchemy import Connection, Row
 
 from volsched.binding.rules.phases import SETTLED, Phase
 from volsched.log.events.envelope import Event
-from volsched.log.events.fold import BindingState, State
-from volsched.log.events.object_states import binding_stream
+from volsched.log.events.fold import BindingState, State, binding_stream
+from volsched.log.events.streams import AUDIT_READS
 from volsched.log.reads import decision_audit
-from volsched.log.reads.event_audit import Window, events_at, states_as_of, streams_together
-from volsched.questions.audit.answers import Answer, Item, place_in, place_token, seconds_between, time_text
+from volsched.log.reads.decision_audit import Took, times_to_bound
+from volsched.log.reads.event_audit import Window, events_at, states_as_of, stream_backwards, streams_together
+from volsched.questions.audit.answers import (
+    MICROSECONDS,
+    Answer,
+    Item,
+    number_in,
+    place_in,
+    place_token,
+    seconds_between,
+    time_text,
+)
 from volsched.questions.history.event_text import reason_of, subject_of, words_of
 
 
@@ -144,3 +155,66 @@ def _moved_to(event: Event) -> str | None:
 def _data(event: Event) -> dict[str, Any]:
     loaded: dict[str, Any] = orjson.loads(event.data)
     return loaded
+
+
+# How long it took from the plan until the pod had its node, per class and zone.
+
+PERCENTILES = (50, 90, 99)
+LAST_BINDINGS = 1_000
+"""Of so many the percentiles are told, unless more are asked for: ten are slower than the 99th."""
+ALL = "all"
+NONE = "-"
+
+
+def latency(connection: Connection, within: Window, *, limit: int) -> Answer:
+    """Of the legs of the last `limit` committed bindings in the window."""
+    return Answer(items=percentiles(times_to_bound(connection, within, limit=limit)))
+
+
+def percentiles(times: Iterable[Took]) -> list[Item]:
+    """By class, then zone; all together last."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for it in times:
+        groups.setdefault((it.class_name or NONE, it.zone or NONE), []).append(it.microseconds)
+    if not groups:
+        return []
+    items = [_item(*key, sorted(groups[key])) for key in sorted(groups)]
+    return [*items, _item(ALL, ALL, sorted(it for group in groups.values() for it in group))]
+
+
+def _item(class_name: str, zone: str, ordered: list[int]) -> Item:
+    """Nearest rank: the smallest time that so many of a hundred did not exceed."""
+    ranks = {f"p{it}": -(-len(ordered) * it // 100) - 1 for it in PERCENTILES}
+    return {
+        "class": class_name,
+        "zone": zone,
+        "count": len(ordered),
+        **{name: ordered[rank] / MICROSECONDS for name, rank in ranks.items()},
+        "max": ordered[-1] / MICROSECONDS,
+    }
+
+
+# Who has read the history over HTTP, and what they asked.
+
+NEWEST = 2**62
+
+
+def reads(connection: Connection, within: Window, *, after: str | None, limit: int) -> Answer:
+    """The latest first. Pages go on by version: each read is one of a single stream."""
+    start = NEWEST if after is None else number_in(after) - 1
+    events = stream_backwards(connection, AUDIT_READS, version=start)
+    wanted = (it for it in events if it.position <= within.last)
+    found = [it for it in islice(wanted, limit + 1) if it.position >= within.first]
+    items: list[Item] = []
+    for it in found[:limit]:
+        data = orjson.loads(it.data)
+        items.append(
+            {
+                "position": it.position,
+                "at": time_text(it.at),
+                "actor": it.actor,
+                "question": data["question"],
+                "client": data.get("client"),
+            }
+        )
+    return Answer(items=items, after=str(found[limit - 1].version) if len(found) > limit else None)

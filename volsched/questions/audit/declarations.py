@@ -220,6 +220,25 @@ QUESTIONS = (
         empty="nobody did anything by hand",
     ),
     Question(
+        name="audit events",
+        help="Search the log: by a word, an actor, a kind of object or a type of event; the latest first.",
+        text="A page looks at ten thousand events and no more: it may be short, and tell where to go on.",
+        examples="""**Examples**
+
+`volsched audit events --text disk-7` is every event that names it
+
+`volsched audit events --type BindingMoved --actor scheduler --since 2h -o csv`
+""",
+        answer="page",
+        parameters="volsched.questions.history.parameters:EventSearch",
+        handler=f"{_HANDLERS}:events",
+        routes=(Route(path="/audit/events"),),
+        access=ACCESS,
+        columns=("position", "at", "object", "type", "actor", "what", "reason"),
+        empty="nothing of that was written",
+        turn="long",
+    ),
+    Question(
         name="audit reads",
         help="Who has read the history over HTTP and what they asked, the latest first.",
         examples="""**Examples**
@@ -261,7 +280,7 @@ QUESTIONS = (
         answer="document",
         schema="Verification",
         parameters=f"{_PARAMETERS}:VerifyParameters",
-        handler="volsched.questions.audit.verification:verify_store",
+        handler="volsched.questions.audit.handlers:verify_store",
         routes=(
             Route(path="/verify"),
             Route(
@@ -273,6 +292,19 @@ QUESTIONS = (
         ),
         access="verify/*",
         turn="long",
+    ),
+    Question(
+        name="export",
+        help="A part of the log, for anybody to verify.",
+        examples="",
+        answer="document",
+        schema="Export",
+        parameters=f"{_PARAMETERS}:ExportParameters",
+        handler="volsched.questions.audit.export:export_range",
+        routes=(Route(path="/export"),),
+        access="export/*",
+        turn="long",
+        verb=False,
     ),
     Question(
         name="leases list",

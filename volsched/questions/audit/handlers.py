@@ -1,98 +1,167 @@
-"""How the audit questions are asked of a store: from parameters to the reads that answer them."""
+"""How the audit questions are asked of a store: from parameters to reads; leases and verifications as data."""
 
-from volsched.log.events.kind_names import kind_called
-from volsched.log.leases import standings
-from volsched.questions.audit import decisions, latency, reads
+from collections.abc import Iterable
+from typing import Any
+
+from volsched.log.errors import StoreError
+from volsched.log.events.streams import BINDING, kind_called
+from volsched.log.integrity.anchors import parse_anchor
+from volsched.log.integrity.verify import VerifyReport, verify
+from volsched.log.leases import LeaseStanding, standings
+from volsched.log.reads.as_of import look_at_head
+from volsched.questions.audit import decisions
 from volsched.questions.audit.answers import Answer, Item
-from volsched.questions.audit.leases import lease_rows
 from volsched.questions.audit.parameters import (
     Cause,
     InFlightParameters,
     Latency,
     NodeWindow,
     ObjectWindow,
+    VerifyParameters,
     VolumeAt,
     VolumeWindow,
 )
 from volsched.questions.context import QuestionContext
-from volsched.questions.history import causes, history, volume_history
-from volsched.questions.history.moments import (
-    MomentError,
-    duration_of,
-    is_position,
-    position_of,
-    window_of,
-)
+from volsched.questions.get.near_names import full_id
+from volsched.questions.history import history, volume_history
+from volsched.questions.history.moments import duration_of, is_position, position_of, window_of
+from volsched.questions.history.parameters import EventSearch
 from volsched.questions.parameters import Parameters, WindowParameters
+from volsched.questions.refusals import MomentError, QuestionError
+from volsched.questions.registry import DatedDocument
+from volsched.runtime.clock import SECOND, rfc3339
+
+# The outcome of a verification as data: what `verify -o json` prints, and what the API answers.
+
+
+def verified(report: VerifyReport) -> dict[str, Any]:
+    proven = report.proven
+    return {
+        "ok": report.ok,
+        "after": report.after,
+        "position": report.head.position,
+        "hash": report.head.hash.hex(),
+        "streams": report.streams,
+        "archives": report.archives,
+        "redacted": report.redacted,
+        "gaps": report.gaps,
+        "anchors": report.anchors,
+        "proven": proven and {"position": proven.position, "at": rfc3339(proven.at)},
+        "findings": [it.as_json() for it in report.findings],
+        "more": report.more,
+    }
+
+
+def verify_store(context: QuestionContext, parameters: VerifyParameters) -> DatedDocument:
+    """Dated when the last event was written: an anchor says so."""
+    try:
+        anchors = [parse_anchor(line) for line in (parameters.anchor, *parameters.anchors) if line]
+    except StoreError as error:
+        raise QuestionError(f"anchor: {error}") from None
+    report = verify(context.database, anchors=anchors, archives=context.archives, progress=context.progress)
+    return DatedDocument(verified(report), report.head.at)
+
+
+# Leases as they are shown to people and programs, by the command line and over HTTP alike.
+
+
+def lease_rows(standings: Iterable[LeaseStanding], *, now: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": it.lease.name,
+            "holder": it.lease.holder,
+            "epoch": it.lease.epoch,
+            "until": rfc3339(it.lease.until),
+            "renewedSecondsAgo": round(it.age(now) / SECOND, 1),
+            "held": it.over is None,
+            "why": "" if it.over is None else it.over.value,
+        }
+        for it in standings
+    ]
+
 
 VOLUME, NODE, POD = (kind_called(it) for it in ("pv", "node", "pod"))
 ONE_OF_BOTH = "give the POSITION of an event, or --binding ID, and not both"
 
 
-def volume(context: QuestionContext, asked: VolumeAt) -> Item:
+def volume(context: QuestionContext, parameters: VolumeAt) -> Item:
     with context.database.read() as connection:
-        position = position_of(connection, asked.as_of, now=context.now)
-        with context.known(connection, VOLUME, asked.name):
-            return volume_history.bound_at(connection, asked.name, position=position)
+        position = position_of(connection, parameters.as_of, now=context.now)
+        with context.known(connection, VOLUME, parameters.name):
+            return volume_history.bound_at(connection, parameters.name, position=position)
 
 
-def claims_of(context: QuestionContext, asked: VolumeWindow) -> Answer:
-    with context.window(asked) as (connection, within), context.known(connection, VOLUME, asked.name):
-        return volume_history.claims_of(connection, asked.name, within, **asked.rest)
+def claims_of(context: QuestionContext, parameters: VolumeWindow) -> Answer:
+    with context.window(parameters) as (connection, within), context.known(connection, VOLUME, parameters.name):
+        return volume_history.claims_of(connection, parameters.name, within, **parameters.rest)
 
 
-def who(context: QuestionContext, asked: ObjectWindow) -> Answer:
-    with context.window(asked) as (connection, within), context.known(connection, asked.named, asked.key):
-        return history.changes(connection, f"{asked.noun}/{asked.key}", within, **asked.rest)
+def who(context: QuestionContext, parameters: ObjectWindow) -> Answer:
+    with (
+        context.window(parameters) as (connection, within),
+        context.known(connection, parameters.named, parameters.key),
+    ):
+        return history.changes(connection, f"{parameters.noun}/{parameters.key}", within, **parameters.rest)
 
 
-def cause(context: QuestionContext, asked: Cause) -> Answer:
-    if (asked.position is None) == (asked.binding is None):
+def cause(context: QuestionContext, parameters: Cause) -> Answer:
+    if (parameters.position is None) == (parameters.binding is None):
         raise MomentError(ONE_OF_BOTH)
-    if asked.position is not None and not is_position(asked.position):
-        raise MomentError(f'"{asked.position[:80]}" is not the position of an event; give a number, such as 1234')
+    if parameters.position is not None and not is_position(parameters.position):
+        raise MomentError(
+            f'"{parameters.position[:80]}" is not the position of an event; give a number, such as 1234'
+        )
     with context.database.read() as connection:
-        if asked.position is not None:
-            return causes.causation(connection, int(asked.position), limit=asked.limit)
-        return causes.of_binding(connection, asked.binding or "", limit=asked.limit)
+        if parameters.position is not None:
+            return history.causation(connection, int(parameters.position), limit=parameters.limit)
+        return history.causes_of_binding(
+            connection,
+            full_id(look_at_head(connection), kind_called(BINDING), parameters.binding or ""),
+            limit=parameters.limit,
+        )
 
 
-def on_node(context: QuestionContext, asked: NodeWindow) -> Answer:
-    with context.window(asked) as (connection, within):
-        page = decisions.on_node(connection, asked.name, within, **asked.rest)
+def on_node(context: QuestionContext, parameters: NodeWindow) -> Answer:
+    with context.window(parameters) as (connection, within):
+        page = decisions.on_node(connection, parameters.name, within, **parameters.rest)
         if not page.items:
-            context.refuse_unknown(connection, NODE, asked.name)
+            context.refuse_unknown(connection, NODE, parameters.name)
         return page
 
 
-def rollbacks(context: QuestionContext, asked: WindowParameters) -> Answer:
-    with context.window(asked) as (connection, within):
-        return decisions.rollbacks(connection, within, **asked.rest)
+def rollbacks(context: QuestionContext, parameters: WindowParameters) -> Answer:
+    with context.window(parameters) as (connection, within):
+        return decisions.rollbacks(connection, within, **parameters.rest)
 
 
-def in_flight(context: QuestionContext, asked: InFlightParameters) -> Answer:
-    age = duration_of(asked.older_than)
+def in_flight(context: QuestionContext, parameters: InFlightParameters) -> Answer:
+    age = duration_of(parameters.older_than)
     with context.database.read() as connection:
-        if asked.as_of is None:
-            return decisions.in_flight(connection, now=context.now, older_than=age, **asked.rest)
-        within = window_of(connection, since=None, until=None, as_of=asked.as_of, now=context.now)
-        return decisions.was_in_flight(connection, within, older_than=age, **asked.rest)
+        if parameters.as_of is None:
+            return decisions.in_flight(connection, now=context.now, older_than=age, **parameters.rest)
+        within = window_of(connection, since=None, until=None, as_of=parameters.as_of, now=context.now)
+        return decisions.was_in_flight(connection, within, older_than=age, **parameters.rest)
 
 
-def latencies(context: QuestionContext, asked: Latency) -> Answer:
+def latencies(context: QuestionContext, parameters: Latency) -> Answer:
     with context.database.read() as connection:
-        within = window_of(connection, since=asked.since, until=asked.until, now=context.now)
-        return latency.latency(connection, within, limit=asked.bindings)
+        within = window_of(connection, since=parameters.since, until=parameters.until, now=context.now)
+        return decisions.latency(connection, within, limit=parameters.bindings)
 
 
-def interventions(context: QuestionContext, asked: WindowParameters) -> Answer:
-    with context.window(asked) as (connection, within):
-        return history.interventions(connection, within, **asked.rest)
+def interventions(context: QuestionContext, parameters: WindowParameters) -> Answer:
+    with context.window(parameters) as (connection, within):
+        return history.interventions(connection, within, **parameters.rest)
 
 
-def history_reads(context: QuestionContext, asked: WindowParameters) -> Answer:
-    with context.window(asked) as (connection, within):
-        return reads.reads(connection, within, **asked.rest)
+def events(context: QuestionContext, parameters: EventSearch) -> Answer:
+    with context.window(parameters) as (connection, within):
+        return history.events(connection, within, parameters)
+
+
+def history_reads(context: QuestionContext, parameters: WindowParameters) -> Answer:
+    with context.window(parameters) as (connection, within):
+        return decisions.reads(connection, within, **parameters.rest)
 
 
 def leases(context: QuestionContext, _: Parameters) -> Answer:

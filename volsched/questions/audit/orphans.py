@@ -1,27 +1,27 @@
-"""What was left behind and will not go away by itself: found for people, never touched from here."""
+"""What was left behind or is missing, also in a cluster that was taken over: found for people, never touched."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from volsched.kube.manifest import Manifest, affinity_of, claim_of, metadata, spec, status, uid
-from volsched.kube.storage import LOST
+from volsched.kube.manifest import Manifest, affinity_of, claim_is_bound, claim_of, metadata, spec, status, uid
+from volsched.kube.manifest_reader import Loaded
+from volsched.kube.storage import LOST, Claim, Volume
+from volsched.kube.workloads import Node, Pod
 from volsched.log.events.fold import ObjectState, State
-from volsched.log.reads.as_of import Now
-from volsched.log.reads.tail import read_head
-from volsched.log.reads.timelines import last_written
-from volsched.pv_controller.rules.manual_release import claim_stream
-from volsched.pv_controller.rules.phases import RELEASED
+from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.event_audit import last_written
+from volsched.pv_controller.rules.reasons import RELEASED
+from volsched.pv_controller.rules.rollback import claim_stream
 from volsched.questions.audit.answers import Answer, time_text
 from volsched.questions.audit.parameters import Orphans
 from volsched.questions.context import QuestionContext
 from volsched.questions.history.moments import duration_of
 from volsched.scheduling.index.domains import Domains, places_of_selector
 from volsched.scheduling.index.node_sets import Nodes
-from volsched.workloads.rules.stale_nodes import promised_node
-from volsched.workloads.rules.zonal_upgrade import labelled_node
+from volsched.workloads.rules.repairs import labelled_node, promised_node
 
 PROVISIONED = "pvc-"
 LOOKED_AT = ("node", "volume", "claim")
@@ -67,7 +67,7 @@ def orphans(context: QuestionContext, asked: Orphans) -> Answer:
 
 def orphans_of(connection: Connection, *, now: int, older_than: int = 0) -> list[Orphan]:
     """What is left behind in a store."""
-    look = Now(connection, read_head(connection).position)
+    look = look_at_head(connection)
     states: dict[str, State] = {f"{noun}/{key}": it for noun in LOOKED_AT for key, it in look.every(noun)}
     written = {it: last_written(connection, it, "status", "phase") for it in released_volumes(states)}
     times = {stream: it.at for stream, it in written.items() if it is not None}
@@ -157,3 +157,31 @@ def _claim(stream: str, claim: Manifest, objects: Mapping[str, Manifest]) -> Ite
         yield Orphan(
             kind=OrphanKind.LOST, object=stream, detail=f'lost its volume "{spec(claim).get("volumeName", "")}"'
         )
+
+
+# What to know about a cluster that was taken over: what it lacks, said before somebody wonders.
+
+SOME = 3
+
+
+def adoption_warnings(loaded: Sequence[Loaded]) -> Iterator[str]:
+    values = [entry.value for entry in loaded]
+    volumes = {it.name for it in values if isinstance(it, Volume)}
+    nodes = {it.name for it in values if isinstance(it, Node)}
+    lost = [
+        entry.key
+        for entry in loaded
+        if isinstance(entry.value, Claim)
+        and claim_is_bound(entry.manifest)
+        and entry.value.volume_name not in volumes
+    ]
+    if lost:
+        yield f"{_some(lost)} bound to volumes that are not in the dump, and will be Lost; add: kubectl get pv"
+    homeless = [it.key for it in values if isinstance(it, Pod) and it.node_name and it.node_name not in nodes]
+    if homeless:
+        yield f"{_some(homeless)} on nodes that are not in the dump; add: kubectl get nodes"
+
+
+def _some(keys: list[str]) -> str:
+    more = f" and {len(keys) - SOME} more" if len(keys) > SOME else ""
+    return f"{', '.join(keys[:SOME])}{more} {'are' if len(keys) > 1 else 'is'}"

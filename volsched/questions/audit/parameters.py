@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from volsched.questions.audit.latency import LAST_BINDINGS
+from volsched.questions.audit.decisions import LAST_BINDINGS
 from volsched.questions.parameters import (
     MOST,
     AsOf,
@@ -28,6 +28,8 @@ TREE = 200
 LONGEST_ANCHOR = 1_000
 MOST_ANCHORS = 1_000
 MOST_BINDINGS = 100_000
+MOST_EXPORTED = 50_000
+"""Events in one answer; whoever wants more asks for the next range."""
 WhyNode = Annotated[str | None, option("--node"), Field(description="And why, or why not, this node.")]
 
 
@@ -91,6 +93,14 @@ class Latency(Parameters):
 
 class Orphans(Parameters):
     older_than: OlderThan = "0s"
+
+
+class ExportParameters(Parameters):
+    since: Since = None
+    until: Until = None
+    limit: Annotated[int, option("--limit"), Field(ge=1, le=MOST_EXPORTED, description="Events, at most.")] = (
+        MOST_EXPORTED
+    )
 
 
 class VerifyParameters(Parameters):

@@ -1,23 +1,22 @@
-"""Why a pod can or cannot go where it wants, told as data that a program or a person can read.
+"""Why a pod can or cannot go where it wants, as data, cut to what the caller may see."""
 
-What is told here is so now. What was decided in the past is a fact, and told by `explain_past`.
-"""
-
+import re
+from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from typing import Any
 
 from volsched.kube.workloads import Pod
-from volsched.questions.explain.near_misses import NodeSurroundings
 from volsched.questions.explain.remedies import Remedy, find_remedies
-from volsched.questions.explain.survey import PER_REASON, Refusing, survey
+from volsched.questions.explain.survey import PER_REASON, NodeSurroundings, Refusing, survey
 from volsched.questions.simulate.changes import Changes, objects_of
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Verdict
 from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
 from volsched.scheduling.rules.pod_claims import claim_uses, is_delay_binding, is_fully_bound
-from volsched.scheduling.rules.rejection import distance
 from volsched.scheduling.rules.snapshot import Snapshot
-from volsched.scheduling.rules.status import AttemptError, Code
+from volsched.scheduling.rules.status import AttemptError, Code, distance
+
+# What is told here is so now. What was decided in the past is a fact, and told by `explain_past`.
 
 SET_BY_HAND = (
     "its node was set by hand (spec.nodeName), so that no scheduler looks at it: claims that wait for their first "
@@ -146,3 +145,64 @@ def _remedy(remedy: Remedy) -> dict[str, Any]:
 
 def _changes(changes: Changes) -> list[dict[str, str]]:
     return [{"kind": change.kind.value, "text": change.text} for change in changes]
+
+
+# What of an explanation is told to somebody who may see some namespaces only: nothing of the objects in
+# others.
+#
+# A remedy that needs somebody else's object is left out whole, and counted; where else such an object is
+# named, its name is withheld. What is looked at is the finished answer, so that no text can be forgotten.
+
+WITHHELD = "an object in another namespace"
+_KEY = re.compile(r"(?<![\w.-])([a-z0-9](?:[a-z0-9-]*[a-z0-9])?)/([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)")
+
+Told = dict[str, Any]
+
+
+def disclosed(told: Told, hidden: Collection[str]) -> Told:
+    """The explanation without what is in these namespaces."""
+    if not hidden:
+        return told
+    names = frozenset(hidden)
+    cut = {name: _cut_remedies(value, names) for name, value in told.items()}
+    kept, withheld = _kept(told.get("remedies", []), names)
+    if "remedies" in told:
+        cut["remedies"] = kept
+    if withheld:
+        cut["remediesWithheld"] = withheld
+    return {name: _withheld(value, names) for name, value in cut.items()}
+
+
+def _cut_remedies(value: Any, hidden: frozenset[str]) -> Any:
+    """Of a part that has remedies of its own."""
+    if not isinstance(value, dict) or "remedies" not in value:
+        return value
+    return {**value, "remedies": _kept(value["remedies"], hidden)[0]}
+
+
+def _kept(remedies: list[Any], hidden: frozenset[str]) -> tuple[list[Any], int]:
+    """Those that name nothing of these namespaces, and how many do."""
+    kept: list[Any] = []
+    for remedy in remedies:
+        elsewhere = remedy.get("elsewhere", []) if isinstance(remedy, dict) else []
+        own = {**remedy, "elsewhere": []} if isinstance(remedy, dict) else remedy
+        if not _names(own, hidden):
+            seen = [it for it in elsewhere if not _names(it, hidden)]
+            kept.append({**remedy, "elsewhere": seen} if isinstance(remedy, dict) else remedy)
+    return kept, len(remedies) - len(kept)
+
+
+def _names(value: Any, hidden: frozenset[str]) -> bool:
+    return bool(_withheld(value, hidden) != value)
+
+
+def _withheld(value: Any, hidden: frozenset[str]) -> Any:
+    if isinstance(value, str):
+        return _KEY.sub(_replacement(hidden), value) if "/" in value else value
+    if isinstance(value, dict):
+        return {key: _withheld(item, hidden) for key, item in value.items()}
+    return [_withheld(item, hidden) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _replacement(hidden: frozenset[str]) -> Callable[["re.Match[str]"], str]:
+    return lambda found: WITHHELD if found[1] in hidden else found[0]

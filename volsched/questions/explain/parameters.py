@@ -14,6 +14,7 @@ from volsched.questions.parameters import (
     Parameters,
     PodParameters,
     Spelling,
+    argument,
     option,
 )
 
@@ -21,11 +22,12 @@ ProfileName = Literal["volsched", "parity"]
 
 
 class ExplainParameters(PodParameters):
-    node: Annotated[str | None, option("--node"), Field(description="Only of this node.")] = None
+    name: Annotated[str, argument("NAME"), Field(description="The pod, as NAME or NAMESPACE/NAME.")]
+    node: Annotated[str | None, option("--node"), Field(description="Look at this node only.")] = None
     profile: Annotated[
         ProfileName | None,
         option("--profile"),
-        Field(description="How to decide; else as the server is configured."),
+        Field(description="How to decide, where not as configured."),
     ] = None
     as_of: AsOf = None
     manifests: Annotated[

@@ -3,21 +3,19 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from volsched.kube.display_text import requirement_text
 from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, Metadata
 from volsched.kube.quantity import NANO, Quantity
 from volsched.kube.selectors import NodeSelector, NodeTerm, Requirement, node_term_matches
-from volsched.kube.short_text import requirement_text
 from volsched.kube.storage import CSINode, CSINodeDriver
 from volsched.kube.workloads import Node, Pod, PodAffinity, Taint, Toleration
 from volsched.questions.explain.remedies_scene import RemedyScene, with_labels
 from volsched.questions.simulate.changes import ChangeKind, ClusterChange
-from volsched.scheduling.plugins.node_resources import room_of
-from volsched.scheduling.plugins.node_unschedulable import CORDONED
-from volsched.scheduling.plugins.resource_requests import CPU, pod_requests
-from volsched.scheduling.plugins.taint_toleration import NO_EXECUTE, NO_SCHEDULE, tolerates
+from volsched.scheduling.plugins.node_plugins import CORDONED, NO_EXECUTE, NO_SCHEDULE, tolerates
+from volsched.scheduling.plugins.node_resources import CPU, pod_requests, room_of
 from volsched.scheduling.plugins.topology_spread import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 from volsched.scheduling.rules.cycle import NODE_REJECTED, NODE_VOLUME_LIMITS, VOLUME_RESTRICTIONS
-from volsched.scheduling.rules.node_avoidance import REJECTED_NODES
+from volsched.scheduling.rules.failure_memory import REJECTED_NODES
 from volsched.scheduling.rules.pod_claims import claim_uses
 
 PODS_TRIED = 5

@@ -1,17 +1,30 @@
-"""What a remedy is looked for in: one pod at one node, and ready-made parts of the answers."""
+"""What a remedy is looked for in, ready-made parts of answers, and ways to make a volume serve a claim."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from volsched.kube.claim_reference import reference_to
+from volsched.binding.rules.failures import free, may_go_back
+from volsched.kube.manifest import reference_to
 from volsched.kube.meta import BIND_COMPLETED, HOSTNAME, Metadata
 from volsched.kube.quantity import NANO, Quantity, SuffixFamily
-from volsched.kube.selectors import LabelSelector, NodeSelector, NodeTerm, Requirement
-from volsched.kube.storage import AVAILABLE, NO_PROVISIONER, Claim, Volume, VolumeNodeAffinity, VolumeSource
+from volsched.kube.selectors import LabelSelector, NodeSelector, NodeTerm, Requirement, label_selector_matches
+from volsched.kube.storage import (
+    AVAILABLE,
+    NO_PROVISIONER,
+    WAIT_FOR_FIRST_CONSUMER,
+    Claim,
+    Volume,
+    VolumeNodeAffinity,
+    VolumeSource,
+)
 from volsched.kube.workloads import Node, Pod
+from volsched.questions.explain.survey import Near
+from volsched.questions.simulate.changes import ChangeKind, ClusterChange
 from volsched.scheduling.rules.cycle import Verdict
+from volsched.scheduling.rules.pod_claims import claim_uses
 from volsched.scheduling.rules.profile import Profile
 from volsched.scheduling.rules.snapshot import Snapshot
+from volsched.scheduling.rules.status import Rule
 
 BOUND = "Bound"
 NEW = "new-volume"
@@ -117,3 +130,148 @@ def _source(siblings: tuple[Volume, ...], handle: str) -> VolumeSource | None:
     if like is None or like.kind != "csi":
         return None
     return VolumeSource("csi", {"driver": like.text("driver"), "volumeHandle": handle})
+
+
+# Ways to make an existing volume serve a claim: freed from whoever held it, or the claim asking for less.
+
+GIVEN_UP = ("Released", "Failed")
+RETAIN = "Retain"
+_BY_CLAIM = frozenset({Rule.CAPACITY, Rule.SELECTOR, Rule.ACCESS_MODES, Rule.CLASS})
+_BY_VOLUME = frozenset({Rule.UNCLAIMED, Rule.PHASE, Rule.SELECTOR})
+
+
+def made_to_serve(scene: RemedyScene, claim: Claim, near: Near) -> list[ClusterChange] | None:
+    """Ways to make the volume serve the claim; None where there are none."""
+    rules = set(near.rules)
+    if not rules or not rules <= _BY_CLAIM | _BY_VOLUME:
+        return None
+    freed = _freed(scene, near.volume) if rules & {Rule.UNCLAIMED, Rule.PHASE} else None
+    if rules & {Rule.UNCLAIMED, Rule.PHASE} and freed is None:
+        return None
+    volume = near.volume if freed is None else _volume_of(freed, near.volume.name)
+    ways: list[ClusterChange] = []
+    asked = rules & _BY_CLAIM
+    if asked:
+        relaxed = _relaxed(scene, claim, volume, asked)
+        if relaxed is not None:
+            ways.append(relaxed)
+    if asked == {Rule.SELECTOR}:
+        labelled = _labelled(claim, volume)
+        if labelled is not None:
+            ways.append(labelled)
+    if freed is None:
+        return ways or None
+    if not asked:
+        return [freed]
+    return [_both(freed, way) for way in ways] or None
+
+
+def _volume_of(change: ClusterChange, name: str) -> Volume:
+    found = (it for it in (*change.touched, *change.follows) if isinstance(it, Volume) and it.name == name)
+    return next(found)
+
+
+def _both(first: ClusterChange, second: ClusterChange) -> ClusterChange:
+    """One change of both: the second was made on what the first left."""
+    touched = {(type(it), it.meta.key): it for it in (*first.touched, *second.touched)}
+    return ClusterChange(
+        kind=second.kind,
+        text=f"{first.text}, and {second.text}",
+        touched=tuple(touched.values()),
+        removed=first.removed,
+        follows=first.follows,
+        size=first.size + second.size,
+    )
+
+
+def _freed(scene: RemedyScene, volume: Volume) -> ClusterChange | None:
+    """Give the volume to whoever asks, where nobody's data is lost by it without a person having looked."""
+    available = free(volume)
+    ref = volume.claim_ref
+    holder = None if ref is None else scene.snapshot.claim(f"{ref.namespace}/{ref.name}")
+    held = holder is not None and ref is not None and ref.uid in ("", holder.meta.uid)
+    if volume.meta.being_deleted:
+        return None
+    if volume.phase in GIVEN_UP and not held and volume.reclaim_policy in ("", RETAIN):
+        text = (
+            f"look at the data on {volume.name} ({volume.size}, {volume.phase}), then: "
+            f"volsched release {volume.name} --reason TEXT"
+        )
+        return ClusterChange(kind=ChangeKind.RELEASE, text=text, touched=(available,))
+    if held and holder is not None and holder.volume_name == volume.name and _is_unused(scene, holder):
+        text = f"delete claim {holder.key}: it holds {volume.name} ({volume.size}), empty and used by no pod"
+        return ClusterChange(kind=ChangeKind.FREE, text=text, removed=(holder,), follows=(available,))
+    if ref is not None and not ref.uid and holder is None and volume.phase in ("", AVAILABLE):
+        text = f"remove the claimRef of {volume.name}: it is kept for {ref.namespace}/{ref.name}, which is gone"
+        return ClusterChange(kind=ChangeKind.FREE, text=text, touched=(available,))
+    if ref is None and volume.phase in ("", "Pending"):
+        text = f"let the PV controller take up {volume.name}: it is not Available yet (volsched schedule)"
+        return ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=(available,))
+    return None
+
+
+def _is_unused(scene: RemedyScene, claim: Claim) -> bool:
+    """Certainly empty, and no pod asks for it, not even one that waits for a node."""
+    asked = any(use.key == claim.key for pod in scene.snapshot.pods.values() for use in claim_uses(pod))
+    return not asked and may_go_back(scene.snapshot, scene.pod, claim)
+
+
+def _relaxed(scene: RemedyScene, claim: Claim, volume: Volume, rules: set[Rule]) -> ClusterChange | None:
+    changed, words, size, kind = claim, [], 0, ChangeKind.RELAX
+    if Rule.CLASS in rules:
+        held = scene.snapshot.classes.get(volume.class_name)
+        if held is None or held.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
+            return None
+        annotations = dict(claim.meta.annotations)
+        changed = replace(changed, storage_class_name=held.name, meta=replace(claim.meta, annotations=annotations))
+        words.append(f'ask for class "{held.name}" instead of {class_text(claim)}')
+    if Rule.SELECTOR in rules and claim.selector is not None:
+        selector = _loosened(claim.selector, volume)
+        changed = replace(changed, selector=selector)
+        words.append(f"drop {_dropped(claim.selector, selector)} from its selector")
+    if Rule.ACCESS_MODES in rules:
+        modes = tuple(mode for mode in claim.access_modes if mode in volume.access_modes) or volume.access_modes
+        if not modes:
+            return None
+        changed = replace(changed, access_modes=modes)
+        words.append(f"ask for {'+'.join(modes)} instead of {modes_text(claim)}")
+    if Rule.CAPACITY in rules:
+        if volume.size.nano <= 0:
+            return None
+        changed = replace(changed, requests={**claim.requests, "storage": volume.size})
+        words.append(f"ask for {volume.size} instead of {claim.size}")
+        size, kind = claim.size.value() - volume.size.value(), ChangeKind.LOWER_REQUEST
+    if not words:
+        return None
+    text = f"recreate claim {claim.key} for {volume.name}: {', '.join(words)}"
+    asked = "less" if words == words[-1:] and size else ", ".join(words)
+    return ClusterChange(kind=kind, text=text, touched=(changed,), size=size, shape=f"{asked} for {claim.key}")
+
+
+def _loosened(selector: LabelSelector, volume: Volume) -> LabelSelector:
+    labels = volume.meta.labels
+    kept = {key: value for key, value in selector.match_labels.items() if labels.get(key) == value}
+    parts = tuple(
+        it for it in selector.match_expressions if label_selector_matches(LabelSelector({}, (it,)), labels)
+    )
+    return LabelSelector(kept, parts)
+
+
+def _dropped(before: LabelSelector, after: LabelSelector) -> str:
+    keys = [key for key in before.match_labels if key not in after.match_labels]
+    keys += [it.key for it in before.match_expressions if it not in after.match_expressions]
+    return ", ".join(dict.fromkeys(keys))
+
+
+def _labelled(claim: Claim, volume: Volume) -> ClusterChange | None:
+    """The volume given the labels that the claim's selector asks for."""
+    selector = claim.selector
+    if selector is None:
+        return None
+    wanted = {key: value for key, value in selector.match_labels.items() if volume.meta.labels.get(key) != value}
+    labels = {**volume.meta.labels, **wanted}
+    if not wanted or not label_selector_matches(selector, labels):
+        return None
+    touched = (replace(volume, meta=replace(volume.meta, labels=labels)),)
+    text = f"label volume {volume.name} {pairs_text(wanted)}, if it is what claim {claim.key} asks for"
+    return ClusterChange(kind=ChangeKind.LABEL, text=text, touched=touched)

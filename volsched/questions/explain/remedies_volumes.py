@@ -1,32 +1,289 @@
-"""Remedies for a node on which the volumes of a pod's claims are the problem."""
+"""Remedies where claims are the problem: volumes on a node, room to make one, objects that are not there."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from volsched.binding.rules.rollback_request import free, may_go_back, unbound
-from volsched.kube.claim_reference import reaches
-from volsched.kube.meta import SELECTED_NODE_KEYS
-from volsched.kube.selectors import label_selector_problem
-from volsched.kube.storage import Claim, Volume
-from volsched.questions.explain.near_misses import nearest
+from volsched.binding.rules.failures import free, may_go_back, unbound
+from volsched.kube.manifest import reaches
+from volsched.kube.meta import HOSTNAME, ROLLBACK, SELECTED_NODE_KEYS, ZONE, Metadata
+from volsched.kube.quantity import NANO, Quantity, SuffixFamily, parse_quantity
+from volsched.kube.selectors import LabelSelector, TopologyExpression, TopologyTerm, label_selector_problem
+from volsched.kube.storage import (
+    LOST,
+    NO_PROVISIONER,
+    WAIT_FOR_FIRST_CONSUMER,
+    Claim,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+)
 from volsched.questions.explain.remedies_nodes import label_node, limit_changes, may_label
-from volsched.questions.explain.remedies_pods import pod_changes
-from volsched.questions.explain.remedies_reuse import made_to_serve
 from volsched.questions.explain.remedies_scene import (
     RemedyScene,
     class_text,
+    completed,
+    made_to_serve,
     modes_text,
     new_volume,
     pairs_text,
     provisions,
+    size_text,
     with_labels,
 )
-from volsched.questions.explain.remedies_storage import storage_changes
-from volsched.questions.simulate.changes import ChangeKind, ClusterChange
-from volsched.scheduling.rules.matching import Search
-from volsched.scheduling.rules.pod_claims import selected_node
-from volsched.scheduling.rules.rejection import Rejection, Rule
-from volsched.scheduling.rules.status import BOUND_TO_MISSING_VOLUME, NODE_AFFINITY_MISMATCH, TOO_MANY_VOLUMES
+from volsched.questions.explain.survey import nearest, speaks_for
+from volsched.questions.simulate.changes import ChangeKind, ClusterChange, from_template, owned_by
+from volsched.scheduling.rules.matching import Search, failed_rules
+from volsched.scheduling.rules.pod_claims import (
+    ClaimUse,
+    claim_uses,
+    default_class,
+    is_fully_bound,
+    is_owned_by,
+    selected_node,
+)
+from volsched.scheduling.rules.reasons import BOUND_TO_MISSING_VOLUME, NODE_AFFINITY_MISMATCH, TOO_MANY_VOLUMES
+from volsched.scheduling.rules.status import Rejection, Rule
+
+# Remedies for a claim that could have a volume made, were there room for it, or leave to make it there.
+
+
+def storage_changes(scene: RemedyScene, claim: Claim, rejection: Rejection) -> Iterator[ClusterChange]:
+    rules = {failure.rule for failure in rejection.failures}
+    if Rule.FREE_STORAGE in rules:
+        yield from _more_room(scene, claim)
+    if Rule.ALLOWED_TOPOLOGIES in rules:
+        yield from _allowed(scene, claim)
+
+
+def _more_room(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
+    every = (it for _, it in sorted(scene.snapshot.capacities.items()))
+    published = [it for it in every if it.storage_class_name == claim.class_name and speaks_for(it, scene.node)]
+    for capacity in published:
+        promised = scene.snapshot.reserved.get(capacity.key, 0)
+        # Alone, and with all that the pod wants of the class: which of the two it takes, the trial says.
+        for wanted in dict.fromkeys((claim.size.value(), _together(scene, claim))):
+            yield from _raised(capacity, promised + wanted, claim.size)
+        yield from _lowered(claim, capacity, promised)
+    if not published:
+        yield _published(scene, claim)
+
+
+def _together(scene: RemedyScene, claim: Claim) -> int:
+    claims = (scene.snapshot.claim(key) for key in {use.key for use in claim_uses(scene.pod)})
+    mine = (it for it in claims if it is not None and it.class_name == claim.class_name)
+    return sum(it.size.value() for it in mine if not is_fully_bound(it))
+
+
+def _raised(capacity: StorageCapacity, needed: int, one: Quantity) -> Iterator[ClusterChange]:
+    before = capacity.capacity.value() if capacity.capacity is not None else 0
+    largest = capacity.maximum_volume_size
+    if needed <= before and (largest is None or largest >= one):
+        return
+    size = max(needed, before)
+    changed = replace(
+        capacity,
+        capacity=_quantity(size),
+        maximum_volume_size=None if largest is None else max(largest, one),
+    )
+    words = f"from {size_text(before)} to {size_text(size)}" if size > before else f"({size_text(before)})"
+    volumes = f", and volumes of {one}" if largest is not None and largest < one else ""
+    text = f"raise what {capacity.key} has of class {capacity.storage_class_name} {words}{volumes}"
+    yield ClusterChange(
+        kind=ChangeKind.RAISE_CAPACITY,
+        text=text,
+        touched=(changed,),
+        size=size - before,
+        shape=f"raise what there is of class {capacity.storage_class_name}",
+    )
+
+
+def _lowered(claim: Claim, capacity: StorageCapacity, promised: int) -> Iterator[ClusterChange]:
+    """A claim that asks for what there is."""
+    total = capacity.capacity.value() - promised if capacity.capacity is not None else 0
+    limit = capacity.limit.value() if capacity.limit is not None else 0
+    room = min(total, limit)
+    if not 0 < room < claim.size.value():
+        return
+    changed = replace(claim, requests={**claim.requests, "storage": _quantity(room)})
+    text = f"recreate claim {claim.key}: ask for {size_text(room)} instead of {claim.size}"
+    yield ClusterChange(
+        kind=ChangeKind.LOWER_REQUEST, text=text, touched=(changed,), size=claim.size.value() - room
+    )
+
+
+def _published(scene: RemedyScene, claim: Claim) -> ClusterChange:
+    key = next((it for it in (ZONE, HOSTNAME) if it in scene.node.labels), None)
+    labels = {} if key is None else {key: scene.node.labels[key]}
+    made = StorageCapacity(
+        meta=Metadata(name=f"new-capacity-{scene.node.name}", namespace="default"),
+        storage_class_name=claim.class_name,
+        node_topology=LabelSelector(labels),
+        capacity=_quantity(_together(scene, claim)),
+    )
+    place = f"in {key}={labels[key]}" if key is not None else f"at {scene.node.name}"
+    driver = scene.snapshot.classes[claim.class_name].provisioner
+    room = size_text(_together(scene, claim))
+    return ClusterChange(
+        kind=ChangeKind.RAISE_CAPACITY,
+        text=f"have driver {driver} publish room for {room} of class {claim.class_name} {place}",
+        touched=(made,),
+        size=_together(scene, claim),
+        shape=f"publish {room} of class {claim.class_name}",
+    )
+
+
+def _allowed(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
+    """The class may provision where the node is, or the node is where the class may."""
+    held = scene.snapshot.classes[claim.class_name]
+    for term in held.allowed_topologies:
+        parts = term.match_label_expressions
+        failing = [it for it in parts if scene.node.labels.get(it.key) not in it.values]
+        if failing and all(it.key in scene.node.labels for it in failing):
+            widened = tuple(
+                TopologyExpression(it.key, (*it.values, scene.node.labels[it.key])) if it in failing else it
+                for it in parts
+            )
+            terms = tuple(TopologyTerm(widened) if it is term else it for it in held.allowed_topologies)
+            words = ", ".join(f"{it.key}={scene.node.labels[it.key]}" for it in failing)
+            text = f'allow {words} in allowedTopologies of StorageClass "{held.name}"'
+            touched = (replace(held, allowed_topologies=terms),)
+            yield ClusterChange(kind=ChangeKind.RELAX, text=text, touched=touched)
+        labels = {it.key: it.values[0] for it in failing if it.values and it.key not in scene.node.labels}
+        if len(labels) == len(failing) > 0 and may_label(scene.node, labels):
+            yield label_node(scene.node, labels)
+
+
+def _quantity(size: int) -> Quantity:
+    return Quantity(size * NANO, SuffixFamily.BINARY)
+
+
+# Remedies for a pod that is refused before any node is looked at: a claim, class or volume is not there.
+
+FOR_EXAMPLE = parse_quantity("1Gi")
+CLASSES_TRIED = 3
+READ_WRITE_ONCE = "ReadWriteOnce"
+
+
+def pod_changes(scene: RemedyScene) -> Iterator[ClusterChange]:
+    """For the first of its claims with which something is wrong."""
+    for use in claim_uses(scene.pod):
+        found = list(_claim_changes(scene, use))
+        if found:
+            yield from found
+            return
+
+
+def _claim_changes(scene: RemedyScene, use: ClaimUse) -> Iterator[ClusterChange]:
+    snapshot = scene.snapshot
+    claim = snapshot.claim(use.key)
+    if claim is None:
+        yield from _missing(scene, use)
+    elif claim.meta.being_deleted:
+        text = f'recreate PersistentVolumeClaim "{use.key}" once it is gone: it is being deleted'
+        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(_fresh(claim),))
+    elif use.ephemeral and not is_owned_by(claim, scene.pod):
+        text = f'delete PersistentVolumeClaim "{use.key}", which is not the pod\'s; it is then made for the pod'
+        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(owned_by(_fresh(claim), scene.pod),))
+    elif claim.phase == LOST or (claim.volume_name and snapshot.volume(claim.volume_name) is None):
+        yield _brought_back(scene, claim)
+    elif ROLLBACK in claim.meta.annotations:
+        text = f'let the rollback of PersistentVolumeClaim "{use.key}" end (volsched schedule)'
+        yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=(_fresh(claim),))
+    elif not is_fully_bound(claim):
+        yield from _unbound(scene, claim)
+
+
+def _missing(scene: RemedyScene, use: ClaimUse) -> Iterator[ClusterChange]:
+    if use.ephemeral:
+        made = from_template(scene.snapshot, scene.pod, use)
+        text = f'have PersistentVolumeClaim "{use.key}" made from the pod\'s template (volsched schedule)'
+        yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=(made,))
+        return
+    classes = scene.snapshot.classes.values()
+    first = default_class(classes)
+    ready = [it for it in classes if it.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER]
+    for held in sorted(ready, key=lambda it: (it is not first, it.name))[:CLASSES_TRIED]:
+        made = Claim(
+            meta=Metadata(name=use.name, namespace=use.namespace),
+            access_modes=(READ_WRITE_ONCE,),
+            requests={"storage": FOR_EXAMPLE},
+            storage_class_name=held.name,
+            phase="Pending",
+        )
+        text = f'create PersistentVolumeClaim "{use.key}", for example {FOR_EXAMPLE} of class "{held.name}"'
+        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(made,))
+
+
+def _unbound(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
+    """Somebody else has to bind it: it does not wait for a pod."""
+    held = scene.snapshot.classes.get(claim.class_name)
+    if claim.class_name and held is None:
+        made = StorageClass(
+            meta=Metadata(name=claim.class_name),
+            provisioner=NO_PROVISIONER,
+            volume_binding_mode=WAIT_FOR_FIRST_CONSUMER,
+        )
+        text = (
+            f'create StorageClass "{claim.class_name}" with volumeBindingMode {WAIT_FOR_FIRST_CONSUMER}: '
+            f"claim {claim.key} asks for it"
+        )
+        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(made,))
+    elif held is not None and held.volume_binding_mode is None:
+        changed = replace(held, volume_binding_mode=WAIT_FOR_FIRST_CONSUMER)
+        text = f'set volumeBindingMode of StorageClass "{held.name}" to {WAIT_FOR_FIRST_CONSUMER}'
+        yield ClusterChange(kind=ChangeKind.CREATE, text=text, touched=(changed,))
+    elif held is None or held.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER or claim.volume_name:
+        yield from _not_waiting(scene, claim)
+
+
+def _not_waiting(scene: RemedyScene, claim: Claim) -> Iterator[ClusterChange]:
+    asked = scene.snapshot.volume(claim.volume_name) if claim.volume_name else None
+    if asked is not None:
+        rules = failed_rules(Search(claim=claim, node=None, delay_binding=False), asked)
+        if asked.claim_ref is None and not list(rules):
+            text = f"let the PV controller bind {claim.key} to {asked.name}, as it asks (volsched schedule)"
+            yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=completed(claim, asked))
+        return
+    volume, place = new_volume(scene, claim)
+    if provisions(scene, claim):
+        provisioner = scene.snapshot.classes[claim.class_name].provisioner
+        text = (
+            f"have provisioner {provisioner} make the volume of {claim.key} where {scene.node.name} reaches it: "
+            f"its {class_text(claim)} does not wait for a pod"
+        )
+        yield ClusterChange(kind=ChangeKind.CONTROLLER, text=text, follows=completed(claim, volume))
+    shape = f"add a PersistentVolume of at least {claim.size} ({class_text(claim)}, {modes_text(claim)})"
+    bound, volume = completed(claim, volume)
+    yield ClusterChange(
+        kind=ChangeKind.ADD_VOLUME,
+        text=f"{shape} {place}, for {claim.key}",
+        touched=(volume,),
+        follows=(bound,),
+        size=claim.size.value(),
+        shape=f"{shape} for {claim.key}",
+    )
+
+
+def _brought_back(scene: RemedyScene, claim: Claim) -> ClusterChange:
+    size = max(claim.size, claim.status_capacity.get("storage", claim.size))
+    volume, _ = new_volume(scene, replace(claim, requests={"storage": size}), name=claim.volume_name)
+    bound, volume = completed(claim, volume)
+    text = (
+        f'bring PersistentVolume "{claim.volume_name}" ({size_text(size.value())}) back, with a claimRef to '
+        f"{claim.key} and its uid, where {scene.node.name} reaches it"
+    )
+    shape = f"bring {claim.volume_name} back"
+    size_ = size.value()
+    return ClusterChange(
+        kind=ChangeKind.ADD_VOLUME, text=text, touched=(volume,), follows=(bound,), size=size_, shape=shape
+    )
+
+
+def _fresh(claim: Claim) -> Claim:
+    """As it was when it was made."""
+    meta = replace(claim.meta, annotations={}, deletion_timestamp=None)
+    return replace(claim, meta=meta, volume_name="", phase="Pending")
+
 
 VOLUMES_TRIED = 4
 
@@ -58,7 +315,7 @@ def volume_changes(scene: RemedyScene) -> Iterator[ClusterChange]:
 def _unreadable(scene: RemedyScene) -> Iterator[ClusterChange]:
     for claim in _claims(scene):
         if claim.selector is not None and label_selector_problem(claim.selector) is not None:
-            text = f"remove the selector of claim {claim.key}, which cannot be read (make the claim anew)"
+            text = f"remove the selector of claim {claim.key}, which cannot be read (recreate the claim)"
             yield ClusterChange(kind=ChangeKind.RELAX, text=text, touched=(replace(claim, selector=None),))
 
 

@@ -1,24 +1,37 @@
-"""Everything we know of one object, as data: what it is, what was decided about it, and what was told of it.
-
-`describe` prints it; a program takes it as JSON. It is the same now and as of any position.
-"""
+"""Everything we know of one object, as data, and what became of every pod."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
+
+from pydantic_core import from_json
+from sqlalchemy import Connection
 
 from volsched.binding.rules.phases import Phase
 from volsched.kube.manifest import is_being_deleted, metadata, spec, status, uid
 from volsched.kube.workloads import Pod
 from volsched.log.events.fold import BindingState, ObjectState, State
-from volsched.log.events.kind_names import Named
-from volsched.log.events.streams import BINDING
-from volsched.log.reads.as_of import Concerned, Look
+from volsched.log.events.streams import BINDING, Named
+from volsched.log.reads.lookups import (
+    bindings_by_state,
+    last_attempt_detail,
+    open_bindings_by_pod,
+    pods_by_key,
+    volumes_of_claims,
+)
+from volsched.log.reads.views import Concerned, Look
+from volsched.questions.context import QuestionContext
 from volsched.questions.get.documents import as_manifest, attempt_told, binding_told
+from volsched.questions.get.handlers import looked_at, state_of
+from volsched.questions.get.near_names import full_id
+from volsched.questions.get.parameters import OneParameters
+from volsched.questions.registry import DatedDocument
 from volsched.runtime.clock import rfc3339
 from volsched.scheduling.cluster_view import read_object
+from volsched.scheduling.rules.attempts import COMPONENT as SCHEDULER
+from volsched.scheduling.rules.attempts import SCHEDULED, scheduled_message, scheduled_stream
 from volsched.scheduling.rules.pod_claims import claim_uses
-from volsched.scheduling.rules.pod_scheduled import COMPONENT as SCHEDULER
-from volsched.scheduling.rules.pod_scheduled import SCHEDULED, scheduled_message, scheduled_stream
+
+# `describe` prints it; a program takes it as JSON. It is the same now and as of any position.
 
 CONCERNED: Mapping[str, Concerned] = {"pod": "pod", "claim": "claim", "volume": "volume", "node": "node"}
 """Nouns that bindings are about."""
@@ -26,22 +39,27 @@ Manifest = Mapping[str, Any]
 Described = dict[str, Any]
 
 
+def describe(context: QuestionContext, asked: OneParameters) -> DatedDocument:
+    with looked_at(context, asked.as_of) as (look, now):
+        state = state_of(context, asked, look)
+        return DatedDocument(described(look, asked.named, full_id(look, asked.named, asked.key), state), now)
+
+
 def described(look: Look, named: Named, key: str, state: State) -> Described:
     told: Described = {"object": as_manifest(named.noun, key, state)}
     if isinstance(state, ObjectState):
         told |= _about_object(look, named, key, state)
     elif isinstance(state, BindingState):
-        told["steps"] = [
-            {
-                "position": it.position,
-                "at": rfc3339(it.at),
-                "stream": it.stream,
-                "type": it.type,
-                "by": it.actor,
-            }
-            for it in look.steps_of(key)
-        ]
+        told["steps"] = steps_of(look, key)
     return told
+
+
+def steps_of(look: Look, binding: str) -> list[dict[str, Any]]:
+    """Everything that was done for a binding, over all streams."""
+    return [
+        {"position": it.position, "at": rfc3339(it.at), "stream": it.stream, "type": it.type, "by": it.actor}
+        for it in look.steps_of(binding)
+    ]
 
 
 def _about_object(look: Look, named: Named, key: str, state: ObjectState) -> Described:
@@ -119,13 +137,15 @@ def _is_about(notice: Manifest, own: str) -> bool:
 
 
 def _event(notice: Manifest) -> dict[str, Any]:
+    """Also as `events.k8s.io` writes them: a time, a series, and who reports."""
+    series, at = notice.get("series") or {}, notice.get("eventTime") or ""
     return {
         "type": notice.get("type", ""),
         "reason": notice.get("reason", ""),
-        "first": notice.get("firstTimestamp", ""),
-        "last": notice.get("lastTimestamp", ""),
-        "count": notice.get("count", 1),
-        "from": (notice.get("source") or {}).get("component", ""),
+        "first": notice.get("firstTimestamp") or at,
+        "last": notice.get("lastTimestamp") or series.get("lastObservedTime") or at,
+        "count": notice.get("count") or series.get("count") or 1,
+        "from": (notice.get("source") or {}).get("component") or notice.get("reportingComponent") or "",
         "message": notice.get("message", ""),
     }
 
@@ -145,3 +165,36 @@ def _scheduled(bindings: list[tuple[str, BindingState]], stored: Collection[str]
                 "from": SCHEDULER,
                 "message": scheduled_message(state.plan),
             }
+
+
+# What became of every pod: its node, its volumes, and where it has none, the reason of its last attempt.
+
+
+def summary(connection: Connection) -> dict[str, Any]:
+    claims, open_bindings = volumes_of_claims(connection), open_bindings_by_pod(connection)
+    pods = []
+    for state in pods_by_key(connection):
+        pod = read_object("pod", state.manifest or {}, state.rv)
+        assert isinstance(pod, Pod)
+        given = {use.name: claims.get(use.key) for use in claim_uses(pod)}
+        pods.append(
+            {
+                "pod": pod.key,
+                "node": pod.node_name or None,
+                "claims": given,
+                "state": _state(connection, pod, open_bindings.get(pod.key), given),
+            }
+        )
+    return {"pods": pods, "bindings": bindings_by_state(connection)}
+
+
+def _state(connection: Connection, pod: Pod, binding: str | None, claims: Mapping[str, str | None]) -> str:
+    if pod.node_name and all(claims.values()):
+        return "bound"
+    if pod.node_name and binding is None:
+        # Somebody else gave it the node; no scheduler will look at its claims.
+        return f"without its volumes; see: volsched explain pod {pod.key}"
+    if binding is not None:
+        return binding
+    detail = last_attempt_detail(connection, pod.key, uid=pod.meta.uid)
+    return "waiting" if detail is None else f"pending: {from_json(detail)['message']}"

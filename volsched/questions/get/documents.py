@@ -1,10 +1,13 @@
-"""Objects, bindings and attempts as documents: what `get -o json` and the API give, whatever asks for it."""
+"""Objects, bindings and attempts as documents and as rows."""
 
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from volsched.kube.manifest import is_being_deleted, metadata, status
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State, versioned
 from volsched.log.events.streams import KIND_OF_NOUN
-from volsched.runtime.clock import rfc3339
+from volsched.runtime.clock import SECOND, parse_rfc3339, rfc3339
 
 OUR_API = "volsched.io/v1"
 
@@ -76,3 +79,124 @@ def _ours(kind: str, key: str, pod: str, at: int, told: dict[str, Any]) -> dict[
 
 def _time(at: int | None) -> str | None:
     return None if at is None else rfc3339(at)
+
+
+# One row of a list and the cells of its columns, as far as kinds share them.
+
+NONE = "<none>"
+UNKNOWN = "<unknown>"
+UNSET = "<unset>"
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One row to be shown."""
+
+    key: str
+    state: State
+    now: int
+    binding: BindingState | None = None
+    """The open binding whose assumption lies over the object."""
+
+    @property
+    def manifest(self) -> Manifest:
+        return (self.state.manifest or {}) if isinstance(self.state, ObjectState) else {}
+
+    @property
+    def assumed_by(self) -> str | None:
+        """The binding whose assumption counts."""
+        held = self.state.assumed if isinstance(self.state, ObjectState) else None
+        return None if held is None or self.binding is None else held.binding
+
+    @property
+    def namespace(self) -> str:
+        return namespace_of(self.key, self.state)
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    header: str
+    value: Callable[[Item], str]
+    wide: bool = False
+
+
+def namespace_of(key: str, state: State) -> str:
+    """Of a binding or an attempt: that of its pod."""
+    if isinstance(state, BindingState):
+        return str(state.plan["pod"]).rpartition("/")[0]
+    if isinstance(state, AttemptState):
+        return str(state.made["pod"]).rpartition("/")[0]
+    return key.rpartition("/")[0]
+
+
+def age(since: int | None, now: int) -> str:
+    """As kubectl rounds it: 42s, 5m30s, 3h20m, 2d4h, 45d."""
+    if since is None:
+        return UNKNOWN
+    seconds = max(now - since, 0) // SECOND
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 2:
+        return f"{seconds}s"
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if days < 2:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    years = days // 365
+    if years < 2:
+        return f"{days}d"
+    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def _two(whole: int, unit: str, rest: int, finer: str) -> str:
+    return f"{whole}{unit}{rest}{finer}" if rest else f"{whole}{unit}"
+
+
+def shown(value: object, *, missing: str = NONE) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return missing if value is None or value == "" else str(value)
+
+
+def field_at(*path: str, missing: str = NONE) -> Callable[[Item], str]:
+    def found(item: Item) -> str:
+        value: Any = item.manifest
+        for step in path:
+            value = value.get(step) if isinstance(value, Mapping) else None
+        return shown(value, missing=missing)
+
+    return found
+
+
+def listed(values: Iterable[object]) -> str:
+    return ",".join(map(str, values)) or NONE
+
+
+def phase(item: Item) -> str:
+    return "Terminating" if is_being_deleted(item.manifest) else str(status(item.manifest).get("phase", "Unknown"))
+
+
+def _age(item: Item) -> str:
+    return age(parse_rfc3339(str(metadata(item.manifest).get("creationTimestamp", ""))), item.now)
+
+
+def assumed_by(item: Item) -> str:
+    return item.assumed_by or NONE
+
+
+def assumed_node(item: Item) -> str:
+    return NONE if item.binding is None else str(item.binding.plan["node"])
+
+
+NAME = Column("NAME", lambda item: item.name)
+AGE = Column("AGE", _age)

@@ -1,28 +1,31 @@
-"""What to tell where there is no object of a name: when it went, or which names come near.
-
-The command line ends with it, and the API answers with it.
-"""
+"""The answer for a name that has no object: when it was deleted, or which names are close."""
 
 import difflib
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection
+from volsched.log.events.streams import Named
+from volsched.log.reads.views import Look
+from volsched.questions.get.documents import namespace_of
+from volsched.questions.refusals import UnknownError
+from volsched.runtime.clock import rfc3339
 
-from volsched.log.events.fold import ObjectState
-from volsched.log.events.kind_names import Named
-from volsched.log.reads.as_of import Look, Now
-from volsched.log.reads.tail import read_head, state_as_of
-from volsched.questions.get.cells import namespace_of
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 SUGGESTED = 3
+SHORTEST_START = 4
+"""Characters of an id."""
 
 
-def not_found(connection: Connection, look: Look, named: Named, key: str, *, within: str | None = None) -> str:
+def not_found(look: Look, named: Named, key: str, *, within: str | None = None) -> str:
     """That there is none, and what comes near: other names, another namespace, an earlier time.
 
     `within` is the one namespace of which names may be told.
     """
     message = f'{named.title} "{key}" not found'
-    gone = _deleted_at(connection, look, named, key)
+    if look.position == 0 and (begins := log_beginning(look)) is not None:
+        return f"{message}: the log begins at {begins}, and nothing is known of the time before"
+    gone = look.deleted_at(named.noun, key)
     if gone is not None:
         return f"{message}: it was deleted at position {gone}; see it with --as-of {gone - 1}"
     by_name: dict[str, list[str]] = {}
@@ -37,14 +40,34 @@ def not_found(connection: Connection, look: Look, named: Named, key: str, *, wit
     return f"{message}; see what there is: volsched get {named.plural}{everywhere}"
 
 
-def never_was(connection: Connection, named: Named, key: str, *, within: str | None = None) -> str | None:
-    """The same of what never was there; None where it was, for what is gone by now is history too."""
-    position = read_head(connection).position
-    if state_as_of(connection, f"{named.noun}/{key}", position=position) is not None:
+def full_id(look: Look, named: Named, key: str) -> str:
+    """The id of the one binding or attempt that begins so; other keys as they are."""
+    if named.is_object or len(key) < SHORTEST_START or look.one(named.noun, key) is not None:
+        return key
+    found = [it for it, _ in look.every(named.noun) if it.startswith(key)]
+    if len(found) > 1:
+        some = ", ".join(found[:SUGGESTED])
+        raise UnknownError(f'several {named.plural} begin with "{key}": {some}; give more of its id')
+    return found[0] if found else key
+
+
+def log_beginning(look: Look) -> str | None:
+    """When the first event was written, if it is the past that is looked at."""
+    connection = getattr(look, "connection", None)
+    if connection is None:
+        # The present is read without SQLAlchemy, and knows itself.
         return None
-    return not_found(connection, Now(connection, position), named, key, within=within)
+    from volsched.log.reads.tail import event
+
+    first = event(connection, 1)
+    return None if first is None else rfc3339(first.at)
 
 
-def _deleted_at(connection: Connection, look: Look, named: Named, key: str) -> int | None:
-    last = state_as_of(connection, f"{named.noun}/{key}", position=look.position)
-    return last.rv if isinstance(last, ObjectState) and last.manifest is None and last.rv else None
+def never_was(connection: "Connection", named: Named, key: str, *, within: str | None = None) -> str | None:
+    """The same of what never was there; None where it was, for what is gone by now is history too."""
+    from volsched.log.reads.as_of import look_at_head
+
+    look = look_at_head(connection)
+    if look.source.state_as_of(f"{named.noun}/{key}", look.position) is not None:
+        return None
+    return not_found(look, named, key, within=within)

@@ -14,6 +14,7 @@ from volsched.runtime.clock import rfc3339
 Data = Mapping[str, Any]
 PARTS_SHOWN = 6
 LONGEST_VALUE = 60
+LONGEST_MESSAGE = 200
 REFERENCES = frozenset({"claimRef", "involvedObject"})
 """Parts of a manifest that name an object: told as its name."""
 SHORTER = {"metadata.annotations": "annotation ", "metadata.labels": "label "}
@@ -23,6 +24,8 @@ def words_of(event: Event) -> str:
     """What happened; a type that this program does not know is told by its name alone."""
     entry = CATALOGUE.get(event.type)
     data: Data = orjson.loads(event.data)
+    if event.type in _CLUSTER_WORDS:
+        return _CLUSTER_WORDS[event.type](data)
     return event.type if entry is None else _WORDS[entry.change](data)
 
 
@@ -68,14 +71,29 @@ def _leaves(patch: Data, above: str = "") -> Iterator[tuple[str, Any]]:
 def _part(path: str, value: Any) -> str:
     if value is None:
         return f"{path} removed"
+    if isinstance(value, list) and value and all(isinstance(it, dict) and "status" in it for it in value):
+        return "; ".join(map(_condition, value))
     return f"{path}={_value(value)}"
+
+
+def _condition(condition: Data) -> str:
+    """`PodScheduled=False (Unschedulable): 0/3 nodes are available`."""
+    reason = f" ({condition['reason']})" if condition.get("reason") else ""
+    message = f": {_cut(str(condition['message']), LONGEST_MESSAGE)}" if condition.get("message") else ""
+    return f"{condition.get('type')}={condition['status']}{reason}{message}"
 
 
 def _value(value: Any) -> str:
     if isinstance(value, dict) and "name" in value:
         return "/".join(str(value[it]) for it in ("namespace", "name") if value.get(it))
+    if isinstance(value, list) and value and all(isinstance(it, dict) and "name" in it for it in value):
+        return _cut(", ".join(str(it["name"]) for it in value), LONGEST_VALUE)
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
+    return _cut(text, LONGEST_VALUE)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _planned(data: Data) -> str:
@@ -103,6 +121,22 @@ def _issued(data: Data) -> str:
     return f"token issued: {', '.join(data['roles'])}{where}"
 
 
+def _gap(data: Data) -> str:
+    since = f"since {rfc3339(data['since'])}" if data.get("since") is not None else "for an unknown time"
+    return f"gap: {data['kind']} was not heard of {since}; what came and went in it is not known"
+
+
+_CLUSTER_WORDS: Mapping[str, Callable[[Data], str]] = {
+    "ClusterAttached": lambda data: f"observes cluster {data['uid']} at {data['url']}",
+    "MirrorGap": _gap,
+    "ClusterRestored": lambda data: (
+        f"the cluster was restored from a backup: version {data['before']} became {data['after']}"
+    ),
+    "MirrorDrift": lambda data: (
+        f"{data['kind']} was not what the cluster had: {len(data['missing'])} missing, "
+        f"{len(data['left_over'])} left over, {len(data['stale'])} stale"
+    ),
+}
 _WORDS: Mapping[StateChange, Callable[[Data], str]] = {
     StateChange.CREATE: lambda _: "created",
     StateChange.PATCH: lambda data: patch_words(data["patch"]) or "nothing changed",

@@ -1,14 +1,39 @@
-"""The timeline of an object or a binding: who did what, when, why, and what it followed from."""
+"""The timeline of an object or binding, what led to an event, and how the world differs between positions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import orjson
 from sqlalchemy import Connection
 
+from volsched.kube.patches import difference
 from volsched.log.events.envelope import Event
-from volsched.log.reads.event_audit import EVERYTHING, Window, binding_page, by_hand, events_at, stream_page
-from volsched.questions.audit.answers import Answer, Item, UnknownError, number_in, time_text
-from volsched.questions.history.event_text import reason_of, subject_of, words_of
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.streams import BINDING, KIND_OF_NOUN, OBSERVED_CLUSTER, kind_called, noun_and_key
+from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.event_audit import (
+    EVERYTHING,
+    Window,
+    binding_page,
+    by_hand,
+    consequences,
+    events_at,
+    first_changes,
+    objects_now,
+    search_events,
+    states_as_of,
+    stream_page,
+    window,
+)
+from volsched.log.reads.tail import read_head, read_stream
+from volsched.questions.audit.answers import Answer, Item, number_in, time_text
+from volsched.questions.context import QuestionContext
+from volsched.questions.get.near_names import full_id
+from volsched.questions.history.event_text import change_words, reason_of, subject_of, words_of
+from volsched.questions.history.moments import position_of
+from volsched.questions.history.parameters import Diff, EventSearch, Timeline
+from volsched.questions.refusals import MomentError, UnknownError
 
 
 def history(connection: Connection, stream: str, within: Window, *, after: str | None, limit: int) -> Answer:
@@ -17,6 +42,17 @@ def history(connection: Connection, stream: str, within: Window, *, after: str |
     if not events and after is None and not stream_page(connection, stream, EVERYTHING, limit=1):
         raise UnknownError(f"nothing is known of {stream}; see what there was with: volsched diff --from 0")
     return told(connection, events, limit, token="version")
+
+
+def with_gaps(connection: Connection, answer: Answer, kind: str, within: Window) -> Answer:
+    """A page of an object's history, with what was not heard of its kind; only what is observed has gaps."""
+    if not answer.items:
+        return answer
+    first = answer.items[0]["position"]
+    last = within.last if answer.after is None else answer.items[-1]["position"]
+    events = (it for it in read_stream(connection, OBSERVED_CLUSTER) if first < it.position <= last)
+    gaps = [entry(it) for it in events if orjson.loads(it.data).get("kind") == kind]
+    return replace(answer, items=sorted([*answer.items, *gaps], key=lambda it: int(it["position"])))
 
 
 def changes(connection: Connection, stream: str, within: Window, *, after: str | None, limit: int) -> Answer:
@@ -35,10 +71,28 @@ def of_binding(connection: Connection, binding: str, within: Window, *, after: s
 
 
 def interventions(connection: Connection, within: Window, *, after: str | None, limit: int) -> Answer:
-    """What people did with the command line, the latest first."""
+    """What people did with the command line and over HTTP, the latest first."""
     before = None if after is None else number_in(after)
     answer = told(connection, by_hand(connection, within, before=before, limit=limit + 1), limit)
     return Answer(items=[_with_command(item) for item in answer.items], after=answer.after)
+
+
+def events(connection: Connection, within: Window, asked: EventSearch) -> Answer:
+    """What the log says of a word, an actor, a kind or a type of event, the latest first. A page may be short, or
+    even empty, and there is more all the same: it looks at so many events and no more."""
+    nouns = () if asked.kind is None else (kind_called(asked.kind).noun,)
+    found, looked = search_events(
+        connection,
+        within,
+        before=None if asked.after is None else number_in(asked.after),
+        nouns=nouns,
+        actor=asked.actor,
+        type_=asked.type,
+        words=asked.text,
+        limit=asked.limit,
+    )
+    page = told(connection, found, asked.limit)
+    return Answer(items=page.items, after=None if looked is None else str(looked))
 
 
 def told(connection: Connection, events: Sequence[Event], limit: int, *, token: str = "position") -> Answer:
@@ -66,9 +120,175 @@ def entry(event: Event, cause: Event | None = None) -> Item:
     }
 
 
+HTTP_ACTORS = ("api", "token", "cert")
+"""First parts of the actors of whoever writes over HTTP, as kubectl does."""
+
+
 def _with_command(item: Item) -> Item:
-    """`cli/VERB/USER` is what a person did with the command line; other actors are parts of the system."""
+    """`cli/VERB/USER` is what a person did with the command line, `token/NAME` and others what somebody did over
+    HTTP; all other actors are parts of the system."""
     part, *rest = item["actor"].split("/")
+    if part in HTTP_ACTORS and rest:
+        return {**item, "who": "/".join(rest), "command": "http"}
     if part != "cli":
         return {**item, "who": part, "command": None}
     return {**item, "who": rest[1] if len(rest) > 1 else None, "command": rest[0] if rest else None}
+
+
+# How the world differs between two positions: every object that was made, changed or deleted in between.
+
+QUIET = frozenset({"notice"})
+"""Nouns that are left out unless they are asked for."""
+
+
+def world_diff(
+    connection: Connection, within: Window, *, noun: str | None = None, after: str | None, limit: int
+) -> Answer:
+    """The objects that differ between the position before the window and its end, by their first change in it.
+
+    A page looks at so many events and no more, and what was changed back is left out: it may be short, or even
+    empty, and there is more all the same.
+    """
+    nouns = frozenset({noun}) if noun is not None else KIND_OF_NOUN.keys() - QUIET
+    firsts, looked = first_changes(connection, within, nouns=nouns, after=number_in(after), limit=limit)
+    streams = [it.stream for it in firsts]
+    old = states_as_of(connection, [it.stream for it in firsts if it.version > 1], position=within.first - 1)
+    until_now = within.last == read_head(connection).position
+    new = (
+        objects_now(connection, streams) if until_now else states_as_of(connection, streams, position=within.last)
+    )
+    changes = (_changed(it, _object(old.get(it.stream)), _object(new.get(it.stream))) for it in firsts)
+    items = [item for item in changes if item is not None]
+    return Answer(items=items, after=str(looked) if looked < within.last else None)
+
+
+def _changed(first: Event, before: ObjectState | None, after: ObjectState | None) -> Item | None:
+    old = None if before is None else before.manifest
+    new = None if after is None else after.manifest
+    patch = difference(old or {}, new or {})
+    if (old is None) == (new is None) and _says_nothing(patch):
+        return None
+    noun, key = noun_and_key(first.stream)
+    change = "created" if old is None else "deleted" if new is None else "changed"
+    return {
+        "kind": KIND_OF_NOUN[noun].name,
+        "name": key,
+        "change": change,
+        "what": change_words(before, after, patch),
+        "firstPosition": first.position,
+        "patch": None if new is None else patch,
+    }
+
+
+def _says_nothing(patch: Mapping[str, Any]) -> bool:
+    """An empty map is as good as none: taking the last annotation off leaves one behind."""
+    return all(isinstance(value, dict) and _says_nothing(value) for value in patch.values())
+
+
+def _object(state: State | None) -> ObjectState | None:
+    return state if isinstance(state, ObjectState) else None
+
+
+# What led to an event and what it led to, as a tree.
+
+
+def causation(connection: Connection, position: int, *, limit: int) -> Answer:
+    """The chain of causes from the first one on, the event itself, and all that followed from it.
+
+    Items stand in the order of a tree, each with its depth; with more than `limit` the deepest are left out.
+    """
+    event = events_at(connection, {position}).get(position)
+    if event is None:
+        raise UnknownError(f"there is no event at position {position}; volsched history shows those there are")
+    above = _causes(connection, event, limit)
+    below = _consequences(connection, event, limit + 1)
+    count = sum(map(len, below.values()))
+    items = [_item(it, depth, role="cause") for depth, it in enumerate(above)]
+    items += _tree(event, below, len(above), role="event")
+    return Answer(items=items[: len(above) + 1 + limit], cut=count > limit)
+
+
+def causes_of_binding(connection: Connection, binding: str, *, limit: int) -> Answer:
+    """Everything that was done for a binding, each event below the one it followed from."""
+    page = binding_page(connection, binding, EVERYTHING, limit=limit + 1)
+    events = page[:limit]
+    if not events:
+        raise UnknownError(f'there is no binding "{binding}"; see volsched audit node NODE, or in-flight')
+    known = {it.position for it in events}
+    below: dict[int, list[Event]] = {}
+    for it in events:
+        if it.cause in known:
+            below.setdefault(it.cause or 0, []).append(it)
+    roots = (it for it in events if it.cause not in known)
+    items = [item for it in roots for item in _tree(it, below, 0, role="event")]
+    return Answer(items=items, cut=len(page) > limit)
+
+
+def _causes(connection: Connection, event: Event, limit: int) -> list[Event]:
+    """From the first cause to the last before the event; what is archived is the end of the chain."""
+    causes: list[Event] = []
+    while event.cause is not None and len(causes) < limit:
+        cause = events_at(connection, {event.cause}).get(event.cause)
+        if cause is None:
+            break
+        causes.append(cause)
+        event = cause
+    return causes[::-1]
+
+
+def _consequences(connection: Connection, event: Event, limit: int) -> dict[int, list[Event]]:
+    """Position → the events that it directly led to, generation by generation."""
+    children_of: dict[int, list[Event]] = {}
+    generation, count = [event.position], 0
+    while generation and count < limit:
+        children = consequences(connection, generation, limit=limit - count)
+        for it in children:
+            children_of.setdefault(it.cause or 0, []).append(it)
+        generation, count = [it.position for it in children], count + len(children)
+    return children_of
+
+
+def _tree(event: Event, below: dict[int, list[Event]], depth: int, *, role: str) -> Iterator[Item]:
+    yield _item(event, depth, role=role)
+    for it in below.get(event.position, ()):
+        yield from _tree(it, below, depth + 1, role="consequence")
+
+
+def _item(event: Event, depth: int, *, role: str) -> Item:
+    fields = entry(event)
+    return {"depth": depth, "role": role, "tree": f"{'· ' * depth}{subject_of(event)}: {fields['what']}", **fields}
+
+
+# How `history` and `diff` are asked of a store.
+
+
+def timeline(context: QuestionContext, parameters: Timeline) -> Answer:
+    with context.window(parameters) as (connection, within):
+        if parameters.noun == BINDING:
+            return of_binding(
+                connection,
+                full_id(look_at_head(connection), parameters.named, parameters.name),
+                within,
+                **parameters.rest,
+            )
+        with context.known(connection, parameters.named, parameters.key):
+            answer = history(connection, f"{parameters.noun}/{parameters.key}", within, **parameters.rest)
+        return with_gaps(connection, answer, parameters.named.title, within)
+
+
+def diff(context: QuestionContext, parameters: Diff) -> Answer:
+    named = None if parameters.kind is None else kind_called(parameters.kind)
+    if named is not None and not named.is_object:
+        raise MomentError(f"{named.plural} are no objects; ask for them under audit")
+    with context.database.read() as connection:
+        first = position_of(connection, parameters.begin, now=context.now)
+        last = position_of(connection, parameters.end, now=context.now)
+        if first > last:
+            raise MomentError(f"--from {parameters.begin} is later than --to {parameters.end}; change them over")
+        within = window(connection, first=first + 1, last=last)
+        noun = None if named is None else named.noun
+        page = world_diff(connection, within, noun=noun, after=parameters.after, limit=parameters.limit)
+        while not page.items and page.after is not None:
+            # A page looks at a few thousand events; where none of them made a difference, it is empty.
+            page = world_diff(connection, within, noun=noun, after=page.after, limit=parameters.limit)
+        return page

@@ -1,52 +1,123 @@
-"""What people mean by a time or a position of the log: `1234`, `2025-11-16T22:00:00Z`, `2h` for two hours ago."""
+"""What people mean by a time or a position of the log: `1234`, `2025-11-16T22:00:00Z`, `1h30m` for as long ago,
+`2 hours ago`, `yesterday 14:00`, `last tuesday`."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta, tzinfo
 
 from sqlalchemy import Connection
 
+from volsched.log.reads.as_of import AsOf, look_at_head
 from volsched.log.reads.event_audit import Window, position_since, window
-from volsched.log.reads.tail import position_at, read_head
-from volsched.questions.audit.answers import UnknownError
+from volsched.log.reads.tail import event, position_at, read_head
+from volsched.log.reads.views import Look
+from volsched.questions.refusals import MomentError, UnknownError
 from volsched.runtime.clock import SECOND
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_UNIT_WORDS = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "day": "d", "week": "w"}
+_DURATION = re.compile(r"(?:[0-9]{1,9}[smhdw])+")
+_PART = re.compile(r"([0-9]+)([smhdw])")
+_WORDY = re.compile(
+    rf"([0-9]{{1,9}}|an?)\s+({'|'.join(sorted(_UNIT_WORDS, reverse=True))})s?(?:\s*,?\s*(?:and\s+)?|$)"
+)
+_DAY = re.compile(
+    r"(?:(?P<day>today|yesterday|(?:last\s+)?(?P<weekday>[a-z]{3,9}))\s*)?(?:at\s+)?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)?"
+)
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST_NUMBER = 18
 """Digits of a position; no log is longer."""
 
 
-class MomentError(ValueError):
-    """It is no time, or several of them contradict each other; the message says what to give instead."""
-
-
 def read_duration(text: str) -> int | None:
-    """Microseconds of `90s`, `15m`, `2h`, `7d`, `4w`; None where it is none."""
-    match = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
-    return None if match is None else int(match[1]) * UNITS[match[2]] * SECOND
+    """Microseconds of `90s`, `15m`, `2h`, `1h30m`, `7d`, `4w`; None where it is none."""
+    if _DURATION.fullmatch(text) is None:
+        return None
+    return sum(int(count) * UNITS[unit] for count, unit in _PART.findall(text)) * SECOND
 
 
 def duration_of(text: str) -> int:
     """The same; MomentError where it is none."""
     found = read_duration(text)
     if found is None:
-        raise MomentError(f'"{text[:80]}" is no length of time; write a number and s, m, h, d or w, such as 7d')
+        raise MomentError(
+            f'"{text[:80]}" is no length of time; write a number and s, m, h, d or w, such as 7d or 1h30m'
+        )
     return found
 
 
-def time_of(text: str, *, now: int) -> int:
-    """Microseconds since 1970; without a zone it is UTC."""
+def time_of(text: str, *, now: int, zone: tzinfo | None = UTC) -> int:
+    """Microseconds since 1970; what names no zone is in this one, None being that of the machine."""
     ago = read_duration(text.removesuffix(" ago"))
     if ago is not None:
         return now - ago
     try:
-        given = datetime.fromisoformat(text)
-        moment = given if given.tzinfo else given.replace(tzinfo=UTC)
-        return (moment - EPOCH) // timedelta(microseconds=1)
+        return _microseconds(datetime.fromisoformat(text), zone)
     except (ValueError, OverflowError):
         raise MomentError(
-            f'"{text[:80]}" is neither a position nor a time; give 1234, 2025-11-16T22:00:00Z, or 2h for ago'
+            f'"{text[:80]}" is neither a position nor a time; give 1234, 2025-11-16T22:00:00Z, 2h or 1h30m for '
+            "ago, yesterday 14:00 or last tuesday"
         ) from None
+
+
+def spoken_time(text: str, *, now: int, zone: tzinfo | None) -> int:
+    """The same, also of what people say where their zone is known: `2 hours ago`, `yesterday 14:00`."""
+    words = " ".join(text.lower().split())
+    ago = _ago(words)
+    if ago is not None:
+        return now - ago
+    day = _day(words, datetime.fromtimestamp(now / SECOND, zone))
+    return time_of(text, now=now, zone=zone) if day is None else _microseconds(day, zone)
+
+
+def _microseconds(moment: datetime, zone: tzinfo | None) -> int:
+    return (_placed(moment, zone) - EPOCH) // timedelta(microseconds=1)
+
+
+def _placed(moment: datetime, zone: tzinfo | None) -> datetime:
+    if moment.tzinfo is not None:
+        return moment
+    # Without a zone, Python takes that of the machine, with its summer time of that day.
+    return moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
+
+
+def _ago(words: str) -> int | None:
+    """Of `2h`, `2h ago`, `2 hours ago`, `1 hour 30 minutes ago`, `an hour ago`, `now`."""
+    if words == "now":
+        return 0
+    bare = words.removesuffix(" ago")
+    found = read_duration(bare)
+    if found is not None or bare == words:
+        return found
+    parts = list(_WORDY.finditer(bare))
+    if not parts or "".join(it[0] for it in parts) != bare:
+        return None
+    counted = ((1 if it[1] in ("a", "an") else int(it[1]), UNITS[_UNIT_WORDS[it[2]]]) for it in parts)
+    return sum(count * unit for count, unit in counted) * SECOND
+
+
+def _day(words: str, now: datetime) -> datetime | None:
+    """Of `today 09:00`, `yesterday`, `last tuesday 14:00`, `tuesday`, `14:00`; a day alone is its beginning."""
+    found = _DAY.fullmatch(words)
+    if not words or found is None:
+        return None
+    try:
+        clock = time.fromisoformat((found["clock"] or "00:00").rjust(5, "0"))
+    except ValueError:
+        return None
+    back = _days_back(found["day"] or "today", found["weekday"], clock, now)
+    return None if back is None else datetime.combine(now.date() - timedelta(days=back), clock)
+
+
+def _days_back(day: str, weekday: str | None, clock: time, now: datetime) -> int | None:
+    if day in ("today", "yesterday"):
+        return int(day == "yesterday")
+    named = [number for number, name in enumerate(_WEEKDAYS) if name.startswith(weekday or "?")]
+    if len(named) != 1:
+        return None
+    back = (now.weekday() - named[0]) % 7
+    # Today's is meant where it has passed, and nobody says "last".
+    return 7 if back == 0 and (day.startswith("last ") or clock > now.time()) else back
 
 
 def is_position(text: str) -> bool:
@@ -63,6 +134,18 @@ def position_of(connection: Connection, text: str | None, *, now: int) -> int:
     if int(text) > end:
         raise UnknownError(f"position {text} is not there yet; the log ends at {end}")
     return int(text)
+
+
+def look_in(connection: Connection, as_of: str | None, *, now: int) -> tuple[Look, int]:
+    """The store now or then, and what ages are counted to: of the past, the moment that is asked about, of a
+    position the time of its event."""
+    if as_of is None:
+        return look_at_head(connection), now
+    position = position_of(connection, as_of, now=now)
+    if not is_position(as_of):
+        return AsOf(connection, position), time_of(as_of, now=now)
+    last = event(connection, position)
+    return AsOf(connection, position), now if last is None else last.at
 
 
 def window_of(

@@ -22,6 +22,19 @@ class Timeline(WindowParameters, ObjectParameters):
     )
 
 
+class EventSearch(WindowParameters):
+    kind: Annotated[
+        str | None, option("--kind", metavar="KIND"), Field(description="Only events of objects of this kind.")
+    ] = None
+    actor: Annotated[str, option("--actor"), Field(description="Part of the name of who did it.")] = ""
+    type: Annotated[str, option("--type"), Field(description="Only events of this type, as LegMoved.")] = ""
+    text: Annotated[
+        str,
+        option("--text"),
+        Field(description="Part of the object's name, or of what was written."),
+    ] = ""
+
+
 class Diff(PageParameters):
     kind: Annotated[
         str | None,

@@ -13,8 +13,9 @@ from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.reads.event_audit import Window, stream_backwards, stream_forwards, streams_together
 from volsched.log.reads.tail import fold_event, state_as_of
-from volsched.questions.audit.answers import Answer, Item, UnknownError, number_in, time_text
+from volsched.questions.audit.answers import Answer, Item, number_in, time_text
 from volsched.questions.history.history import entry
+from volsched.questions.refusals import UnknownError
 
 UNKNOWN_DATA = "unknown, so it counts as dirty"
 NEVER_BOUND = "unused: the claim was never bound to it"

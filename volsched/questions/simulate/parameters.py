@@ -27,7 +27,7 @@ class ScenarioParameters(Parameters):
     ]
     add: Annotated[
         list[dict[str, Any]],
-        Spelling("body", ("--add",), "FILE|DIR|-"),
+        Spelling("body", ("--add",), "FILE|DIR|-", files=True),
         Field(default_factory=list, description="These objects are there as well."),
     ]
     delete: Annotated[

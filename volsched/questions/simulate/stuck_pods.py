@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from volsched.kube.claim_reference import reaches
+from volsched.kube.display_text import affinity_text
+from volsched.kube.manifest import reaches
 from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, ZONE
-from volsched.kube.short_text import affinity_text
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Node, Pod
-from volsched.questions.explain.near_misses import NodeSurroundings
 from volsched.questions.explain.remedies import tried
-from volsched.questions.explain.survey import near_nodes
+from volsched.questions.explain.survey import NodeSurroundings, near_nodes
 from volsched.questions.simulate.changes import ChangeKind, ClusterChange
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import VOLUME_BINDING

@@ -1,0 +1,126 @@
+"""Claims that are half bound by anybody, and who uses them: read off objects of an observed cluster."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.given_cluster import GivenCluster
+from tests.support.store_samples import NOW
+from volsched.cluster.observer import ClusterObserver
+from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
+from volsched.log.database import Database
+from volsched.log.migrations import scratch_store
+from volsched.questions.audit.answers import time_text
+from volsched.questions.claims.half_bound import in_flight
+from volsched.questions.claims.handovers import handovers
+from volsched.questions.claims.parameters import HalfBoundParameters
+from volsched.questions.claims.uses import PROVEN, uses
+from volsched.questions.context import QuestionContext
+from volsched.questions.parameters import ObjectParameters, WindowParameters
+from volsched.runtime.clock import SECOND, rfc3339
+
+
+def claim(name: str, volume: str = "", **marks: str) -> dict[str, Any]:
+    names = {"namespace": "shop", "name": name, "uid": f"uid-{name}", "creationTimestamp": rfc3339(NOW)}
+    annotations = {key.replace("__", "/"): value for key, value in marks.items()}
+    return {"metadata": names | {"annotations": annotations}, "spec": {"volumeName": volume} if volume else {}}
+
+
+def volume(name: str, claimed: str = "", uid: str | None = None) -> dict[str, Any]:
+    reference = {"namespace": "shop", "name": claimed} | ({} if uid is None else {"uid": uid})
+    marks = {BOUND_BY_CONTROLLER: "yes"}
+    return {"metadata": {"name": name, "annotations": marks}, "spec": {"claimRef": reference} if claimed else {}}
+
+
+def pod(name: str, claimed: str) -> dict[str, Any]:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claimed}}]
+    return {"metadata": {"namespace": "shop", "name": name}, "spec": {"nodeName": "n1", "volumes": volumes}}
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    with scratch_store(in_memory=True) as made:
+        yield made
+
+
+def settle(observer: ClusterObserver, now: int = NOW) -> None:
+    while observer.step(now):
+        pass
+
+
+def told(database: Database, now: int, older: str = "0s") -> dict[str, tuple[str, str | None]]:
+    answer = in_flight(QuestionContext(store=database, now=now), HalfBoundParameters(older_than=older))
+    return {it["claim"]: (it["state"], it["since"]) for it in answer.items}
+
+
+def test_each_half_of_a_binding_is_told_with_its_age(database: Database) -> None:
+    cluster = GivenCluster()
+    cluster.put("PersistentVolumeClaim", claim("done", "v1", **{BIND_COMPLETED.replace("/", "__"): "yes"}))
+    cluster.put("PersistentVolume", volume("v1", "done", "uid-done"))
+    cluster.put("PersistentVolumeClaim", claim("kept"))
+    cluster.put("PersistentVolumeClaim", claim("waits"))
+    cluster.put("PersistentVolumeClaim", claim("named"))
+    cluster.put("PersistentVolume", volume("v2"))
+    cluster.put("PersistentVolume", volume("v3", "kept", "uid-of-an-earlier-one"))
+    observer = ClusterObserver(database, cluster)
+    settle(observer)
+    assert told(database, NOW) == {}
+    cluster.put("PersistentVolume", volume("v2", "kept", "uid-kept"))
+    cluster.put("PersistentVolumeClaim", claim("waits", **{SELECTED_NODE.replace("/", "__"): "n1"}))
+    cluster.put("PersistentVolumeClaim", claim("named", "v9"))
+    settle(observer, NOW + 60 * SECOND)
+    found = told(database, NOW + 200 * SECOND)
+    assert {key: state for key, (state, _) in found.items()} == {
+        "shop/kept": "prebound",
+        "shop/waits": "provisioning",
+        "shop/named": "half-bound",
+    }
+    assert {since for _, since in found.values()} == {time_text(NOW + 60 * SECOND)}
+    assert told(database, NOW + 200 * SECOND, older="2m").keys() == found.keys()
+    assert told(database, NOW + 100 * SECOND, older="2m") == {}
+
+
+def test_that_nobody_ever_used_a_claim_is_proven_only_without_a_gap(database: Database) -> None:
+    cluster = GivenCluster()
+    cluster.put("Node", {"metadata": {"name": "n1"}})
+    observer = ClusterObserver(database, cluster)
+    settle(observer)
+    cluster.put("PersistentVolumeClaim", claim("data"))
+    cluster.put("PersistentVolumeClaim", claim("other"))
+    settle(observer, NOW + SECOND)
+
+    def asked(name: str) -> dict[str, Any]:
+        wanted = ObjectParameters(kind="pvc", name=name, namespace="shop")
+        return uses(QuestionContext(store=database, now=NOW), wanted)
+
+    assert asked("data")["neverUsed"] == PROVEN
+    cluster.put("Pod", pod("db", "data"))
+    settle(observer, NOW + 2 * SECOND)
+    assert asked("data")["pods"] == [{"pod": "shop/db", "node": "n1", "phase": None}]
+    cluster.drop("Pod", "shop/db")
+    settle(observer, NOW + 3 * SECOND)
+    assert asked("data")["neverUsed"].startswith("no: pod shop/db used it")
+    assert asked("other")["neverUsed"] == PROVEN
+    cluster.expired = {"Pod"}
+    settle(observer, NOW + 4 * SECOND)
+    assert asked("other")["neverUsed"].startswith("not known: pods were not heard of until")
+
+
+def test_a_volume_that_is_given_on_with_unknown_contents_is_told(database: Database) -> None:
+    cluster = GivenCluster()
+    cluster.put("PersistentVolumeClaim", claim("first", "v1", **{BIND_COMPLETED.replace("/", "__"): "yes"}))
+    cluster.put("PersistentVolume", volume("v1", "first", "uid-first"))
+    cluster.put("PersistentVolume", volume("v2"))
+    observer = ClusterObserver(database, cluster)
+    settle(observer)
+    context = QuestionContext(store=database, now=NOW + 60 * SECOND)
+    assert handovers(context, WindowParameters()).items == []
+    cluster.put("PersistentVolume", {**volume("v1"), "status": {"phase": "Available"}})
+    settle(observer, NOW + SECOND)
+    (offered,) = handovers(context, WindowParameters()).items
+    assert (offered["volume"], offered["held"], offered["given"]) == ("v1", "shop/first", None)
+    cluster.put("PersistentVolume", volume("v1", "second", "uid-second"))
+    settle(observer, NOW + 2 * SECOND)
+    (given,) = handovers(context, WindowParameters()).items
+    assert (given["volume"], given["held"], given["given"]) == ("v1", "shop/first", "shop/second")

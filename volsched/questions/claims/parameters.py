@@ -1,0 +1,15 @@
+"""Parameters of the questions about claims."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from volsched.questions.parameters import Parameters, option
+
+
+class HalfBoundParameters(Parameters):
+    older_than: Annotated[
+        str,
+        option("--older", "--older-than", metavar="D", query="olderThan"),
+        Field(description="Leave out what is known to be more recent, as 90s, 2m or 1h."),
+    ] = "0s"

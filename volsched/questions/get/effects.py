@@ -1,0 +1,79 @@
+"""Effects as objects with columns: what workers have to do, and what was given up."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from volsched.log.database import Database
+from volsched.log.effects import QueuedEffect, list_effects
+from volsched.log.reads.tail import read_head
+from volsched.questions.context import QuestionContext
+from volsched.questions.get.documents import OUR_API
+from volsched.questions.get.list_parameters import EffectList, EffectName
+from volsched.questions.get.manifest_columns import MANIFEST_NAME, ManifestColumn, field_of, manifest_row
+from volsched.questions.get.object_rows import ObjectsAnswer
+from volsched.questions.refusals import MissingError
+from volsched.runtime.clock import rfc3339
+
+KIND, PLURAL = "Effect", "effects"
+CHUNK = 1_000
+COLUMNS = (
+    MANIFEST_NAME,
+    ManifestColumn("QUEUE", field_of("status", "queue")),
+    ManifestColumn("STATE", field_of("status", "state")),
+    ManifestColumn("ATTEMPTS", field_of("status", "attempts")),
+    ManifestColumn("DUE", field_of("status", "dueAt")),
+    ManifestColumn("ERROR", field_of("status", "error")),
+    ManifestColumn("BINDING", field_of("status", "binding"), wide=True),
+)
+
+
+def effects(context: QuestionContext, asked: EffectList) -> ObjectsAnswer:
+    if asked.name is None:
+        found = list_effects(
+            context.database, state=asked.state, queue=asked.queue, limit=asked.limit + 1, after=asked.after
+        )
+    else:
+        named = called(context.database, asked.name)
+        found = [it for it in named if asked.state in (None, it.state) and asked.queue in (None, it.queue)]
+    after = found[asked.limit - 1].key if len(found) > asked.limit else None
+    return _answer(context, found[: asked.limit], after)
+
+
+def effect(context: QuestionContext, asked: EffectName) -> ObjectsAnswer:
+    return _answer(context, [one_called(context.database, asked.name)])
+
+
+def effect_name(key: str) -> str:
+    """As a path and kubectl can hold it: a key has slashes."""
+    return key.replace("/", ".")
+
+
+def called(database: Database, name: str) -> Iterator[QueuedEffect]:
+    """Those of that name: none, or one."""
+    after: str | None = None
+    while found := list_effects(database, limit=CHUNK, after=after):
+        yield from (it for it in found if effect_name(it.key) == name)
+        after = found[-1].key
+
+
+def one_called(database: Database, name: str) -> QueuedEffect:
+    found = next(called(database, name), None)
+    if found is None:
+        raise MissingError(PLURAL, name)
+    return found
+
+
+def _answer(context: QuestionContext, found: list[QueuedEffect], after: str | None = None) -> ObjectsAnswer:
+    with context.database.read() as connection:
+        head = read_head(connection).position
+    rows = [manifest_row(COLUMNS, _manifest(it), now=context.now) for it in found]
+    return ObjectsAnswer(columns=COLUMNS, rows=rows, position=head, kind=KIND, after=after)
+
+
+def _manifest(effect: QueuedEffect) -> dict[str, Any]:
+    told = {name: value for name, value in asdict(effect).items() if value is not None}
+    due = "now" if effect.due == 0 else rfc3339(effect.due)
+    status = told | {"state": effect.state.value, "dueAt": due}
+    metadata = {"name": effect_name(effect.key)}
+    return {"apiVersion": OUR_API, "kind": KIND, "metadata": metadata, "status": status}

@@ -1,0 +1,62 @@
+"""How objects are asked for, as they are or were: all of a kind, one, and one with what was decided about it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.streams import kind_called
+from volsched.log.reads.views import Look
+from volsched.questions.context import QuestionContext
+from volsched.questions.get.columns import columns_of
+from volsched.questions.get.documents import namespace_of
+from volsched.questions.get.near_names import full_id, log_beginning, not_found
+from volsched.questions.get.object_rows import ObjectsAnswer, state_rows
+from volsched.questions.get.parameters import KindParameters, OneParameters
+from volsched.questions.refusals import UnknownError
+
+
+def every(context: QuestionContext, asked: KindParameters) -> ObjectsAnswer:
+    named = kind_called(asked.kind)
+    with looked_at(context, asked.as_of) as (look, now):
+        found = [
+            (key, state)
+            for key, state in look.every(named.noun)
+            if asked.namespace is None or namespace_of(key, state) == asked.namespace
+        ]
+        answer = _answer(named.noun, found, look, now)
+        return answer if look.position else replace(answer, begins=log_beginning(look))
+
+
+def one(context: QuestionContext, asked: OneParameters) -> ObjectsAnswer:
+    with looked_at(context, asked.as_of) as (look, now):
+        key = full_id(look, asked.named, asked.key)
+        return _answer(asked.noun, [(key, state_of(context, asked, look))], look, now)
+
+
+@contextmanager
+def looked_at(context: QuestionContext, as_of: str | None) -> Iterator[tuple[Look, int]]:
+    """One picture of the store, and what ages are counted to: the moment that is asked about."""
+    if as_of is None:
+        with context.now_in_store() as look:
+            yield look, context.now
+        return
+    database = context.database
+    # The past is read from the log, and the log by SQLAlchemy, which the present does without.
+    from volsched.questions.history.moments import look_in
+
+    with database.read() as connection:
+        yield look_in(connection, as_of, now=context.now)
+
+
+def state_of(context: QuestionContext, asked: OneParameters, look: Look) -> State:
+    state = look.one(asked.noun, full_id(look, asked.named, asked.key))
+    if state is None or (isinstance(state, ObjectState) and state.manifest is None):
+        within = None if context.namespaces is None else asked.namespace
+        raise UnknownError(not_found(look, asked.named, asked.key, within=within))
+    return state
+
+
+def _answer(noun: str, found: list[tuple[str, State]], look: Look, now: int) -> ObjectsAnswer:
+    rows = state_rows(noun, found, now=now, look=look)
+    return ObjectsAnswer(columns=columns_of(noun, wide=True), rows=rows, position=look.position)

@@ -1,0 +1,106 @@
+"""The shapes of the map and of the timeline; the OpenAPI document and the console's types are made of them."""
+
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+
+class StateCount(TypedDict):
+    volumes: int
+    bytes: int
+
+
+Counts = dict[str, StateCount]
+"""State → how many volumes are in it, and their capacity."""
+
+
+class MapGroup(TypedDict):
+    path: list[str]
+    """The values of the labels that nodes are grouped by; empty: everything."""
+    nodes: int
+    pods: int
+    states: Counts
+    own: Counts
+    """Of them, the volumes that every node of the group reaches, and no single one has."""
+
+
+class MapNode(TypedDict):
+    name: str
+    path: list[str]
+    pods: int
+    schedulable: bool
+    states: Counts
+
+
+class MapVolume(TypedDict):
+    name: str
+    path: list[str]
+    node: str | None
+    state: str
+    bytes: int
+    storageClass: str
+    claim: str | None
+    pods: list[str]
+    data: str | None
+    """What the claim says of its contents: Clean or Dirty; None: nobody says."""
+    binding: str | None
+    """The open binding that has assumed it."""
+    reached: bool
+
+
+class MapClass(TypedDict):
+    storageClass: str
+    group: str
+    """The widest group."""
+    states: Counts
+    requested: int
+    """Bytes that the claims on them ask for: what is promised, beside what is there."""
+
+
+class WaitingPod(TypedDict):
+    pod: str
+    reason: str
+    claims: list[str]
+
+
+class VolumeMap(TypedDict):
+    apiVersion: str
+    kind: Literal["VolumeMap"]
+    position: int
+    head: int
+    """Where the log ends."""
+    at: str | None
+    by: list[str]
+    labels: list[str]
+    """Labels of nodes by which they can be grouped."""
+    classes: list[MapClass]
+    groups: list[MapGroup]
+    nodes: list[MapNode] | None
+    """None: there are too many to list; ask within a group."""
+    volumes: list[MapVolume] | None
+    waiting: list[WaitingPod]
+    """Pods without a node, some of them."""
+    waitingPods: int
+
+
+class FailedBinding(TypedDict):
+    at: int
+    binding: str
+    pod: str
+    node: str
+    reason: str | None
+
+
+class LogTimeline(TypedDict):
+    apiVersion: str
+    kind: Literal["LogTimeline"]
+    first: int
+    last: int
+    head: int
+    events: int
+    points: list[list[int]]
+    """Positions and their times in microseconds: how many events there were until when."""
+    failures: list[FailedBinding]
+    """Bindings that were undone, the latest."""
+    heardAt: NotRequired[int]
+    """Of an observed cluster: when the kind that was silent for longest was last heard of."""

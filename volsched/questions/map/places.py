@@ -1,0 +1,113 @@
+"""Where a volume is, among nodes grouped by any of their labels.
+
+A volume says by its node affinity which nodes reach it. Where that is one node, it is on that node; where it is
+several, it is in the narrowest group that holds them all. Volumes of one place share their affinity, so that each
+is worked out once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from volsched.kube.manifest import Manifest, metadata, spec, volume_reaches
+from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS
+
+UNLABELLED = "-"
+"""In place of a label that a node does not have."""
+Path = tuple[str, ...]
+MOST_KEYS = 20
+
+
+class MapPlace(NamedTuple):
+    path: Path
+    """The groups that it is in, the widest first."""
+    node: str | None = None
+    reached: bool = True
+    """Some node reaches it."""
+
+
+@dataclass(slots=True)
+class MapPlaces:
+    keys: Sequence[str]
+    """Labels of nodes, the widest first."""
+    paths: dict[str, Path] = field(default_factory=dict)
+    """Node → its groups."""
+    _nodes: dict[str, Manifest] = field(default_factory=dict)
+    _by_label: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    _label_keys: set[str] = field(default_factory=set)
+    _known: dict[bytes, MapPlace] = field(default_factory=dict)
+
+    def put(self, name: str, node: Manifest) -> None:
+        labels = _labels(node)
+        self._nodes[name] = node
+        self.paths[name] = tuple(str(labels.get(key) or UNLABELLED) for key in self.keys)
+        self._label_keys.update(labels)
+        for key, value in labels.items():
+            self._by_label.setdefault((key, str(value)), set()).add(name)
+
+    def of(self, volume: Manifest) -> MapPlace:
+        required = (spec(volume).get("nodeAffinity") or {}).get("required")
+        zones = {
+            key: value
+            for key, value in _labels(volume).items()
+            if key in TOPOLOGY_LABELS and key in self._label_keys
+        }
+        if required is None and not zones:
+            return MapPlace(())
+        known = orjson.dumps([required, zones])
+        if known not in self._known:
+            self._known[known] = self._place(volume, required, zones)
+        return self._known[known]
+
+    def label_keys(self) -> list[str]:
+        """Labels that group nodes: several nodes share a value of them; the most telling first."""
+        values: dict[str, int] = {}
+        for key, _ in self._by_label:
+            values[key] = values.get(key, 0) + 1
+        grouping = [
+            key for key, count in values.items() if key != HOSTNAME and (count < len(self._nodes) or count == 1)
+        ]
+        topology = sorted(grouping, key=lambda key: ("topology" not in key, key))
+        return topology[:MOST_KEYS]
+
+    def _place(self, volume: Manifest, required: Any, zones: Mapping[str, Any]) -> MapPlace:
+        nodes = self._reaching(volume, required, zones)
+        if len(nodes) == 1:
+            (name,) = nodes
+            return MapPlace(self.paths[name], name)
+        if not nodes:
+            return MapPlace((), None, reached=False)
+        return MapPlace(_common([self.paths[name] for name in nodes]))
+
+    def _reaching(self, volume: Manifest, required: Any, zones: Mapping[str, Any]) -> set[str]:
+        labels = [(key, str(value)) for key, value in zones.items()]
+        terms = [] if required is None else required.get("nodeSelectorTerms") or []
+        parts = terms[0].get("matchExpressions") or [] if len(terms) == 1 else []
+        simple = [it for it in parts if it.get("operator") == "In" and len(it.get("values") or ()) == 1]
+        if required is None or (len(simple) == len(parts) and len(terms) == 1 and not terms[0].get("matchFields")):
+            labels += [(it["key"], it["values"][0]) for it in simple]
+            sets = [self._by_label.get(label, set()) for label in labels]
+            return set.intersection(*sets) if sets else set(self._nodes)
+        within = [self._by_label.get(label, set()) for label in labels]
+        return {
+            name
+            for name, node in self._nodes.items()
+            if volume_reaches(volume, node) and all(name in them for them in within)
+        }
+
+
+def _labels(manifest: Manifest) -> Mapping[str, Any]:
+    found = metadata(manifest).get("labels")
+    return found if isinstance(found, dict) else {}
+
+
+def _common(paths: list[Path]) -> Path:
+    """What all of them begin with."""
+    shared: list[str] = []
+    for values in zip(*paths, strict=True):
+        if len(set(values)) > 1:
+            break
+        shared.append(values[0])
+    return tuple(shared)

@@ -1,0 +1,42 @@
+"""When the log grew, and which bindings were undone: what a time slider shows before anybody drags it."""
+
+from volsched.log.observed_cluster import known_cursors
+from volsched.log.reads.decision_audit import undone_bindings
+from volsched.log.reads.tail import read_head
+from volsched.log.reads.timeline import log_curve, namespace_curve
+from volsched.questions.context import QuestionContext
+from volsched.questions.history.moments import window_of
+from volsched.questions.map.answers import FailedBinding, LogTimeline
+from volsched.questions.map.parameters import TimelineParameters
+from volsched.questions.registry import API_VERSION
+
+MOST_FAILURES = 500
+
+
+def timeline(context: QuestionContext, asked: TimelineParameters) -> LogTimeline:
+    """Counts and outcomes, as metrics and lists of bindings tell them too: who reads it is not recorded."""
+    with context.database.read() as connection:
+        within = window_of(connection, since=asked.since, until=asked.until, now=context.now)
+        if asked.namespace is None:
+            points, events = log_curve(connection, within, most=asked.points), within.last - within.first + 1
+        else:
+            points, events = namespace_curve(connection, within, asked.namespace, most=asked.points)
+        undone = undone_bindings(connection, within, namespace=asked.namespace, limit=MOST_FAILURES)
+        cursors = known_cursors(connection)
+        head = read_head(connection).position
+    failures: list[FailedBinding] = [
+        {"at": it.ended_at, "binding": it.id, "pod": it.pod, "node": it.node, "reason": it.reason} for it in undone
+    ]
+    answer: LogTimeline = {
+        "apiVersion": API_VERSION,
+        "kind": "LogTimeline",
+        "first": within.first,
+        "last": within.last,
+        "head": head,
+        "events": events,
+        "points": [[it.position, it.at] for it in points],
+        "failures": failures,
+    }
+    if cursors:
+        answer["heardAt"] = min(it.heard_at for it in cursors.values())
+    return answer

@@ -1,0 +1,23 @@
+"""How a store stands, at a glance."""
+
+from volsched.questions.registry import Question, Route
+
+QUESTIONS = (
+    Question(
+        name="status",
+        help="Show at a glance what is in flight, who waits for what, and what storage is left.",
+        text="Pods that wait by their reason, open bindings, work that waits or was given up, storage by class "
+        "and zone, and who acts in which role.",
+        examples="""**Examples**
+
+`volsched status` is everything in one screen; `volsched top` keeps it up
+
+`volsched --server http://127.0.0.1:8700 status -o json`
+""",
+        answer="document",
+        schema="StoreStatus",
+        handler="volsched.questions.status.handlers:status",
+        routes=(Route(path="/status"),),
+        access="status/*",
+    ),
+)

@@ -1,0 +1,34 @@
+"""Why pods wait, in words that many pods share: their messages without the names and counts that differ."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from volsched.kube.manifest import spec, status
+from volsched.scheduling.rules.attempts import POD_SCHEDULED
+
+IN_FLIGHT = "its binding is in flight"
+NOT_TRIED = "not tried yet"
+GATED = "held back by scheduling gates"
+LONGEST = 160
+_COUNTS = re.compile(r"^0/\d+ nodes are available: ")
+_ONE_COUNT = re.compile(r"^\d+ ")
+_NAMES = re.compile(r'"[^"]*"')
+
+
+def pending_reason(pod: Mapping[str, Any], *, in_flight: bool) -> str:
+    """Pods that wait for the same have the same reason; there are few of these, whatever the number of pods."""
+    if in_flight:
+        return IN_FLIGHT
+    if spec(pod).get("schedulingGates"):
+        return GATED
+    conditions = status(pod).get("conditions", ())
+    message = next((it.get("message") for it in conditions if it.get("type") == POD_SCHEDULED), None)
+    return shortened(str(message)) if message else NOT_TRIED
+
+
+def shortened(message: str) -> str:
+    """`0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had …` → `Insufficient cpu, node(s) had …`"""
+    said = _COUNTS.sub("", message.partition(" preemption: ")[0]).rstrip(". ")
+    parts = {_ONE_COUNT.sub("", part) for part in _NAMES.sub("…", said).split(", ")}
+    return ", ".join(sorted(parts))[:LONGEST]

@@ -1,0 +1,330 @@
+"""Counts of volumes, claims and pods, kept up with the log so that asking for them costs next to nothing.
+
+Whoever follows the log anyway (the reader behind the watches) hands every new state on. A scrape then adds up
+a few groups, where a look at a hundred thousand volumes would take seconds.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
+
+from volsched.binding.rules.phases import Phase
+from volsched.kube.manifest import annotations, is_being_deleted, metadata, spec, status
+from volsched.kube.meta import HOSTNAME, LEGACY_ZONE, SELECTED_NODE, ZONE, zone_of
+from volsched.kube.quantity import INT64_MAX, QuantityError, parse_quantity
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import BindingState, ObjectState, State
+from volsched.log.events.streams import BINDING, noun_and_key
+from volsched.log.garbage_pause import collector_resting
+from volsched.log.meters import WAIT_BOUNDS, TimeHistogram
+from volsched.log.rows import class_name_of
+from volsched.pv_controller.rules.reasons import PROVISIONING_FAILED
+from volsched.questions.status.pending_reasons import pending_reason, shortened
+from volsched.runtime.clock import SECOND, parse_rfc3339
+
+FREE, RESERVED, BOUND = "free", "reserved", "bound"
+NONE = "-"
+"""In place of a class or zone that there is none of."""
+TERMINATED = ("Succeeded", "Failed")
+MOST_REASONS = 30
+OTHER = "other reasons"
+"""What is beyond that many: a label must not have as many values as there are pods."""
+COUNTED = ("node", "volume", "claim", "pod", "capacity")
+"""In the order in which they are counted: a claim is where its volume is."""
+NOTICE = "notice"
+
+
+class StoragePlace(NamedTuple):
+    """Where storage is, as its object says it: a zone, or a node whose zone is looked up when it is asked for."""
+
+    zone: str | None = None
+    node: str | None = None
+
+
+class VolumeGroup(NamedTuple):
+    class_name: str
+    place: StoragePlace
+    phase: str
+    use: str
+
+
+class ClaimGroup(NamedTuple):
+    class_name: str
+    place: StoragePlace
+    phase: str
+
+
+class Pending(NamedTuple):
+    reason: str
+    since: int
+
+
+Group = VolumeGroup | ClaimGroup
+
+
+@dataclass(frozen=True, slots=True)
+class StorageRow:
+    """One class in one zone."""
+
+    class_name: str
+    zone: str
+    kind: str
+    """Phase, or use."""
+    count: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class StorageTally:
+    bound_after: TimeHistogram = field(default_factory=lambda: TimeHistogram(WAIT_BOUNDS))
+    """From the pod's creation until it had its node."""
+    ended_after: dict[str, TimeHistogram] = field(default_factory=dict)
+    """Outcome of a binding → from the plan to its end."""
+    rollbacks: Counter[str] = field(default_factory=Counter)
+    """By reason, without the names in it."""
+    failed_provisionings: Counter[str] = field(default_factory=Counter)
+    """By class."""
+    _groups: dict[str, tuple[Group, int]] = field(default_factory=dict)
+    """Stream of a volume, claim or capacity object → the group that it counts in, and its bytes."""
+    _counts: dict[Group, list[int]] = field(default_factory=dict)
+    """Group → how many, and their bytes."""
+    _capacities: dict[str, tuple[str, StoragePlace, int]] = field(default_factory=dict)
+    _pending: dict[str, Pending] = field(default_factory=dict)
+    _pods: Counter[str] = field(default_factory=Counter)
+    """By phase."""
+    _pod_phases: dict[str, str] = field(default_factory=dict)
+    _zones: dict[str, str | None] = field(default_factory=dict)
+    """Of nodes."""
+    _planned: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, states: Mapping[str, State]) -> None:
+        """From all there is. What was counted since the process started goes on."""
+        with self._lock, collector_resting():
+            self._forget()
+            streams: dict[str, list[str]] = {}
+            for stream in states:
+                streams.setdefault(noun_and_key(stream)[0], []).append(stream)
+            for noun in COUNTED:
+                for stream in streams.get(noun, ()):
+                    self._take(stream, states[stream], None)
+            for stream in streams.get(BINDING, ()):
+                state = states[stream]
+                if isinstance(state, BindingState):
+                    self._planned[stream] = state.planned_at
+
+    def follow(self, event: Event, state: State | None) -> None:
+        """Go on with the event that follows; `state` is what it has made of an object."""
+        with self._lock:
+            if state is not None:
+                self._take(event.stream, state, event)
+            else:
+                self._follow_binding(event)
+
+    def _follow_binding(self, event: Event) -> None:
+        if event.type == "BindingPlanned":
+            self._planned[event.stream] = event.at
+        elif event.type == "BindingMoved":
+            data = orjson.loads(event.data)
+            if not data["open"]:
+                self._ended(event, str(data["state"]))
+            elif data["state"] == Phase.COMPENSATING:
+                reason = shortened(str(data.get("reason") or NONE))
+                known = reason in self.rollbacks or len(self.rollbacks) < MOST_REASONS
+                self.rollbacks[reason if known else OTHER] += 1
+
+    def volumes_by_phase(self) -> list[StorageRow]:
+        return self._rows(VolumeGroup, "phase")
+
+    def volumes_by_use(self) -> list[StorageRow]:
+        return self._rows(VolumeGroup, "use")
+
+    def claims(self) -> list[StorageRow]:
+        return self._rows(ClaimGroup, "phase")
+
+    def room(self) -> list[StorageRow]:
+        """What provisioners say that they could still make (CSIStorageCapacity)."""
+        found: dict[tuple[str, str], list[int]] = {}
+        with self._lock:
+            for class_name, place, size in self._capacities.values():
+                total = found.setdefault((class_name, self._zone(place)), [0, 0])
+                total[0] += 1
+                total[1] += size
+        return [
+            StorageRow(*key, "room", count, min(size, INT64_MAX)) for key, (count, size) in sorted(found.items())
+        ]
+
+    def pending(self) -> list[tuple[str, int]]:
+        """Why pods wait, and how many; the most frequent reason first."""
+        with self._lock:
+            reasons = Counter(it.reason for it in self._pending.values())
+        first = sorted(reasons.items(), key=lambda it: (-it[1], it[0]))
+        rest = sum(count for _, count in first[MOST_REASONS:])
+        return first[:MOST_REASONS] + ([(OTHER, rest)] if rest else [])
+
+    def oldest_pending(self) -> int | None:
+        with self._lock:
+            return min((it.since for it in self._pending.values()), default=None)
+
+    def pods(self) -> dict[str, int]:
+        with self._lock:
+            return {phase: count for phase, count in sorted(self._pods.items()) if count}
+
+    def _forget(self) -> None:
+        self._groups.clear()
+        self._counts.clear()
+        self._capacities.clear()
+        self._pending.clear()
+        self._pods.clear()
+        self._pod_phases.clear()
+        self._zones.clear()
+        self._planned.clear()
+
+    def _rows(self, kind: type[Group], label: str) -> list[StorageRow]:
+        found: dict[tuple[str, str, str], list[int]] = {}
+        with self._lock:
+            for group, (count, size) in self._counts.items():
+                if isinstance(group, kind):
+                    key = (group.class_name, self._zone(group.place), getattr(group, label))
+                    total = found.setdefault(key, [0, 0])
+                    total[0] += count
+                    total[1] += size
+        return [StorageRow(*key, count, min(size, INT64_MAX)) for key, (count, size) in sorted(found.items())]
+
+    def _zone(self, place: StoragePlace) -> str:
+        return place.zone or (place.node and self._zones.get(place.node)) or NONE
+
+    def _take(self, stream: str, state: State, event: Event | None) -> None:
+        noun, key = noun_and_key(stream)
+        if not isinstance(state, ObjectState):
+            return
+        manifest = state.manifest
+        if noun == "node":
+            labels = metadata(manifest or {}).get("labels") or {}
+            zone = zone_of(labels)
+            # A volume names the label of the node's host, which is mostly the node's name.
+            self._zones[key] = self._zones[str(labels.get(HOSTNAME, key))] = zone
+        elif noun == "volume":
+            self._count(stream, None if manifest is None else (volume_group(state), _size(manifest, "capacity")))
+        elif noun == "claim":
+            self._count(stream, None if manifest is None else self._claim(manifest))
+        elif noun == "pod":
+            self._take_pod(stream, state, event)
+        elif noun == "capacity":
+            self._capacities.pop(stream, None)
+            if manifest is not None:
+                self._capacities[stream] = _room(manifest)
+        elif noun == NOTICE and manifest is not None and manifest.get("reason") == PROVISIONING_FAILED:
+            involved = manifest.get("involvedObject") or {}
+            group = self._groups.get(f"claim/{involved.get('namespace')}/{involved.get('name')}")
+            self.failed_provisionings[group[0].class_name if group else NONE] += 1
+
+    def _count(self, stream: str, contribution: tuple[Group, int] | None) -> None:
+        before = self._groups.pop(stream, None)
+        if before is not None:
+            total = self._counts[before[0]]
+            total[0] -= 1
+            total[1] -= before[1]
+            if not total[0]:
+                del self._counts[before[0]]
+        if contribution is not None:
+            self._groups[stream] = contribution
+            total = self._counts.setdefault(contribution[0], [0, 0])
+            total[0] += 1
+            total[1] += contribution[1]
+
+    def _claim(self, manifest: Mapping[str, Any]) -> tuple[Group, int]:
+        volume = self._groups.get(f"volume/{spec(manifest).get('volumeName')}")
+        selected = annotations(manifest).get(SELECTED_NODE)
+        place = volume[0].place if volume is not None else StoragePlace(node=selected)
+        phase = str(status(manifest).get("phase") or "Pending")
+        return ClaimGroup(class_name_of(manifest) or NONE, place, phase), _size(manifest, "resources", "requests")
+
+    def _take_pod(self, stream: str, state: ObjectState, event: Event | None) -> None:
+        manifest, before = state.manifest, self._pending.pop(stream, None)
+        phase = self._pod_phases.pop(stream, None)
+        if phase is not None:
+            self._pods[phase] -= 1
+        if manifest is None:
+            return
+        phase = self._pod_phases[stream] = str(status(manifest).get("phase") or "Pending")
+        self._pods[phase] += 1
+        if spec(manifest).get("nodeName"):
+            if before is not None and event is not None:
+                self.bound_after.observe(max(event.at - before.since, 0) / SECOND)
+            return
+        if phase in TERMINATED or is_being_deleted(manifest):
+            return
+        created = parse_rfc3339(str(metadata(manifest).get("creationTimestamp", ""))) or 0
+        since = event.at if event is not None and event.type == "PodCreated" else created
+        reason = pending_reason(manifest, in_flight=state.assumed is not None)
+        self._pending[stream] = Pending(reason, since if before is None else before.since)
+
+    def _ended(self, event: Event, outcome: str) -> None:
+        planned = self._planned.pop(event.stream, None)
+        if planned is not None:
+            times = self.ended_after.setdefault(outcome, TimeHistogram(WAIT_BOUNDS))
+            times.observe((event.at - planned) / SECOND)
+
+
+def zone_label(manifest: Mapping[str, Any]) -> str | None:
+    return zone_of(metadata(manifest).get("labels") or {})
+
+
+def volume_group(state: ObjectState) -> VolumeGroup:
+    manifest = state.manifest or {}
+    phase = str(status(manifest).get("phase") or "Pending")
+    taken = state.assumed is not None or spec(manifest).get("claimRef") is not None
+    use = FREE if phase == "Available" else phase.lower()
+    if taken and phase in ("Available", "Pending"):
+        use = RESERVED
+    return VolumeGroup(class_name_of(manifest) or NONE, volume_place(manifest), phase, use)
+
+
+def volume_place(manifest: Mapping[str, Any]) -> StoragePlace:
+    """The one zone or node that its node affinity names, else its label; nothing where it names several."""
+    required = (spec(manifest).get("nodeAffinity") or {}).get("required") or {}
+    places: set[StoragePlace] = set()
+    for term in required.get("nodeSelectorTerms") or ():
+        for it in term.get("matchExpressions") or ():
+            if it.get("operator") == "In" and it.get("key") in (ZONE, LEGACY_ZONE, HOSTNAME):
+                is_zone = it["key"] != HOSTNAME
+                places |= {
+                    StoragePlace(zone=v) if is_zone else StoragePlace(node=v) for v in it.get("values") or ()
+                }
+    if len(places) == 1:
+        return places.pop()
+    zones = {it for it in places if it.zone is not None}
+    return zones.pop() if len(zones) == 1 else StoragePlace(zone=zone_label(manifest))
+
+
+def _room(manifest: Mapping[str, Any]) -> tuple[str, StoragePlace, int]:
+    topology = (manifest.get("nodeTopology") or {}).get("matchLabels") or {}
+    place = StoragePlace(zone=zone_of(topology), node=topology.get(HOSTNAME))
+    return str(manifest.get("storageClassName") or NONE), place, quantity_bytes(manifest.get("capacity"))
+
+
+def _size(manifest: Mapping[str, Any], *path: str) -> int:
+    found: Any = spec(manifest)
+    for step in path:
+        found = found.get(step) or {}
+    return quantity_bytes(found.get("storage"))
+
+
+def quantity_bytes(quantity: Any) -> int:
+    """0 where it is none."""
+    return 0 if quantity is None else _parsed(str(quantity))
+
+
+@lru_cache(maxsize=4_096)
+def _parsed(quantity: str) -> int:
+    """Volumes come in few sizes."""
+    try:
+        return parse_quantity(quantity).value()
+    except QuantityError:
+        return 0
