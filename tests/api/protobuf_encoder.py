@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 
-from volsched.api.kubernetes.protobuf import MAGIC
-from volsched.api.kubernetes.protobuf_fields import INLINE, LIST, MAPPING, Field, fields_of_message, message_of
+from volsched.api.kubernetes.protobuf import INLINE, LIST, MAGIC, MAPPING, Field, fields_of_message, message_of
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

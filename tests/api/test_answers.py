@@ -1,7 +1,8 @@
 """What a real API server (1.37) answers to requests of every kind is what ours answers: code, reason and message.
 
 `answers.jsonl` holds the requests in their order, each with the real answer: first what is made, then what is
-asked of it; a message that ends with … is only its beginning, and `holds` is a part of the object in the answer.
+asked of it; a message that ends with … is only its beginning, `causes` are those of a refusal, and `holds` is a
+part of the object in the answer.
 Differences that we want are not in it; they stand in docs/api.md, each with its reason.
 """
 
@@ -38,11 +39,15 @@ def asked(api: Served, row: dict[str, Any]) -> tuple[int, str, Any]:
     if answer.status_code < 400:
         return answer.status_code, str(told.get("kind")), part_of(told, row.get("holds", ""))
     message = UID.sub("<UID>", told["message"].split("\n")[0])
+    if "causes" in row:
+        return answer.status_code, told.get("reason", ""), [message, told["details"]["causes"]]
     return answer.status_code, told.get("reason", ""), message
 
 
 def expected(row: dict[str, Any]) -> tuple[int, str, Any]:
     told = row.get("message", row.get("holds", ""))
+    if "causes" in row:
+        told = [told, row["causes"]]
     return row["code"], row.get("reason", row.get("kind") or "Status"), told
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.support.patience import HANG_SECONDS
 from volsched.cli.app import app
-from volsched.lab.bench.http_load import HttpLoadError, fan_out, hurry, request
+from volsched.lab.bench.http import HttpLoadError, fan_out, hurry, request
 
 SMALL = ("--requests", "20", "--clients", "2", "--watchers", "5", "--writes", "20", "--writes-a-second", "500")
 

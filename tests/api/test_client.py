@@ -103,8 +103,10 @@ def test_what_a_controller_owns_is_written_through_status_alone(api: Served) -> 
     assert main.status.phase == "Pending"
     done = api.core.patch_namespaced_pod_status("p", "default", {"status": {"phase": "Running"}})
     assert done.status.phase == "Running"
-    other = api.core.patch_namespaced_pod_status("p", "default", {"metadata": {"labels": {"a": "b"}}})
-    assert not other.metadata.labels
+    # A pod's labels come with its status, as on a real server; its spec does not.
+    both = {"metadata": {"labels": {"a": "b"}}, "spec": {"nodeName": "n1"}}
+    other = api.core.patch_namespaced_pod_status("p", "default", both)
+    assert (other.metadata.labels, other.spec.node_name) == ({"a": "b"}, None)
 
 
 def test_a_pod_is_bound_once(api: Served) -> None:
@@ -215,7 +217,7 @@ def test_an_informer_misses_nothing(up: Served) -> None:
     """List, then watch from there, as client libraries do: the watch leads to what a list then shows."""
     up.create(node("n1"), LOCAL, volume("v1", "1Gi", "n1"), volume("v2", "2Gi", "n1"))
     listed = up.core.list_persistent_volume_claim_for_all_namespaces()
-    known: dict[str, Any] = {it.metadata.name: it for it in listed.items}
+    known: dict[str | None, Any] = {it.metadata.name: it for it in listed.items}
     up.create(claim("a", "1Gi"), claim("b", "2Gi"), pod("p", "a", "b"))
     following = watch.Watch()
     for event in following.stream(

@@ -21,7 +21,7 @@ from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.runtime.writer import OverloadedError
 from volsched.scheduling.rules.configuration import DEFAULT
-from volsched.scheduling.rules.status import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH
+from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND, NODE_AFFINITY_MISMATCH
 
 Manifest = dict[str, Any]
 OTHERS = "kube-scheduler"
@@ -158,7 +158,7 @@ def whole(sqlite: Database) -> Iterator[Served]:
         running.create(LOCAL, *(node(f"n{it}") for it in range(1, 4)))
         running.create(volume("large", "100Gi", "n1"), volume("close", "5Gi", "n2"), claim("data", "5Gi"))
         for name in ("large", "close"):
-            wait_until(lambda name=name: running.core.read_persistent_volume(name).status.phase == "Available")
+            wait_until(lambda name=name: running.core.read_persistent_volume(name).status.phase == "Available")  # type: ignore[misc]
         yield running
 
 

@@ -14,11 +14,11 @@ from tests.support.serving import Served
 from volsched.api.access.access_reviews import ACCESS
 from volsched.api.kubernetes.bodies import MOST_BYTES, SMALL_BYTES
 from volsched.api.kubernetes.negotiation import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, YAML
-from volsched.api.kubernetes.paths import RequestTarget, parse_path
+from volsched.api.kubernetes.resources import RequestTarget, parse_path
 from volsched.api.services import WRITE_TRIES, Services
 from volsched.api.watch_cache import Fan
-from volsched.kube.json_patch import PatchError, json_patched
-from volsched.kube.limits import DEPTH_MAX, ITEMS_MAX, OBJECT_BYTES_MAX
+from volsched.kube.patches import PatchError, json_patched
+from volsched.kube.problems import DEPTH_MAX, ITEMS_MAX, OBJECT_BYTES_MAX
 from volsched.kube.strategic_merge import strategic_merged
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database

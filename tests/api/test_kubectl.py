@@ -13,6 +13,7 @@ import pytest
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served
+from tests.support.stateful_sets import stateful_set
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
@@ -103,8 +104,6 @@ def test_refusals_are_readable(kubectl: Kubectl) -> None:
     told = kubectl("create", "-f", "-", stdin=json.dumps(wrong), fails=True)
     assert 'The PersistentVolumeClaim "c" is invalid' in told
     assert "spec.resources" in told
-    applied = kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(node("n")), fails=True)
-    assert "server-side apply is not supported" in applied
     assert kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(node("n"))).endswith(
         "(server dry run)\n"
     )
@@ -127,7 +126,11 @@ def test_kubectl_follows_along(up: Served, kubectl: Kubectl, tmp_path: Path) -> 
     finally:
         following.terminate()
         following.communicate(timeout=HANG_SECONDS)
-    assert "spec" in kubectl("explain", "pvc")
+    told = kubectl("explain", "pvc.spec")
+    assert "The class. Empty: a volume without class." in told.replace("\n", " ").replace("     ", "")
+    assert "A request for storage." in kubectl("explain", "pvc")
+    assert "is running at" in kubectl("cluster-info")
+    assert "/apis/storage.k8s.io/v1" in json.loads(kubectl("get", "--raw", "/"))["paths"]
 
 
 def test_commands_that_send_protobuf(up: Served, kubectl: Kubectl) -> None:
@@ -156,3 +159,80 @@ def test_what_people_try(up: Served, kubectl: Kubectl, tmp_path: Path) -> None:
     assert "could not find the requested resource" in kubectl("logs", "web", fails=True)
     kubectl("taint", "nodes", "n2", "dedicated=x:NoSchedule")
     assert kubectl("delete", "pods", "--all").count("deleted") == 1
+
+
+def test_what_is_applied_server_side_has_owners(up: Served, kubectl: Kubectl) -> None:
+    up.create(volume("v1", "1Gi", "n1"))
+
+    def applied(manager: str, *more: str, fails: bool = False, **labels: str) -> str:
+        named = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v1", "labels": labels}}
+        given = ("apply", "--server-side", f"--field-manager={manager}", *more, "-f", "-")
+        return kubectl(*given, stdin=json.dumps(named), fails=fails)
+
+    shown = ("get", "pv", "v1", "-o", "jsonpath={.metadata.labels}")
+    assert kubectl("get", "pv", "v1", "-o", "yaml", "--show-managed-fields").count("managedFields") == 0
+    assert applied("one", tier="hdd", zone="a") == "persistentvolume/v1 serverside-applied\n"
+    assert applied("two", tier="hdd", rack="7") == "persistentvolume/v1 serverside-applied\n"
+    told = applied("two", tier="ssd", rack="7", fails=True)
+    assert 'Apply failed with 1 conflict: conflict with "one": .metadata.labels.tier' in told
+    applied("two", "--force-conflicts", tier="ssd", rack="7")
+    applied("one", zone="b")
+    assert json.loads(kubectl(*shown)) == {"rack": "7", "tier": "ssd", "zone": "b"}
+    applied("two")
+    assert json.loads(kubectl(*shown)) == {"zone": "b"}
+    kubectl("label", "pv", "v1", "zone=c", "--overwrite")
+    assert 'conflict with "kubectl-label" using v1: .metadata.labels.zone' in applied("one", zone="d", fails=True)
+    managers = kubectl("get", "pv", "v1", "-o", "jsonpath={.metadata.managedFields[*].manager}").split()
+    assert {"before-first-apply", "kubectl-label"} <= set(managers)
+
+
+def test_a_node_is_drained_as_its_budgets_allow(up: Served, kubectl: Kubectl) -> None:
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "db", "namespace": "default"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "db"}}},
+    }
+    up.create(node("n1"), stateful_set(replicas=3, templates=0))
+    kubectl("create", "-f", "-", stdin=json.dumps(budget))
+    waited = f"--timeout={HANG_SECONDS}s"
+    kubectl("rollout", "status", "sts/db", waited)
+    kubectl("wait", "pdb/db", "--for=jsonpath={.status.disruptionsAllowed}=1", waited)
+    # A pod that was taken away finds no other node, so the budget is used up after the first.
+    told = kubectl("drain", "n1", "--timeout=6s", fails=True)
+    assert "Cannot evict pod as it would violate the pod's disruption budget." in told
+    assert "SchedulingDisabled" in kubectl("get", "nodes")
+    up.create(node("n2"))
+    assert "drained" in kubectl("drain", "n1", waited)
+    kubectl("rollout", "status", "sts/db", waited)
+    assert kubectl("get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}") == "n2 n2 n2"
+    assert kubectl("uncordon", "n1") == "node/n1 uncordoned\n"
+    assert "SchedulingDisabled" not in kubectl("get", "nodes")
+
+
+def test_a_set_is_scaled_and_rolled_out_and_back(up: Served, kubectl: Kubectl) -> None:
+    up.create(node("n1"), stateful_set(replicas=2, templates=0))
+    waited = f"--timeout={HANG_SECONDS}s"
+    kubectl("rollout", "status", "sts/db", waited)
+    assert "Expected replicas to be 7, was 2" in kubectl(
+        "scale", "sts/db", "--replicas=3", "--current-replicas=7", fails=True
+    )
+    assert kubectl("scale", "sts/db", "--replicas=3", "--current-replicas=2") == "statefulset.apps/db scaled\n"
+    kubectl("rollout", "status", "sts/db", waited)
+    assert kubectl("get", "pods", "-o", "name").split() == ["pod/db-0", "pod/db-1", "pod/db-2"]
+    kubectl("set", "image", "sts/db", "main=app:2")
+    assert "3 new pods have been updated" in kubectl("rollout", "status", "sts/db", waited)
+    shown = ("-o", "jsonpath={.items[*].spec.containers[0].image}")
+    assert kubectl("get", "pods", *shown) == "app:2 app:2 app:2"
+    assert [line.split()[0] for line in kubectl("rollout", "history", "sts/db").splitlines()[2:4]] == ["1", "2"]
+    assert kubectl("rollout", "undo", "sts/db") == "statefulset.apps/db rolled back\n"
+    kubectl("rollout", "status", "sts/db", waited)
+    assert kubectl("get", "pods", *shown) == "app app app"
+    assert kubectl("get", "controllerrevisions", "-o", "jsonpath={.items[*].revision}").split() in (
+        ["2", "3"],
+        ["3", "2"],
+    )
+    before = kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}").split()
+    assert kubectl("rollout", "restart", "sts/db") == "statefulset.apps/db restarted\n"
+    kubectl("rollout", "status", "sts/db", waited)
+    assert not set(before) & set(kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}").split())

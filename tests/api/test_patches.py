@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from volsched.kube.json_patch import DiffersError, PatchError, json_patched
+from volsched.kube.patches import DiffersError, PatchError, json_patched
 from volsched.kube.strategic_merge import strategic_merged
 
 DOCUMENT = {"a": {"b": [1, 2, 3]}, "c~d": 1, "e/f": 2}

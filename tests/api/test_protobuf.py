@@ -10,8 +10,7 @@ from tests.api.protobuf_encoder import enveloped as message
 from tests.api.protobuf_encoder import field
 from tests.support.clusters import node, pod
 from tests.support.serving import Served
-from volsched.api.kubernetes.protobuf import MAGIC, read_message
-from volsched.api.kubernetes.protobuf_fields import messages
+from volsched.api.kubernetes.protobuf import MAGIC, messages, read_message
 from volsched.api.kubernetes.statuses import ApiError
 
 PROTOBUF = {"content-type": "application/vnd.kubernetes.protobuf"}

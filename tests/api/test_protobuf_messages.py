@@ -7,8 +7,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.api.protobuf_encoder import encoded, encoded_message, enveloped, field
-from volsched.api.kubernetes.protobuf import read_message
-from volsched.api.kubernetes.protobuf_fields import (
+from volsched.api.kubernetes.protobuf import (
     INLINE,
     LIST,
     MAPPING,
@@ -16,6 +15,7 @@ from volsched.api.kubernetes.protobuf_fields import (
     fields_of_message,
     message_of,
     messages,
+    read_message,
 )
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.kube.kinds import KINDS

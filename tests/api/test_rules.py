@@ -1,21 +1,30 @@
 """What can be said about a request without a server: paths, selectors, forms, fields, versions, discovery."""
 
+from importlib.resources import files
 from typing import Any
 
 import pytest
 
 from tests.api.field_types import dumped
-from volsched.api.kubernetes import discovery, openapi
-from volsched.api.kubernetes.field_selectors import fields_match, parse_field_selector
+from volsched.api.access.hosts import is_loopback
+from volsched.api.kubernetes import discovery
 from volsched.api.kubernetes.negotiation import AnswerFormat, wanted_form
-from volsched.api.kubernetes.paths import ApiGroup, GroupVersion, RequestTarget, Root, parse_path
-from volsched.api.kubernetes.queries import read_token, token
-from volsched.api.kubernetes.resources import RESOURCES, Kept, resource_at
+from volsched.api.kubernetes.queries import parse_field_selector, read_token, token
+from volsched.api.kubernetes.resources import (
+    RESOURCES,
+    ApiGroup,
+    GroupVersion,
+    Kept,
+    RequestTarget,
+    Root,
+    parse_path,
+    resource_at,
+)
 from volsched.api.kubernetes.statuses import ApiError
-from volsched.api.loopback import is_loopback
-from volsched.api.watch_events import changes_of
+from volsched.api.watch_cache import changes_of
+from volsched.kube.field_selectors import fields_match
 from volsched.kube.kinds import KINDS
-from volsched.kube.known_fields import files, unknown_fields
+from volsched.kube.known_fields import unknown_fields
 from volsched.log.events.envelope import Event, canonical
 
 
@@ -157,7 +166,7 @@ def test_everything_served_is_discovered_and_described() -> None:
             assert entry["verbs"] == ["get", "list", "watch"]
             continue
         place = f"apis/{resource.group}/v1" if resource.group else "api/v1"
-        document = openapi.document(place)
+        document = discovery.document(place)
         assert document is not None
         kinds = [it.get("patch", {}).get("x-kubernetes-group-version-kind") for it in document["paths"].values()]
         assert {"group": resource.group, "version": "v1", "kind": resource.kind.name} in kinds

@@ -19,9 +19,8 @@ from tests.support.clusters import LOCAL, Stepped, node
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, served
 from volsched.api.kubernetes.negotiation import PLAIN
-from volsched.api.kubernetes.object_reads import read_changes
-from volsched.api.kubernetes.paths import RequestTarget, parse_path
-from volsched.api.kubernetes.read_handlers import watch_objects
+from volsched.api.kubernetes.read_handlers import read_changes, watch_objects
+from volsched.api.kubernetes.resources import RequestTarget, parse_path
 from volsched.api.services import Services
 from volsched.api.watch_cache import Fan, Tail, WatchBatch
 from volsched.log.database import Database

@@ -26,12 +26,12 @@ from volsched.cli.app import app
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import CallRefusedError as PortRefusedError
 from volsched.kube.kinds import key_of
-from volsched.kube.merge_patch import merged
+from volsched.kube.patches import merged
 from volsched.kube.problems import ManifestError
 from volsched.library import Engine, RefusedError
 from volsched.log.commands import Command
 from volsched.log.database import Database, open_database
-from volsched.log.events.decision import Decision
+from volsched.log.events.fold import Decision
 from volsched.log.events.streams import stream_of
 from volsched.log.transaction import execute
 from volsched.objects import door
@@ -202,7 +202,8 @@ CHANGED = {
     "label": Case(data(meta(labels={"a": "b"})), before=data({}), holds=meta(labels={"a": "b"})),
     "nothing": Case(data({}), before=data({})),
     "image of a pod": Case(
-        app_(spec(containers=[{"name": "main", "image": "app:2"}])), before=app_({}),
+        app_(spec(containers=[{"name": "main", "image": "app:2"}])),
+        before=app_(spec(containers=[{"name": "main", "image": "app:1"}])),
     ),
     "template of a set": Case(
         but(SET, spec(template={"spec": {"containers": [{"name": "main", "image": "app:2"}]}})), before=SET
@@ -241,6 +242,13 @@ Send = Callable[[Manifest], str | None]
 """Why the manifest is refused there; None: it is accepted."""
 
 
+def timeless(value: Any) -> Any:
+    """Without the moments that a door stamps: the doors are gone through one after another."""
+    if isinstance(value, Mapping):
+        return {name: timeless(part) for name, part in value.items() if name != "lastTransitionTime"}
+    return [timeless(part) for part in value] if isinstance(value, list) else value
+
+
 @dataclass(frozen=True)
 class Door:
     database: Database
@@ -255,7 +263,7 @@ class Door:
         held = self.cluster.get(manifest["kind"], key_of(manifest["kind"], manifest))
         assert held is not None
         named = {name: value for name, value in held["metadata"].items() if name not in GIVEN_BY_STORE}
-        return {**held, "metadata": named}
+        return {**timeless(held), "metadata": named}
 
     def forget(self, manifest: Manifest) -> None:
         """Cases share a store: what one has made is not there for the next."""
@@ -384,7 +392,7 @@ _AROUND = (r"strict decoding error: ", r" cannot be handled as a \w+: ", r" is i
 
 def core(said: str) -> str:
     """The reason, without what the door puts around it; of a refused update, without the fields that differ."""
-    text = " ".join(said.split()).split(" core.")[0]
+    text = re.sub(r" \(did you mean [^)]*\?\)", "", " ".join(said.split()).split(" core.")[0])
     for mark in _AROUND:
         if found := re.search(mark, text):
             return text[found.end() :]

@@ -1,5 +1,5 @@
-"""HTTP: a Kubernetes-style API that kubectl and the official clients can use, health and metrics.
+"""HTTP: a Kubernetes-style API for kubectl and the official clients, health and metrics.
 
-What can be said without a socket is said in small pure modules (paths, selectors, patches, tables, statuses);
-`kubernetes` puts them together per request, `app` per process. Nothing below this layer knows of HTTP.
+Everything that needs no socket is in small pure modules (paths, selectors, patches, tables, statuses);
+`kubernetes` combines them per request, `app` per process. Nothing below this layer knows HTTP.
 """

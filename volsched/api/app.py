@@ -1,4 +1,4 @@
-"""The routes, and what has to run beside them: the writer, and the reader behind the watches."""
+"""The routes, and what runs beside them: the writer, and the reader behind the watches."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +14,7 @@ from prometheus_client import (
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from volsched.api import health
@@ -23,15 +23,18 @@ from volsched.api.access.callers import current_caller
 from volsched.api.access.gate import Gate
 from volsched.api.access.hosts import Hosts
 from volsched.api.extender.service import Extender
-from volsched.api.kubernetes import discovery, openapi
-from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.health import HttpMetrics, StoreMetrics
+from volsched.api.kubernetes import discovery
 from volsched.api.kubernetes.dispatcher import Kubernetes
+from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import UNSERVED, ApiError
 from volsched.api.limits import DEFAULT_LIMITS, Limits
-from volsched.api.metrics import HttpMetrics, StoreMetrics
 from volsched.api.questions.app import Own
+from volsched.api.read_only import ReadOnly
 from volsched.api.services import Services
+from volsched.api.strict.server import WINDOW, StrictServer
 from volsched.api.watch_cache import RING, Fan, Tail, WatchBatch
+from volsched.console.files import console_files
 from volsched.log.database import Database
 from volsched.runtime.clock import Clock
 from volsched.runtime.runner import Failed, looping, running, waking
@@ -40,7 +43,7 @@ from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
 TAIL_BEGINS_SECONDS = 60
 LINGER_SECONDS = 0.02
-"""Between two looks at a busy log: to wake every watcher for every event costs more than to tell it several."""
+"""Between two reads of a busy log: waking every watcher for every event costs more than batching."""
 
 
 class Api:
@@ -59,11 +62,15 @@ class Api:
         configuration: Configuration = DEFAULT,
         hosts: Hosts | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        strict: bool = False,
+        read_only: bool = False,
+        follows: bool = False,
     ) -> None:
-        """`committed` is told of every commit; `failed`, that something here has died which must not. `hosts` are
-        the names of a server that speaks TLS, whose callers say who they are; without, all are local.
-        """
-        self.fan = Fan(ring_size=ring_size)
+        """`committed` is called after every commit; `failed`, when a required thread has died. `hosts` are the
+        names of a TLS server, whose callers authenticate; without, all are local. `strict`: refuse and misbehave
+        as a real API server does. `read_only`: the objects are another cluster's."""
+        self.fan = Fan(ring_size=min(ring_size, WINDOW) if strict else ring_size)
+        self._strict = strict
         self._committed, self._failed, self._clock = committed, failed, clock
         self._configuration, self._hosts, self.limits = configuration, hosts, limits
         self._services = Services(
@@ -75,9 +82,11 @@ class Api:
             zonal_upgrade=zonal_upgrade,
             limits=limits,
             tells_apart=hosts is not None,
+            read_only=read_only,
+            follows=follows,
         )
         self._registry = CollectorRegistry()
-        self._registry.register(StoreMetrics(database, self.fan, clock))
+        self._registry.register(StoreMetrics(database, self.fan, clock, self._services.tally))
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
         self.app = self._application()
@@ -94,10 +103,12 @@ class Api:
             Route("/apis/volsched.io{rest:path}", self._own),
             Route("/api{rest:path}", kubernetes),
             Route("/extender/{verb:path}", Extender(self._services, metrics, self._configuration)),
+            Route("/", _root),
+            Route("/ui/{place:path}", console_files()),
             Route("/version", _constant(lambda _: discovery.server_version())),
-            Route("/openapi/v2", _constant(lambda _: openapi.version_2())),
-            Route("/openapi/v3", _constant(lambda _: openapi.root())),
-            Route("/openapi/v3/{place:path}", _constant(lambda it: openapi.document(it.path_params["place"]))),
+            Route("/openapi/v2", _constant(lambda _: discovery.version_2())),
+            Route("/openapi/v3", _constant(lambda _: discovery.root())),
+            Route("/openapi/v3/{place:path}", _constant(lambda it: discovery.document(it.path_params["place"]))),
             Route("/healthz", self._health("healthz", health.ready)),
             Route("/readyz", self._health("readyz", health.ready)),
             Route("/livez", self._health("livez", health.alive)),
@@ -106,7 +117,11 @@ class Api:
         app = Starlette(
             routes=routes,
             lifespan=self._lifespan,
-            middleware=[Middleware(Gate, self._services, self._hosts, self._registry)],
+            middleware=[
+                *([Middleware(StrictServer, self.fan)] if self._strict else []),
+                Middleware(Gate, self._services, self._hosts, self._registry),
+                *([Middleware(ReadOnly)] if self._services.read_only else []),
+            ],
             exception_handlers={404: _unserved, 405: _not_allowed},
         )
         app.router.redirect_slashes = False
@@ -126,7 +141,7 @@ class Api:
 
         with ExitStack() as stack:
             stack.callback(self._own.close)
-            tail = Tail(self._services.database, publish)
+            tail = Tail(self._services.database, publish, self._services.tally)
             reader = stack.enter_context(
                 looping(
                     tail.step, clock=self._clock, name="volsched-tail", failed=self._failed, linger=LINGER_SECONDS
@@ -168,6 +183,13 @@ def _constant(make: Callable[[Request], object]) -> Callable[[Request], Awaitabl
         return await _unserved(request, None) if made is None else HttpAnswer(made).response()
 
     return answer
+
+
+async def _root(request: Request) -> Response:
+    """The paths, for programs; a person who came with a browser is shown the console."""
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse("/ui/")
+    return HttpAnswer(discovery.root_paths()).response()
 
 
 async def _unserved(_: Request, __: Exception | None) -> Response:

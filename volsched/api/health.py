@@ -1,31 +1,48 @@
-"""`/livez`, `/readyz` and `/healthz`, in the words of Kubernetes' own."""
+"""Monitoring: `/metrics` for Prometheus; `/livez`, `/readyz` and `/healthz` as in Kubernetes."""
+
+from collections import Counter as Counted
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from volsched.api.services import Services
+from volsched.api.watch_cache import Fan
 from volsched.log import leases
 from volsched.log.batch import CARRIED_US, Head
-from volsched.log.database import FULL
+from volsched.log.database import FULL, Database
+from volsched.log.effects import EffectState
 from volsched.log.errors import StoreError
+from volsched.log.integrity.anchors import AnchorNotes, anchor_notes
 from volsched.log.leases import LeaseStanding
+from volsched.log.leases import standings as standings_of
+from volsched.log.observed_cluster import Gap, KnownCursor, drifted_kinds, gaps, known_cursors
+from volsched.log.reads.lookups import Gauges, read_gauges
 from volsched.log.reads.tail import read_head
+from volsched.log.tokens import contradicted_tokens
 from volsched.pv_controller.controller import LEASE_NAME
-from volsched.runtime.clock import SECOND
+from volsched.questions.status.storage_tally import StorageTally
+from volsched.runtime.clock import SECOND, Clock
 
 MOST_LAG = 10_000
-"""Events that the reader behind the watches may be late by before we call ourselves not ready."""
+"""Events that the reader behind the watches may lag before we report not ready."""
 
+MOST_SILENT = 180
+"""Seconds without a word of a kind: a quiet one is heard of by bookmarks, at least every two minutes."""
 FULL_FOR = 30 * SECOND
-"""After a write for which there was no room, unless another one has succeeded since."""
+"""After a write that found the disk full, unless another one has succeeded since."""
 LEAST_FREE = 2**20
 """Bytes on the disk of an SQLite store."""
 WITHHELD = "reason withheld"
-"""From a caller that we do not know: what is wrong may name machines and files."""
+"""For unknown callers: the fault may name machines and files."""
 
 Checks = dict[str, str | None]
-"""What was looked at → what is wrong with it."""
+"""Check → its fault."""
 
 
 async def alive(services: Services) -> Checks:
-    """Nothing that a restart would not cure: a database that is down is no reason to restart us."""
+    """Only what a restart would cure: a database that is down is no reason to restart us."""
     return {"tail": None if services.fan.position >= 0 else "the log was not read yet"}
 
 
@@ -42,11 +59,13 @@ async def ready(services: Services) -> Checks:
     stopping = "the server is shutting down" if services.fan.stopping else None
     now = services.clock()
     wrong = {"clock": _clock(head, now), "controller": _controller(leading, now)}
+    if services.follows:
+        wrong["cluster"] = await services.read(_cluster, services)
     return checks | {"store": None, "shutdown": stopping} | wrong
 
 
 def _room(services: Services) -> str | None:
-    """A store without room takes no writes: whoever sends them goes elsewhere until there is some again."""
+    """A full store accepts no writes: clients should use another server until there is space again."""
     if services.full_at is not None and services.clock() - services.full_at < FULL_FOR:
         return FULL
     free = services.database.file.free_bytes()
@@ -70,6 +89,17 @@ def _look(services: Services) -> tuple[Head, LeaseStanding | None]:
     return head, next((it for it in standings if it.lease.name == LEASE_NAME), None)
 
 
+def _cluster(services: Services) -> str | None:
+    """Every kind that is observed was listed, and was heard of a short while ago."""
+    with services.database.read() as connection:
+        cursors = known_cursors(connection)
+    if not cursors:
+        return "the cluster is being listed for the first time"
+    kind, oldest = min(cursors.items(), key=lambda it: it[1].heard_at)
+    silent = (services.clock() - oldest.heard_at) // SECOND
+    return None if silent <= MOST_SILENT else f"the cluster was not heard of {kind} for {silent} s"
+
+
 def _clock(head: Head, now: int) -> str | None:
     ahead = head.at - now
     if ahead <= CARRIED_US:
@@ -81,10 +111,253 @@ def _clock(head: Head, now: int) -> str | None:
 
 
 def _controller(leading: LeaseStanding | None, now: int) -> str | None:
-    """One that gave its lease back, or never was, is missed by an alert and not here: somebody wants it so."""
+    """A controller that released its lease, or never ran, is left to an alert: it may be intended."""
     if leading is None or not leading.given_up(now):
         return None
     return (
         f"nobody acts as controller: {leading.over}, and {leading.lease.holder} has not renewed its lease for "
         f"{leading.age(now) // SECOND} s; start volsched serve controller"
     )
+
+
+# `/metrics` for Prometheus: the state of the store, read at each scrape, and HTTP counters.
+
+
+class HttpMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("verb", "resource", "code")
+        self._requests = Counter("volsched_http_requests", "Requests served.", labels, registry=registry)
+        self._seconds = Histogram(
+            "volsched_http_request_seconds",
+            "Time until a request was answered; of a watch, until it began.",
+            ("verb",),
+            registry=registry,
+        )
+
+    def count(self, verb: str, resource: str, code: int, seconds: float) -> None:
+        self._requests.labels(verb, resource, str(code)).inc()
+        self._seconds.labels(verb).observe(seconds)
+
+
+class StoreMetrics(Collector):
+    """Read from the database at every scrape: no process keeps state, and all report the same."""
+
+    def __init__(self, database: Database, fan: Fan, clock: Clock, tally: StorageTally) -> None:
+        self._database, self._fan, self._clock, self._tally = database, fan, clock, tally
+
+    def collect(self) -> Iterator[Metric]:
+        with self._database.read() as connection:
+            gauges = read_gauges(connection)
+            contradicted = contradicted_tokens(connection)
+            anchors = anchor_notes(connection)
+            observed, known_gaps, drifted = known_cursors(connection), gaps(connection), drifted_kinds(connection)
+        now = self._clock()
+        yield from _observed(observed, known_gaps, drifted, now)
+        standings = standings_of(self._database, now=now)
+        yield _plain("volsched_log_position", "Position of the log's last event.", gauges.position)
+        yield _plain(
+            "volsched_tail_lag_events",
+            "Events that the reader behind the watches has not read yet.",
+            max(gauges.position - self._fan.position, 0),
+        )
+        yield _plain(
+            "volsched_tokens_contradicted",
+            "Tokens whose row is not what the log says; they let nobody in.",
+            contradicted,
+        )
+        yield _plain("volsched_watches", "Watches that are open.", self._fan.watchers)
+        yield _plain(
+            "volsched_watches_cut_off", "Watches that could not keep up, since the start.", self._fan.cut_off
+        )
+        yield from _anchors(anchors, gauges.position, now)
+        yield from _bindings(gauges, now)
+        yield from _effects(gauges, now)
+        yield _labelled("volsched_attempts", "Scheduling attempts on record.", "outcome", gauges.attempts)
+        held = dict.fromkeys(gauges.leases, 0) | {it.lease.name: int(it.over is None) for it in standings}
+        yield _labelled("volsched_lease_held", "Whether somebody holds the lease.", "lease", held)
+        ages = {it.lease.name: it.age(now) / SECOND for it in standings}
+        yield _labelled(
+            "volsched_lease_renewal_age_seconds", "For how long nobody has renewed the lease.", "lease", ages
+        )
+        yield _plain(
+            "volsched_log_ahead_seconds",
+            "By how much the log's last event is ahead of this machine's clock.",
+            max(gauges.at - now, 0) / SECOND,
+        )
+        yield from _storage(self._tally, gauges)
+        yield from _waits(self._tally, now)
+        yield from decision_metrics(self._database)
+
+
+def _anchors(notes: AnchorNotes | None, position: int, now: int) -> Iterator[Metric]:
+    """Nothing where anchors are disabled."""
+    if notes is None:
+        return
+    yield _plain(
+        "volsched_anchor_failing", "Whether the last automatic anchor could not be written.", int(notes.failing)
+    )
+    yield _plain(
+        "volsched_anchor_lag_events", "Events that no automatic anchor proves yet.", position - notes.position
+    )
+    if notes.at:
+        yield _plain(
+            "volsched_anchor_age_seconds", "Since the last automatic anchor.", max(now - notes.at, 0) / SECOND
+        )
+
+
+def _observed(
+    cursors: Mapping[str, KnownCursor], known_gaps: Sequence[Gap], drifted: Sequence[str], now: int
+) -> Iterator[Metric]:
+    """Nothing where no cluster is observed."""
+    if not cursors:
+        return
+    heard = {kind: max(now - it.heard_at, 0) / SECOND for kind, it in cursors.items()}
+    yield _labelled(
+        "volsched_mirror_last_heard_seconds", "Since the cluster was last heard of a kind.", "kind", heard
+    )
+    versions = {kind: it.cursor for kind, it in cursors.items()}
+    yield _labelled("volsched_mirror_version", "Up to which version a kind is known.", "kind", versions)
+    yield _labelled(
+        "volsched_mirror_gaps",
+        "Times that a kind had to be listed again, since the store was made.",
+        "kind",
+        dict(Counted(it.kind for it in known_gaps)),
+    )
+    yield _labelled(
+        "volsched_mirror_drift",
+        "Times that a kind was not what the cluster had, and stayed so, since the store was made.",
+        "kind",
+        dict.fromkeys(cursors, 0) | Counted(drifted),
+    )
+
+
+def _bindings(gauges: Gauges, now: int) -> Iterator[Metric]:
+    counts = {it.state: it.count for it in gauges.in_flight}
+    ages = {it.state: (now - it.oldest) / SECOND for it in gauges.in_flight}
+    yield _labelled("volsched_bindings_in_flight", "Open bindings.", "state", counts)
+    yield _labelled("volsched_binding_oldest_seconds", "Age of the oldest open binding.", "state", ages)
+
+
+def _effects(gauges: Gauges, now: int) -> Iterator[Metric]:
+    told = GaugeMetricFamily("volsched_effects", "Effects by queue and state.", labels=("queue", "state"))
+    for it in gauges.effects:
+        told.add_metric((it.queue, it.state), it.count)
+    yield told
+    late: dict[str, float] = {}
+    for it in gauges.effects:
+        if it.state != EffectState.PARKED:
+            late[it.queue] = max(late.get(it.queue, 0), (now - it.first_due) / SECOND)
+    yield _labelled("volsched_effects_lag_seconds", "For how long the oldest effect has been due.", "queue", late)
+    yield _plain("volsched_effects_parked", "Effects that were given up and wait for a person.", gauges.parked)
+
+
+def _storage(tally: StorageTally, gauges: Gauges) -> Iterator[Metric]:
+    """Summed from groups that follow the log: no volume is read."""
+    labels = ("class", "zone", "phase")
+    volumes = GaugeMetricFamily("volsched_volumes", "PersistentVolumes.", labels=labels)
+    for row in tally.volumes_by_phase():
+        volumes.add_metric((row.class_name, row.zone, row.kind), row.count)
+    yield volumes
+    claims = GaugeMetricFamily("volsched_claims", "PersistentVolumeClaims.", labels=labels)
+    asked = GaugeMetricFamily("volsched_claim_requested_bytes", "Bytes that claims request.", labels=labels)
+    for row in tally.claims():
+        claims.add_metric((row.class_name, row.zone, row.kind), row.count)
+        asked.add_metric((row.class_name, row.zone, row.kind), row.bytes)
+    yield claims
+    yield asked
+    sizes = GaugeMetricFamily(
+        "volsched_volume_bytes",
+        "Bytes of volumes: free, reserved (taken, not bound yet), bound, released or failed.",
+        labels=("class", "zone", "use"),
+    )
+    for row in tally.volumes_by_use():
+        sizes.add_metric((row.class_name, row.zone, row.kind), row.bytes)
+    yield sizes
+    room = GaugeMetricFamily(
+        "volsched_provisionable_bytes", "Bytes that provisioners could still make.", labels=("class", "zone")
+    )
+    for row in tally.room():
+        room.add_metric((row.class_name, row.zone), row.bytes)
+    yield room
+    yield _plain(
+        "volsched_provisioning_reserved_bytes",
+        "Bytes of that room which open bindings have reserved.",
+        gauges.reserved_bytes,
+    )
+
+
+def _waits(tally: StorageTally, now: int) -> Iterator[Metric]:
+    yield _labelled("volsched_pods", "Pods.", "phase", tally.pods())
+    pending = dict(tally.pending())
+    yield _labelled("volsched_pods_pending", "Pods without a node, by why.", "reason", pending)
+    oldest = tally.oldest_pending()
+    waited = 0.0 if oldest is None else max(now - oldest, 0) / SECOND
+    yield _plain("volsched_pod_pending_oldest_seconds", "For how long the oldest of them has waited.", waited)
+    yield HistogramMetricFamily(
+        "volsched_pod_bound_seconds",
+        "From the creation of a pod until it had its node, since this process started.",
+        buckets=tally.bound_after.buckets(),
+        sum_value=tally.bound_after.sum,
+    )
+    ended = HistogramMetricFamily(
+        "volsched_binding_seconds",
+        "From the plan of a binding to its end, since this process started.",
+        labels=("outcome",),
+    )
+    for outcome, times in sorted(tally.ended_after.items()):
+        ended.add_metric((outcome,), buckets=times.buckets(), sum_value=times.sum)
+    yield ended
+    yield _counted("volsched_rollbacks", "Bindings that were given up.", "reason", tally.rollbacks)
+    yield _counted(
+        "volsched_provisioning_failures",
+        "How often a provisioner failed to make a volume.",
+        "class",
+        tally.failed_provisionings,
+    )
+
+
+def decision_metrics(database: Database) -> Iterator[Metric]:
+    """Of the scheduler of this process, if it has one."""
+    times = database.meters.decisions
+    yield HistogramMetricFamily(
+        "volsched_decision_seconds",
+        "Time to decide about one pod, in this process.",
+        buckets=times.buckets(),
+        sum_value=times.sum,
+    )
+
+
+class ProcessMetrics(Collector):
+    """Of a process without an API: how long its decisions take."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def collect(self) -> Iterator[Metric]:
+        yield from decision_metrics(self._database)
+
+
+def serve_process_metrics(database: Database, port: int) -> None:
+    """In a thread of its own, on loopback, as long as the process lives."""
+    registry = CollectorRegistry()
+    registry.register(ProcessMetrics(database))
+    ProcessCollector(registry=registry)
+    start_http_server(port, addr="127.0.0.1", registry=registry)
+
+
+def _counted(name: str, help_: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, help_, labels=(label,))
+    for key, value in sorted(counts.items()):
+        family.add_metric((key,), value)
+    return family
+
+
+def _plain(name: str, help_: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, help_, value=value)
+
+
+def _labelled(name: str, help_: str, label: str, values: dict[str, float] | dict[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, help_, labels=(label,))
+    for key, value in values.items():
+        family.add_metric((key,), value)
+    return family

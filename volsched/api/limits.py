@@ -1,36 +1,39 @@
-"""What one client may take of the server, so that something is left for the others."""
+"""Limits of one client: requests, and the size and duration of bodies as they arrive."""
 
+import asyncio
 import math
 import time
 from dataclasses import dataclass, field
+
+from starlette.requests import Request
 
 from volsched.api.kubernetes.statuses import RETRY_AFTER_SECONDS, ApiError
 
 MOST_HEADER_BYTES = 64 * 2**10
 BURST_SECONDS = 2
-"""So many seconds' worth may come at once from a client that was quiet before."""
+"""Seconds' worth of tokens that a quiet client may use at once."""
 MOST_CLIENTS = 10_000
-"""Whose rates are remembered. Whoever is forgotten begins anew, with a full bucket."""
+"""Clients whose rates are remembered. A forgotten one starts over, with a full bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     requests_per_second: float = 1_000
-    """Of one client; 0 is no limit."""
+    """Per client; 0 is no limit."""
     body_bytes_per_second: float = 16 * 2**20
-    """Of one client; 0 is no limit. A body that takes long to read counts as many times what it is."""
+    """Per client; 0 is no limit. A body that is slow to parse counts several times its size."""
     watches: int = 5_000
     """Of all clients together."""
     watches_per_caller: int = 1_000
-    """Of one that has proven who it is: without TLS all programs of this machine are one, and have `watches`."""
+    """Per authenticated caller: without TLS all programs of this machine are one caller, and have `watches`."""
     waiting_bytes: int = 256 * 2**20
-    """That the watches of one caller may leave unread, lists that a watch begins with and all."""
+    """Unread bytes of one caller's watches, including initial lists."""
     body_bytes: int = 3 * 2**20
     """As in Kubernetes."""
     hypothesis_seconds: float = 30
-    """That an explanation or a simulation may take."""
+    """Limit of an explanation or a simulation."""
     long_seconds: float = 600
-    """That any other long question may take: a verification, an export."""
+    """Limit of any other long question: a verification, an export."""
     header_seconds: float = 10
     """From the first byte of a request, or of a connection, to the end of its headers."""
     body_seconds: float = 30
@@ -50,7 +53,7 @@ class Buckets:
     """Client → tokens that it had, and when."""
 
     def take(self, client: str, now: float) -> float:
-        """0 where the request may go on; else the seconds until it may."""
+        """0 where the request may proceed; else the seconds until it may."""
         tokens = self._tokens(client, now)
         if tokens < 1:
             self._left[client] = tokens, now
@@ -61,11 +64,11 @@ class Buckets:
         return 0.0
 
     def spend(self, client: str, amount: float, now: float) -> None:
-        """Take whatever it was, into debt if need be: who comes next waits until that is paid."""
+        """Take the amount, into debt if need be: the next request waits until the debt is paid."""
         self._left[client] = self._tokens(client, now) - amount, now
 
     def rest(self, client: str, now: float) -> float:
-        """As `take` would answer, without taking."""
+        """The answer of `take`, without taking."""
         return max(1 - self._tokens(client, now), 0.0) / self.per_second
 
     def _tokens(self, client: str, now: float) -> float:
@@ -75,24 +78,24 @@ class Buckets:
 
 
 class Rates:
-    """How often each client has come; `client` is how it is known, or its address where it is not."""
+    """Request rates by client: `client` is the caller's name, or the address of an unknown one."""
 
     def __init__(self, limits: Limits) -> None:
         self._buckets = Buckets(limits.requests_per_second) if limits.requests_per_second else None
         self._bytes = Buckets(limits.body_bytes_per_second) if limits.body_bytes_per_second else None
 
     def take(self, client: str) -> None:
-        """Count a request; ApiError 429 where it is one too many."""
+        """Count a request; ApiError 429 where it exceeds the limit."""
         if self._buckets is not None:
             self._refuse(client, self._buckets.take(client, time.monotonic()))
 
     def check(self, client: str) -> None:
-        """ApiError 429 where one more would be too many."""
+        """ApiError 429 where one more would exceed the limit."""
         if self._buckets is not None:
             self._refuse(client, self._buckets.rest(client, time.monotonic()))
 
     def check_bytes(self, client: str) -> None:
-        """ApiError 429 where the client has sent more than it may, and a body is to come."""
+        """ApiError 429 where the client has sent more than it may, and another body follows."""
         if self._bytes is not None and (rest := self._bytes.rest(client, time.monotonic())):
             raise _too_much(client, f"{self._bytes.per_second:g} bytes", rest)
 
@@ -116,23 +119,23 @@ def _too_much(client: str, what: str, rest: float) -> ApiError:
 
 @dataclass(slots=True)
 class WatchShare:
-    """What one caller has of the watches."""
+    """One caller's part of the watches."""
 
     open: int = 0
     waiting: int = 0
-    """Bytes that were made for its watches and that it has not read."""
+    """Bytes queued for its watches that it has not read."""
 
 
 @dataclass(slots=True)
 class WatchShares:
-    """Who has how much of the watches. Lives in the event loop."""
+    """The callers' shares of the watches. Lives in the event loop."""
 
     limits: Limits
     _shares: dict[str | None, WatchShare] = field(default_factory=dict)
-    """By caller; None: of all that are not told from each other."""
+    """By caller; None: all callers that cannot be distinguished."""
 
     def enter(self, caller: str | None) -> "Taken":
-        """One watch more, from its request on; ApiError 429 where it would be too many."""
+        """Adds a watch, from its request on; ApiError 429 where it would be too many."""
         if sum(it.open for it in self._shares.values()) >= self.limits.watches:
             raise _too_many(f"{self.limits.watches} watches are open already")
         share = self._shares.get(caller) or WatchShare()
@@ -160,7 +163,7 @@ class Taken:
     _waiting: int = 0
 
     def wait_for(self, amount: int) -> None:
-        """So many bytes of this watch wait to be read now."""
+        """Sets how many bytes of this watch wait to be read."""
         self.share.waiting += amount - self._waiting
         self._waiting = amount
 
@@ -175,3 +178,31 @@ class Taken:
 
 def _too_many(what: str) -> ApiError:
     return ApiError(429, f"{what}; try again later", details={"retryAfterSeconds": RETRY_AFTER_SECONDS})
+
+
+# Request bodies: their maximum size and duration.
+
+
+async def receive_body(request: Request, *, most: int, seconds: float) -> bytes:
+    """The whole body; ApiError 413 where it is too large, 408 where it is late, 415 where it is compressed."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ApiError(415, "compressed bodies are not read; send it without Content-Encoding")
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length[:20]) > most:
+        raise _too_large(most)
+    parts: list[bytes] = []
+    total = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                total += len(part)
+                if total > most:
+                    raise _too_large(most)
+                parts.append(part)
+    except TimeoutError:
+        raise ApiError(408, f"the body did not arrive within {seconds:g} s") from None
+    return b"".join(parts)
+
+
+def _too_large(most: int) -> ApiError:
+    return ApiError(413, f"Request entity too large: limit is {most}")

@@ -1,4 +1,4 @@
-"""Listening: a socket, uvicorn on it, and an orderly end."""
+"""Listening: a socket, uvicorn on it, and an orderly shutdown."""
 
 import math
 import socket
@@ -7,12 +7,11 @@ from contextlib import suppress
 
 import uvicorn
 
-from volsched.api.access.connection import Connection
+from volsched.api.access.hosts import is_loopback
 from volsched.api.access.tls import Tls
 from volsched.api.app import Api
+from volsched.api.connection import Connection, PatientConfig
 from volsched.api.limits import DEFAULT_LIMITS, Limits
-from volsched.api.loopback import is_loopback
-from volsched.api.timeouts import PatientConfig
 from volsched.api.watch_cache import RING
 from volsched.log.database import Database
 from volsched.log.tokens import usable_tokens
@@ -20,7 +19,7 @@ from volsched.runtime.clock import Clock
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
 GRACE_SECONDS = 5
-"""How long requests may take to end once the server is told to."""
+"""How long requests may take to end after a shutdown request."""
 BEYOND_LOOPBACK = (
     'cannot listen on "{host}" without TLS: whoever reaches it could do everything. Make certificates with '
     '"volsched certs init" and "volsched certs server HOST" and give them with --tls-cert, --tls-key and '
@@ -33,11 +32,11 @@ NOBODY_KNOWN = (
 
 
 class ListenError(Exception):
-    """The server cannot listen where it was told to; the message says what to do."""
+    """The server cannot listen at the given address; the message says what to do."""
 
 
 def check_access(database: Database, host: str, tls: Tls | None, *, now: int) -> None:
-    """Beyond loopback there must be TLS, and with TLS somebody who can be known; raises ListenError."""
+    """Beyond loopback there must be TLS, and with TLS a way to authenticate; raises ListenError."""
     if tls is None:
         if not is_loopback(host):
             raise ListenError(BEYOND_LOOPBACK.format(host=host))
@@ -49,7 +48,7 @@ def check_access(database: Database, host: str, tls: Tls | None, *, now: int) ->
 
 
 def listen(host: str, port: int, tls: Tls | None = None) -> socket.socket:
-    """A socket, on loopback where there is no TLS; port 0 takes any that is free."""
+    """A socket, on loopback where there is no TLS; port 0 takes any free one."""
     if tls is None and not is_loopback(host):
         raise ListenError(BEYOND_LOOPBACK.format(host=host))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -69,7 +68,7 @@ def address(listening: socket.socket, tls: Tls | None = None) -> str:
 
 
 class Server(uvicorn.Server):
-    """Ends watches before it waits for requests to end: they would take an hour."""
+    """Ends watches before it waits for requests: they would take an hour."""
 
     def __init__(self, api: Api, tls: Tls | None = None) -> None:
         config = PatientConfig(
@@ -107,8 +106,11 @@ def serve(
     started: Callable[[Server], None] = lambda _: None,
     tls: Tls | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    strict: bool = False,
+    read_only: bool = False,
+    follows: bool = False,
 ) -> Exception | None:
-    """Serve until told to end; answers what it died of, if it did. In the main thread, Ctrl-C ends it.
+    """Serve until stopped; returns the fatal error, if there was one. In the main thread, Ctrl-C stops it.
 
     `started` gets the server, which ends once its `should_exit` is set.
     """
@@ -129,10 +131,13 @@ def serve(
         configuration=configuration,
         hosts=None if tls is None else tls.hosts,
         limits=limits,
+        strict=strict,
+        read_only=read_only,
+        follows=follows,
     )
     server = Server(api, tls)
     started(server)
-    # uvicorn ends in good order first, and then raises the signal again.
+    # uvicorn shuts down first, and then raises the signal again.
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
     return deaths[0] if deaths else None

@@ -1,4 +1,4 @@
-"""What requests are served with: the store, its one writer, the fan of watches, and whose they are."""
+"""Shared services of requests: the store, its one writer, the fan of watches, and the caller."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,17 +16,18 @@ from volsched.log.commands import ConflictError
 from volsched.log.database import Database
 from volsched.log.errors import FullError
 from volsched.objects.object_write import Author, HeavyError, ObjectWrite, WrittenObject
-from volsched.objects.rules.admission_chain import NO_CONTEXT, AdmissionContext, Origin
+from volsched.objects.rules.admission import NO_CONTEXT, AdmissionContext, Origin
 from volsched.objects.surroundings import Subject, has_surroundings, read_surroundings
+from volsched.questions.status.storage_tally import StorageTally
 from volsched.runtime.clock import Clock, rfc3339
 from volsched.runtime.writer import Writer
 
 READERS = 8
-"""Requests that ask the database at the same time; as many connections are opened."""
+"""Requests that read the database at the same time; as many connections are opened."""
 HEAVY_AT_ONCE = 2
-"""Large bodies that are worked on at the same time: each thread that computes delays the event loop."""
+"""Large bodies that are processed at the same time: each computing thread delays the event loop."""
 WRITE_TRIES = 5
-"""As often as Kubernetes applies a patch anew, when the object has changed meanwhile, before it says so."""
+"""Kubernetes' number of attempts to apply a patch to a changing object, before it reports the conflict."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -42,17 +43,23 @@ class Services:
     fan: Fan
     clock: Clock
     actor: str
-    """Who the log says has written what no request of a known caller asked for: the one who started us."""
+    """The actor of writes without a known caller: the user who started the server."""
     zonal_upgrade: bool = True
     committed: Callable[[], None] = lambda: None
-    """Told after every commit: whoever reads the log in this process need not wait for its next look."""
+    """Called after every commit: readers of the log in this process need not wait for their next poll."""
     new_uid: Callable[[], str] = new_uid
     limits: Limits = DEFAULT_LIMITS
     tells_apart: bool = False
-    """Callers prove who they are; without, all are the one who started us."""
+    """Callers authenticate; without, all are the user who started the server."""
+    read_only: bool = False
+    """The objects are those of an observed cluster."""
+    follows: bool = False
+    """This process observes the cluster itself: its answers are as fresh as the last message received."""
     shares: WatchShares = field(init=False)
+    tally: StorageTally = field(default_factory=StorageTally)
+    """Kept up by the reader behind the watches."""
     full_at: int | None = None
-    """When the store last had no room for a write, until one succeeds."""
+    """When a write last found the disk full, until one succeeds."""
     _readers: anyio.CapacityLimiter | None = field(default=None)
     _heavy: anyio.CapacityLimiter | None = field(default=None)
 
@@ -60,18 +67,18 @@ class Services:
         self.shares = WatchShares(self.limits)
 
     def caller(self) -> str | None:
-        """Who asks, as far as one caller is told from another."""
+        """The caller, as far as callers can be distinguished."""
         caller = current_caller() if self.tells_apart else None
         return None if caller is None else caller.actor
 
     async def read(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Call something that asks the database, beside the event loop."""
+        """Run a database read beside the event loop."""
         if self._readers is None:
             self._readers = anyio.CapacityLimiter(READERS)
         return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._readers)
 
     async def work(self, heavy: bool, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Call something that computes: what is heavy, beside the event loop."""
+        """Run a computation: a heavy one beside the event loop."""
         if not heavy:
             return call(*args, **named)
         if self._heavy is None:
@@ -79,9 +86,9 @@ class Services:
         return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._heavy)
 
     async def write(self, write: ObjectWrite, *, dry_run: bool = False, heavy: bool = False) -> WrittenObject:
-        """Carry the write out; raises what its rules, or the store, have against it.
+        """Commit the write; raises the refusal of the rules or the store.
 
-        What is heavy is decided before the log's lock is taken, and again if the object has changed by then.
+        A heavy write is decided before the log's lock is taken, and again if the object has changed by then.
         """
         if dry_run:
             return await self.work(True, write.try_out, self.database)
@@ -93,7 +100,7 @@ class Services:
             except HeavyError:
                 heavy = True
             except ConflictError:
-                # What was prepared was prepared for something else; whatever else is against it is not told yet.
+                # The preparation is out of date: prepare again before reporting a conflict.
                 if not write.prepared:
                     raise
             except FullError:
@@ -112,8 +119,15 @@ class Services:
         (around,) = await self.read(read_surroundings, self.database, [subject], zonal_upgrade=self.zonal_upgrade)
         return around
 
-    def author(self) -> Author:
-        """On whose behalf this request writes."""
+    def author(self, manager: str = "", subresource: str | None = None) -> Author:
+        """The author of this request's writes."""
         caller = current_caller()
         actor = self.actor if caller is None else caller.actor
-        return Author(actor, rfc3339(self.clock()), Origin.API, current_reason())
+        return Author(
+            actor,
+            rfc3339(self.clock()),
+            Origin.API,
+            current_reason(),
+            manager=manager,
+            subresource=subresource or "",
+        )

@@ -1,31 +1,125 @@
-"""Watches are the log's tail: one reader per process folds it, and all watchers read what it has found.
-
-`Tail` is a loop as any other (`step`), and runs in a thread because it asks the database. `Fan` lives in the event
-loop. It keeps the last changes of every kind in a ring, and a watcher is nothing but a position in it: whoever
-falls out of the ring is cut off, and costs nobody else anything.
-"""
+"""Watches are the log's tail: one reader per process folds it into what was added, modified or deleted."""
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
+import orjson
+
+from volsched.api.kubernetes.queries import Selection
 from volsched.api.kubernetes.resources import RESOURCES
-from volsched.api.watch_events import WatchEvent, changes_of
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError
-from volsched.log.events.fold import State
+from volsched.log.events.envelope import Event
+from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
 from volsched.log.reads.startup import load_world
-from volsched.log.reads.tail import tail
+from volsched.log.reads.tail import fold_event, tail
+from volsched.questions.get.documents import as_manifest
+from volsched.questions.status.storage_tally import StorageTally
+
+# The log's events as watch events: an object was added, modified or deleted.
+#
+# Selectors are part of it: an object that begins to match is added for that watcher, one that ceases to is
+# deleted.
+
+ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
+States = MutableMapping[str, State]
+
+
+@dataclass(slots=True)
+class WatchEvent:
+    """A new version of an object, or its end. `lines` are its serialisations, made once for all watchers."""
+
+    position: int
+    noun: str
+    key: str
+    before: ObjectState | None
+    after: ObjectState | None
+    lines: dict[str, bytes] = field(default_factory=dict)
+
+    def shown(self, type_: str) -> tuple[ObjectState, dict[str, Any]]:
+        """The object for that type of event; a deleted one in its last state, at the version of its deletion."""
+        state = self.before if type_ == DELETED else self.after
+        assert state is not None
+        state = state._replace(rv=self.position)
+        return state, as_manifest(self.noun, self.key, state)
+
+    def line(self, type_: str) -> bytes:
+        known = self.lines.get(type_)
+        if known is None:
+            known = self.lines[type_] = event_line(type_, self.shown(type_)[1])
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which objects of a kind a watcher wants."""
+
+    namespace: str | None
+    selection: Selection
+
+    def type_for(self, change: WatchEvent) -> str | None:
+        """The type of the change for this watcher; None: it does not match."""
+        if self.namespace is not None and not change.key.startswith(f"{self.namespace}/"):
+            return None
+        had, has = self._has(change.before), self._has(change.after)
+        if has:
+            return MODIFIED if had else ADDED
+        return DELETED if had else None
+
+    def _has(self, state: ObjectState | None) -> bool:
+        return state is not None and self.selection.matches(state.manifest or {})
+
+
+def changes_of(
+    events: Iterable[Event], states: States, follow: Callable[[Event, State | None], None] = lambda *_: None
+) -> Iterator[WatchEvent]:
+    """The changes of objects among the events; `states` are the streams' states before, and are updated.
+
+    Decisions about an object do not change its version and are no change of it. `follow` gets every event, with
+    the resulting object.
+    """
+    for it in events:
+        noun, key = noun_and_key(it.stream)
+        if noun not in KIND_OF_NOUN:
+            follow(it, None)
+            continue
+        before = states.get(it.stream)
+        after = fold_event(before, it.position, it.version, it.type, it.schema, it.at, it.data)
+        follow(it, after)
+        if _living(after) is None:
+            states.pop(it.stream, None)
+        else:
+            states[it.stream] = after
+        if isinstance(after, ObjectState) and after.rv == it.position:
+            had, has = _living(before), _living(after)
+            if had is not None or has is not None:
+                yield WatchEvent(it.position, noun, key, had, has)
+
+
+def event_line(type_: str, shown: Mapping[str, Any]) -> bytes:
+    return orjson.dumps({"type": type_, "object": shown}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _living(state: State | None) -> ObjectState | None:
+    return state if isinstance(state, ObjectState) and state.manifest is not None else None
+
+
+# `Tail` is a loop as any other (`step`), and runs in a thread because it reads the database. `Fan` lives in the
+# event loop. It keeps the last changes of every kind in a ring, and a watcher is only a position in it: one that
+# falls out of the ring is cut off, and costs the others nothing.
 
 CHUNK = 2_000
 RING = 8_192
 """Changes that are kept per kind."""
 PAUSE_SECONDS_A_WATCHER = 0.0002
-"""Between two times that watchers are woken: several times what it takes to tell one of them what is new.
+"""Per watcher, between two wake-ups of all: several times the cost of sending one of them the news.
 
-So a crowd of them takes a part of a core and not all of it. What comes after a pause is told at once.
+So a crowd of watchers takes a part of a core and not all of it. A change after a pause is sent at once.
 """
 
 
@@ -35,30 +129,31 @@ class WatchBatch:
 
     position: int
     changes: tuple[WatchEvent, ...] = ()
-    anew: bool = False
-    """The reader has begun anew: what was between is not known."""
+    restarted: bool = False
+    """The reader has started over: the changes in between are unknown."""
 
 
 @dataclass(slots=True)
 class Tail:
     database: Database
     publish: Callable[[WatchBatch], None]
+    tally: StorageTally = field(default_factory=StorageTally)
     position: int = -1
     _states: dict[str, State] = field(default_factory=dict)
 
     def step(self, now: int) -> int:  # noqa: ARG002 - a loop's; the log is read whenever it is asked
-        """Read on; answers how many events were new."""
+        """Read the tail; returns how many events were new."""
         if self.position < 0:
             return self._begin()
         try:
             with self.database.read() as connection:
                 events = tail(connection, after=self.position, limit=CHUNK)
         except ArchivedError:
-            # We slept too long, and what we have missed is no longer there.
+            # We slept too long, and the missed events are archived.
             return self._begin()
         if not events:
             return 0
-        changes = tuple(changes_of(events, self._states))
+        changes = tuple(changes_of(events, self._states, self.tally.follow))
         self.position = events[-1].position
         self.publish(WatchBatch(self.position, changes))
         return len(events)
@@ -67,7 +162,8 @@ class Tail:
         with self.database.read() as connection:
             world = load_world(connection)
         self.position, self._states = world.position, world.states
-        self.publish(WatchBatch(self.position, anew=True))
+        self.tally.begin(world.states)
+        self.publish(WatchBatch(self.position, restarted=True))
         return 1
 
 
@@ -80,12 +176,12 @@ class Ring:
     _changes: list[WatchEvent] = field(default_factory=list)
     _waiting: set["asyncio.Future[None]"] = field(default_factory=set)
     _said: dict[tuple[Hashable, int, int], bytes] = field(default_factory=dict)
-    """(what is shown, after, up to) → the lines of it, until there is more."""
+    """(serialisation, after, up to) → its lines, until there are more."""
 
     def add(self, changes: list[WatchEvent]) -> None:
         self._changes += changes
         surplus = len(self._changes) - self.size
-        # Trimmed seldom, by a good part at a time.
+        # Trimmed rarely, by a large part at a time.
         if surplus > self.size // 4:
             self.floor = self._changes[surplus - 1].position
             del self._changes[:surplus]
@@ -97,21 +193,21 @@ class Ring:
         self.tell()
 
     def tell(self) -> None:
-        """Wake all that wait."""
+        """Wake all waiters."""
         waiting, self._waiting = self._waiting, set()
         for it in waiting:
             if not it.done():
                 it.set_result(None)
 
     def news(self) -> "asyncio.Future[None]":
-        """Done when there is more. Whoever does not wait any longer cancels it."""
+        """Done when there is more. A caller that stops waiting cancels it."""
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
         waiting.add_done_callback(self._waiting.discard)
         return waiting
 
     def since(self, position: int) -> list[WatchEvent] | None:
-        """What came after a position; None where some of it is not here any more."""
+        """The changes after a position; None where some of them are no longer in the ring."""
         if position < self.floor:
             return None
         if not self._changes or self._changes[-1].position <= position:
@@ -119,7 +215,7 @@ class Ring:
         return self._changes[bisect_right(self._changes, position, key=_position) :]
 
     def said(self, like: Hashable, part: list[WatchEvent], shown: Callable[[WatchEvent], bytes]) -> bytes:
-        """The changes as lines; those that are alike for many watchers (`like`) are put together once for all."""
+        """The changes as lines; those that many watchers share (`like`) are built once for all."""
         if like is None:
             return b"".join(map(shown, part))
         key = (like, part[0].position, part[-1].position)
@@ -135,15 +231,15 @@ _position = attrgetter("position")
 @dataclass(slots=True)
 class Fan:
     position: int = -1
-    """Up to where everything is known; -1: nothing is."""
+    """The position up to which everything is known; -1: nothing is."""
     stopping: bool = False
     watchers: int = 0
     cut_off: int = 0
-    """How many watchers could not keep up."""
+    """Watchers that could not keep up."""
     ring_size: int = RING
     rings: dict[str, Ring] = field(init=False)
     _untold: set[str] = field(default_factory=set)
-    """The kinds of which there is more than its watchers were woken for."""
+    """The kinds with changes that their watchers were not woken for yet."""
     _told_at: float = 0.0
     _telling: asyncio.TimerHandle | None = None
 
@@ -152,7 +248,7 @@ class Fan:
 
     def receive(self, batch: WatchBatch) -> None:
         self.position = batch.position
-        if batch.anew:
+        if batch.restarted:
             for ring in self.rings.values():
                 ring.begin(batch.position)
             return

@@ -1,7 +1,7 @@
-"""A watch as an answer: lines of JSON for as long as the client stays, each chunk all that is new to it.
+"""A watch as an answer: lines of JSON for as long as the client stays, each chunk with all the news.
 
-A client that does not read blocks nobody but itself. When it comes back and what it has missed is no longer in the
-ring, it is told 410 and has to list again; if it does not come back at all, the connection is given up.
+A client that does not read blocks only itself. If it resumes after its position has left the ring, it gets 410 and
+has to list again; if it does not resume at all, the connection is closed.
 """
 
 import asyncio
@@ -13,8 +13,7 @@ from starlette.types import Receive, Send
 
 from volsched.api.kubernetes.statuses import ApiError, expired
 from volsched.api.limits import Taken
-from volsched.api.watch_cache import Fan
-from volsched.api.watch_events import BOOKMARK, ERROR, WatchEvent, event_line
+from volsched.api.watch_cache import BOOKMARK, ERROR, Fan, WatchEvent, event_line
 
 DEFAULT_SECONDS = 3_600
 MOST_SECONDS = 86_400
@@ -24,16 +23,16 @@ SEND_SECONDS = 30
 LOOK_SECONDS = 5.0
 LEAST_SECONDS = 0.01
 MOST_AT_ONCE = 500
-"""Changes in a chunk; between two of them the loop serves others."""
+"""Changes in a chunk; between two chunks the loop serves other requests."""
 TOO_SLOW = "the watch could not keep up, and what it has missed is no longer at hand; list again"
 
 Shown = Callable[[WatchEvent], bytes]
-"""A change as a line for this watcher; empty: it does not concern it."""
+"""A change as a line for this watcher; empty: it does not match."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """One watcher: what it is shown, and from where."""
+    """One watcher: its selection, and its start."""
 
     fan: Fan
     taken: Taken
@@ -42,27 +41,27 @@ class Watch:
     """Everything after it is sent."""
     shown: Shown
     like: Hashable = None
-    """Watchers of a kind that are equal in this are shown the same; None: this one is like no other."""
+    """Watchers of a kind with equal values get the same lines; None: this one shares with no other."""
     first: bytes = b""
     """Lines that are sent before anything else."""
     seconds: float = DEFAULT_SECONDS
     bookmark: Callable[[int], dict[str, Any]] | None = None
-    """The object of a bookmark at a position; None: none are wanted."""
+    """The object of a bookmark at a position; None: no bookmarks are requested."""
     ends: float = 0.0
     bookmark_at: float = 0.0
     ended: bool = False
     _told: int = 0
-    """Up to where the client knows by what it was sent."""
+    """The position up to which the client knows from what it was sent."""
 
     def begin(self, now: float) -> None:
         self.ends, self.bookmark_at, self._told = now + self.seconds, now + BOOKMARK_SECONDS, self.position
 
     def due(self) -> float:
-        """When there is something to do, even if nothing changes."""
+        """The next time of action even if nothing changes."""
         return self.ends if self.bookmark is None else min(self.ends, self.bookmark_at)
 
     def take(self, now: float) -> bytes:
-        """What is to be sent now; nothing where one has to wait, or where it has `ended`."""
+        """What is to be sent now; empty while waiting, or once it has `ended`."""
         if self.first:
             first, self.first = self.first, b""
             return first
@@ -84,7 +83,7 @@ class Watch:
                 return lines
         self.ended = True
         if self.bookmark is not None and self.fan.position > self._told and ring.since(self.position) == []:
-            # So that a client which comes back goes on from here, and not from its last change.
+            # So that a reconnecting client continues from here, and not from its last change.
             self.position = self.fan.position
             return self._bookmark(now)
         return b""
@@ -97,9 +96,8 @@ class Watch:
 
 
 class Sending:
-    """A watch being sent. One timer looks after it: timers of their own for every chunk and every wait would cost
-    a crowd of watchers more than what they are sent.
-    """
+    """A watch being sent. It has one timer: timers for every chunk and every wait would cost a crowd of watchers
+    more than sending."""
 
     def __init__(self, watch: Watch, send: Send) -> None:
         self._watch, self._send = watch, send
@@ -139,7 +137,7 @@ class Sending:
             self._timer.cancel()
 
     def _look(self) -> None:
-        """Wake a watch that has something to do by now; give one up that takes nothing."""
+        """Wake a watch that is due; close one whose client does not read."""
         now = self._loop.time()
         if self._stuck_since is not None and now - self._stuck_since >= SEND_SECONDS:
             self._watch.fan.cut_off += 1
@@ -160,7 +158,7 @@ def error_line(error: ApiError) -> bytes:
 
 
 async def send_watch(watch: Watch, receive: Receive, send: Send) -> None:
-    """Send the chunks until the watch ends or the client goes."""
+    """Send the chunks until the watch ends or the client disconnects."""
     try:
         await _send_watch(watch, receive, send)
     finally:
@@ -183,7 +181,7 @@ async def _send_watch(watch: Watch, receive: Receive, send: Send) -> None:
 
 
 async def send_refusal(error: ApiError, send: Send) -> None:
-    """A watch that cannot begin says so as its only event: that is where clients look for it."""
+    """A watch that cannot start reports the error as its only event: clients look for it there."""
     await _start(send)
     await send({"type": "http.response.body", "body": error_line(error), "more_body": False})
 
@@ -191,7 +189,7 @@ async def send_refusal(error: ApiError, send: Send) -> None:
 async def _start(send: Send) -> None:
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-cache, private")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    # Sent at once: clients wait for the headers before they believe that they watch.
+    # Sent at once: clients wait for the headers before they consider the watch open.
     await send({"type": "http.response.body", "body": b"", "more_body": True})
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.api.access.secured import Secured, secured
 from tests.conftest import unsynced
-from volsched.api.access.authority import Authority, make_authority
+from volsched.api.access.tls import Authority, make_authority
 from volsched.log.database import Database, open_database
 
 

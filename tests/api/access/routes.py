@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from volsched.api.access.access_reviews import ACCESS, RULES, SELF
-from volsched.api.kubernetes.resources import BINDING, RESOURCES, SCALE, STATUS, Resource
+from volsched.api.kubernetes.resources import BINDING, EVICTION, RESOURCES, SCALE, STATUS, Resource
 from volsched.api.questions.operations import BASE, GROUP
 from volsched.api.questions.routes import OPERATIONS
 
@@ -52,6 +52,8 @@ def _of_route(route: Route) -> Iterator[Served]:
         yield Served("GET", "/extender/healthz", "/extender/*", "get")
         for verb in ("filter", "prioritize", "bind", "preempt"):
             yield Served("POST", f"/extender/{verb}", "/extender/*", "post")
+    elif route.path == "/ui/{place:path}":
+        yield Served("GET", "/ui/", "/ui/*", "get")
     elif route.path == "/apis/volsched.io{rest:path}":
         yield from _of_own()
     elif route.path in (ACCESS, RULES, SELF):
@@ -85,7 +87,7 @@ def _of_resource(resource: Resource) -> Iterator[Served]:
     for subresource in resource.subresources:
         path, row = f"{collection}/other/{subresource}", f"{name}/{subresource}"
         parts = {"GET": "get", "PUT": "update", "PATCH": "patch"}
-        methods = {STATUS: parts, SCALE: parts, BINDING: {"POST": "create"}}
+        methods = {STATUS: parts, SCALE: parts, BINDING: {"POST": "create"}, EVICTION: {"POST": "create"}}
         for method, verb in methods[subresource].items():
             yield Served(method, path, row, verb)
 
@@ -101,7 +103,7 @@ def _of_own() -> Iterator[Served]:
         row = "bindings/steps" if names[1:] == ["steps"] else resource
         place = BASE + re.sub(r"{.+?}", "other", path)
         yield Served(operation.method, place, f"{GROUP} {row}", verbs[operation.method])
-        if resource in ("describe", "explain") and operation.method == "GET":
+        if resource in ("describe", "explain", "map") and operation.method == "GET":
             yield Served(operation.method, f"{place}?asOf=1", f"{GROUP} {resource}/asOf", verbs[operation.method])
 
 

@@ -13,13 +13,9 @@ import httpx
 from starlette.applications import Starlette
 
 from tests.support.patience import HANG_SECONDS
-from volsched.api.access.authority import Authority, Issued
-from volsched.api.access.callers import Role
-from volsched.api.access.certificates import organizations
-from volsched.api.access.kubeconfig import kubeconfig
-from volsched.api.access.secret_files import write_secret
-from volsched.api.access.tls import load_tls
-from volsched.api.access.tokens import new_token
+from volsched.api.access.callers import Role, new_token, organizations
+from volsched.api.access.kubeconfig import kubeconfig, write_secret
+from volsched.api.access.tls import Authority, Issued, load_tls
 from volsched.api.limits import DEFAULT_LIMITS, Limits
 from volsched.api.listener import Server, address, listen, serve
 from volsched.log.database import Database

@@ -12,11 +12,8 @@ from tests.api.access.secured import LONG, Secured, write_issued
 from tests.support.clusters import node
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import collection
-from volsched.api.access.authority import Authority, make_authority
-from volsched.api.access.callers import Caller, Grant, Role
-from volsched.api.access.certificates import caller_of
-from volsched.api.access.tls import TlsError, load_tls
-from volsched.api.access.tokens import UnauthorizedError
+from volsched.api.access.callers import Caller, Grant, Role, UnauthorizedError, caller_of
+from volsched.api.access.tls import Authority, TlsError, load_tls, make_authority
 from volsched.log.reads.tail import tail
 
 NOON = 1_800_000_000

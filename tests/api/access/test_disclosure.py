@@ -6,8 +6,8 @@ import httpx
 
 from tests.api.access.secured import Secured, secured
 from tests.support.clusters import node, pod
-from volsched.api.access.authority import Authority
 from volsched.api.access.callers import Role
+from volsched.api.access.tls import Authority
 from volsched.api.limits import Limits
 from volsched.log.database import Database
 

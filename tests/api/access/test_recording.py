@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from tests.api.access.secured import Secured, issue_token, secured
 from tests.support.serving import served
-from volsched.api.access.authority import Authority
 from volsched.api.access.callers import Role
+from volsched.api.access.tls import Authority
 from volsched.api.limits import Limits
 from volsched.cli.app import app
 from volsched.log.database import Database
@@ -16,7 +16,7 @@ from volsched.log.events.streams import AUDIT_READS
 from volsched.log.integrity.verify import verify
 from volsched.log.reads.event_audit import EVERYTHING
 from volsched.log.reads.tail import tail
-from volsched.questions.audit.reads import reads
+from volsched.questions.audit.decisions import reads
 
 ROOT = "/apis/volsched.io/v1"
 

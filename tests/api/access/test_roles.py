@@ -7,7 +7,7 @@ import pytest
 
 from tests.api.access.routes import KNOWN, Served, documented, served_by
 from tests.api.access.secured import Secured, issue_token
-from volsched.api.access.allow_table import OPEN
+from volsched.api.access.authorization import CONSOLE, OPEN
 from volsched.api.access.callers import NAMESPACED, Role
 from volsched.api.kubernetes.resources import RESOURCES
 
@@ -20,7 +20,7 @@ def send(http: httpx.Client, it: Served) -> int:
 
 
 def routes(api: Secured) -> Iterator[Served]:
-    return (it for it in served_by(api.app) if it.path not in OPEN)
+    return (it for it in served_by(api.app) if it.path not in OPEN and not it.path.startswith(CONSOLE))
 
 
 def test_every_route_is_in_the_document(shared: Secured) -> None:
@@ -53,6 +53,9 @@ def test_nobody_gets_in_without_saying_who_it_is(shared: Secured) -> None:
     http = shared.client()
     assert {send(http, it) for it in routes(shared)} == {401}
     assert {http.get(path).status_code for path in OPEN} == {200}
+    # The console's files are the same for everybody; whoever reads a page of it signs in there.
+    assert http.get(CONSOLE).status_code in (200, 404)
+    assert http.post(CONSOLE).status_code == 401
 
 
 def test_who_has_no_role_sees_what_there_is_and_nothing_of_it(shared: Secured) -> None:

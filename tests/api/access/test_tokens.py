@@ -13,9 +13,8 @@ from sqlalchemy import inspect, text
 from tests.api.access.secured import Secured, issue_token, secured
 from tests.support.clusters import node, pod
 from tests.support.serving import collection
-from volsched.api.access.authority import Authority
-from volsched.api.access.callers import Role
-from volsched.api.access.tokens import new_token, read_token
+from volsched.api.access.callers import Role, new_token, read_token
+from volsched.api.access.tls import Authority
 from volsched.api.limits import Limits
 from volsched.log.database import Database
 from volsched.log.tokens import revoke

@@ -125,7 +125,7 @@ def test_bad_requests_are_refused_with_a_status(
 
 
 def test_every_operation_is_of_a_resource_that_access_knows() -> None:
-    from volsched.api.access.allow_table import row_of
+    from volsched.api.access.authorization import row_of
 
     unknown = {it.resource for it in OPERATIONS if row_of("volsched.io", it.resource, None) is None}
     assert unknown == set()

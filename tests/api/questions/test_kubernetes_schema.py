@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
 
 from tests.support.serving import Served
-from volsched.api.kubernetes.openapi import document, root
+from volsched.api.kubernetes.discovery import document, root
 from volsched.api.questions.openapi import PLACE
 
 EXAMPLES = int(os.environ.get("VOLSCHED_SCHEMA_EXAMPLES", "2"))

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from tests.support.clusters import node, pod
+from tests.support.patience import wait_until
 from tests.support.serving import Served, served
 from volsched.api.limits import Limits
 from volsched.log.database import Database
@@ -61,6 +62,8 @@ def test_a_process_that_dies_is_told_and_replaced(sqlite: Database) -> None:
         assert api.http.get(EXPLAIN).status_code == 200
         (made,) = children() - before
         os.kill(made, 9)
+        # Nobody is at the other end of its pipes any more.
+        wait_until(lambda: Path(f"/proc/{made}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
         lost = api.http.get(EXPLAIN)
         assert lost.status_code == 503
         assert "retry-after" in lost.headers

@@ -1,4 +1,5 @@
-"""Who may talk to the API and what they may do: TLS, tokens, client certificates, roles.
+"""Authentication and authorization of the API: TLS, tokens, client certificates, roles.
 
-`table` is what each role may do, `gate` stands before every route, and `callers` says whose a request is.
+`authorization` has the table of what each role may do, `gate` is in front of every route, and `callers` identifies
+the caller of a request.
 """

@@ -1,4 +1,4 @@
-"""`kubectl auth can-i`, `can-i --list` and `whoami`: what callers may ask about themselves."""
+"""`kubectl auth can-i`, `can-i --list` and `whoami`: callers' questions about themselves."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -7,16 +7,22 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from volsched.api.access.allow_table import ALL, OURS, TABLE
-from volsched.api.access.authorization import NODES, AccessVerdict, judge
+from volsched.api.access.authorization import (
+    ALL,
+    NODES,
+    OURS,
+    TABLE,
+    AccessVerdict,
+    RequestAttributes,
+    judge,
+    namespace_for,
+)
 from volsched.api.access.callers import Caller, Role, current_caller
-from volsched.api.access.request_attributes import RequestAttributes, namespace_for
-from volsched.api.body_stream import receive_body
-from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.bodies import SMALL_BYTES, RequestBody, read_mapping
-from volsched.api.kubernetes.negotiation import body_form
+from volsched.api.kubernetes.negotiation import HttpAnswer, body_form
 from volsched.api.kubernetes.resources import RESOURCES
 from volsched.api.kubernetes.statuses import ApiError
+from volsched.api.limits import receive_body
 from volsched.api.questions.routes import NAMESPACED, OPERATIONS
 from volsched.api.services import Services
 
@@ -77,7 +83,7 @@ def _user(caller: Caller) -> dict[str, Any]:
 
 
 def _rules(caller: Caller, namespace: str | None) -> dict[str, Any]:
-    """The rows of the table, as far as they are the caller's, in the namespace and beyond all of them."""
+    """The rows of the table that apply to the caller, in the namespace and cluster-wide."""
     if any(grant.role is Role.ADMIN for grant in caller.grants):
         everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
         paths = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]

@@ -1,7 +1,7 @@
-"""The gate before every route: who is it, is it too often, may they, and is it written down that they asked.
+"""The gate in front of every route: authentication, rate limit, authorization, and recording of history reads.
 
-Everything else is behind it: there is no route that could forget to ask. A request that goes on for long, a watch,
-is asked again and ends, as if its client had left, soon after its token was revoked or its certificate ran out.
+Everything else is behind it: no route can forget to check. A long request, such as a watch, is checked again and
+ends, as if its client had left, soon after its token was revoked or its certificate expired.
 """
 
 import asyncio
@@ -12,21 +12,53 @@ from urllib.parse import parse_qsl, unquote
 from prometheus_client import CollectorRegistry, Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from volsched.api.access.authorization import AccessVerdict, forbidden, is_open, judge
-from volsched.api.access.callers import Caller, local_caller, note_caller, note_reason
-from volsched.api.access.certificates import caller_of
-from volsched.api.access.connection import certificate_of
-from volsched.api.access.hosts import Hosts, LoopbackHosts, names_us
-from volsched.api.access.node_scope import is_own, selects_own
-from volsched.api.access.read_audit import asking
-from volsched.api.access.request_attributes import RequestAttributes, asked_of
-from volsched.api.access.tokens import Tokens, UnauthorizedError
-from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.access.authorization import (
+    AccessVerdict,
+    RequestAttributes,
+    asked_of,
+    forbidden,
+    is_open,
+    is_own,
+    judge,
+    selects_own,
+)
+from volsched.api.access.callers import (
+    Caller,
+    Tokens,
+    UnauthorizedError,
+    caller_of,
+    local_caller,
+    note_caller,
+    note_reason,
+)
+from volsched.api.access.hosts import NOT_FOR_YOU, Hosts, LoopbackHosts, names_us
+from volsched.api.connection import certificate_of
+from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError, store_error
 from volsched.api.limits import Rates
-from volsched.api.loopback import NOT_FOR_YOU
 from volsched.api.services import Services
+from volsched.log.commands import Command
 from volsched.log.errors import StoreError
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import Decision, States
+from volsched.log.events.streams import AUDIT_READS
+
+# History reads are recorded in the history, with caller and question, before they are answered.
+
+LONGEST_QUESTION = 500
+
+
+def asking(actor: str, question: str, client: str | None) -> Command:
+    """Committed by the process's writer, with other waiting commands: a read costs a part of a commit."""
+    shown = "".join(char if char.isprintable() else "?" for char in question)
+    cut = shown if len(shown) <= LONGEST_QUESTION else f"{shown[: LONGEST_QUESTION - 1]}…"
+    data = {"question": cut} | ({} if client is None else {"client": client})
+
+    def decide(_: States) -> Decision:
+        return Decision(events=(NewEvent(stream=AUDIT_READS, type="AuditRead", data=data),))
+
+    return Command(actor=actor, streams=(AUDIT_READS,), decide=decide)
+
 
 _log = logging.getLogger("volsched.api")
 ASK_AGAIN_SECONDS = 2.0
@@ -34,9 +66,9 @@ LONGEST_AUTHORIZATION = 512
 """A token has 69 characters."""
 WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 UNCOUNTED = "/extender/"
-"""A scheduler sends all its nodes with every pod; how much of that is taken is said there."""
+"""A scheduler sends all its nodes with every pod; the extender has its own limit."""
 YAML_WEIGHT = 16
-"""What takes so many times as long to read counts so many times."""
+"""YAML takes this many times as long to parse, and counts accordingly."""
 IN_QUERIES = frozenset({"token", "access_token", "bearer_token", "authorization"})
 REASON = b"x-volsched-reason"
 LONGEST_REASON = 1_000
@@ -51,7 +83,7 @@ OTHER_NAME = "the request names a host that is not in the server's certificate, 
 
 
 class Gate:
-    """ASGI middleware. With `hosts`, TLS is spoken and callers prove who they are; without, they are local."""
+    """ASGI middleware. With `hosts`, the server speaks TLS and callers authenticate; without, they are local."""
 
     def __init__(self, app: ASGIApp, services: Services, hosts: Hosts | None, registry: CollectorRegistry) -> None:
         self._app, self._services = app, services
@@ -76,7 +108,7 @@ class Gate:
         except Exception as error:
             told = store_error(error)
             if told.code == 500:
-                # Without its query, and without headers: nothing in it may be a secret.
+                # Without query and headers: they may hold secrets.
                 _log.error("%s %s failed at the gate", scope["method"], scope["path"], exc_info=error)
             self._refused.labels(str(told.code)).inc()
             await _refusal(told)(scope, receive, send)
@@ -89,12 +121,12 @@ class Gate:
             await self._app(scope, self._while_known(scope, receive), send)
 
     async def _admitted(self, scope: Scope) -> Caller | None:
-        """Whose the request is; None where nobody asks. Raises what it is refused with."""
+        """The caller; None for an open path. Raises the refusal."""
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         asked = asked_of(scope["method"], raw.decode("ascii", "replace"), scope["path"], query)
         if is_open(asked) and self._local is None:
-            # Who it is only matters for what is told.
+            # The caller only decides how much the answer shows.
             with suppress(UnauthorizedError, StoreError):
                 note_caller(await self._caller(scope))
             return None
@@ -104,7 +136,7 @@ class Gate:
             raise ApiError(400, NOT_IN_QUERIES)
         caller = self._local or await self._proven(scope)
         if not is_open(asked):
-            # Before anything is asked of the database, or written into it, on their behalf.
+            # Before the database is read or written on the caller's behalf.
             self._rates.take(caller.actor)
             if scope["method"] in WITH_BODY:
                 self._rates.check_bytes(caller.actor)
@@ -117,10 +149,10 @@ class Gate:
         return caller
 
     async def _proven(self, scope: Scope) -> Caller:
-        """Who fails to prove who they are counts by their address: trying tokens is not for nothing."""
+        """A failed authentication counts against the caller's address: it limits the guessing of tokens."""
         address = f"address/{(scope.get('client') or ('unknown', 0))[0]}"
         if any(name == b"authorization" for name, _ in scope["headers"]):
-            # A certificate was proven by the handshake, and costs no look into the database.
+            # A certificate was verified by the handshake, and costs no database read.
             self._rates.check(address)
         try:
             return await self._caller(scope)
@@ -129,7 +161,7 @@ class Gate:
             raise ApiError(401, str(error)) from None
 
     async def _caller(self, scope: Scope) -> Caller:
-        """A token counts before a certificate: who sends one means it, and is not let in without."""
+        """A token takes precedence over a certificate: a caller with an invalid token is refused."""
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if given:
             scheme, _, text = given[0].decode("latin-1").partition(" ")
@@ -150,7 +182,7 @@ class Gate:
         return await self._services.read(is_own, self._services.database, asked, caller.name)
 
     async def _record(self, caller: Caller, scope: Scope) -> None:
-        """Before it is answered: what cannot be recorded is not told either."""
+        """Before the answer: a read that cannot be recorded is not answered."""
         search = scope["query_string"].decode("latin-1")
         question = f"{scope['method']} {scope['path']}{'?' if search else ''}{search}"
         client = scope.get("client")
@@ -159,7 +191,7 @@ class Gate:
         self._services.committed()
 
     def _counted(self, scope: Scope, receive: Receive, caller: Caller) -> Receive:
-        """What its body weighs is taken off the caller's rate as it comes."""
+        """The size of the body counts against the caller's rate as it arrives."""
         said = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
         times = YAML_WEIGHT if b"yaml" in said.lower() else 1
 
@@ -195,13 +227,13 @@ class Gate:
         except UnauthorizedError:
             return False
         except StoreError:
-            # Nobody can say; nor is there anything new to be watched until the database answers again.
+            # Unknown; nor is there anything new to watch until the database answers again.
             return True
         return True
 
 
 def _reason(scope: Scope) -> str | None:
-    """Why it is done, as the header says; a header holds no more than ASCII, so it is encoded as in an address."""
+    """The reason from the header, percent-encoded because a header holds only ASCII."""
     given = next((value for name, value in scope["headers"] if name == REASON), b"")
     try:
         told = unquote(given.decode("ascii"), errors="strict").strip()

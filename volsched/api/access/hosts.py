@@ -1,14 +1,38 @@
-"""By which names a server may be called: those in its certificate.
-
-A browser that was talked into another name for our address (DNS rebinding), or a page of another origin, would
-speak with the reader's client certificate.
-"""
+"""The host names that a server accepts: those of its certificate, without TLS only this machine's own."""
 
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from volsched.api.loopback import host_of, is_loopback
+# The names of this machine: without TLS, only local programs are served, and no web page.
+#
+# Such a server listens on loopback only, as `kubectl proxy` does. A browser reaches that too, so requests
+# addressed to another host (DNS rebinding), or sent by a page of another origin, are refused (`access.gate`).
+
+LOCALHOST = "localhost"
+NOT_FOR_YOU = "only programs of this machine are served, under the names localhost, 127.0.0.1 and [::1]"
+
+
+def is_loopback(host: str) -> bool:
+    if host == LOCALHOST:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_of(url: str) -> str:
+    """The part between `//` and the port; empty where there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+# A browser misled to another name for our address (DNS rebinding), or a page of another origin, would use the
+# reader's client certificate.
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +58,14 @@ class LoopbackHosts:
 
 
 def names_us(headers: Sequence[tuple[bytes, bytes]], hosts: Hosts | LoopbackHosts) -> bool:
-    """Does the request name this server, and come from no page of another?"""
+    """Whether the request names this server, and comes from no page of another origin."""
     for name, value in headers:
         text = value.decode("latin-1")
         if name == b"host" and not hosts.knows(host_of(f"//{text}")):
             return False
         if name == b"origin" and not hosts.knows(host_of(text)):
             return False
-    # What a page of another embeds, an image say, comes without an origin: it would be asked in its reader's name,
-    # and recorded so. To follow a link to us is another matter.
+    # What a foreign page embeds, such as an image, comes without an origin: it would be requested, and recorded,
+    # in its reader's name. Following a link to us is allowed.
     browser = dict(headers)
     return browser.get(b"sec-fetch-site") != b"cross-site" or browser.get(b"sec-fetch-mode") == b"navigate"

@@ -1,6 +1,8 @@
-"""A kubeconfig: where the server is, how it proves itself, and how its user does."""
+"""A kubeconfig: where the server is and how both sides authenticate, in a file that only its owner can read."""
 
 import base64
+import os
+from pathlib import Path
 from typing import Any
 
 NAME = "volsched"
@@ -16,7 +18,7 @@ def kubeconfig(
     key: bytes | None = None,
     namespace: str | None = None,
 ) -> dict[str, Any]:
-    """Whole in itself: it names no files that could be missing where it is used."""
+    """Self-contained: it names no files that could be missing where it is used."""
     cluster = {"server": server} | ({} if ca is None else {"certificate-authority-data": _encoded(ca)})
     credentials = {} if token is None else {"token": token}
     if certificate is not None and key is not None:
@@ -34,3 +36,16 @@ def kubeconfig(
 
 def _encoded(content: bytes) -> str:
     return base64.b64encode(content).decode()
+
+
+# Files that only their owner may read.
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Private from the first byte on; an existing file, and its permissions, do not matter."""
+    aside = path.with_name(f"{path.name}.part")
+    aside.unlink(missing_ok=True)
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(content)
+    aside.replace(path)

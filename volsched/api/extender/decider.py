@@ -1,41 +1,84 @@
-"""Where the extender's questions are decided: the scheduler's picture of the world, and the rules on it.
-
-Called in one thread at a time. Of a filter nothing is kept until bind comes but whether the pod that it showed
-is of this API (`strangers`). The decision is made again on what is there by then, for one node and in less than a
-millisecond, so that none can be out of date.
-"""
+"""The extender's decisions: the scheduler's picture, the caller's pods, the rules."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from volsched.api.extender.foreign_pods import Strangers
 from volsched.api.extender.messages import Assignment, Preemption, Sifted, Victims
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.reservations import GatedError
-from volsched.kube.manifest import spec
+from volsched.kube.manifest import metadata, spec
 from volsched.kube.workloads import Pod
+from volsched.log.base import read_base
 from volsched.log.commands import Command, ConflictError, RejectedError
 from volsched.log.database import Database
-from volsched.log.events.fold import BindingState
-from volsched.log.events.object_states import living
+from volsched.log.events.fold import BindingState, States, living
 from volsched.log.events.streams import BINDING
-from volsched.log.reads.as_of import Now
-from volsched.log.reads.tail import read_head
+from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.tail import event
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.scheduling.cluster_view import Picture
-from volsched.scheduling.index.per_node import RollCall
+from volsched.scheduling.index.node_verdict import RollCall
 from volsched.scheduling.planner import Planned, decider, plan_command, plan_for
 from volsched.scheduling.pod_reservations import confirming
-from volsched.scheduling.rules.assume import assume_pod_volumes
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.scheduling.rules.cycle import VOLUME_BINDING, Attempt
-from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
+from volsched.scheduling.rules.failure_memory import AVOID_SECONDS, nodes_to_avoid
 from volsched.scheduling.rules.status import SUCCESS, AttemptError, Code, Status
-from volsched.scheduling.rules.volume_filter import not_ready
+from volsched.scheduling.rules.volume_filter import assume_pod_volumes, not_ready
+
+# Pods that a caller has sent and that are not this API's, though name and uid are the same.
+#
+# An imported dump of another cluster keeps its uids, and so does a copy of a store. If the scheduler of that
+# cluster calls us, its pods look like ours, and binding ours would tell it that its own is bound, which then waits
+# indefinitely. Only the version distinguishes them: ours is a position at which this log has written that very
+# pod.
+
+MOST = 10_000
+"""Pods that are remembered; a caller of bind has sent the pod a moment ago."""
+
+
+@dataclass(slots=True)
+class Strangers:
+    database: Database
+    _versions: dict[str, str] = field(default_factory=dict)
+    """Uid → a version that the pod of this API has never had."""
+
+    def meet(self, pod: Pod, states: States) -> None:
+        """A pod as its scheduler knows it; `states` are current: the scheduler cannot know more than we do."""
+        shown = pod.meta.resource_version
+        if not shown or self._is_ours(pod, shown, states):
+            self._versions.pop(pod.meta.uid, None)
+            return
+        self._versions[pod.meta.uid] = shown
+        if len(self._versions) > MOST:
+            del self._versions[next(iter(self._versions))]
+
+    def version_of(self, uid: str) -> str | None:
+        """The version that showed the pod to be foreign; None where nothing did."""
+        return self._versions.get(uid)
+
+    def _is_ours(self, pod: Pod, shown: str, states: States) -> bool:
+        stream = f"pod/{pod.key}"
+        held = living(states, stream)
+        if held is None or shown in (str(held.rv), metadata(held.manifest or {}).get("resourceVersion")):
+            # A mirrored pod has the version of its own cluster, and is bound there.
+            return True
+        if not shown.isdecimal() or len(shown) > 18:
+            return False
+        with self.database.read() as connection:
+            written = event(connection, int(shown))
+            if written is None:
+                return int(shown) <= read_base(connection).position
+            return written.stream == stream
+
+
+# Called in one thread at a time. Of a filter call only one fact is kept until bind: whether the pod is of this API
+# (`strangers`). Bind decides again on the present state, for one node and in less than a millisecond, so that no
+# decision can be out of date.
 
 TRIES = 5
-"""How often a plan is made again because somebody else was faster."""
+"""Attempts of a plan when other writers were faster."""
 NO_UID = 'pod "{pod}": PodUID is missing, and a pod of another cluster may have that name; say which pod is meant'
 STRANGER = (
     'pod "{pod}" lives elsewhere: this API never had it at resourceVersion {version}. Bind acts on pods of this '
@@ -56,7 +99,7 @@ class ExtenderPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Underway:
-    """A binding will bring the pod to its node, unless it fails."""
+    """A binding will place the pod on its node, unless it fails."""
 
     binding: str
     deadline: int
@@ -68,7 +111,7 @@ class Desk:
     configuration: Configuration
     new_id: Callable[[], str]
     submit: Callable[[Command], object]
-    """Carries a command out, and answers once that is durable; raises what is against it."""
+    """Commits a command, and returns once it is durable; raises the refusal."""
     picture: Picture = field(init=False)
     strangers: Strangers = field(init=False)
 
@@ -83,7 +126,7 @@ class Desk:
         if called.status.code is Code.ERROR:
             return Sifted(error=_told(called.status))
         if not called.status.passed:
-            # Refused before any node was looked at: what is wrong is the pod's, and no eviction mends it.
+            # Refused before any node was examined: the fault is the pod's, and no eviction helps.
             return Sifted(unresolvable=dict.fromkeys(names, _told(called.status)))
         fitting: list[str] = []
         failed: dict[str, str] = {}
@@ -102,9 +145,9 @@ class Desk:
         return Sifted(frozenset(fitting), failed, unresolvable)
 
     def scores(self, pod: Pod, names: tuple[str, ...], now: int) -> dict[str, int]:
-        """By node, 0..100, for its volumes: all else is scored by kube-scheduler itself.
+        """By node, 0..100, for its volumes: kube-scheduler scores everything else itself.
 
-        Nothing for those where bindings of the pod failed: more cannot be said against them in this protocol.
+        0 for nodes where bindings of the pod failed: the protocol has no stronger statement.
         """
         called = self._call(pod, names, now)
         _raise_errors(called)
@@ -115,11 +158,11 @@ class Desk:
         }
 
     def preemptible(self, asked: Preemption, now: int) -> dict[str, Victims]:
-        """The nodes on which it may help the pod that others go."""
+        """The nodes on which evicting other pods may help the pod."""
         sifted = self.sift(asked.pod, tuple(asked.victims), now)
         if sifted.error:
             raise BindError(sifted.error)
-        # One without victims is nothing to be preempted on, and kube-scheduler takes it for an error.
+        # kube-scheduler takes a node without victims for an error.
         return {node: it for node, it in asked.victims.items() if it.pods and node not in sifted.unresolvable}
 
     def _call(self, pod: Pod, names: tuple[str, ...], now: int) -> RollCall:
@@ -134,7 +177,7 @@ class Desk:
     # --- binding ----------------------------------------------------------------------------------------
 
     def bind(self, asked: Assignment, *, actor: str, now: int) -> ExtenderPlacement | Underway:
-        """Plan the binding, or find it planned or done already; BindError where it cannot be."""
+        """Plan the binding, or find it planned or done already; BindError where it is impossible."""
         late: tuple[type[Exception], ...] = (ConflictError, *self.database.refusals)
         for _ in range(TRIES):
             self.picture.catch_up(now)
@@ -147,7 +190,7 @@ class Desk:
             try:
                 self.submit(plan_command(planned, actor=actor, decider=decider(actor)))
             except Exception as error:
-                # What was only imagined is taken back. If somebody was faster, the next decision sees why.
+                # The assumption is undone. If another writer was faster, the next decision sees why.
                 self.picture.update(planned.plan.streams)
                 if isinstance(error, late):
                     continue
@@ -161,18 +204,18 @@ class Desk:
         raise BindError(f'pod "{asked.pod}": the world changed {TRIES} times while it was bound; bind it again')
 
     def stands(self, asked: Assignment, binding: str, *, now: int) -> ExtenderPlacement | Underway:
-        """How a binding that was planned has come along; BindError where it has failed."""
+        """The progress of a planned binding; BindError where it has failed."""
         self.picture.catch_up(now)
         found = self._stands(asked)
         if found is not None:
             return found
         with self.database.read() as connection:
-            ended = Now(connection, read_head(connection).position).one(BINDING, binding)
+            ended = look_at_head(connection).one(BINDING, binding)
         why = ended.reason if isinstance(ended, BindingState) else None
         raise BindError(f'pod "{asked.pod}": binding {binding} was rolled back: {why or "its pod is gone"}')
 
     def _stands(self, asked: Assignment) -> ExtenderPlacement | Underway | None:
-        """None: the pod is there, and nobody has a node for it yet."""
+        """None: the pod exists, and has neither a node nor a binding."""
         held = living(self.picture.world.states, f"pod/{asked.pod}")
         if held is None or held.manifest is None:
             raise BindError(f'pod "{asked.pod}" not found; bind acts on pods of this API')
@@ -197,7 +240,7 @@ class Desk:
         return state is not None and state.state == Phase.RESERVED
 
     def _confirm(self, binding: str, *, actor: str, now: int) -> Underway:
-        """What was held for the pod, on the very node, is what kube-scheduler asks for."""
+        """A reservation for the pod on the same node is what kube-scheduler wants to bind."""
         seconds = self.configuration.bind_timeout_seconds
         try:
             self.submit(confirming(self.database, binding, actor=actor, now=now, timeout_seconds=seconds))

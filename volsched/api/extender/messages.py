@@ -1,4 +1,4 @@
-"""The extender's messages: Go's field names, written exactly so, and read in any case as Go reads them."""
+"""The extender's messages: written with Go's field names, and read in any letter case as Go does."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from volsched.kube.workloads import Pod
 
 Manifest = Mapping[str, Any]
 HIGHEST_SCORE = 10
-"""Of an extender; kube-scheduler multiplies it by the weight, and by 10."""
+"""An extender's maximum; kube-scheduler multiplies it by the weight, and by 10."""
 DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Filter and prioritize: a pod, and the nodes that are left of those there are."""
+    """Filter and prioritize: a pod, and the remaining candidate nodes."""
 
     pod: Pod
     names: tuple[str, ...]
     objects: tuple[Manifest, ...] | None
-    """The nodes as they were sent, where the client does not trust us to know them."""
+    """The nodes as they were sent, where the client does not rely on our own copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """Of one node: the pods that would have to go, by uid."""
+    """Of one node: the pods to be evicted, by uid."""
 
     pods: tuple[str, ...]
     violations: int
@@ -51,12 +51,12 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Sifted:
-    """What filter has to say of every node that it was asked about."""
+    """The filter's answer about every requested node."""
 
     fitting: Collection[str] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     unresolvable: Mapping[str, str] = field(default_factory=dict)
-    """Where the eviction of no other pod would help."""
+    """Nodes on which evicting other pods would not help."""
     error: str = ""
 
 
@@ -127,7 +127,7 @@ def _pod(message: Mapping[str, Any]) -> Pod:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Go writes what is not there as null."""
+    """Go writes absent values as null."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
@@ -175,7 +175,7 @@ def _meta_uid(node: str, pod: Any) -> str:
 
 
 def filter_result(sifted: Sifted, asked: Candidates | None) -> dict[str, Any]:
-    """In the form in which the nodes were given; both null, and no error, would mean that none will do."""
+    """In the form in which the nodes were given; both null, and no error, would mean that no node fits."""
     names: list[str] | None = None
     nodes: dict[str, Any] | None = None
     if asked is not None and not sifted.error:

@@ -1,7 +1,7 @@
 """The extender over HTTP: `POST /extender/filter`, `prioritize`, `bind`, `preempt`, and `GET /extender/healthz`.
 
-kube-scheduler takes any answer but 200 for a call that failed, and looks no further. So what it can be told in an
-`Error` is told there, with 200; other codes are for messages that cannot be read, and for when we are not ready.
+kube-scheduler treats any answer but 200 as a failed call, and ignores its body. So errors are reported in `Error`,
+with 200; other codes are for unreadable messages, and for when we are not ready.
 """
 
 import asyncio
@@ -17,13 +17,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from volsched.api.body_stream import receive_body
 from volsched.api.extender import messages
 from volsched.api.extender.decider import BindError, Desk, ExtenderPlacement
-from volsched.api.kubernetes.answers import HttpAnswer
-from volsched.api.kubernetes.negotiation import JSON, media_type
+from volsched.api.health import HttpMetrics
+from volsched.api.kubernetes.negotiation import JSON, HttpAnswer, media_type
 from volsched.api.kubernetes.statuses import INTERNAL, RETRY_AFTER_SECONDS, UNSERVED, ApiError, store_error
-from volsched.api.metrics import HttpMetrics
+from volsched.api.limits import receive_body
 from volsched.api.services import Services, new_uid
 from volsched.log.commands import Command
 from volsched.runtime.clock import SECOND
@@ -32,15 +31,15 @@ from volsched.scheduling.rules.configuration import Configuration
 PREFIX = "/extender/"
 HEALTH = ("healthz", "health")
 LOADING_SECONDS = 2.0
-"""How long a call may wait for the world to be read, before it is told to come back."""
+"""How long a call may wait for the world to be loaded, before the client must retry."""
 LOOK_AGAIN_SECONDS = 0.25
-"""A binding is looked at whenever a pod changes; one that fails changes none, and is found by looking."""
+"""A binding is checked whenever a pod changes; a failing one changes none, and is found by polling."""
 OVERTIME_SECONDS = 30
-"""After a binding's deadline: by then somebody should have noticed."""
+"""After a binding's deadline: by then the sweep should have ended it."""
 MOST_BYTES = 64 * 2**20
-"""Thousands of whole nodes may come in one message."""
+"""One message may hold thousands of whole nodes."""
 LARGE = 256 * 2**10
-"""Bytes of a message that is read and answered in a thread: others wait in the loop."""
+"""Messages of this many bytes are handled in a thread: they would block the event loop."""
 NOT_LOADED = "the extender is still reading the log; try again"
 _log = logging.getLogger("volsched.api")
 P = ParamSpec("P")
@@ -48,7 +47,7 @@ T = TypeVar("T")
 
 
 class Extender:
-    """An ASGI application. Until it is called for the first time it reads and remembers nothing."""
+    """An ASGI application. It loads nothing before its first call."""
 
     def __init__(self, services: Services, metrics: HttpMetrics, configuration: Configuration) -> None:
         self._services, self._metrics, self._configuration = services, metrics, configuration
@@ -86,8 +85,8 @@ class Extender:
         if told.code == 500 and str(told) == INTERNAL:
             _log.error("extender %s failed", verb, exc_info=error)
         if told.code >= 500 and not isinstance(error, ApiError):
-            # What is remembered may be of before the failure. Our own refusals are none: to read all anew whenever
-            # a client goes away would keep everybody waiting.
+            # The cached state may predate the failure. Our own refusals do not count: reloading everything
+            # whenever a client disconnects would delay all callers.
             self._desk = None
         if told.code == 500 and verb == "filter":
             return HttpAnswer(messages.filter_result(messages.Sifted(error=str(told)), None))
@@ -131,7 +130,7 @@ class Extender:
     async def _bind(self, request: Request, body: bytes) -> Any:
         """Answers when the pod is on its node. A repeated call waits for the same binding."""
         asked = messages.read_assignment(body)
-        # Of this process alone: whoever plans is not told of what the same actor does, because it knows.
+        # Unique to this process: a planner is not shown its own actor's events, because it knows them.
         actor = f"{self._services.author().actor}/extender-{self._instance}"
         ring = self._services.fan.rings["pod"]
         news = ring.news()
@@ -168,13 +167,13 @@ class Extender:
         return self._desk
 
     async def _ask(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """In a thread, and one at a time: whoever plans must see what the one before has planned."""
+        """In a thread, and one at a time: each planner must see the plan of the one before."""
         if self._turn is None:
             self._turn = anyio.CapacityLimiter(1)
         return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._turn)
 
     async def _ready(self) -> None:
-        """ApiError 503 until the world is read."""
+        """ApiError 503 until the world is loaded."""
         if self._desk is not None:
             return
         if self._loading is None:

@@ -1,4 +1,4 @@
-"""Bodies: what a client has sent, as an object of the kind and name that its path says, or as a patch."""
+"""Bodies: a client's input as an object of its path's kind and name, or as a patch."""
 
 import json
 from collections.abc import Mapping
@@ -16,18 +16,16 @@ from volsched.api.kubernetes.negotiation import (
     YAML,
     media_type,
 )
-from volsched.api.kubernetes.paths import RequestTarget
 from volsched.api.kubernetes.protobuf import read_message
 from volsched.api.kubernetes.queries import FieldValidation
+from volsched.api.kubernetes.resources import RequestTarget
 from volsched.api.kubernetes.statuses import UNEXPLAINED, ApiError, invalid_object
 from volsched.kube.documents import read_documents, read_json
-from volsched.kube.json_patch import DiffersError, PatchError, json_patched
 from volsched.kube.kinds import KINDS, Kind
 from volsched.kube.known_fields import json_type, type_of
-from volsched.kube.limits import ITEMS_MAX, longest
-from volsched.kube.merge_patch import merged
 from volsched.kube.meta import without_bookkeeping
-from volsched.kube.problems import ManifestError
+from volsched.kube.patches import DiffersError, PatchError, json_patched, merged
+from volsched.kube.problems import ITEMS_MAX, ManifestError, longest
 from volsched.kube.strategic_merge import strategic_merged
 from volsched.kube.validation.field_errors import invalid
 from volsched.objects.rules.field_check import (
@@ -40,15 +38,15 @@ from volsched.objects.rules.field_check import (
 
 Manifest = dict[str, Any]
 LIGHT_BYTES = {JSON: 2**14, PROTOBUF: 2**14}
-"""Read in the event loop, because that takes less than a thread's start; a form that is not here, never."""
+"""Parsed in the event loop, because that takes less than starting a thread; other formats never."""
 MOST_BYTES = {YAML: 2**19}
-"""Of forms that take long to read, as YAML does. Of all others, as many as a request may have."""
+"""For formats that are slow to parse, such as YAML. For all others, the limit of a request."""
 SMALL_BYTES = 2**16
-"""Of what says only a few words: reviews, bindings, options."""
+"""For small messages: reviews, bindings, options."""
 SOURCE = "the body of the request"
 _MOST_SHOWN = 30
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
-"""Kubernetes names the place in its own source; clients compare nothing of it, people search for all of it."""
+"""Kubernetes names the place in its own source; clients do not compare it, but people search for it."""
 REJECTED = "the server rejected our request due to an error in our request"
 
 
@@ -56,16 +54,18 @@ REJECTED = "the server rejected our request due to an error in our request"
 class RequestBody:
     content: bytes
     content_type: str | None
+    agent: str = ""
+    """The client's user agent."""
 
     @property
     def heavy(self) -> bool:
-        """It takes so long to read and to judge that others would notice."""
+        """Parsing and checking it would noticeably block other requests."""
         media = JSON if not self.content_type else media_type(self.content_type)[0]
         return len(self.content) > LIGHT_BYTES.get(JSON if media in PATCHES else media, 0)
 
 
 def check_size(content: bytes, form: str, *, most: int | None = None) -> None:
-    """ApiError 413 where a body of that form is longer than one may be; `most`: than this one may be."""
+    """ApiError 413 where a body of that format exceeds its limit, or `most`."""
     limit = min(MOST_BYTES.get(form, len(content)), len(content) if most is None else most)
     if len(content) > limit:
         hint = "; send it as JSON" if form == YAML and most is None else ""
@@ -96,7 +96,7 @@ def _value(body: bytes, form: str, *, nulls: bool) -> Any:
 
 
 def read_mapping(body: bytes, form: str, *, kind: str | None = None) -> Manifest:
-    """The object of a body; `kind`: one of Kubernetes' own, which has its own words for what it cannot read."""
+    """The object of a body; `kind`: one of Kubernetes' own, which has its own messages for unreadable input."""
     try:
         value = read_value(body, form)
     except ApiError as error:
@@ -129,8 +129,30 @@ def read_patch(body: bytes, form: str) -> Any:
     return value
 
 
+def applied_manifest(body: RequestBody, target: RequestTarget) -> Manifest:
+    """The fields that a server-side apply names."""
+    try:
+        value = read_value(body.content, JSON if body.content[:1] == b"{" else YAML)
+    except ApiError as error:
+        if error.code == 413:
+            raise
+        raise ApiError(400, f"error decoding patch: {error}") from None
+    if not isinstance(value, dict):
+        told = f"json: cannot unmarshal {json_type(value)} into Go value of type map[string]interface {{}}"
+        raise ApiError(400, f"error decoding patch: error unmarshaling JSON: while decoding JSON: {told}")
+    kind, version = target.resource.kind, str(value.get("apiVersion") or "")
+    if (version, value.get("kind")) != (kind.api_version, kind.name):
+        group, _, short = version.rpartition("/")
+        raise ApiError(400, f"invalid object type: {group}/{short}, Kind={value.get('kind') or ''}")
+    if "managedFields" in (value.get("metadata") or {}):
+        raise ApiError(400, "metadata.managedFields must be nil")
+    manifest = fitted(value, target)
+    check_types(kind, manifest)
+    return {**manifest, "metadata": {key: it for key, it in manifest["metadata"].items() if it != ""}}
+
+
 def _is_cut(body: bytes) -> bool:
-    """Does the body end before its value does?"""
+    """Whether the body ends before its value does."""
     text = body.decode(errors="replace").strip()
     try:
         json.loads(text)
@@ -151,7 +173,7 @@ def _unrecognized(kind: str, why: str, body: bytes) -> str:
 
 
 def fitted(raw: Mapping[str, Any], target: RequestTarget, *, new_suffix: str | None = None) -> Manifest:
-    """The object that a body describes, with what the path says about it; ApiError 400 where the two disagree.
+    """The object of a body, completed from the path; ApiError 400 where the two disagree.
 
     With a suffix it is to be created, and may leave the end of its name to us (`generateName`).
     """
@@ -168,7 +190,7 @@ def fitted(raw: Mapping[str, Any], target: RequestTarget, *, new_suffix: str | N
         _check_namespace(metadata, target)
         metadata["namespace"] = target.namespace
     else:
-        # As Kubernetes does; in a file it is refused, because there somebody means something by it.
+        # As Kubernetes does; in a file it is refused, because there it is intended.
         metadata.pop("namespace", None)
     return {**raw, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
 
@@ -177,15 +199,18 @@ def _check_type(raw: Mapping[str, Any], kind: Kind) -> None:
     check_kind(raw, kind.name, kind.api_version, served=kind.name)
 
 
-def check_kind(raw: Mapping[str, Any], name: str, api_version: str, *, served: str) -> None:
-    """ApiError 400 where a body says that it is something else; it need not say what it is."""
+def check_kind(
+    raw: Mapping[str, Any], name: str, api_version: str, *, served: str, group: str | None = None
+) -> None:
+    """ApiError 400 where a body declares another kind; it need not declare any. `group`: that of `served`, where
+    it is not the group of `api_version`."""
     said, version = str(raw.get("kind") or name)[:80], str(raw.get("apiVersion") or api_version)[:80]
     if (version, said) == (api_version, name):
         return
     short = version.rpartition("/")[2]
     known = said in KINDS and KINDS[said].api_version == version
     if known:
-        group = api_version.rpartition("/")[0].split(".")[0] or "core"
+        group = group or api_version.rpartition("/")[0].split(".")[0] or "core"
         why = f"converting ({short}.{said}) to ({group}.{served}): unknown conversion"
     else:
         why = f'no kind "{said}" is registered for version "{version}" in scheme "{_SCHEME}"'
@@ -229,7 +254,7 @@ def patched(manifest: Mapping[str, Any], patch: Any, form: str, kind: Kind) -> M
     except DiffersError as error:
         raise ApiError(422, REJECTED, details=_because(error)) from None
     except PatchError as error:
-        # A patch that is one, but leads nowhere in this object, is told from one that is none.
+        # A valid patch that does not fit this object is distinguished from an invalid one.
         if form == JSON_PATCH and isinstance(patch, list):
             raise ApiError(422, REJECTED, details=_because(error)) from None
         raise ApiError(500 if form == STRATEGIC_PATCH else 400, str(error), reason=UNEXPLAINED) from None
@@ -241,17 +266,17 @@ def patched(manifest: Mapping[str, Any], patch: Any, form: str, kind: Kind) -> M
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    # A null in a list is left, to be refused by name.
+    # A null in a list is kept, to be refused by name.
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _because(error: PatchError) -> dict[str, Any]:
-    """Kubernetes only says that it rejects such a patch; why, a person finds among the causes."""
+    """Kubernetes only says that it rejects such a patch; the causes say why."""
     return {"causes": [{"reason": "UnexpectedServerResponse", "message": str(error)}]}
 
 
 def check_patched_kind(kind: Kind, manifest: Mapping[str, Any], shown: Any) -> None:
-    """ApiError 422 where a patch would make something else of an object."""
+    """ApiError 422 where a patch would change an object's kind."""
     try:
         _check_type(manifest, kind)
     except ApiError as error:
@@ -261,7 +286,7 @@ def check_patched_kind(kind: Kind, manifest: Mapping[str, Any], shown: Any) -> N
 def check_types(
     kind: Kind, manifest: Mapping[str, Any], known: Mapping[str, Any] | None = None, *, shown: Any = None
 ) -> None:
-    """ApiError where a field holds what it cannot, unless it did before: 400, or 422 of what a patch made."""
+    """ApiError for a value of the wrong type, unless the object had it before: 400, or 422 after a patch."""
     why = wrong_type(kind, manifest, known)
     if why is not None:
         raise _undecodable(kind, why) if known is None else _unpatched(why, shown)
@@ -275,7 +300,7 @@ def field_warnings(
     *,
     shown: Any = None,
 ) -> list[str]:
-    """What to warn of; ApiError under Strict. Unknown fields that the object has already are let be."""
+    """The warnings; ApiError under Strict. Unknown fields that the object has already are accepted."""
     if validation is FieldValidation.IGNORE:
         return []
     unknown = new_unknown_fields(kind, manifest, known)
@@ -290,6 +315,6 @@ def _undecodable(kind: Kind, why: str) -> ApiError:
 
 
 def _unpatched(why: str, shown: Any) -> ApiError:
-    """`shown`: what Kubernetes shows of it, the object that the patch made or the patch itself."""
+    """`shown`: what Kubernetes shows of it, the patched object or the patch itself."""
     text = shown if isinstance(shown, str) else orjson.dumps(shown).decode()
     return invalid_object("", "", [invalid("patch", text, why)], {})

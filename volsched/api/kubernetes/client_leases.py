@@ -1,10 +1,9 @@
-"""Requests that write a Lease. They are read as all objects are (`getting`), but cannot be watched."""
+"""Requests that write a Lease. They are read like all objects (`read_handlers`), but cannot be watched."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.bodies import (
     SMALL_BYTES,
     Manifest,
@@ -17,23 +16,22 @@ from volsched.api.kubernetes.bodies import (
     read_mapping,
     read_value,
 )
-from volsched.api.kubernetes.negotiation import body_form, patch_form
-from volsched.api.kubernetes.paths import RequestTarget
+from volsched.api.kubernetes.negotiation import APPLY_PATCH, HttpAnswer, body_form, patch_form
 from volsched.api.kubernetes.queries import Query, writing
-from volsched.api.kubernetes.statuses import error_of, success
+from volsched.api.kubernetes.resources import RequestTarget
+from volsched.api.kubernetes.statuses import ApiError, error_of, success
 from volsched.api.services import Services
-from volsched.kube.limits import excess
 from volsched.kube.manifest_reader import check_manifest
 from volsched.kube.meta import KEPT_METADATA
-from volsched.kube.problems import Defect
-from volsched.log.client_leases import client_lease, make_client_lease, remove_client_lease, replace_client_lease
+from volsched.kube.problems import Defect, excess
 from volsched.log.commands import ConflictError
 from volsched.log.events.fold import ObjectState, versioned
-from volsched.objects.rules.refusals import AlreadyExistsError, InvalidError, NotFoundError
+from volsched.log.leases import client_lease, make_client_lease, remove_client_lease, replace_client_lease
+from volsched.objects.rules.object_events import AlreadyExistsError, InvalidError, NotFoundError
 
 
 def _read(body: RequestBody) -> Manifest:
-    """A lease says a few words; what is longer is none."""
+    """A lease is small; a larger body is not one."""
     form = body_form(body.content_type)
     check_size(body.content, form, most=SMALL_BYTES)
     return read_mapping(body.content, form)
@@ -69,6 +67,8 @@ async def update_lease(services: Services, target: RequestTarget, query: Query, 
 
 async def patch_lease(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     form, kind = patch_form(body.content_type), target.resource.kind
+    if form == APPLY_PATCH:
+        raise ApiError(415, "leases cannot be applied; patch or update them")
     check_size(body.content, form, most=SMALL_BYTES)
     given = await services.work(body.heavy, read_value, body.content, form, nulls=True)
 
@@ -103,7 +103,7 @@ async def _change(
     warnings = field_warnings(target.resource.kind, raw, asked.validation)
     own = (held.manifest or {})["metadata"]
     made = _stored(target, wanted, {field: own[field] for field in KEPT_METADATA if field in own})
-    # Versions are times: one that is made anew under the name of another never has a version of it.
+    # Versions are times: a recreated lease never reuses a version of its predecessor.
     rv = max(services.clock(), held.rv + 1)
     if not asked.dry_run and not await services.read(
         replace_client_lease, services.database, target.key, made, seen=held.rv, rv=rv

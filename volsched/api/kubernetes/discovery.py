@@ -1,13 +1,28 @@
-"""What the server has, as kubectl asks for it before anything else."""
+"""Discovery, which kubectl requests before anything else, with OpenAPI as far as it reads it."""
 
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import version as installed_version
 from typing import Any
 
-from volsched.api.kubernetes.resources import BINDING, CORE, GROUPS, SCALE, Resource, group_version, resources_of
-from volsched.api.questions.discovery import group_entry
+from volsched.api.kubernetes.descriptions import description_of
+from volsched.api.kubernetes.negotiation import JSON, MERGE_PATCH
+from volsched.api.kubernetes.resources import (
+    BINDING,
+    CORE,
+    EVICTION,
+    GROUPS,
+    SCALE,
+    Kept,
+    Resource,
+    group_version,
+    resources_of,
+)
+from volsched.api.questions import openapi as own
+from volsched.api.questions.openapi import group_entry
+from volsched.kube.known_fields import all_types, item_type, type_of
 
 KUBERNETES_VERSION = ("1", "33")
-"""Whose API we follow; clients warn where theirs is far from it."""
+"""The API version that we follow; clients warn where theirs is far from it."""
 
 
 def server_version() -> dict[str, str]:
@@ -15,7 +30,7 @@ def server_version() -> dict[str, str]:
     return {
         "major": major,
         "minor": minor,
-        "gitVersion": f"v{major}.{minor}.0+volsched-{version('volsched')}",
+        "gitVersion": f"v{major}.{minor}.0+volsched-{installed_version('volsched')}",
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
@@ -23,6 +38,15 @@ def server_version() -> dict[str, str]:
         "compiler": "",
         "platform": "",
     }
+
+
+def root_paths() -> dict[str, list[str]]:
+    """`/`: the available paths."""
+    served = {"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/ui/"}
+    versions = [group_version(group, it) for group, it in GROUPS if group != CORE]
+    for named in (*versions, group_entry()["preferredVersion"]["groupVersion"]):
+        served |= {f"/apis/{named.partition('/')[0]}", f"/apis/{named}"}
+    return {"paths": sorted({*served, "/version", *(f"/api/{it}" for group, it in GROUPS if group == CORE)})}
 
 
 def core_versions() -> dict[str, Any]:
@@ -82,7 +106,138 @@ def _subresource(resource: Resource, name: str) -> dict[str, Any]:
         "name": f"{resource.plural}/{name}",
         "singularName": "",
         "namespaced": resource.namespaced,
-        "kind": {BINDING: "Binding", SCALE: "Scale"}.get(name, resource.kind.name),
-        "verbs": ["create"] if name == BINDING else ["get", "patch", "update"],
+        "kind": {BINDING: "Binding", EVICTION: "Eviction", SCALE: "Scale"}.get(name, resource.kind.name),
+        "verbs": ["create"] if name in (BINDING, EVICTION) else ["get", "patch", "update"],
     }
-    return {**entry, "group": "autoscaling", "version": "v1"} if name == SCALE else entry
+    group = {EVICTION: "policy", SCALE: "autoscaling"}.get(name)
+    return {**entry, "group": group, "version": "v1"} if group else entry
+
+
+# OpenAPI as far as kubectl reads it: the fields of a kind, and that the server itself validates them.
+#
+# Strategic merge patches are not announced: our types do not declare the merge keys of lists, and kubectl, which
+# would rely on them, then uses its built-in ones.
+
+_GVK = "x-kubernetes-group-version-kind"
+_ACTION = "x-kubernetes-action"
+_PLAIN: dict[str, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "int": {"type": "integer"},
+    "number": {"type": "number"},
+    "bool": {"type": "boolean"},
+    # Not empty: `kubectl explain` takes that for a missing schema.
+    "any": {"x-kubernetes-preserve-unknown-fields": True},
+}
+REFS = "#/components/schemas/"
+_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+
+
+def root() -> dict[str, Any]:
+    """`/openapi/v3`: one document per group and version."""
+    paths = {_place(group, version): {"serverRelativeURL": f"/openapi/v3/{_place(group, version)}"}
+             for group, version in GROUPS}  # fmt: skip
+    paths[own.PLACE] = {"serverRelativeURL": f"/openapi/v3/{own.PLACE}"}
+    return {"paths": paths}
+
+
+@cache
+def document(place: str) -> dict[str, Any] | None:
+    """`/openapi/v3/apis/GROUP/VERSION`."""
+    if place == own.PLACE:
+        return own.document()
+    found = next(((group, version) for group, version in GROUPS if _place(group, version) == place), None)
+    if found is None:
+        return None
+    resources = _documented(*found)
+    paths: dict[str, Any] = {}
+    for resource in resources:
+        paths |= _paths(place, resource)
+    schemas = {name: _schema(name, fields, REFS) for name, fields in all_types().items()}
+    for resource in resources:
+        schemas[type_of(resource.kind)][_GVK] = [_gvk(resource)]
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "volsched", "version": group_version(*found)},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+@cache
+def version_2() -> dict[str, Any]:
+    """`/openapi/v2`, for older clients."""
+    definitions = {name: _schema(name, fields, "#/definitions/") for name, fields in all_types().items()}
+    for group, version in GROUPS:
+        for resource in _documented(group, version):
+            definitions[type_of(resource.kind)][_GVK] = [_gvk(resource)]
+    info = {"title": "volsched", "version": "v1"}
+    return {"swagger": "2.0", "info": info, "paths": {}, "definitions": definitions}
+
+
+def _documented(group: str, version: str) -> list[Resource]:
+    return [it for it in resources_of(group, version) if it.kept is not Kept.NOT]
+
+
+def _place(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def _gvk(resource: Resource) -> dict[str, str]:
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind.name}
+
+
+def _paths(place: str, resource: Resource) -> dict[str, Any]:
+    within = "/namespaces/{namespace}" if resource.namespaced else ""
+    collection = f"/{place}{within}/{resource.plural}"
+    schema = {"$ref": f"#/components/schemas/{type_of(resource.kind)}"}
+    answer = {"200": {"description": "OK", "content": {JSON: {"schema": schema}}}}
+
+    places = [_in_path("namespace")] if resource.namespaced else []
+
+    def operation(action: str, *media: str) -> dict[str, Any]:
+        told: dict[str, Any] = {"responses": answer, _ACTION: action, _GVK: _gvk(resource)}
+        if media:
+            told["parameters"] = [_VALIDATION]
+            told["requestBody"] = {"content": {it: {"schema": schema} for it in media}}
+        return told
+
+    return {
+        collection: {"parameters": places, "get": operation("list"), "post": operation("post", JSON)},
+        f"{collection}/{{name}}": {
+            "parameters": [*places, _in_path("name")],
+            "get": operation("get"),
+            "put": operation("put", JSON),
+            "patch": operation("patch", MERGE_PATCH),
+            "delete": operation("delete"),
+        },
+    }
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _schema(type_: str, fields: Any, refs: str) -> dict[str, Any]:
+    properties = {name: _described(_field(held, refs), type_, name, refs) for name, held in fields.items()}
+    told = description_of(type_)
+    return {**({"description": told} if told else {}), "type": "object", "properties": properties}
+
+
+def _described(schema: dict[str, Any], type_: str, name: str, refs: str) -> dict[str, Any]:
+    told = description_of(type_, name)
+    if told is None:
+        return schema
+    # Version 3 ignores everything beside a reference; in version 2, kubectl reads both.
+    if "$ref" in schema and refs == REFS:
+        return {"description": told, "allOf": [schema]}
+    return {"description": told, **schema}
+
+
+def _field(type_: str, refs: str) -> dict[str, Any]:
+    if type_ in _PLAIN:
+        return dict(_PLAIN[type_])
+    if type_.startswith("["):
+        return {"type": "array", "items": _field(item_type(type_), refs)}
+    if type_.startswith("{"):
+        return {"type": "object", "additionalProperties": _field(item_type(type_), refs)}
+    return {"$ref": f"{refs}{type_}"}

@@ -1,4 +1,4 @@
-"""The Kubernetes-style API: a request is taken apart, given to what serves it, and answered, whatever happens."""
+"""The Kubernetes-style API: parses a request, dispatches it, and always answers it."""
 
 import logging
 import time
@@ -7,23 +7,44 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from volsched.api.body_stream import receive_body
+from volsched.api.health import HttpMetrics
 from volsched.api.kubernetes import discovery
-from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.bodies import RequestBody
 from volsched.api.kubernetes.client_leases import create_lease, delete_lease, patch_lease, update_lease
-from volsched.api.kubernetes.negotiation import wanted_form
-from volsched.api.kubernetes.paths import ApiGroup, GroupVersion, Place, RequestTarget, Root, parse_path
+from volsched.api.kubernetes.evictions import evict
+from volsched.api.kubernetes.negotiation import HttpAnswer, wanted_form
 from volsched.api.kubernetes.queries import is_watch
 from volsched.api.kubernetes.read_handlers import get_object, list_objects, watch_objects
-from volsched.api.kubernetes.resources import BINDING, SCALE, Kept, Resource
-from volsched.api.kubernetes.scale import get_scale, patch_scale, update_scale
+from volsched.api.kubernetes.resources import (
+    BINDING,
+    EVICTION,
+    SCALE,
+    ApiGroup,
+    GroupVersion,
+    Kept,
+    Place,
+    RequestTarget,
+    Resource,
+    Root,
+    parse_path,
+)
 from volsched.api.kubernetes.statuses import UNSERVED, ApiError, error_of, store_error
-from volsched.api.kubernetes.write_handlers import bind, create, delete, delete_collection, patch, update
-from volsched.api.metrics import HttpMetrics
+from volsched.api.kubernetes.write_handlers import (
+    bind,
+    create,
+    delete,
+    delete_collection,
+    get_scale,
+    patch,
+    patch_scale,
+    update,
+    update_scale,
+)
+from volsched.api.limits import receive_body
 from volsched.api.services import Services
 from volsched.api.watch_response import Watch, send_refusal, send_watch
 from volsched.objects.rules.admission import NAMESPACE
+from volsched.objects.rules.object_events import ObjectError
 
 _log = logging.getLogger("volsched.api")
 
@@ -37,6 +58,7 @@ WRITERS: dict[tuple[str, str], Serve] = {
     ("PUT", "status"): update,
     ("PATCH", "status"): patch,
     ("POST", BINDING): bind,
+    ("POST", EVICTION): evict,
     ("PUT", SCALE): update_scale,
     ("PATCH", SCALE): patch_scale,
 }
@@ -46,13 +68,14 @@ LEASE_WRITERS: dict[tuple[str, str], Serve] = {
     ("PATCH", "object"): patch_lease,
     ("DELETE", "object"): delete_lease,
 }
-"""(method, what it is about) → what serves it. Reading is served apart: it may end in a watch."""
+"""(method, target) → handler. Reads are dispatched apart: they may end in a watch."""
 VERBS = {
     ("POST", "collection"): "create",
     ("DELETE", "collection"): "deletecollection",
     ("PUT", "object"): "update",
     ("PUT", "status"): "update",
     ("POST", BINDING): "create",
+    ("POST", EVICTION): "create",
     ("PUT", SCALE): "update",
 }
 
@@ -96,7 +119,7 @@ class Kubernetes:
         told = (
             error_of(error, place, deletion=deletion) if isinstance(place, RequestTarget) else store_error(error)
         )
-        if told.code == 500 and not isinstance(error, ApiError):
+        if told.code == 500 and not isinstance(error, ApiError | ObjectError):
             _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return HttpAnswer(told.status, told.code)
 
@@ -128,6 +151,7 @@ class Kubernetes:
         body = RequestBody(
             await receive_body(request, most=limits.body_bytes, seconds=limits.body_seconds),
             request.headers.get("content-type"),
+            request.headers.get("user-agent", ""),
         )
         return await serve(self._services, place, query, body)
 
@@ -165,7 +189,7 @@ def _raw_path(scope: Scope) -> str:
 
 
 def _verb(request: Request, place: Place | None) -> str:
-    """As Kubernetes names it; of few values, because it labels metrics."""
+    """Kubernetes' verb; of few values, because it labels metrics."""
     if not isinstance(place, RequestTarget):
         return "get" if request.method == "GET" else "other"
     about = place.subresource or ("collection" if place.name is None else "object")

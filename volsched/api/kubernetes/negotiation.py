@@ -1,18 +1,27 @@
-"""In what form a client wants its answer, and in what form it has sent its body."""
+"""Content negotiation: an answer is whole, a `Table`, or metadata alone; and answers before serialisation."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
+import orjson
+from starlette.responses import Response
+
+from volsched.api.kubernetes.resources import Resource
 from volsched.api.kubernetes.statuses import ApiError
+from volsched.questions.get.columns import columns_of
+from volsched.questions.get.documents import Item
+from volsched.questions.get.object_rows import ColumnHead
 
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-"""Of bodies (`protobuf`); answers are never in it."""
+"""For bodies (`protobuf`); answers never use it."""
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-APPLY_PATCHES = ("application/apply-patch+yaml", "application/apply-patch+cbor")
+APPLY_PATCH = "application/apply-patch+yaml"
 PATCHES = (MERGE_PATCH, JSON_PATCH, STRATEGIC_PATCH)
 META_GROUP = "meta.k8s.io"
 META_VERSIONS = ("v1", "v1beta1")
@@ -29,7 +38,7 @@ class AnswerFormat(Enum):
 class AnswerRequest:
     form: AnswerFormat
     version: str = "v1"
-    """Of the table or the metadata: clients ask for what they can read."""
+    """Of the table or the metadata: clients request what they can read."""
 
     @property
     def api_version(self) -> str:
@@ -40,7 +49,7 @@ PLAIN = AnswerRequest(AnswerFormat.OBJECT)
 
 
 def wanted_form(accept: str | None) -> AnswerRequest:
-    """The first form that we have, in the client's order; ApiError 406 where it takes none."""
+    """The first supported form, in the client's order; ApiError 406 where there is none."""
     if not accept or not accept.strip():
         return PLAIN
     for part in accept.split(","):
@@ -63,7 +72,7 @@ def media_type(text: str) -> tuple[str, dict[str, str]]:
 
 
 def body_form(content_type: str | None) -> str:
-    """JSON, YAML or protobuf; ApiError 415 for what else a body may be written in."""
+    """JSON, YAML or protobuf; ApiError 415 for any other format."""
     media = media_type(content_type)[0] if content_type else JSON
     if media in (JSON, YAML, PROTOBUF):
         return media
@@ -76,12 +85,125 @@ def body_form(content_type: str | None) -> str:
 
 def patch_form(content_type: str | None) -> str:
     media = media_type(content_type)[0] if content_type else ""
-    if media in PATCHES:
+    if media in (*PATCHES, APPLY_PATCH):
         return media
-    if media in APPLY_PATCHES:
-        raise ApiError(
-            415,
-            "server-side apply is not supported; use kubectl apply without --server-side, or send one of: "
-            + ", ".join(PATCHES),
-        )
     raise ApiError(415, "415: Unsupported Media Type")
+
+
+# The answer to a request, before serialisation.
+
+UNREAD = (408, 413)
+"""Answers that are sent before the whole body has arrived: the rest is not awaited."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    body: Any
+    """JSON where it is bytes."""
+    code: int = 200
+    warnings: Sequence[str] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def spelled(self) -> "HttpAnswer":
+        """The same as JSON, for threads: serialising a large answer would block the event loop."""
+        return replace(self, body=orjson.dumps(self.body))
+
+    def response(self) -> Response:
+        content = self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
+        response = Response(content, self.code, media_type=JSON)
+        response.headers["cache-control"] = "no-cache, private"
+        response.headers.update(self.headers)
+        if self.code in UNREAD:
+            response.headers["connection"] = "close"
+        for warning in self.warnings:
+            response.headers.append("warning", f'299 - "{_quoted(warning)}"')
+        told = self.body if self.code >= 400 and isinstance(self.body, dict) else {}
+        seconds = told.get("details", {}).get("retryAfterSeconds")
+        if seconds is not None:
+            response.headers["retry-after"] = str(seconds)
+        return response
+
+
+def _quoted(text: str) -> str:
+    """In a form that a header can hold."""
+    safe = text.encode("ascii", "replace").decode()
+    return "".join(char if char.isprintable() else "?" for char in safe).replace("\\", "\\\\").replace('"', '\\"')
+
+
+# Answers for clients that print them: `Table` with the columns of `volsched get`, and metadata alone.
+
+Manifest = Mapping[str, Any]
+INCLUDES = ("None", "Metadata", "Object")
+
+
+def definitions(noun: str) -> list[dict[str, Any]]:
+    return definitions_of(columns_of(noun, wide=True))
+
+
+def definitions_of(columns: Iterable[ColumnHead]) -> list[dict[str, Any]]:
+    """The columns; kubectl shows those of priority 1 with `-o wide`."""
+    return [
+        {
+            "name": column.header.title(),
+            "type": "string",
+            "format": "name" if column.header == "NAME" else "",
+            "description": "",
+            "priority": int(column.wide),
+        }
+        for column in columns
+    ]
+
+
+def row(resource: Resource, item: Item, manifest: Manifest, include: str, wanted: AnswerRequest) -> dict[str, Any]:
+    cells = [column.value(item) for column in columns_of(resource.noun, wide=True)]
+    told: dict[str, Any] = {"cells": cells}
+    if include == "Object":
+        told["object"] = manifest
+    elif include != "None":
+        told["object"] = partial(manifest, wanted)
+    return told
+
+
+def table(
+    resource: Resource,
+    rows: Iterable[Mapping[str, Any]],
+    list_metadata: Manifest,
+    wanted: AnswerRequest,
+    *,
+    head: bool = True,
+) -> dict[str, Any]:
+    """`head`: in a watch only the first table describes its columns."""
+    return {
+        "kind": "Table",
+        "apiVersion": wanted.api_version,
+        "metadata": dict(list_metadata),
+        "columnDefinitions": definitions(resource.noun) if head else None,
+        "rows": list(rows),
+    }
+
+
+def partial(manifest: Manifest, wanted: AnswerRequest) -> dict[str, Any]:
+    """The object's metadata alone."""
+    return {
+        "kind": AnswerFormat.METADATA.value,
+        "apiVersion": wanted.api_version,
+        "metadata": manifest.get("metadata", {}),
+    }
+
+
+def object_list(resource: Resource, items: Iterable[Manifest], list_metadata: Manifest) -> dict[str, Any]:
+    return {
+        "kind": f"{resource.kind.name}List",
+        "apiVersion": resource.kind.api_version,
+        "metadata": dict(list_metadata),
+        "items": list(items),
+    }
+
+
+def partial_list(items: Iterable[Manifest], list_metadata: Manifest, wanted: AnswerRequest) -> dict[str, Any]:
+    return {
+        "kind": AnswerFormat.METADATA_LIST.value,
+        "apiVersion": wanted.api_version,
+        "metadata": dict(list_metadata),
+        "items": [partial(item, wanted) for item in items],
+    }

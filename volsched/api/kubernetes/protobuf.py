@@ -1,26 +1,84 @@
-"""Bodies in protobuf, as Go's clients send them unless they are told otherwise; answers are always in JSON.
-
-Every field of a message is known by number (`protobuf_fields`). One that is not is refused, never passed over: an
-object that is written back would lose it, and nobody would know.
-"""
+"""Bodies in protobuf, as Go's clients send them, and the field numbers of the messages; answers are JSON."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
 
-from volsched.api.kubernetes.protobuf_fields import (
-    INLINE,
-    LIST,
-    MAPPING,
-    ZEROS,
-    Field,
-    fields_of_message,
-    message_of,
-)
+import orjson
+
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.kube.documents import read_json
 from volsched.kube.problems import ManifestError
+
+# The field numbers of Kubernetes' messages, as data: `messages.json`, read once.
+#
+# A message is a list of fields, each `NUMBER NAME TYPE`: a plain type, another message, `[T]` for a list,
+# `{T}` for a mapping with any keys. Without a name, the fields of the inner message are inlined, as in
+# JSON. The numbers and names are facts of Kubernetes 1.37's API (`generated.proto`); a test
+# compares the names with those that JSON has.
+#
+# How Go writes unset values differs by field, and the JSON must mean exactly what the client meant:
+#
+#     string   left out where it is zero: to Go, zero and absence are the same
+#     string!  always there in JSON, zero or not
+#     string?  there if it was sent, zero or not: `storageClassName: ""` is not absence
+
+ONE, LIST, MAPPING, INLINE = "one", "list", "mapping", "inline"
+_SHAPES = {"[": LIST, "{": MAPPING}
+ZEROS: Mapping[str, Any] = {"string": "", "int": 0, "bool": False, "intorstring": 0, "quantity": "0"}
+"""Plain types → the JSON value of a field that is always present and was not set."""
+
+
+class Field(NamedTuple):
+    name: str
+    type: str
+    """A plain type, or the name of a message."""
+    shape: str = ONE
+    optional: bool = False
+    """Presence is known apart from the value (`?`)."""
+    always: bool = False
+    """Present even where it is zero (`!`)."""
+
+
+Fields = Mapping[int, Field]
+
+
+@cache
+def _catalogue() -> tuple[Mapping[str, str], Mapping[str, Fields]]:
+    read = orjson.loads(files("volsched.api.kubernetes").joinpath("messages.json").read_bytes())
+    return read["kinds"], {name: dict(map(_field, rows)) for name, rows in read["messages"].items()}
+
+
+def _field(row: str) -> tuple[int, Field]:
+    number, *named, holds = row.split(" ")
+    if not named:
+        return int(number), Field("", holds, INLINE)
+    type_ = holds.rstrip("?!")
+    shape = _SHAPES.get(type_[0], ONE)
+    inner = type_ if shape == ONE else type_[1:-1]
+    return int(number), Field(named[0], inner, shape, holds.endswith("?"), holds.endswith("!"))
+
+
+def message_of(api_version: str, kind: str) -> str | None:
+    """The message of a kind. DeleteOptions are sent under the version of the object to be deleted."""
+    kinds = _catalogue()[0]
+    return kinds.get(f"{api_version} {kind}") or kinds.get(kind)
+
+
+def fields_of_message(name: str) -> Fields:
+    return _catalogue()[1][name]
+
+
+def messages() -> Mapping[str, str]:
+    """`VERSION KIND`, or a kind of every version → its message."""
+    return _catalogue()[0]
+
+
+# Every field of a message is known by number (`messages.json`). An unknown one is refused, never skipped: an
+# object that is written back would silently lose it.
 
 MAGIC = b"k8s\x00"
 UNREADABLE = "the body is not a message of Kubernetes in protobuf"
@@ -34,11 +92,11 @@ _VERSION, _KIND = 1, 2
 _KEY, _VALUE = 1, 2
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER, _TEXT = 0, 1
-"""What a number-or-text says that it is."""
+"""The type tag of an int-or-string."""
 
 
 def read_message(content: bytes) -> dict[str, Any]:
-    """The object as it would be in JSON; ApiError 400 where it cannot be read, 415 for what is not known."""
+    """The object as it would be in JSON; ApiError 400 where it cannot be read, 415 for unknown kinds."""
     if not content.startswith(MAGIC):
         raise ApiError(400, UNREADABLE)
     envelope = dict(_entries(content.removeprefix(MAGIC)))
@@ -77,7 +135,7 @@ def _take(found: dict[str, Any], field: Field, raw: int | bytes) -> None:
     else:
         value = _value(raw, field.type)
         if isinstance(value, dict) and isinstance(found.get(field.name), dict):
-            # One message in two parts is the two put together.
+            # A message in two parts is merged.
             found[field.name].update(value)
         elif field.always or (field.optional and value is not None) or value not in (None, "", 0, False, {}):
             found[field.name] = value
@@ -110,12 +168,12 @@ def _value(raw: int | bytes, type_: str) -> Any:
 
 
 def _first(raw: int | bytes, number: int, default: int | bytes) -> int | bytes:
-    """The one field of a message that Kubernetes has a form of its own for in JSON."""
+    """The single field of a message that has a form of its own in JSON."""
     return dict(_entries(_bytes(raw))).get(number, default)
 
 
 def _time(raw: int | bytes, *, fraction: bool) -> str | None:
-    """None for the zero time, which is written as nothing at all."""
+    """None for the zero time, which is not written at all."""
     if not _bytes(raw):
         return None
     seconds, nanos = _signed(_first(raw, 1, 0)), _signed(_first(raw, 2, 0))

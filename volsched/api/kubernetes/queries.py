@@ -1,24 +1,181 @@
-"""What stands behind the question mark of a request, read and judged."""
+"""The query of a request, with its label and field selectors, parsed and checked."""
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 import orjson
 
-from volsched.api.kubernetes.field_selectors import (
-    FieldSelector,
-    fields_match,
-    parse_field_selector,
-    selected_name,
-)
-from volsched.api.kubernetes.label_selectors import parse_label_selector
 from volsched.api.kubernetes.resources import Resource
 from volsched.api.kubernetes.statuses import UNEXPLAINED, ApiError, invalid_options
-from volsched.kube.selectors import LabelSelector, label_selector_matches
-from volsched.kube.validation.field_errors import FieldError, forbidden, invalid, too_long, unsupported
+from volsched.kube.field_selectors import FieldSelector, FieldSelectorError, field_terms, fields_match
+from volsched.kube.selectors import LabelSelector, Requirement, label_selector_matches
+from volsched.kube.validation.field_errors import (
+    FieldError,
+    each,
+    forbidden,
+    invalid,
+    label_value,
+    qualified_name,
+    required,
+    too_long,
+    unsupported,
+)
+
+# Field selectors: `spec.nodeName=n1,status.phase!=Failed`. Only the fields that Kubernetes can select by.
+
+_NAMES = ("metadata.name", "metadata.namespace")
+_EVENT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+SELECTABLE: Mapping[str, tuple[str, ...]] = {
+    "Pod": (
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ),
+    "Node": ("spec.unschedulable",),
+    "Namespace": ("status.phase",),
+    "Event": (
+        *(f"involvedObject.{field}" for field in _EVENT),
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
+}
+
+
+def parse_field_selector(text: str, resource: Resource) -> FieldSelector:
+    """All terms must hold; ApiError 400 where it cannot be parsed, or names an unsupported field."""
+    try:
+        terms = field_terms(text)
+    except FieldSelectorError as error:
+        raise ApiError(400, str(error)) from None
+    for term in terms:
+        if term.field not in _NAMES and term.field not in SELECTABLE.get(resource.kind.name, ()):
+            raise _unknown_field(term.field, resource)
+    return terms
+
+
+def _unknown_field(field: str, resource: Resource) -> ApiError:
+    """Kubernetes has one message for kinds with selectable fields and another for those without."""
+    if resource.kind.name in SELECTABLE:
+        return ApiError(400, f"field label not supported: {field}")
+    only = ", ".join(f'"{name}"' for name in _NAMES)
+    return ApiError(400, f'"{field}" is not a known field selector: only {only}')
+
+
+def selected_name(selector: FieldSelector) -> str | None:
+    """The one name that can match, if the selector has it: kubectl watches single objects in this way."""
+    return next((it.value for it in selector if it.field == "metadata.name" and it.equal), None)
+
+
+# Label selectors of requests, parsed as Kubernetes parses them: token by token, with its error messages.
+
+_TOKEN = re.compile(r"\s*(==|!=|[=!<>(),]|[^\s=!<>(),]+)")
+_SYMBOLS = frozenset({"==", "!=", "=", "!", "<", ">", "(", ")", ","})
+_OPERATORS = {"in": "In", "notin": "NotIn", "=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
+_END = ""
+UNREADABLE = "unable to parse requirement: "
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """All parts must hold; ApiError 400."""
+    return LabelSelector(match_expressions=tuple(_Parser(_tokens(text)).requirements()))
+
+
+def _tokens(text: str) -> list[str]:
+    return [*_TOKEN.findall(text), _END]
+
+
+def _is_name(token: str) -> bool:
+    return token not in _SYMBOLS and token != _END
+
+
+@dataclass(slots=True)
+class _Parser:
+    tokens: list[str]
+    place: int = 0
+
+    def requirements(self) -> list[Requirement]:
+        found: list[Requirement] = []
+        while self._next != _END:
+            if self._next != "!" and not _is_name(self._next):
+                raise ApiError(400, f"found '{self._next}', expected: !, identifier, or 'end of string'")
+            found.append(self._requirement())
+            token = self._take()
+            if token == _END:
+                break
+            if token != ",":
+                raise ApiError(400, f"found '{token}', expected: ',' or 'end of string'")
+            if self._next != "!" and not _is_name(self._next):
+                raise ApiError(400, f"found '{self._next}', expected: identifier after ','")
+        return found
+
+    @property
+    def _next(self) -> str:
+        return self.tokens[self.place]
+
+    def _take(self) -> str:
+        token = self.tokens[self.place]
+        self.place = min(self.place + 1, len(self.tokens) - 1)
+        return token
+
+    def _requirement(self) -> Requirement:
+        absent = self._next == "!" and bool(self._take())
+        key = self._take()
+        if not _is_name(key):
+            raise ApiError(400, f"{UNREADABLE}found '{key}', expected: identifier")
+        for error in each("<nil>", key, qualified_name(key)):
+            raise ApiError(400, f"{UNREADABLE}{error}")
+        if absent:
+            return Requirement(key, "DoesNotExist")
+        if self._next in (_END, ","):
+            return Requirement(key, "Exists")
+        operator = self._take()
+        if operator not in _OPERATORS:
+            message = f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt"
+            raise ApiError(400, f"{UNREADABLE}{message}")
+        values = self._values() if operator in ("in", "notin") else [self._value()]
+        for index, value in enumerate(sorted(set(values))):
+            for error in each(f"values[{index}][{key}]", value, label_value(value)):
+                raise ApiError(400, f"{UNREADABLE}{error}")
+        return Requirement(key, _OPERATORS[operator], tuple(values))
+
+    def _value(self) -> str:
+        if self._next in (_END, ","):
+            return ""
+        value = self._take()
+        if not _is_name(value):
+            raise ApiError(400, f"{UNREADABLE}found '{value}', expected: identifier")
+        return value
+
+    def _values(self) -> list[str]:
+        opening = self._take()
+        if opening != "(":
+            raise ApiError(400, f"{UNREADABLE}found '{opening}' expected: '('")
+        found = [""] if self._next in (")", ",") else []
+        while True:
+            token = self._take()
+            if token == ")":
+                return found
+            if token == ",":
+                if self._next in (",", ")"):
+                    found.append("")
+            elif _is_name(token):
+                found.append(token)
+                if self._next not in (",", ")"):
+                    raise ApiError(400, f"{UNREADABLE}found '{self._next}', expected: ',' or ')'")
+            else:
+                raise ApiError(400, f"{UNREADABLE}found '{token}', expected: ',', or identifier")
+
 
 Query = Mapping[str, str]
 _FALSE = ("false", "0")
@@ -41,7 +198,7 @@ class FieldValidation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a collection are meant."""
+    """Which objects of a collection are selected."""
 
     labels: LabelSelector | None = None
     fields: FieldSelector = ()
@@ -68,17 +225,17 @@ class Listing:
     selection: Selection
     limit: int | None = None
     position: int | None = None
-    """The resourceVersion that was asked for, or that the first page had."""
+    """The requested resourceVersion, or that of the first page."""
     match: Match | None = None
     after: str = ""
-    """The key behind which this page begins."""
+    """The key after which this page begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
     selection: Selection
     position: int | None = None
-    """None: from what is there now, which is sent first."""
+    """None: from the present state, which is sent first."""
     bookmarks: bool = False
     send_initial: bool = False
     timeout_seconds: int | None = None
@@ -88,6 +245,8 @@ class WatchRequest:
 class Writing:
     dry_run: bool
     validation: FieldValidation
+    force: bool = False
+    """An apply takes fields from other managers."""
 
 
 def is_watch(query: Query) -> bool:
@@ -120,7 +279,7 @@ def watching(query: Query, resource: Resource) -> WatchRequest:
 
 
 def _check_list_options(query: Query, *, watch: bool) -> None:
-    """Which options go together, as Kubernetes has it; ApiError 422."""
+    """Which options may be combined, as in Kubernetes; ApiError 422."""
     at, found = "resourceVersionMatch", list[FieldError]()
     match, version = query.get(at, ""), query.get("resourceVersion", "")
     initial = "sendInitialEvents" in query
@@ -147,15 +306,22 @@ def _check_list_options(query: Query, *, watch: bool) -> None:
 
 
 def least_version(query: Query) -> int | None:
-    """The version that a single object is asked to be read at or after."""
+    """The minimum version at which a single object must be read."""
     return _version(query, single=True) or None
 
 
-def writing(query: Query, options: str) -> Writing:
-    """`options` is what Kubernetes calls them: CreateOptions, UpdateOptions or PatchOptions."""
+def field_manager(query: Query, agent: str) -> str:
+    """The owner of the written fields: from the request, or the client's user agent."""
+    return query.get("fieldManager") or agent.partition("/")[0][:MANAGER_MAX] or "unknown"
+
+
+def writing(query: Query, options: str, *, apply: bool = False) -> Writing:
+    """`options` is Kubernetes' name: CreateOptions, UpdateOptions or PatchOptions."""
     given = query.get("fieldValidation") or FieldValidation.WARN
     found: list[FieldError] = []
-    if options == "PatchOptions" and "force" in query:
+    if apply and not query.get("fieldManager"):
+        found.append(required("fieldManager", "is required for apply patch"))
+    if options == "PatchOptions" and "force" in query and not apply:
         found.append(forbidden("force", "may not be specified for non-apply patch"))
     if len(query.get("fieldManager", "").encode()) > MANAGER_MAX:
         found.append(too_long("fieldManager", MANAGER_MAX))
@@ -163,7 +329,8 @@ def writing(query: Query, options: str) -> Writing:
         found.append(unsupported("fieldValidation", given[:80], ("", *sorted(FieldValidation))))
     if found:
         raise invalid_options(options, *found)
-    return Writing(dry_run(query.get("dryRun"), options), FieldValidation(given))
+    force = apply and "force" in query and _flag(query, "force")
+    return Writing(dry_run(query.get("dryRun"), options), FieldValidation(given), force)
 
 
 def dry_run(given: str | None, options: str) -> bool:
@@ -182,7 +349,7 @@ def selection(query: Query, resource: Resource) -> Selection:
 
 
 def token(position: int, after: str) -> str:
-    """Where a list goes on: what the first page was read at, and the last key that was given out."""
+    """Where a list continues: the version of the first page, and the last key sent."""
     return base64.urlsafe_b64encode(orjson.dumps([position, after])).decode().rstrip("=")
 
 
@@ -202,7 +369,7 @@ def _is_key(value: object) -> bool:
 
 
 def _version(query: Query, *, single: bool = False) -> int | None:
-    """`single`: of one object, or of a watch; Kubernetes answers 500 there to what it calls invalid in a list."""
+    """`single`: for one object, or a watch; there Kubernetes answers 500 to what it calls invalid in a list."""
     text = query.get("resourceVersion", "")
     if not text:
         return None

@@ -1,23 +1,144 @@
-"""Requests that read: get, list and watch."""
+"""Requests that read: get, list and watch, and how objects are read for them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from volsched.api.kubernetes import tables
-from volsched.api.kubernetes.answers import HttpAnswer
-from volsched.api.kubernetes.negotiation import PLAIN, AnswerFormat, AnswerRequest
-from volsched.api.kubernetes.object_reads import Page, read_changes, read_one, read_page
-from volsched.api.kubernetes.paths import RequestTarget
-from volsched.api.kubernetes.queries import Listing, Query, WatchRequest, least_version, listing, token, watching
-from volsched.api.kubernetes.resources import Resource
-from volsched.api.kubernetes.statuses import ApiError, expired
+from sqlalchemy import Connection
+
+from volsched.api.kubernetes import negotiation
+from volsched.api.kubernetes.negotiation import PLAIN, AnswerFormat, AnswerRequest, HttpAnswer
+from volsched.api.kubernetes.queries import (
+    Listing,
+    Match,
+    Query,
+    WatchRequest,
+    least_version,
+    listing,
+    token,
+    watching,
+)
+from volsched.api.kubernetes.resources import Kept, RequestTarget, Resource
+from volsched.api.kubernetes.statuses import ApiError, expired, not_found, too_large_version
 from volsched.api.limits import Taken
 from volsched.api.services import Services
-from volsched.api.watch_events import ADDED, BOOKMARK, Scope, WatchEvent, event_line
+from volsched.api.watch_cache import ADDED, BOOKMARK, Scope, WatchEvent, changes_of, event_line
 from volsched.api.watch_response import DEFAULT_SECONDS, MOST_SECONDS, Watch
-from volsched.log.events.fold import ObjectState, versioned
-from volsched.log.reads.tail import read_head
-from volsched.questions.get.cells import Item
+from volsched.log.database import Database
+from volsched.log.events.fold import BindingState, ObjectState, State, versioned
+from volsched.log.events.streams import BINDING
+from volsched.log.leases import client_lease, client_leases
+from volsched.log.reads.as_of import look_at
+from volsched.log.reads.lookups import events_of_kind, page, page_as_of
+from volsched.log.reads.tail import read_head, state_as_of
+from volsched.questions.get.documents import Item
+
+# Reading objects for a request: one of them, a page of a collection, or the changes since a version.
+#
+# Called in threads, because it reads the database.
+
+CHUNK = 500
+"""Objects that are read at a time where a selector filters some of them out."""
+Found = tuple[str, ObjectState]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    position: int
+    items: tuple[Item, ...]
+    more: bool = False
+    """There is at least one object after the last of these."""
+
+
+def read_one(database: Database, target: RequestTarget, *, least: int | None, now: int) -> Item:
+    """The object; ApiError 404 where there is none, 504 where the requested version is in the future."""
+    with database.read() as connection:
+        head = read_head(connection).position
+        if least is not None and least > head:
+            raise too_large_version(least, head)
+        state = _one(database, connection, head, target)
+        if not isinstance(state, ObjectState):
+            raise not_found(target)
+        return next(_items(connection, head, [(target.key, state)], now))
+
+
+def _one(database: Database, connection: Connection, head: int, target: RequestTarget) -> State | None:
+    match target.resource.kept:
+        case Kept.LOG:
+            return look_at(connection, head).one(target.resource.noun, target.key)
+        case Kept.BESIDE:
+            return client_lease(database, target.key)
+        case Kept.NOT:
+            return None
+
+
+def read_page(database: Database, target: RequestTarget, asked: Listing, *, now: int) -> Page:
+    """As of the version of the first page; ArchivedError where that is too old."""
+    with database.read() as connection:
+        head = read_head(connection).position
+        if asked.position is not None and asked.position > head:
+            raise too_large_version(asked.position, head)
+        if target.resource.kept is not Kept.LOG:
+            return Page(head, _beside(database, target, asked, now))
+        exact = asked.match is Match.EXACT and asked.position is not None and asked.position < head
+        position = asked.position if exact and asked.position is not None else head
+        found = list(_matching(connection, target, asked, position if exact else None))
+        more = asked.limit is not None and len(found) > asked.limit
+        shown = found[: asked.limit] if more else found
+        return Page(position, tuple(_items(connection, position, shown, now)), more)
+
+
+def _beside(database: Database, target: RequestTarget, asked: Listing, now: int) -> tuple[Item, ...]:
+    """All objects outside the log: there are as many leases as clients, so pages are not worth it."""
+    found = client_leases(database, target.namespace) if target.resource.kept is Kept.BESIDE else []
+    return tuple(Item(key, state, now) for key, state in found if asked.selection.matches(state.manifest or {}))
+
+
+def read_changes(database: Database, noun: str, *, after: int, until: int) -> list[WatchEvent]:
+    """The changes of the objects of a kind between two positions; ArchivedError where that is too old."""
+    with database.read() as connection:
+        events = list(events_of_kind(connection, noun, after=after, until=until))
+        before = {it.stream: state_as_of(connection, it.stream, position=after) for it in events}
+    return list(changes_of(events, {stream: state for stream, state in before.items() if state is not None}))
+
+
+def _matching(
+    connection: Connection, target: RequestTarget, asked: Listing, position: int | None
+) -> Iterator[Found]:
+    """The selected objects, one more than a page holds where there are so many."""
+    noun, namespace, after, left = target.resource.noun, target.namespace, asked.after, asked.limit
+    size = None if left is None else max(left + 1, CHUNK) if not asked.selection.everything else left + 1
+    count = 0
+    while True:
+        if position is None:
+            found = page(connection, noun, namespace=namespace, after=after, limit=size)
+        else:
+            found = page_as_of(connection, noun, position=position, namespace=namespace, after=after, limit=size)
+        for key, state in found:
+            if asked.selection.matches(state.manifest or {}):
+                count += 1
+                yield key, state
+                if left is not None and count > left:
+                    return
+        if size is None or len(found) < size:
+            return
+        after = found[-1][0]
+
+
+def _items(connection: Connection, position: int, found: Iterable[Found], now: int) -> Iterator[Item]:
+    """With the open bindings whose assumptions lie over the objects."""
+    look = look_at(connection, position)
+    known: dict[str, BindingState | None] = {}
+    for key, state in found:
+        binding = None
+        if state.assumed is not None:
+            id_ = state.assumed.binding
+            if id_ not in known:
+                held = look.one(BINDING, id_)
+                known[id_] = held if isinstance(held, BindingState) and held.open else None
+            binding = known[id_]
+        yield Item(key, state, now, binding)
+
 
 CATCH_UP_TRIES = 3
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -30,10 +151,10 @@ async def get_object(services: Services, target: RequestTarget, query: Query, wa
     match wanted.form:
         case AnswerFormat.TABLE:
             version = {"resourceVersion": manifest["metadata"]["resourceVersion"]}
-            row = tables.row(target.resource, item, manifest, _include(query), wanted)
-            return HttpAnswer(tables.table(target.resource, [row], version, wanted))
+            row = negotiation.row(target.resource, item, manifest, _include(query), wanted)
+            return HttpAnswer(negotiation.table(target.resource, [row], version, wanted))
         case AnswerFormat.METADATA:
-            return HttpAnswer(tables.partial(manifest, wanted))
+            return HttpAnswer(negotiation.partial(manifest, wanted))
         case _:
             return HttpAnswer(manifest)
 
@@ -54,12 +175,12 @@ def _listed(resource: Resource, found: Page, wanted: AnswerRequest, include: str
     items = [(item, _manifest(resource, item)) for item in found.items]
     match wanted.form:
         case AnswerFormat.TABLE:
-            rows = [tables.row(resource, item, manifest, include, wanted) for item, manifest in items]
-            return tables.table(resource, rows, metadata, wanted)
+            rows = [negotiation.row(resource, item, manifest, include, wanted) for item, manifest in items]
+            return negotiation.table(resource, rows, metadata, wanted)
         case AnswerFormat.METADATA_LIST | AnswerFormat.METADATA:
-            return tables.partial_list((manifest for _, manifest in items), metadata, wanted)
+            return negotiation.partial_list((manifest for _, manifest in items), metadata, wanted)
         case _:
-            return tables.object_list(resource, (manifest for _, manifest in items), metadata)
+            return negotiation.object_list(resource, (manifest for _, manifest in items), metadata)
 
 
 def _manifest(resource: Resource, item: Item) -> dict[str, Any]:
@@ -69,7 +190,7 @@ def _manifest(resource: Resource, item: Item) -> dict[str, Any]:
 
 
 async def watch_objects(services: Services, target: RequestTarget, query: Query, wanted: AnswerRequest) -> Watch:
-    """A watch that is ready to go; ApiError 410 where what it asks for is not to be had any more, or never was."""
+    """A watch that is ready to start; ApiError 410 where its version is gone, or never existed."""
     asked = watching(query, target.resource)
     taken = services.shares.enter(services.caller())
     try:
@@ -120,7 +241,7 @@ Spelling = Callable[[str, WatchEvent], bytes]
 async def _send_initial(
     services: Services, target: RequestTarget, asked: WatchRequest, shown: Spelling, first: list[bytes]
 ) -> int:
-    """What is there now, as if it had just been added; answers the position of that."""
+    """The present objects as ADDED events; returns their position."""
     everything = Listing(selection=asked.selection, position=asked.position)
     found = await services.read(read_page, services.database, target, everything, now=services.clock())
     # As with lists: thousands of objects take a while.
@@ -149,7 +270,7 @@ def _as_change(resource: Resource, item: Item) -> WatchEvent:
 async def _send_missed(
     services: Services, target: RequestTarget, position: int, scope: Scope, shown: Spelling, first: list[bytes]
 ) -> int:
-    """What came after the version that the client has; answers up to where."""
+    """The changes after the client's version; returns the position reached."""
     head = await services.read(_head, services)
     if position > head:
         raise expired(
@@ -160,7 +281,7 @@ async def _send_missed(
     for _ in range(CATCH_UP_TRIES):
         if position >= ring.floor:
             return position
-        # What comes while we read is behind it, and is found in the ring.
+        # Changes made while we read come after it, and are found in the ring.
         until = fan.position
         missed = await services.read(
             read_changes, services.database, target.resource.noun, after=position, until=until
@@ -184,22 +305,22 @@ def _bookmark(resource: Resource, position: int) -> dict[str, Any]:
 
 
 def _spelling(resource: Resource, wanted: AnswerRequest, include: str, clock: Callable[[], int]) -> Spelling:
-    """How this watcher wants its changes written. Whole objects are written once for all of them."""
+    """This watcher's serialisation of changes. Whole objects are serialised once for all of them."""
     if wanted == PLAIN:
         if resource.has_own_form:
             return lambda type_, change: event_line(type_, resource.as_shown(change.shown(type_)[1]))
         return lambda type_, change: change.line(type_)
     if wanted.form is not AnswerFormat.TABLE:
-        return lambda type_, change: event_line(type_, tables.partial(change.shown(type_)[1], wanted))
+        return lambda type_, change: event_line(type_, negotiation.partial(change.shown(type_)[1], wanted))
     begun = False
 
     def as_table(type_: str, change: WatchEvent) -> bytes:
         nonlocal begun
         state, manifest = change.shown(type_)
         shown = resource.as_shown(manifest)
-        row = tables.row(resource, Item(change.key, state, clock()), shown, include, wanted)
+        row = negotiation.row(resource, Item(change.key, state, clock()), shown, include, wanted)
         version: Mapping[str, Any] = {"resourceVersion": str(change.position)}
-        table = tables.table(resource, [row], version, wanted, head=not begun)
+        table = negotiation.table(resource, [row], version, wanted, head=not begun)
         begun = True
         return event_line(type_, table)
 
@@ -208,6 +329,8 @@ def _spelling(resource: Resource, wanted: AnswerRequest, include: str, clock: Ca
 
 def _include(query: Query) -> str:
     given = query.get("includeObject") or "Metadata"
-    if given not in tables.INCLUDES:
-        raise ApiError(400, f'includeObject: Unsupported value: "{given[:80]}"; use {", ".join(tables.INCLUDES)}')
+    if given not in negotiation.INCLUDES:
+        raise ApiError(
+            400, f'includeObject: Unsupported value: "{given[:80]}"; use {", ".join(negotiation.INCLUDES)}'
+        )
     return given

@@ -1,20 +1,40 @@
-"""The resources that the API serves: our kinds, under the names and paths that Kubernetes has for them.
+"""The resources that the API serves, the meaning of a path, and the forms of `events.k8s.io`."""
 
-Beside those of the log there are two sorts that kube-scheduler and kube-controller-manager ask for: leases, which
-are kept but not in the log, and kinds that they list before they start and of which there never is one here.
-"""
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+from urllib.parse import unquote
 
-from volsched.api.kubernetes.event_forms import EVENTS_VERSION, as_core_event, as_new_event
 from volsched.kube.kinds import KINDS, Kind
-from volsched.kube.stored_kinds import Bare
-from volsched.kube.workloads import EventObject
-from volsched.log.events.kind_names import NAMED, SHORT
-from volsched.log.events.streams import NOUN_OF_KIND
+from volsched.log.events.streams import NAMED, NOUN_OF_KIND, SHORT
+
+# Events under `events.k8s.io`: the same objects as those of `/api/v1`, with other names for some fields.
+
+EVENTS_VERSION = "events.k8s.io/v1"
+_CORE_VERSION = "v1"
+_NEW_NAMES = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "reportingComponent": "reportingController",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+}
+_CORE_NAMES = {new: core for core, new in _NEW_NAMES.items()}
+
+
+def as_new_event(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{_NEW_NAMES.get(name, name): value for name, value in event.items()}, "apiVersion": EVENTS_VERSION}
+
+
+def as_core_event(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{_CORE_NAMES.get(name, name): value for name, value in event.items()}, "apiVersion": _CORE_VERSION}
+
+
+# Beside those of the log there are two sorts that kube-scheduler and kube-controller-manager request: leases,
+# which are stored outside the log, and kinds that they list before they start and that are always empty here.
 
 CORE = ""
 """The group of `/api/v1`."""
@@ -38,10 +58,11 @@ _CATEGORIES = {"Pod": ("all",), "StatefulSet": ("all",), "Service": ("all",)}
 STATUS = "status"
 BINDING = "binding"
 SCALE = "scale"
+EVICTION = "eviction"
 
 
 class Kept(Enum):
-    """Where objects of a resource are."""
+    """Where objects of a resource are stored."""
 
     LOG = "log"
     BESIDE = "beside the log"
@@ -86,12 +107,12 @@ class Resource:
     @property
     def subresources(self) -> tuple[str, ...]:
         found = (STATUS,) if self.kind.name in _WITH_STATUS else ()
-        own = {"Pod": (BINDING,), "StatefulSet": (SCALE,)}.get(self.kind.name, ())
+        own = {"Pod": (BINDING, EVICTION), "StatefulSet": (SCALE,)}.get(self.kind.name, ())
         return (*found, *own)
 
     @property
     def has_own_form(self) -> bool:
-        """Its objects are shown otherwise than they are stored: `events` of another group."""
+        """Its objects are shown in another form than they are stored: `events` of another group."""
         return self.kind.api_version == EVENTS_VERSION
 
     def as_shown(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -112,10 +133,14 @@ def _resource(kind: Kind) -> Resource:
 def _apart(
     name: str, api_version: str, plural: str, *, namespaced: bool = True, kept: Kept = Kept.NOT
 ) -> Resource:
-    return Resource(Kind(name, api_version, namespaced, Bare), name.lower(), plural, name.lower(), kept)
+    return Resource(
+        Kind(name, api_version, namespaced, "object_values:Bare"), name.lower(), plural, name.lower(), kept
+    )
 
 
-_EVENTS = Resource(Kind("Event", EVENTS_VERSION, True, EventObject), NOUN_OF_KIND["Event"], "events", "event")
+_EVENTS = Resource(
+    Kind("Event", EVENTS_VERSION, True, KINDS["Event"].values), NOUN_OF_KIND["Event"], "events", "event"
+)
 LEASES = _apart("Lease", "coordination.k8s.io/v1", "leases", kept=Kept.BESIDE)
 _EMPTY = (
     _apart("ReplicationController", "v1", "replicationcontrollers"),
@@ -125,10 +150,10 @@ _EMPTY = (
     _apart("DeviceClass", "resource.k8s.io/v1", "deviceclasses", namespaced=False),
     _apart("DeviceTaintRule", "resource.k8s.io/v1", "devicetaintrules", namespaced=False),
 )
-"""What kube-scheduler lists before it starts; it waits for each of them for ever."""
+"""What kube-scheduler lists before it starts; it waits for each of them without limit."""
 RESOURCES = (*(_resource(kind) for kind in KINDS.values()), _EVENTS, LEASES, *_EMPTY)
 GROUPS = tuple(dict.fromkeys((it.group, it.version) for it in RESOURCES))
-"""(group, version) of all that is served."""
+"""(group, version) of everything that is served."""
 _BY_PLACE = {(it.group, it.version, it.plural): it for it in RESOURCES}
 
 
@@ -142,3 +167,120 @@ def resources_of(group: str, version: str) -> Iterable[Resource]:
 
 def group_version(group: str, version: str) -> str:
     return f"{group}/{version}" if group else version
+
+
+# The meaning of a path: `/api/v1/namespaces/shop/pods/db-0/status`.
+#
+# Parsed from the path as it was sent. A server that decodes it first cannot distinguish a slash between two
+# segments from one hidden inside a name.
+
+NAMESPACES = "namespaces"
+_FORBIDDEN_IN_NAMES = frozenset("/%\\\0")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTarget:
+    """The object, or the collection, of a request."""
+
+    resource: Resource
+    namespace: str | None = None
+    """None: all namespaces, or a cluster-scoped kind."""
+    name: str | None = None
+    """None: the collection."""
+    subresource: str | None = None
+
+    @property
+    def key(self) -> str:
+        return self.resource.key(self.namespace, self.name or "")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVersion:
+    """The list of the resources of a group and version."""
+
+    group: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiGroup:
+    """`/apis/GROUP`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """`/api` or `/apis`."""
+
+    core: bool
+
+
+Place = RequestTarget | GroupVersion | ApiGroup | Root
+
+
+def parse_path(raw: str) -> Place | None:
+    """None where nothing is served. `raw` is the path as sent, still percent-encoded, without its query."""
+    segments = _segments(raw)
+    if segments is None:
+        return None
+    match segments:
+        case ["api" | "apis" as root]:
+            return Root(core=root == "api")
+        case ["apis", group]:
+            return ApiGroup(group)
+        case ["api", version, *rest]:
+            group = CORE
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            return None
+    if not rest:
+        return GroupVersion(group, version)
+    return _target(group, version, rest)
+
+
+def _segments(raw: str) -> list[str] | None:
+    parts = raw.split("/")
+    if parts[0] != "" or len(parts) < 2:
+        return None
+    parts = parts[1:]
+    # One slash at the end is a habit; two of them, or one in the middle, mean an empty name.
+    if len(parts) > 1 and parts[-1] == "":
+        parts.pop()
+    try:
+        decoded = [unquote(part, errors="strict") for part in parts]
+    except UnicodeDecodeError:
+        return None
+    return None if any(part in ("", ".", "..") for part in decoded) else decoded
+
+
+def _target(group: str, version: str, rest: list[str]) -> RequestTarget | None:
+    namespace: str | None = None
+    if rest[0] == NAMESPACES and len(rest) > 2 and not _is_of_namespace(group, version, rest):
+        namespace, rest = rest[1], rest[2:]
+        if not _is_name(namespace):
+            return None
+    resource = resource_at(group, version, rest[0])
+    if resource is None or len(rest) > 3 or (namespace is not None and not resource.namespaced):
+        return None
+    name = rest[1] if len(rest) > 1 else None
+    subresource = rest[2] if len(rest) > 2 else None
+    if resource.namespaced and namespace is None and name is not None:
+        return None
+    # Drivers of volsched itself are named after their provisioners, which have a slash.
+    if name is not None and not _is_name(name.replace("/", "", 1) if resource.noun == "driver" else name):
+        return None
+    if subresource is not None and subresource not in resource.subresources:
+        return None
+    return RequestTarget(resource, namespace, name, subresource)
+
+
+def _is_of_namespace(group: str, version: str, rest: list[str]) -> bool:
+    """`namespaces/shop/status` is about the namespace, `namespaces/shop/pods` about its objects."""
+    namespaces = resource_at(group, version, NAMESPACES)
+    return namespaces is not None and len(rest) == 3 and rest[2] in namespaces.subresources
+
+
+def _is_name(text: str) -> bool:
+    return _FORBIDDEN_IN_NAMES.isdisjoint(text) and text.isprintable()

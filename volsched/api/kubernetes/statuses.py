@@ -1,10 +1,9 @@
-"""Answers that are no objects: Kubernetes' `Status`, with the code and the reason that its clients act upon."""
+"""Answers that are not objects: Kubernetes' `Status`, with the code and the reason that its clients act upon."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from volsched.api.kubernetes.paths import RequestTarget
-from volsched.api.kubernetes.resources import BINDING
+from volsched.api.kubernetes.resources import BINDING, EVICTION, RequestTarget
 from volsched.kube.problems import Defect
 from volsched.kube.validation.field_errors import FieldError
 from volsched.log.commands import ConflictError, RejectedError
@@ -12,14 +11,17 @@ from volsched.log.database import FULL
 from volsched.log.errors import ArchivedError, ConnectionLostError, FullError, ReplacedError, StoreError
 from volsched.log.events.catalogue import CatalogueError
 from volsched.objects.rules.admission import NAMESPACE, NoNamespaceError, TerminatingError
-from volsched.objects.rules.pod_assignment import UnboundError
-from volsched.objects.rules.refusals import (
+from volsched.objects.rules.evictions import DisruptionError, SeveralBudgetsError
+from volsched.objects.rules.object_events import (
     AlreadyExistsError,
+    FieldsOwnedError,
     ForbiddenError,
     InvalidError,
     NotFoundError,
     ObjectError,
+    UntypedPatchError,
 )
+from volsched.objects.rules.pod_assignment import UnboundError
 from volsched.runtime.writer import EndedError, OverloadedError, WriterClosedError
 
 REASONS = {
@@ -47,10 +49,10 @@ UNANSWERED = "the database does not answer; try again later"
 UNSERVED = "the server could not find the requested resource"
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 UNEXPLAINED = ""
-"""The reason of errors that Kubernetes passes on as they are, always with code 500."""
+"""The reason of errors that Kubernetes passes through, always with code 500."""
 OPTIONS_GROUP = "meta.k8s.io"
 _CALLED = {"uid": "UID", "resourceVersion": "ResourceVersion"}
-"""What a client may have said of an object → how Kubernetes calls it in its answer."""
+"""A precondition of a client → Kubernetes' name for it in the answer."""
 INTERNAL = "the server failed to carry the request out; its log says why"
 
 
@@ -80,14 +82,14 @@ class ApiError(Exception):
 
 
 def success(target: RequestTarget, uid: str | None, *, code: int = 200) -> dict[str, Any]:
-    """What an act is answered with that leaves no object."""
+    """The answer to an operation that leaves no object."""
     details = _details(target) | ({"uid": uid} if uid else {})
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return status | ({"details": details} if code == 200 else {"code": code})
 
 
 def error_of(error: Exception, target: RequestTarget, *, deletion: bool = False) -> ApiError:
-    """How a refused or failed write is told to a Kubernetes client."""
+    """The answer to a Kubernetes client for a refused or failed write."""
     match error:
         case ApiError():
             return error
@@ -98,6 +100,14 @@ def error_of(error: Exception, target: RequestTarget, *, deletion: bool = False)
         case AlreadyExistsError():
             message = f'{_qualified(target)} "{target.name}" already exists'
             return ApiError(409, message, reason="AlreadyExists", details=_details(target))
+        case FieldsOwnedError():
+            return _owned(error)
+        case UntypedPatchError():
+            return ApiError(500, str(error), reason=UNEXPLAINED)
+        case DisruptionError():
+            return _disrupted(error)
+        case SeveralBudgetsError():
+            return ApiError(500, str(error), reason=UNEXPLAINED)
         case UnboundError():
             return _conflict(target, str(error), f"{target.resource.plural}/binding")
         case ConflictError() if error.field in _CALLED:
@@ -114,18 +124,32 @@ def error_of(error: Exception, target: RequestTarget, *, deletion: bool = False)
             return store_error(error)
 
 
+def _owned(error: FieldsOwnedError) -> ApiError:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {it.owner}", "field": it.field}
+        for it in error.conflicts
+    ]
+    return ApiError(409, str(error), details={"causes": causes})
+
+
+def _disrupted(error: DisruptionError) -> ApiError:
+    later = {"retryAfterSeconds": error.seconds} if error.seconds else {}
+    cause = {"reason": "DisruptionBudget", "message": error.why}
+    return ApiError(429, str(error), details={"causes": [cause], **later})
+
+
 def _conflict(target: RequestTarget, why: str, what: str) -> ApiError:
     message = f'Operation cannot be fulfilled on {what} "{target.name}": {why}'
     return ApiError(409, message, details=_details(target))
 
 
 def _precondition(error: ConflictError, target: RequestTarget, *, deletion: bool) -> ApiError:
-    """Kubernetes has a sentence for deletions, one for updates of another version, and its store's otherwise."""
+    """Kubernetes has one message for deletions, one for updates of another version, and its store's otherwise."""
     called = _CALLED[error.field]
     if deletion and target.resource.kind.name == NAMESPACE and error.field == "uid":
         why = f"Precondition failed: UID in precondition: {error.wanted}, UID in object meta: {error.have}"
         return _conflict(target, why, _qualified(target))
-    if deletion:
+    if deletion or target.subresource == EVICTION:
         became = "deleted and then recreated" if error.field == "uid" else "modified"
         why = (
             f"the {called} in the precondition ({error.wanted}) does not match the {called} in record "
@@ -155,7 +179,7 @@ def forbidden(target: RequestTarget, error: ForbiddenError) -> ApiError:
 
 
 def store_error(error: Exception) -> ApiError:
-    """What the store says of itself; anything else is ours, and no business of a client's."""
+    """The store's own message; any other error is internal, and not shown to clients."""
     again = {"retryAfterSeconds": RETRY_AFTER_SECONDS}
     match error:
         case ApiError():
@@ -165,7 +189,7 @@ def store_error(error: Exception) -> ApiError:
         case FullError():
             return ApiError(507, error.remedy or FULL, details={"retryAfterSeconds": FULL_RETRY_SECONDS})
         case ConnectionLostError():
-            # Its message says where the database is.
+            # Its message contains the location of the database.
             return ApiError(503, UNANSWERED, details=again)
         case WriterClosedError() | EndedError() | ReplacedError():
             return ApiError(503, error.remedy or str(error), details=again)
@@ -190,7 +214,7 @@ def invalid(target: RequestTarget, defects: Sequence[Defect | FieldError]) -> Ap
 
 
 def invalid_options(kind: str, *errors: FieldError) -> ApiError:
-    """What stands behind a request's question mark, or in the options of its body."""
+    """Errors in a request's query, or in the options of its body."""
     return invalid_object(f"{kind}.{OPTIONS_GROUP}", "", errors, {"group": OPTIONS_GROUP, "kind": kind})
 
 
@@ -215,7 +239,7 @@ def expired(message: str) -> ApiError:
 
 
 def too_large_version(asked: int, head: int) -> ApiError:
-    """As Kubernetes says it: clients look for the cause, and list without a version."""
+    """Kubernetes' message: clients look for the cause, and list without a version."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {asked}, current: {head}"
     return ApiError(504, message, details={"causes": [cause], "retryAfterSeconds": RETRY_AFTER_SECONDS})

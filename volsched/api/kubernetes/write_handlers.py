@@ -1,16 +1,16 @@
-"""Requests that write: create, update, patch, delete, and the binding of a pod."""
+"""Requests that write: create, update, patch, delete, the binding of a pod, and the `scale` subresource."""
 
 import secrets
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from volsched.api.kubernetes.answers import HttpAnswer
 from volsched.api.kubernetes.bodies import (
     SMALL_BYTES,
     Manifest,
     RequestBody,
+    applied_manifest,
     check_kind,
     check_patched_kind,
     check_size,
@@ -21,28 +21,53 @@ from volsched.api.kubernetes.bodies import (
     read_mapping,
     read_patch,
 )
-from volsched.api.kubernetes.negotiation import STRATEGIC_PATCH, body_form, patch_form
-from volsched.api.kubernetes.object_reads import read_page
-from volsched.api.kubernetes.paths import RequestTarget
-from volsched.api.kubernetes.queries import FieldValidation, Listing, Query, dry_run, selection, writing
-from volsched.api.kubernetes.resources import STATUS
-from volsched.api.kubernetes.statuses import UNEXPLAINED, ApiError, error_of, invalid_options, success
-from volsched.api.kubernetes.tables import object_list
+from volsched.api.kubernetes.negotiation import (
+    APPLY_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    HttpAnswer,
+    body_form,
+    object_list,
+    patch_form,
+)
+from volsched.api.kubernetes.queries import (
+    FieldValidation,
+    Listing,
+    Query,
+    dry_run,
+    field_manager,
+    least_version,
+    selection,
+    writing,
+)
+from volsched.api.kubernetes.read_handlers import read_one, read_page
+from volsched.api.kubernetes.resources import STATUS, RequestTarget
+from volsched.api.kubernetes.statuses import (
+    UNEXPLAINED,
+    ApiError,
+    error_of,
+    invalid_object,
+    invalid_options,
+    success,
+)
 from volsched.api.services import Services
+from volsched.kube.manifest import uid
 from volsched.kube.strategic_merge import go_text
-from volsched.kube.validation.field_errors import each, invalid, required, unsupported
-from volsched.kube.validation.fields import fields_at, text_at
-from volsched.kube.validation.formats import dns_subdomain
+from volsched.kube.validation.field_errors import NOT_NEGATIVE, dns_subdomain, each, invalid, required, unsupported
+from volsched.kube.validation.fields import fields_at, items_at, number_at, text_at, texts_at
+from volsched.log.commands import ConflictError
 from volsched.objects import door
-from volsched.objects.rules.admission_chain import AdmissionContext
+from volsched.objects.rules.admission import AdmissionContext
+from volsched.objects.rules.object_events import is_creation
 from volsched.objects.surroundings import Subject
+from volsched.questions.get.documents import as_manifest
 
 SUFFIX = 5
 _SUFFIX_LETTERS = string.ascii_lowercase + string.digits
 _SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
-PROPAGATION = ("Foreground", "Background", "Orphan")
+PROPAGATION = (door.Dependents.FOREGROUND, door.Dependents.BACKGROUND, door.Dependents.ORPHAN)
 ANSWERED_WITH_STATUS = frozenset({"Node", "Namespace", "Event", "StatefulSet", "CSIStorageCapacity"})
-"""Kinds whose deletion Kubernetes answers with a Status once they are gone; of the others, with what they were."""
+"""Kinds whose deletion Kubernetes answers with a Status once they are gone; the others, with their last state."""
 
 
 async def create(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
@@ -51,8 +76,9 @@ async def create(services: Services, target: RequestTarget, query: Query, body: 
     named = replace(target, name=str(manifest["metadata"].get("name", "")))
     try:
         kind, key = named.resource.kind.name, named.key
+        author = services.author(field_manager(query, body.agent))
         around = await services.surroundings(Subject(kind, key, manifest))
-        write = door.create(kind, manifest, services.author(), uid=services.new_uid(), key=key, around=around)
+        write = door.create(kind, manifest, author, uid=services.new_uid(), key=key, around=around)
         written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
     except Exception as error:
         raise error_of(error, named) from error
@@ -60,14 +86,14 @@ async def create(services: Services, target: RequestTarget, query: Query, body: 
 
 
 def _created(target: RequestTarget, body: RequestBody, validation: FieldValidation) -> tuple[Manifest, list[str]]:
-    """The object that is to be made, and what to warn of."""
+    """The object to be created, and the warnings."""
     kind = target.resource.kind
     raw = read_mapping(body.content, body_form(body.content_type), kind=kind.name)
     manifest = fitted(raw, target, new_suffix=_suffix())
     check_types(kind, manifest)
     manifest = target.resource.as_stored(manifest)
     if manifest["metadata"].get("resourceVersion", "0") not in ("", "0"):
-        # Whoever says one means an object that is there.
+        # A resourceVersion refers to an existing object.
         raise ApiError(500, "resourceVersion should not be set on objects to be created", reason=UNEXPLAINED)
     return manifest, field_warnings(kind, raw, validation)
 
@@ -78,7 +104,7 @@ async def update(services: Services, target: RequestTarget, query: Query, body: 
     write = door.update(
         target.resource.kind.name,
         manifest,
-        services.author(),
+        services.author(field_manager(query, body.agent), target.subresource),
         key=target.key,
         status=target.subresource == STATUS,
         around=await _around_change(services, target),
@@ -105,7 +131,10 @@ async def _around_change(services: Services, target: RequestTarget) -> Admission
 
 
 async def patch(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
-    form, asked = patch_form(body.content_type), writing(query, "PatchOptions")
+    form = patch_form(body.content_type)
+    if form == APPLY_PATCH:
+        return await _apply(services, target, query, body)
+    asked = writing(query, "PatchOptions")
     given = await services.work(body.heavy, read_patch, body.content, form)
     resource, kind = target.resource, target.resource.kind
     warnings: list[str] = []
@@ -121,20 +150,39 @@ async def patch(services: Services, target: RequestTarget, query: Query, body: R
         return resource.as_stored(wanted)
 
     status, around = target.subresource == STATUS, await _around_change(services, target)
-    write = door.patch(kind.name, target.key, change, services.author(), status=status, around=around)
+    author = services.author(field_manager(query, body.agent), target.subresource)
+    write = door.patch(kind.name, target.key, change, author, status=status, around=around)
     written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
     return HttpAnswer(target.resource.as_shown(written.manifest), 200, warnings)
+
+
+async def _apply(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
+    """Server-side apply."""
+    if target.resource.has_own_form:
+        raise ApiError(415, "events of this group cannot be applied; apply those of v1")
+    asked = writing(query, "PatchOptions", apply=True)
+    kind, status = target.resource.kind, target.subresource == STATUS
+    manifest = await services.work(body.heavy, applied_manifest, body, target)
+    subject = Subject(kind.name, target.key, manifest, changes=not status)
+    write = door.apply_server_side(
+        kind.name, target.key, manifest, services.author(field_manager(query, body.agent), target.subresource),
+        uid=services.new_uid(), force=asked.force, status=status, around=await services.surroundings(subject),
+    )  # fmt: skip
+    written = await services.write(write, dry_run=asked.dry_run, heavy=body.heavy)
+    event = write.admitted.event
+    return HttpAnswer(written.manifest, 201 if event is not None and is_creation(event) else 200)
 
 
 async def delete(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
     options = await services.work(body.heavy, _options, query, body)
     conditions = options.get("preconditions", {})
     uid, version = conditions.get("uid"), conditions.get("resourceVersion")
-    grace = _grace(options, query)
+    grace = grace_asked(options, query)
     write = door.delete(
-        target.resource.kind.name, target.key, services.author(), uid=uid, version=version, grace=grace
-    )
-    written = await services.write(write, dry_run=_is_dry(query, options))
+        target.resource.kind.name, target.key, services.author(), uid=uid, version=version, grace=grace,
+        dependents=_dependents(options),
+    )  # fmt: skip
+    written = await services.write(write, dry_run=is_dry(query, options))
     if written.gone and target.resource.kind.name in ANSWERED_WITH_STATUS:
         return HttpAnswer(success(target, written.manifest["metadata"].get("uid")))
     return HttpAnswer(target.resource.as_shown(written.manifest))
@@ -151,12 +199,13 @@ async def delete_collection(
         metadata = item.manifest["metadata"]
         one = replace(target, namespace=metadata.get("namespace"), name=metadata["name"])
         kind, uid = one.resource.kind.name, metadata.get("uid")
-        write = door.delete(kind, one.key, services.author(), uid=uid, grace=_grace(options, query))
+        grace, dependents = grace_asked(options, query), _dependents(options)
+        write = door.delete(kind, one.key, services.author(), uid=uid, grace=grace, dependents=dependents)
         try:
-            deleted.append((await services.write(write, dry_run=_is_dry(query, options))).manifest)
+            deleted.append((await services.write(write, dry_run=is_dry(query, options))).manifest)
         except Exception as error:
             told = error_of(error, one)
-            # Gone already, or another one by now: it was not for us to delete.
+            # Gone already, or recreated by now: it was not ours to delete.
             if told.code not in (404, 409):
                 raise told from error
     shown = map(target.resource.as_shown, deleted)
@@ -164,7 +213,7 @@ async def delete_collection(
 
 
 async def bind(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
-    raw = await services.work(body.heavy, _small, body, "Binding")
+    raw = await services.work(body.heavy, small_body, body, "Binding")
     check_kind(raw, "Binding", "v1", served="Binding")
     named, metadata = fields_at(raw, "target"), fields_at(raw, "metadata")
     if text_at(metadata, "name") != target.name:
@@ -186,24 +235,29 @@ async def bind(services: Services, target: RequestTarget, query: Query, body: Re
     return HttpAnswer(success(target, None, code=201), 201)
 
 
-def _small(body: RequestBody, kind: str) -> Manifest:
+def small_body(body: RequestBody, kind: str) -> Manifest:
     form = body_form(body.content_type)
     check_size(body.content, form, most=SMALL_BYTES)
     return read_mapping(body.content, form, kind=kind)
 
 
 def _options(query: Query, body: RequestBody) -> Mapping[str, Any]:
-    """DeleteOptions of the body and the query; what we would have to ignore is refused."""
+    """DeleteOptions of the body and the query."""
     options: dict[str, Any] = {}
     if body.content.strip():
-        options = _small(body, "DeleteOptions")
+        options = small_body(body, "DeleteOptions")
         if options.get("kind", "DeleteOptions") != "DeleteOptions":
             told = f'no kind "{str(options["kind"])[:80]}" is registered for version "v1" in scheme "{_SCHEME}"'
             raise ApiError(400, told)
+    return deletion_options(query, options)
+
+
+def deletion_options(query: Query, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options, if they can be parsed; the policy for dependents under one name."""
     conditions = options.get("preconditions", {})
     if not isinstance(conditions, dict) or not all(isinstance(it, str) for it in conditions.values()):
         raise ApiError(400, "preconditions: uid and resourceVersion are strings")
-    _grace(options, query)
+    grace_asked(options, query)
     policy = options.get("propagationPolicy") or query.get("propagationPolicy")
     orphans = options.get("orphanDependents") or query.get("orphanDependents", "false") not in ("", "0", "false")
     at = "propagationPolicy"
@@ -212,15 +266,17 @@ def _options(query: Query, body: RequestBody) -> Mapping[str, Any]:
         raise invalid_options("DeleteOptions", invalid(at, policy, message))
     if policy and policy not in PROPAGATION:
         raise invalid_options("DeleteOptions", unsupported(at, str(policy)[:80], (*PROPAGATION, "nil")))
-    if orphans or policy not in (None, "Background"):
-        raise invalid_options("DeleteOptions", unsupported(at, policy or "Orphan", ("Background",)))
-    return options
+    return {**options, at: policy or ("Orphan" if orphans else None)}
 
 
-def _grace(options: Mapping[str, Any], query: Query) -> int | None:
-    """The seconds that a pod is given to end; None: as many as it asks for itself.
+def _dependents(options: Mapping[str, Any]) -> door.Dependents:
+    return door.Dependents(options.get("propagationPolicy") or door.Dependents.BACKGROUND)
 
-    Who cannot say for how long to wait may not have meant to delete.
+
+def grace_asked(options: Mapping[str, Any], query: Query) -> int | None:
+    """The grace period of a pod; None: the pod's own.
+
+    A request with an unreadable grace period may not be meant as a deletion.
     """
     given, in_query = options.get("gracePeriodSeconds"), query.get("gracePeriodSeconds")
     if in_query is not None and not in_query.removeprefix("-").isdecimal():
@@ -230,7 +286,7 @@ def _grace(options: Mapping[str, Any], query: Query) -> int | None:
     return given if given is not None or in_query is None else int(in_query)
 
 
-def _is_dry(query: Query, options: Mapping[str, Any]) -> bool:
+def is_dry(query: Query, options: Mapping[str, Any]) -> bool:
     given = options.get("dryRun") or [query.get("dryRun")]
     if not isinstance(given, list) or len(given) != 1 or not isinstance(given[0], str | None):
         raise invalid_options("DeleteOptions", unsupported("dryRun", given, ("All",)))
@@ -239,3 +295,108 @@ def _is_dry(query: Query, options: Mapping[str, Any]) -> bool:
 
 def _suffix() -> str:
     return "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(SUFFIX))
+
+
+# The `scale` subresource: a StatefulSet's number of replicas, without the rest of it.
+
+SCALE, API, SUBRESOURCE = "Scale", "autoscaling/v1", "scale"
+_SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def scale_of(stateful_set: Manifest) -> Manifest:
+    spec, metadata = fields_at(stateful_set, "spec"), fields_at(stateful_set, "metadata")
+    replicas = number_at(spec, "replicas")
+    wanted = 1 if replicas is None else replicas
+    return {
+        "kind": SCALE,
+        "apiVersion": API,
+        "metadata": {name: metadata[name] for name in _SHOWN if name in metadata},
+        "spec": {"replicas": wanted} if wanted else {},
+        "status": {
+            "replicas": number_at(fields_at(stateful_set, "status"), "replicas") or 0,
+            "selector": _selector_text(fields_at(spec, "selector")),
+        },
+    }
+
+
+def _selector_text(selector: Any) -> str:
+    labels = [f"{key}={value}" for key, value in fields_at(selector, "matchLabels").items()]
+    for requirement in items_at(selector, "matchExpressions"):
+        key, values = text_at(requirement, "key"), ",".join(texts_at(requirement, "values"))
+        match text_at(requirement, "operator"):
+            case "Exists":
+                labels.append(key)
+            case "DoesNotExist":
+                labels.append(f"!{key}")
+            case operator:
+                labels.append(f"{key} {operator.lower()} ({values})")
+    return ",".join(sorted(labels))
+
+
+async def get_scale(services: Services, target: RequestTarget, query: Query) -> HttpAnswer:
+    least, now = least_version(query), services.clock()
+    item = await services.read(read_one, services.database, target, least=least, now=now)
+    return HttpAnswer(scale_of(dict(as_manifest(target.resource.noun, item.key, item.state))))
+
+
+async def update_scale(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
+    form = body_form(body.content_type)
+    raw = await services.work(body.heavy, read_mapping, body.content, form, kind=SCALE)
+    check_kind(raw, SCALE, API, served=SCALE)
+    named = text_at(fields_at(raw, "metadata"), "name")
+    if named and named != target.name:
+        message = f"the name of the object ({named}) does not match the name on the URL ({target.name})"
+        raise ApiError(400, message)
+    manager = field_manager(query, body.agent)
+    return await _write(services, target, query, lambda _: raw, "UpdateOptions", manager=manager, heavy=body.heavy)
+
+
+async def patch_scale(services: Services, target: RequestTarget, query: Query, body: RequestBody) -> HttpAnswer:
+    form = patch_form(body.content_type)
+    if form == APPLY_PATCH:
+        raise ApiError(415, "a scale cannot be applied; apply spec.replicas of the object, or patch the scale")
+    given = await services.work(body.heavy, read_patch, body.content, form)
+    # A scale has no lists that could be merged by a key.
+    form = MERGE_PATCH if form == STRATEGIC_PATCH else form
+
+    def change(scale: Manifest) -> Manifest:
+        return patched(scale, given, form, target.resource.kind)
+
+    manager = field_manager(query, body.agent)
+    return await _write(services, target, query, change, "PatchOptions", manager=manager, heavy=body.heavy)
+
+
+def _check_uid(named: Mapping[str, Any], stateful_set: Manifest) -> None:
+    wanted, have = text_at(named, "uid"), uid(stateful_set)
+    if wanted and wanted != have:
+        message = f"the set has uid {have}, not {wanted}: it was deleted and recreated"
+        raise ConflictError(message, subject="StatefulSet", field="uid", wanted=wanted, have=have)
+
+
+async def _write(
+    services: Services,
+    target: RequestTarget,
+    query: Query,
+    change: Callable[[Manifest], Manifest],
+    options: str,
+    *,
+    manager: str,
+    heavy: bool,
+) -> HttpAnswer:
+    asked = writing(query, options)
+
+    def scaled(stateful_set: Manifest) -> Manifest:
+        scale = change(scale_of(stateful_set))
+        replicas = number_at(fields_at(scale, "spec"), "replicas") or 0
+        if replicas < 0:
+            error = invalid("spec.replicas", replicas, NOT_NEGATIVE)
+            raise invalid_object(f"{SCALE}.autoscaling", target.name or "", [error], {"group": "autoscaling"})
+        _check_uid(fields_at(scale, "metadata"), stateful_set)
+        version = text_at(fields_at(scale, "metadata"), "resourceVersion")
+        metadata = {**stateful_set["metadata"], **({"resourceVersion": version} if version else {})}
+        return {**stateful_set, "metadata": metadata, "spec": {**stateful_set["spec"], "replicas": replicas}}
+
+    author = services.author(manager, SUBRESOURCE)
+    write = door.patch(target.resource.kind.name, target.key, scaled, author)
+    written = await services.write(write, dry_run=asked.dry_run, heavy=heavy)
+    return HttpAnswer(scale_of(written.manifest))

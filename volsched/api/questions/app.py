@@ -1,4 +1,4 @@
-"""volsched's own endpoints as an ASGI application: a request is matched, read, served in a thread, answered."""
+"""volsched's own endpoints as an ASGI application: a request is matched, parsed, served in a thread, answered."""
 
 import logging
 import time
@@ -11,16 +11,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from volsched.api.access.callers import Caller, current_caller
-from volsched.api.body_stream import receive_body
-from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.health import HttpMetrics
 from volsched.api.kubernetes.bodies import RequestBody
-from volsched.api.kubernetes.negotiation import wanted_form
+from volsched.api.kubernetes.negotiation import HttpAnswer, wanted_form
 from volsched.api.kubernetes.statuses import RETRY_AFTER_SECONDS, UNSERVED, ApiError
-from volsched.api.metrics import HttpMetrics
-from volsched.api.questions.discovery import discovered
+from volsched.api.limits import receive_body
+from volsched.api.questions.openapi import discovered
 from volsched.api.questions.operations import Context, Operation, OperationRequest
-from volsched.api.questions.refusals import error_of
-from volsched.api.questions.request_reader import matched, read_body, read_query, segments_of
+from volsched.api.questions.request_reader import error_of, matched, read_body, read_query, segments_of
 from volsched.api.questions.routes import OPERATIONS
 from volsched.api.questions.side_process import SideProcesses, UnsendableError
 from volsched.api.services import Services
@@ -36,7 +34,7 @@ _log = logging.getLogger("volsched.api")
 
 
 class Own:
-    """For `/apis/volsched.io` and all below."""
+    """For `/apis/volsched.io` and everything below."""
 
     def __init__(self, services: Services, metrics: HttpMetrics, configuration: Configuration) -> None:
         self._services, self._metrics = services, metrics
@@ -123,14 +121,14 @@ class Own:
         self._sides.close()
 
     def _limiter(self, turn: Turn) -> anyio.CapacityLimiter:
-        """Made when it is first needed: there is an event loop by then."""
+        """Created on first use: there is an event loop by then."""
         lane: Turn = "alone" if turn == "alone" else "long"
         if lane not in self._turns:
             self._turns[lane] = anyio.CapacityLimiter(1 if lane == "alone" else LONG_AT_ONCE)
         return self._turns[lane]
 
     def _append(self, command: Command) -> Done:
-        """In the thread that serves; the writer has its own."""
+        """In the serving thread; the writer has its own."""
         return self._services.writer.submit(command).result()
 
     def _failed(self, error: Exception, request: Request) -> HttpAnswer:
@@ -148,12 +146,12 @@ def _namespaces(caller: Caller | None) -> frozenset[str] | None:
 
 
 def _new_id() -> str:
-    """As all bindings are named."""
+    """In the form of all binding ids."""
     return uuid4().hex[:12]
 
 
 def _operation(method: str, raw: str) -> tuple[Operation, dict[str, str]]:
-    """ApiError 404 where nothing is, 405 where something is that cannot be done so."""
+    """ApiError 404 for an unknown path, 405 for an unsupported method."""
     segments = segments_of(raw)
     known = [] if segments is None else [(it, matched(it, segments)) for it in OPERATIONS]
     here = [(it, path) for it, path in known if path is not None]
@@ -167,7 +165,7 @@ def _operation(method: str, raw: str) -> tuple[Operation, dict[str, str]]:
 
 
 def _refuse_unserved(operation: Operation, given: dict[str, str]) -> None:
-    """What would change the answer, and is not done here, is refused rather than passed over."""
+    """An unsupported option that would change the answer is refused, not ignored."""
     if given.get("watch", "false") not in ("false", "0"):
         raise ApiError(405, f"{operation.resource} cannot be watched; list them again")
     if given.get("labelSelector", "").strip():

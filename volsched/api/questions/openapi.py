@@ -1,21 +1,25 @@
-"""The OpenAPI document of our own endpoints, made of the table of operations and of the bodies' models."""
+"""The OpenAPI document of our own endpoints, and the discovery of our group for kubectl."""
 
 from functools import cache
 from typing import Any
 
+from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from volsched.api.kubernetes.negotiation import JSON
-from volsched.api.questions.kinds import KINDS
+from volsched.api.questions.lists import KINDS, ListKind
 from volsched.api.questions.operations import BASE, GROUP, VERSION, Operation, Param
 from volsched.api.questions.routes import OPERATIONS
+from volsched.questions.map.answers import LogTimeline, VolumeMap
 from volsched.questions.registry import API_VERSION
 
 PLACE = f"apis/{GROUP}/{VERSION}"
 _REF = "#/components/schemas/"
 _OBJECT: dict[str, Any] = {"type": "object"}
+SHAPED = (VolumeMap, LogTimeline)
+"""Answers whose types say what is in them."""
 ANYWHERE = (400, 401, 403, 404, 405, 406, 408, 410, 413, 415, 422, 429, 503)
-"""What any of them may be answered with: a Status."""
+"""Codes that any endpoint may answer with: a Status."""
 NAME = {
     "type": "string",
     "minLength": 1,
@@ -127,8 +131,15 @@ def _answers() -> dict[str, Any]:
         "Verification": _with(
             {"ok": {"type": "boolean"}, "position": {"type": "integer"}, "findings": listed}, "ok", "position"
         ),
+        "StoreStatus": _with(
+            {"kind": _only("StoreStatus"), "position": {"type": "integer"}, "pending": listed, "storage": listed},
+            "kind",
+            "position",
+        ),
         "Export": _with({"text": _string(), "first": {"type": "integer"}, "last": {"type": "integer"}}, "text"),
     }
+    for shaped in SHAPED:
+        told |= _shape(shaped)
     for kind in KINDS:
         shape = {
             "apiVersion": _only(API_VERSION),
@@ -155,6 +166,28 @@ def _answers() -> dict[str, Any]:
     return told
 
 
+def _shape(answer: Any) -> dict[str, Any]:
+    """The schema of a typed answer and of what is in it."""
+    schema = TypeAdapter(answer).json_schema(ref_template=_REF + "{model}", mode="serialization")
+    parts = schema.pop("$defs", {})
+    return {name: _as_version_3_0(it) for name, it in ({schema["title"]: schema} | parts).items()}
+
+
+def _as_version_3_0(schema: Any) -> Any:
+    """Pydantic says `null` as a type of its own, which OpenAPI has from 3.1 on."""
+    if isinstance(schema, list):
+        return [_as_version_3_0(it) for it in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = {name: _as_version_3_0(it) for name, it in schema.items() if name not in ("anyOf", "const")}
+    if "const" in schema:
+        told["enum"] = [schema["const"]]
+    kinds = [_as_version_3_0(it) for it in schema.get("anyOf", ()) if it != {"type": "null"}]
+    if len(kinds) == 1:
+        return told | kinds[0] | {"nullable": True}
+    return told | ({"anyOf": kinds} if kinds else {})
+
+
 def _with(properties: dict[str, Any], *required: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required)}
 
@@ -165,3 +198,51 @@ def _string() -> dict[str, Any]:
 
 def _only(text: str) -> dict[str, Any]:
     return {"type": "string", "enum": [text]}
+
+
+# Discovery of our group, which kubectl requests before anything else.
+
+
+def group_entry() -> dict[str, Any]:
+    named = {"groupVersion": API_VERSION, "version": VERSION}
+    return {"name": GROUP, "versions": [named], "preferredVersion": named}
+
+
+def discovered(raw: str) -> dict[str, Any] | None:
+    """`/apis/volsched.io` and `/apis/volsched.io/v1`; None for any other path."""
+    match raw.removesuffix("/").split("/"):
+        case ["", "apis", group] if group == GROUP:
+            return {"kind": "APIGroup", "apiVersion": "v1", **group_entry()}
+        case ["", "apis", group, version] if (group, version) == (GROUP, VERSION):
+            return {
+                "kind": "APIResourceList",
+                "apiVersion": "v1",
+                "groupVersion": API_VERSION,
+                "resources": [entry for kind in KINDS for entry in _entries(kind)],
+            }
+        case _:
+            return None
+
+
+def _entries(kind: ListKind) -> list[dict[str, Any]]:
+    entry: dict[str, Any] = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.title,
+        "verbs": list(kind.verbs),
+        "categories": ["volsched"],
+    }
+    if kind.short:
+        entry["shortNames"] = list(kind.short)
+    below = [
+        {
+            "name": f"{kind.plural}/{name}",
+            "singularName": "",
+            "namespaced": kind.namespaced,
+            "kind": sent,
+            "verbs": ["create"],
+        }
+        for name, sent in (kind.subresources or {}).items()
+    ]
+    return [entry, *below]

@@ -1,15 +1,34 @@
-"""What an operation is: where it is, what it takes, what it answers, and which function serves it."""
+"""An operation: its path, parameters and answer; and those that answer the registry's questions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import StrEnum
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
+from annotated_types import Ge, Le
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from volsched.api.kubernetes.answers import HttpAnswer
-from volsched.api.kubernetes.negotiation import JSON, PLAIN, AnswerRequest
+from volsched.api.kubernetes.negotiation import INCLUDES, JSON, PLAIN, AnswerRequest, HttpAnswer
+from volsched.api.kubernetes.statuses import ApiError
+from volsched.api.questions.object_answers import INCLUDED, shown_list, shown_one
 from volsched.api.services import Services
-from volsched.questions.registry import API_VERSION, Turn
+from volsched.questions.context import QuestionContext
+from volsched.questions.parameters import Body, ObjectParameters, Spelling
+from volsched.questions.registry import (
+    API_VERSION,
+    MOMENT,
+    DatedDocument,
+    Question,
+    Route,
+    Turn,
+    answered,
+    document_of,
+    every_question,
+    loaded,
+    model_of,
+)
 from volsched.scheduling.pod_reservations import Reserver
 from volsched.scheduling.rules.configuration import Configuration
 
@@ -42,21 +61,26 @@ class Context:
     """For one thread at a time."""
 
 
+_INCLUDE = Param(
+    name="includeObject", about="Of a Table: what comes with each row.", default=INCLUDED, choices=INCLUDES
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRequest:
-    """A request, read and judged as far as that can be done without looking at the store."""
+    """A request, parsed and checked as far as possible without reading the store."""
 
     path: Mapping[str, str]
     query: Mapping[str, Any]
     actor: str
     now: int
     body: Any = None
-    """Of the operation's own model."""
+    """An instance of the operation's model."""
     wanted: AnswerRequest = PLAIN
     key: str | None = None
     """Idempotency-Key."""
     namespaces: frozenset[str] | None = None
-    """Those of which the caller may know; None: all."""
+    """The namespaces that the caller may read; None: all."""
 
     def text(self, name: str) -> str | None:
         found = self.query.get(name)
@@ -83,14 +107,14 @@ class Operation:
     body: type[BaseModel] | None = None
     needs_body: bool = False
     media: str = JSON
-    """Of the body; YAML is taken for JSON too."""
+    """Of the body; YAML is accepted for JSON too."""
     code: int = 200
     turn: Turn = "reader"
     writes: bool = False
     action: str = ""
-    """As Kubernetes names it, where the resource is one that kubectl can get."""
+    """Kubernetes' name for it, where kubectl can get the resource."""
     codes: tuple[int, ...] = field(default=())
-    """Others that it may answer with, beside those that anything may."""
+    """Codes that it may answer with, beside the common ones."""
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -98,6 +122,96 @@ class Operation:
 
     @property
     def resource(self) -> str:
-        """As authorization and metrics name it."""
+        """The name in authorization and metrics."""
         rest = self.segments[2:] if self.segments[0] == "namespaces" else self.segments
         return rest[0]
+
+
+# The operations that answer the questions of the registry: one for each path of each route.
+
+TYPES: Mapping[Any, Type] = {int: "integer", bool: "boolean"}
+
+
+def question_operations() -> Iterator[Operation]:
+    for question in every_question():
+        for route in question.routes:
+            for path in route.paths:
+                yield Operation(
+                    method=route.method,
+                    path=path,
+                    about=route.help or question.help,
+                    serve=_serve(question, route),
+                    answer=question.schema,
+                    query=_params(question, route),
+                    body=loaded(route.body) if route.body else None,
+                    needs_body=route.needs_body,
+                    turn=question.turn,
+                    action=route.action,
+                )
+
+
+def _serve(question: Question, route: Route) -> Serve:
+    model = model_of(question)
+
+    def serve(context: Context, asked: OperationRequest) -> HttpAnswer:
+        words: dict[str, Any] = {route.names.get(name, name): it for name, it in asked.path.items()}
+        words |= {name: asked.query[called] for name, called in model.query_names(route.query).items()}
+        words |= asked.body.words() if isinstance(asked.body, Body) else {}
+        parameters = model(**words)
+        if isinstance(parameters, ObjectParameters):
+            _check_namespace(parameters)
+        asker = QuestionContext(
+            store=context.services.database,
+            now=asked.now,
+            namespaces=asked.namespaces,
+            profile=context.configuration.profile,
+            tally=context.services.tally,
+        )
+        return _shown(question, answered(question, asker, parameters), asked)
+
+    return serve
+
+
+def _shown(question: Question, answer: Any, asked: OperationRequest) -> HttpAnswer:
+    match question.answer:
+        case "objects":
+            return shown_list(answer, asked)
+        case "object":
+            return shown_one(answer, asked)
+    headers = {MOMENT: str(answer.moment)} if isinstance(answer, DatedDocument) else {}
+    return HttpAnswer(document_of(question, answer), headers=headers)
+
+
+def _check_namespace(parameters: ObjectParameters) -> None:
+    named = parameters.named
+    if named.is_object and named.namespaced != (parameters.namespace is not None):
+        where = "in a namespace: /namespaces/NAMESPACE/…" if named.namespaced else "in no namespace"
+        raise ApiError(404, f"{named.plural} are {where}")
+    if not named.is_object and parameters.namespace is not None:
+        # An id alone could be of any namespace: a caller of one namespace must not read another.
+        raise ApiError(404, f"{named.plural} are asked for in no namespace")
+
+
+def _params(question: Question, route: Route) -> tuple[Param, ...]:
+    model = model_of(question)
+    fields = model.spellings()
+    params = [_param(called, *fields[name]) for name, called in model.query_names(route.query).items()]
+    return (*params, _INCLUDE) if question.answer in ("objects", "object") else tuple(params)
+
+
+def _param(name: str, info: FieldInfo, spelling: Spelling) -> Param:
+    kinds = [it for it in (get_args(info.annotation) or (info.annotation,)) if it is not NoneType]
+    literal = next((it for it in (info.annotation, *kinds) if get_origin(it) is Literal), None)
+    members = kinds[0] if isinstance(kinds[0], type) and issubclass(kinds[0], StrEnum) else ()
+    choices = spelling.choices if literal is None else get_args(literal)
+    bounds = info.metadata
+    return Param(
+        name=name,
+        about=info.description or "",
+        type="string" if literal is not None else TYPES.get(kinds[0], "string"),
+        default=None if info.is_required() else info.default,
+        least=next((int(str(it.ge)) for it in bounds if isinstance(it, Ge)), None),
+        most=next((int(str(it.le)) for it in bounds if isinstance(it, Le)), None),
+        choices=choices or tuple(it.value for it in members),
+        required=info.is_required(),
+    )

@@ -1,4 +1,4 @@
-"""From a request to what an operation takes: its path, query and body; what cannot be read is refused by name."""
+"""From a request to an operation's input; errors name the field that is unreadable or refused."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,17 +8,20 @@ from pydantic import BaseModel, ValidationError
 
 from volsched.api.kubernetes.bodies import read_mapping
 from volsched.api.kubernetes.negotiation import JSON, body_form, patch_form
-from volsched.api.kubernetes.statuses import ApiError
+from volsched.api.kubernetes.statuses import ApiError, store_error
 from volsched.api.questions.operations import BASE, Operation, Param
+from volsched.kube.problems import ManifestError
+from volsched.log.events.streams import UnknownKindError
+from volsched.questions.refusals import MissingError, MomentError, QuestionError, TokenError, UnknownError
 
 LONGEST = 500
-"""Characters of a name or of a value in the query; the longest that anything here can be called is half of it."""
+"""Characters of a name or of a value in the query; the longest legal name is half of it."""
 _FORBIDDEN = frozenset("/%\\\0")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def segments_of(raw: str) -> tuple[str, ...] | None:
-    """Of the path as it was sent, below our own root, each decoded; None where one is no name."""
+    """The decoded segments of the raw path below our root; None where one is not a name."""
     if not raw.startswith(f"{BASE}/"):
         return None
     try:
@@ -29,7 +32,7 @@ def segments_of(raw: str) -> tuple[str, ...] | None:
 
 
 def matched(operation: Operation, segments: tuple[str, ...]) -> dict[str, str] | None:
-    """What stands in the place of the names; None where it is another path."""
+    """The values of the path's placeholders; None for another path."""
     if len(segments) != len(operation.segments):
         return None
     found: dict[str, str] = {}
@@ -42,7 +45,7 @@ def matched(operation: Operation, segments: tuple[str, ...]) -> dict[str, str] |
 
 
 def read_query(params: Iterable[Param], given: Mapping[str, str]) -> dict[str, Any]:
-    """ApiError 400 where a value is not of its type. What nobody asks for is passed over, as in Kubernetes."""
+    """ApiError 400 where a value is not of its type. Unknown parameters are ignored, as in Kubernetes."""
     found: dict[str, Any] = {}
     for param in params:
         text = given.get(param.name, "")
@@ -102,3 +105,28 @@ def _value(param: Param, text: str) -> Any:
 def _is_name(text: str) -> bool:
     named = text not in ("", ".", "..") and len(text) <= LONGEST
     return named and _FORBIDDEN.isdisjoint(text) and text.isprintable()
+
+
+# HTTP errors for refusals of the questions and rules.
+
+
+def error_of(error: Exception) -> ApiError:
+    """The HTTP error for a refusal of the questions or rules."""
+    match error:
+        case MissingError():
+            details = {"name": error.name, "group": "volsched.io", "kind": error.plural}
+            return ApiError(404, str(error), details=details)
+        case UnknownError() | UnknownKindError():
+            return ApiError(404, str(error))
+        case TokenError():
+            return ApiError(400, "continue: it is not where a page ended; give what the page before has told")
+        case MomentError():
+            return ApiError(400, str(error).replace("--until", "until").replace("--as-of", "asOf"))
+        case ManifestError():
+            causes = [{"reason": "FieldValueInvalid", "message": str(it), "field": ""} for it in error.problems]
+            told = "; ".join(it["message"] for it in causes[:5])
+            return ApiError(422, f"manifests: {told}", details={"causes": causes[:50]})
+        case QuestionError():
+            return ApiError(422, str(error))
+        case _:
+            return store_error(error)

@@ -1,63 +1,28 @@
-"""Reservations: hold volumes and room for a pod, then confirm, renew or give up."""
-
-from typing import Any
+"""Reservations: hold volumes and capacity for a pod, then confirm, renew or release."""
 
 from sqlalchemy import Connection
 
-from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
-from volsched.api.questions.decisions import missing
-from volsched.api.questions.kinds import RESERVATIONS
-from volsched.api.questions.lists import shown_list, shown_one
+from volsched.api.questions.lists import RESERVATIONS
 from volsched.api.questions.models import Renewal, Reservation, ReservationPatch
+from volsched.api.questions.object_answers import shown_one
 from volsched.api.questions.operations import Context, OperationRequest
 from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.reservations import GatedError
 from volsched.log.events.fold import BindingState
-from volsched.log.reads.decision_pages import bindings_page
-from volsched.log.reads.tail import read_head
-from volsched.questions.audit.answers import place_in, place_token
-from volsched.questions.explain.attempts import why
+from volsched.questions.explain.stored_decisions import why
+from volsched.questions.get.reservations import answer_of, reservation_in
+from volsched.questions.refusals import MissingError
 from volsched.questions.registry import API_VERSION
-from volsched.runtime.clock import rfc3339
 from volsched.scheduling.pod_reservations import (
     ENDED,
     NotToBeReservedError,
     ReservationRefused,
     UnknownPodError,
-    UnknownReservationError,
     reservation,
 )
 from volsched.scheduling.pod_reservations import ReservationRequest as Wanted
-
-CONFIRMED = frozenset({Phase.PREBINDING, Phase.WAITING, Phase.COMMITTING})
-
-
-def list_held(context: Context, asked: OperationRequest) -> HttpAnswer:
-    """Those that are held now: a confirmed one is a binding, and one that has ended is history."""
-    limit = asked.query["limit"]
-    with context.services.database.read() as connection:
-        head = read_head(connection).position
-        found = bindings_page(
-            connection,
-            namespace=asked.namespace,
-            after=place_in(asked.text("continue")),
-            limit=limit + 1,
-            state=Phase.RESERVED,
-            id=asked.text("name"),
-        )
-    more = place_token(found[limit - 1][1].planned_at, found[limit - 1][0]) if len(found) > limit else None
-    items = [manifest_of(id_, state) for id_, state in found[:limit]]
-    return shown_list(RESERVATIONS, items, position=head, more=more, asked=asked)
-
-
-def get_one(context: Context, asked: OperationRequest) -> HttpAnswer:
-    with context.services.database.read() as connection:
-        state = _one(connection, asked)
-    if state.state in ENDED:
-        name = asked.path["name"]
-        raise ApiError(404, f'reservation "{name}" has ended: {state.reason}; its binding {name} tells more')
-    return shown_one(RESERVATIONS, manifest_of(asked.path["name"], state), asked)
 
 
 def create(context: Context, asked: OperationRequest) -> HttpAnswer:
@@ -85,7 +50,7 @@ def create(context: Context, asked: OperationRequest) -> HttpAnswer:
         if isinstance(made, ReservationRefused):
             raise _no_node(connection, made, wanted.pod)
         state = reservation(connection, made)
-    return shown_one(RESERVATIONS, manifest_of(made, state), asked, 201)
+    return shown_one(answer_of([(made, state)], now=asked.now), asked, 201)
 
 
 def confirm(context: Context, asked: OperationRequest) -> HttpAnswer:
@@ -98,7 +63,7 @@ def confirm(context: Context, asked: OperationRequest) -> HttpAnswer:
 
 
 def renew(context: Context, asked: OperationRequest) -> HttpAnswer:
-    """By a request of its own, or as a patch of the object."""
+    """As a request of its own, or as a patch of the object."""
     body: Renewal | ReservationPatch = asked.body
     seconds = body.spec.ttlSeconds if isinstance(body, ReservationPatch) else body.ttlSeconds
     name = _known(context, asked)
@@ -110,11 +75,11 @@ def renew(context: Context, asked: OperationRequest) -> HttpAnswer:
 
 
 def cancel(context: Context, asked: OperationRequest) -> HttpAnswer:
-    """Said again it is not found, as with anything that is deleted twice."""
+    """A repeat is not found, as with any second deletion."""
     name = _known(context, asked)
     before = _state(context, asked)
     if before.state in ENDED:
-        raise missing(RESERVATIONS.plural, name)
+        raise MissingError(RESERVATIONS.plural, name)
     said = asked.text("reason")
     context.reserver.cancel(
         name, reason=f"cancelled by {asked.actor}" + (f": {said}" if said else ""), actor=asked.actor
@@ -124,44 +89,7 @@ def cancel(context: Context, asked: OperationRequest) -> HttpAnswer:
         raise ApiError(
             409, f'reservation "{name}" is confirmed already ({after.state}), and is not cancelled any more'
         )
-    return shown_one(RESERVATIONS, manifest_of(name, after), asked)
-
-
-def manifest_of(id_: str, state: BindingState) -> dict[str, Any]:
-    namespace, _, pod = state.plan["pod"].partition("/")
-    status: dict[str, Any] = {
-        "phase": _phase(state),
-        "state": state.state,
-        "binding": id_,
-        "node": state.plan["node"],
-        "reservedAt": rfc3339(state.planned_at),
-        "decidedAt": state.plan["decided_at"],
-        "claims": [
-            {"claim": leg.claim, "state": leg.state, "provisioned": leg.dynamic}
-            | {
-                name: value
-                for name, value in (("volume", leg.volume), ("capacity", leg.capacity), ("bytes", leg.bytes))
-                if value is not None
-            }
-            for leg in state.legs
-        ],
-    }
-    if state.state == Phase.RESERVED and state.plan.get("deadline") is not None:
-        status["expiresAt"] = rfc3339(state.plan["deadline"])
-    if state.reason is not None:
-        status["reason"] = state.reason
-    metadata = {"name": id_, "namespace": namespace, "uid": id_, "creationTimestamp": rfc3339(state.planned_at)}
-    spec = {"pod": pod, "podUID": state.plan["pod_uid"], "node": state.plan["node"]}
-    kind = {"apiVersion": API_VERSION, "kind": RESERVATIONS.title}
-    return kind | {"metadata": metadata, "spec": spec, "status": status}
-
-
-def _phase(state: BindingState) -> str:
-    if state.state == Phase.RESERVED:
-        return "Reserved"
-    if state.state in ENDED:
-        return "Ended"
-    return "Confirmed" if state.state in CONFIRMED else "Bound"
+    return shown_one(answer_of([(name, after)], now=asked.now), asked)
 
 
 def _no_node(connection: Connection, refused: ReservationRefused, pod: str) -> ApiError:
@@ -175,20 +103,9 @@ def _no_node(connection: Connection, refused: ReservationRefused, pod: str) -> A
     return ApiError(422, message, reason="Unschedulable", details=details)
 
 
-def _one(connection: Connection, asked: OperationRequest) -> BindingState:
-    name = asked.path["name"]
-    try:
-        state = reservation(connection, name)
-    except UnknownReservationError:
-        raise missing(RESERVATIONS.plural, name) from None
-    if state.plan["pod"].partition("/")[0] != asked.namespace:
-        raise missing(RESERVATIONS.plural, name)
-    return state
-
-
 def _state(context: Context, asked: OperationRequest) -> BindingState:
     with context.services.database.read() as connection:
-        return _one(connection, asked)
+        return reservation_in(connection, asked.path["name"], asked.namespace)
 
 
 def _known(context: Context, asked: OperationRequest) -> str:
@@ -200,4 +117,4 @@ def _still_there(context: Context, asked: OperationRequest) -> HttpAnswer:
     state, name = _state(context, asked), asked.path["name"]
     if state.state in ENDED:
         raise ApiError(409, f'reservation "{name}" has ended: {state.reason}')
-    return shown_one(RESERVATIONS, manifest_of(name, state), asked)
+    return shown_one(answer_of([(name, state)], now=asked.now), asked)

@@ -1,8 +1,8 @@
-"""A process beside the server's for long questions: they delay nobody, and end when their time is over.
+"""A process beside the server for long questions: they block no other request, and end at their time limit.
 
 A thread would not do. It takes the interpreter from the event loop and from the writer a few milliseconds at a
-time, which makes a commit several times as long, and it cannot be ended. The process is kept for the next
-question, asks the database on its own, and ends with the server: its input is then at its end.
+time, which makes a commit several times as long, and it cannot be killed. The process is kept for the next
+question, reads the database on its own, and ends with the server, when its input is closed.
 """
 
 import logging
@@ -15,13 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from volsched.api.kubernetes.answers import HttpAnswer
+from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
 from volsched.api.questions.operations import Context, OperationRequest
-from volsched.api.questions.refusals import error_of
+from volsched.api.questions.request_reader import error_of
 from volsched.api.questions.routes import OPERATIONS
 from volsched.api.services import Services
 from volsched.api.watch_cache import Fan
@@ -35,13 +36,13 @@ from volsched.scheduling.rules.configuration import Configuration
 _LENGTH = struct.Struct(">Q")
 _PART = 2**16
 NICENESS = 5
-"""Whoever has nothing to wait for is served first."""
+"""The server's own process goes first."""
 LOST = "the process that worked on it has ended; try again"
 _log = logging.getLogger("volsched.api")
 
 
 class UnsendableError(Exception):
-    """The configuration holds what no other process can be given, such as a plugin made on the spot."""
+    """The configuration holds what cannot be sent to another process, such as a plugin made on the spot."""
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ class SideProcesses:
     _closed: bool = False
 
     def serve(self, operation: int, asked: OperationRequest, *, seconds: float) -> HttpAnswer:
-        """What the operation answers, in the thread that calls; ApiError 504 when its time is over."""
+        """The operation's answer, in the calling thread; ApiError 504 when its time is over."""
         until = time.monotonic() + seconds
         with self._turn:
             side = self._idle.pop() if self._idle else None
@@ -93,7 +94,7 @@ class _Side:
 
     @classmethod
     def started(cls, database: Database, configuration: Configuration) -> "_Side":
-        # Through its input and not as an argument, which the whole machine could read: it may hold a password.
+        # Through its input, not as an argument, which the whole machine could read: it may hold a password.
         url = database.engine.url.render_as_string(hide_password=False)
         try:
             given = pickle.dumps((url, configuration))
@@ -125,7 +126,9 @@ class _Side:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                pipe.close()
+                # Closing sends what is left of a question that it died over, and it is not there to take it.
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
 
 def _write(out: IO[bytes], message: bytes) -> None:
@@ -153,7 +156,7 @@ def _exactly(read: Callable[[int], bytes], size: int) -> bytes:
 
 def main() -> None:
     os.nice(NICENESS)
-    # What others print must not come between the answers.
+    # Other code's prints must not get between the answers.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 

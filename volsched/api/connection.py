@@ -1,36 +1,39 @@
-"""How long a connection waits for its client: uvicorn waits for ever for headers that come a byte at a time."""
+"""Connections of the server: how long one waits for its client, and the client's certificate."""
 
 import asyncio
 from typing import Any
 
+from starlette.types import Scope
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from volsched.api.limits import DEFAULT_LIMITS, MOST_HEADER_BYTES, Limits
 
+# Client timeouts: uvicorn waits without limit for headers that come a byte at a time.
+
 GRACE_SECONDS = 5
-"""Beyond what a body may take: whoever reads it says so in an answer, and is given the time to."""
+"""Beyond the limit of a body: its reader reports the timeout in an answer, and gets the time to."""
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class PatientConfig(Config):
-    """uvicorn's, with the limits that connections keep."""
+    """uvicorn's, with the limits of connections."""
 
     limits: Limits = DEFAULT_LIMITS
 
 
 class Patient(HttpToolsProtocol):
-    """One timer: from a connection's or request's first byte to its headers' end, and from there to its body's."""
+    """One timer: from the first byte of a connection or request to its headers' end, then to its body's end."""
 
     def __init__(self, config: Config, *args: Any, **named: Any) -> None:
         super().__init__(config, *args, **named)
         self._limits = config.limits if isinstance(config, PatientConfig) else DEFAULT_LIMITS
         self._patience: asyncio.TimerHandle | None = None
         self._head_bytes = 0
-        """Since there was last anything that is no header: the end of headers, a part of a body, its end."""
+        """Since the last data that is no header: the end of headers, a part of a body, its end."""
         self._field_bytes = 0
-        """Of the fields of the request that is being read: they may all come in one piece, with their end."""
+        """Of the header fields of the current request: they may all come in one piece, with their end."""
         self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -65,14 +68,14 @@ class Patient(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_bytes = 0
         if self._field_bytes > MOST_HEADER_BYTES or self._refused:
-            # Nobody is asked to serve it; what follows is not read either.
+            # The application is not called; the rest is not read either.
             self._refuse(TOO_LONG)
             return
         self._wait(self._limits.body_seconds + GRACE_SECONDS)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        # Whoever reads the body counts it. What stands around its chunks, and behind the last, is counted here.
+        # The reader of the body counts its bytes. Those around its chunks, and behind the last, are counted here.
         self._head_bytes = 0
         if not self._refused:
             super().on_body(body)
@@ -93,7 +96,34 @@ class Patient(HttpToolsProtocol):
         self._wait(None)
         if self.transport.is_closing():
             return
-        # What was begun to be answered is not for us to answer.
+        # An answer that has begun must not be answered again.
         if self.cycle is None or self.cycle.response_complete:
             self.transport.write(why)
         self.transport.close()
+
+
+# A connection that knows its client certificate: uvicorn itself does not provide it.
+
+CERTIFICATE = "volsched.certificate"
+
+
+CLOSING_SECONDS = 0.25
+"""How long a client may take to close; one that idles in a connection pool never does."""
+
+
+class Connection(Patient):
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.transport.is_closing():
+            self.loop.call_later(CLOSING_SECONDS, self.transport.abort)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # Each request's scope gets a copy; the given dictionary is shared by all connections.
+        self.app_state = {**self.app_state, CERTIFICATE: transport.get_extra_info("peercert") or None}
+
+
+def certificate_of(scope: Scope) -> dict[str, Any] | None:
+    """The verified certificate of the client, if it sent one."""
+    found: dict[str, Any] | None = scope.get("state", {}).get(CERTIFICATE)
+    return found
