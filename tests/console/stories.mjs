@@ -1,0 +1,221 @@
+/**
+ * Stories of the console, played in a real browser, one after the other in one process:
+ *
+ *     node stories.mjs '{"web": ".../volsched/console/web", "url": "https://127.0.0.1:1234", "auditor": TOKEN, "viewer": TOKEN}'
+ *
+ * prints a line of JSON for each: its name, and what went wrong. Waits are for what a reader would see.
+ */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+
+const given = JSON.parse(process.argv[2]);
+const require = createRequire(`${given.web}/package.json`);
+const { default: packed } = await import(require.resolve("@sparticuz/chromium"));
+const { chromium } = require("playwright-core");
+const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const HANG_MILLISECONDS = 240_000;
+
+const stories = {
+  async "a stolen volume is found by the time slider, and the binding's lanes tell why"(page) {
+    await open(page, "map");
+    const drawn = page.locator(".map-page");
+    await drawn.waitFor();
+    await page.getByRole("button", { name: "Previous failed binding" }).click();
+    await page.waitForURL(/at=\d+/);
+    await page.getByText("You look at the past").waitFor();
+    const failed = new URL(page.url()).hash.match(/at=(\d+)/)[1];
+    await page.locator(`.map-page[data-position="${failed}"]`).waitFor();
+    await page.getByRole("button", { name: "List" }).click();
+    const row = page.locator("tr", { hasText: "elsewhere/thief" });
+    await row.waitFor();
+    const volume = await row.getByRole("link").first().textContent();
+    await row.getByRole("link").first().click();
+    await page.getByRole("heading", { name: `volume ${volume}` }).waitFor();
+    await page.getByLabel("Bindings").first().getByRole("link", { name: /^story-/ }).first().click();
+    const lanes = page.getByRole("region", { name: "Lanes of the binding" });
+    await lanes.waitFor();
+    await page.getByRole("button", { name: /Go live/ }).click();
+    await lanes.getByText("rolled-back", { exact: true }).waitFor();
+    await lanes.getByText("voided", { exact: true }).waitFor();
+    const between = await page.getByTestId("foreign").textContent();
+    assert.match(between, /cluster changed volume\/.* in between: spec\.claimRef=elsewhere\/thief/);
+  },
+
+  async "the remedy of a pod that waits is read on its page"(page) {
+    await open(page, "map");
+    await page.getByRole("link", { name: "shop/archive-0" }).click();
+    const remedies = page.getByTestId("remedies");
+    await remedies.waitFor();
+    assert.match(await remedies.textContent(), /ask for 6Gi instead of 40Gi/);
+  },
+
+  async "the loss of a zone is played: who is stranded, and by which volume"(page) {
+    await open(page, "whatif");
+    await page.locator(".map-frame").waitFor();
+    await page.getByRole("combobox").first().selectOption("zone");
+    await page.getByLabel("Which").fill("zone-b");
+    await page.getByRole("button", { name: "Try it" }).click();
+    const outcome = page.getByTestId("outcome");
+    await outcome.waitFor();
+    assert.match(await outcome.textContent(), /lose zone zone-b .* are stranded/);
+    const stranded = await page.getByTestId("stranded").textContent();
+    assert.match(stranded, /shop\/db-\d/);
+    assert.match(stranded, /is on n\d-(large|small): /);
+  },
+
+  async "two moments are compared, and what differs is told"(page) {
+    await open(page, "map");
+    await page.locator(".map-page").waitFor();
+    const field = page.getByLabel("Go to a time, an event or 2h ago");
+    await field.fill("60");
+    await field.press("Enter");
+    await page.locator('.map-page[data-position="60"]').waitFor();
+    await page.getByRole("button", { name: "Compare from here" }).click();
+    await page.getByRole("button", { name: /Go live/ }).click();
+    await page.getByTestId("changes").getByText("shop/data-db-0").waitFor();
+  },
+
+  async "the present is followed without being asked again, and a click on the map opens what is under it"(page) {
+    await open(page, "map");
+    await page.getByText(/Live · up to date/).waitFor();
+    const shown = Number(await page.locator(".map-page").getAttribute("data-position"));
+    await page.evaluate(async (token) => {
+      const node = { apiVersion: "v1", kind: "Node", metadata: { name: "node-new", labels: { "topology.kubernetes.io/zone": "zone-a" } } };
+      const headers = { "content-type": "application/json", authorization: `Bearer ${token}` };
+      await fetch("/api/v1/nodes", { method: "POST", headers, body: JSON.stringify(node) });
+    }, given.operator);
+    await page.waitForFunction((before) => Number(document.querySelector(".map-page")?.dataset.position) > before, shown);
+    await page.locator(".map-canvas").click({ position: { x: 40, y: 68 } });
+    await page.waitForURL(/#\/(volume|node)\//);
+    await page.getByRole("heading", { level: 1 }).waitFor();
+  },
+
+  async "the map and the slider are used with the keyboard alone"(page) {
+    await open(page, "map");
+    await page.locator(".map-page").waitFor();
+    const before = await page.getByLabel("Moment of the log").getAttribute("aria-valuetext");
+    await page.getByLabel("Moment of the log").press("ArrowLeft");
+    await page.waitForURL(/at=\d+/);
+    assert.notEqual(await page.getByLabel("Moment of the log").getAttribute("aria-valuetext"), before);
+    const map = page.getByRole("application");
+    await map.press("ArrowRight");
+    await map.press("ArrowRight");
+    await page.locator(".map-frame .unseen", { hasText: "node-1" }).waitFor({ state: "attached" });
+    await map.press("Enter");
+    await page.waitForURL(/#\/node\/node-1/);
+  },
+
+  async "the log is searched, and what was found becomes a file"(page) {
+    await open(page, "audit");
+    await page.getByLabel("Word").fill("queue-0");
+    await page.getByLabel("Type").fill("BindingPlanned");
+    await page.getByRole("button", { name: "Search" }).click();
+    await page.getByTestId("events").getByText("planned for pod shop/queue-0").first().waitFor();
+    const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export" }).click()]);
+    const lines = readFileSync(await file.path(), "utf8").trim().split("\n").map((it) => JSON.parse(it));
+    assert.ok(lines.length >= 2);
+    assert.ok(lines.every((it) => it.type === "BindingPlanned"));
+  },
+
+  async "the state of now is told: who waits for what, and that the log is whole"(page) {
+    await open(page, "now");
+    await page.getByText("didn't find available persistent volumes to bind").first().waitFor();
+    await page.getByRole("button", { name: "Verify the log" }).click();
+    await page.getByText(/The log is whole up to event/).waitFor();
+  },
+
+  async "what is hostile in a name, a note or an address is shown as text, and not executed"(page) {
+    const hostile = "<img src=x onerror=document.title='executed'>";
+    await open(page, "volume/n8-odd");
+    await page.getByText("Manifest", { exact: true }).click();
+    await page.getByText(hostile).first().waitFor();
+    await open(page, `audit?text=${encodeURIComponent("onerror")}`);
+    await page.getByTestId("events").getByText("created").first().waitFor();
+    await open(page, `pod/${encodeURIComponent(hostile)}/${encodeURIComponent(hostile)}`);
+    await page.getByRole("heading", { level: 1 }).waitFor();
+    await open(page, `${encodeURIComponent(hostile)}`);
+    await page.getByText("There is no page").waitFor();
+    assert.equal(await page.locator("img[src=x]").count(), 0);
+    assert.doesNotMatch(await page.title(), /^executed/);
+  },
+
+  async "a viewer of one namespace sees no other, in no list, no map and no timeline"(page) {
+    await open(page, "map");
+    await page.getByText("Choose a namespace").waitFor();
+    await page.getByLabel("Namespace").fill("bank");
+    await page.getByRole("button", { name: "Show it" }).click();
+    await page.locator(".map-page").waitFor();
+    await page.getByRole("button", { name: "List" }).click();
+    await page.getByRole("link", { name: "bank/data-ledger-0" }).waitFor();
+    assert.doesNotMatch(await page.locator("body").textContent(), /shop\//);
+    await open(page, "pod/shop/db-0?ns=bank");
+    await page.getByText(/is not yours to see/).first().waitFor();
+    assert.doesNotMatch(await page.locator("main").textContent(), /data-db-0/);
+    await open(page, "map?ns=shop");
+    await page.getByText(/is not yours to see|Choose a namespace/).first().waitFor();
+    assert.doesNotMatch(await page.locator("body").textContent(), /db-0/);
+  },
+
+  async "no page has a serious finding of axe, light or dark, wide or on a phone"(page) {
+    const wrong = [];
+    const pages = ["map", "map?view=list", "now", "whatif", "audit", "pod/shop/archive-0", "volume/n7-large"];
+    for (const [scheme, width] of [["light", 1280], ["dark", 390]]) {
+      await page.emulateMedia({ colorScheme: scheme });
+      await page.setViewportSize({ width, height: 800 });
+      for (const place of pages) {
+        await open(page, place);
+        await page.locator("main .card").first().waitFor();
+        await page.evaluate(AXE);
+        const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+        for (const it of violations) {
+          if (["serious", "critical"].includes(it.impact)) wrong.push(`${place} ${scheme}: ${it.id} ${it.nodes.slice(0, 3).map((one) => one.html.slice(0, 120)).join(" | ")}`);
+        }
+        const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+        if (over > 1) wrong.push(`${place} ${scheme}: ${over} px wider than the window`);
+      }
+    }
+    assert.deepEqual(wrong, []);
+  },
+};
+
+async function open(page, place) {
+  await page.goto(`${given.url}/ui/#/${place}`);
+}
+
+async function signedIn(browser, token) {
+  const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: { width: 1280, height: 800 }, reducedMotion: "reduce" });
+  context.setDefaultTimeout(HANG_MILLISECONDS);
+  const page = await context.newPage();
+  page.complaints = [];
+  page.on("pageerror", (error) => page.complaints.push(`error: ${error.message}`));
+  page.on("console", (message) => {
+    // A refused question is answered on the page; the browser writes it down as well.
+    if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) page.complaints.push(message.text());
+  });
+  page.on("request", (request) => {
+    if (!/^(blob|data):/.test(request.url()) && new URL(request.url()).origin !== given.url) page.complaints.push(`foreign: ${request.url()}`);
+  });
+  await page.goto(`${given.url}/ui/`);
+  await page.getByLabel("Token").fill(token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText(/Live|Choose a namespace/).first().waitFor();
+  return page;
+}
+
+const browser = await chromium.launch({ executablePath: await packed.executablePath(), args: packed.args, headless: true });
+const auditor = await signedIn(browser, given.auditor);
+for (const [name, play] of Object.entries(stories)) {
+  if (given.only && !name.includes(given.only)) continue;
+  const page = name.includes("viewer") ? await signedIn(browser, given.viewer) : auditor;
+  let wrong = null;
+  try {
+    await play(page);
+    assert.deepEqual(page.complaints, []);
+  } catch (error) {
+    wrong = `${error.message}\nat ${page.url()}\n${(await page.locator("body").innerText().catch(() => "")).slice(0, 1500)}`;
+    page.complaints = [];
+  }
+  console.log(JSON.stringify({ story: name, wrong }));
+}
+await browser.close();

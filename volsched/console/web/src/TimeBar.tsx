@@ -1,0 +1,172 @@
+/** The time slider: the log's density, bindings that failed, buttons, a field to type into, play, compare, live. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { bars, placeOfPosition, placeOfTime, positionAt, positionOfTime, timeOfPosition } from "./axis";
+import { clock, duration } from "./format";
+import { axis, failures, goTo, head, heard, now, parseMoment, position, shownAt, timeline } from "./live";
+import { amend, at, versus } from "./route";
+
+const PARTS = 160;
+const PLAY_MILLISECONDS = 700;
+
+export function TimeBar() {
+  const [dragged, setDragged] = useState<number | null>(null);
+  const [playing, setPlaying] = useState(false);
+  const rest = useRef<number | undefined>(undefined);
+  const shown = dragged ?? position.value;
+  const isLive = at.value === null && dragged === null;
+
+  const choose = (wanted: number, soon = false) => {
+    setDragged(wanted);
+    window.clearTimeout(rest.current);
+    // Each look into the past is recorded in the log: one for a rest of the hand, none for what it passes over.
+    rest.current = window.setTimeout(() => {
+      goTo(wanted, !soon);
+      setDragged(null);
+    }, soon ? 0 : 180);
+  };
+  const step = (by: number) => {
+    setPlaying(false);
+    choose(Math.min(head.value, Math.max(timeline.value?.first ?? 1, shown + by)), true);
+  };
+  const stepFailure = (direction: 1 | -1) => {
+    const here = timeOfPosition(axis.value, shown);
+    const places = failures.value.map((it) => positionOfTime(axis.value, it.at));
+    const next = direction > 0 ? places.find((it, i) => failures.value[i]!.at > here && it > shown)
+      : places.findLast((it) => it < shown);
+    if (next !== undefined) choose(next, true);
+  };
+
+  useEffect(() => {
+    if (!playing) return;
+    const share = placeOfPosition(axis.value, position.value);
+    const timer = window.setTimeout(() => {
+      const next = Math.max(position.value + 1, positionAt(axis.value, share + 1 / 120));
+      if (next >= head.value) {
+        setPlaying(false);
+        goTo(null);
+      } else goTo(next);
+    }, PLAY_MILLISECONDS);
+    return () => window.clearTimeout(timer);
+  }, [playing, position.value]);
+
+  if (!timeline.value) return <footer class="timebar" aria-busy="true" />;
+  const play = () => {
+    if (!playing && at.value === null) goTo(timeline.value?.first ?? 1);
+    setPlaying(!playing);
+  };
+  return (
+    <footer class="timebar" aria-label="Time">
+      <div class="timebar-row">
+        <div class="buttons" role="group" aria-label="Move through time">
+          <button type="button" onClick={() => stepFailure(-1)} title="Previous failed binding" aria-label="Previous failed binding">⇤</button>
+          <button type="button" onClick={() => step(-1)} title="One event back" aria-label="One event back">‹</button>
+          <button type="button" onClick={play} class="wide" aria-pressed={playing}>{playing ? "Pause" : "Play"}</button>
+          <button type="button" onClick={() => step(1)} title="One event on" aria-label="One event on">›</button>
+          <button type="button" onClick={() => stepFailure(1)} title="Next failed binding" aria-label="Next failed binding">⇥</button>
+        </div>
+        <MomentField />
+        <output class="moment" aria-live="polite">
+          <strong>{clock(dragged === null ? shownAt.value : timeOfPosition(axis.value, dragged))}</strong>
+          <span class="quiet"> UTC · event {shown.toLocaleString("en")} of {head.value.toLocaleString("en")}</span>
+        </output>
+        <span class="spacer" />
+        <CompareButton />
+        <LiveButton isLive={isLive} stop={() => setPlaying(false)} />
+      </div>
+      <div class="slider">
+        <Density shown={shown} choose={(it) => { setPlaying(false); choose(it); }} />
+        <input
+          type="range" class="slider-input" aria-label="Moment of the log" min={0} max={1000} step={1}
+          value={Math.round(placeOfPosition(axis.value, shown) * 1000)}
+          aria-valuetext={`${clock(timeOfPosition(axis.value, shown))} UTC, event ${shown}`}
+          onInput={(event) => { setPlaying(false); choose(positionAt(axis.value, Number(event.currentTarget.value) / 1000)); }}
+          onKeyDown={(event) => {
+            const by = { ArrowLeft: -1, ArrowRight: 1, PageDown: -10, PageUp: 10 }[event.key];
+            if (by === undefined) return;
+            event.preventDefault();
+            step(by);
+          }}
+        />
+      </div>
+    </footer>
+  );
+}
+
+function MomentField() {
+  const [wrong, setWrong] = useState(false);
+  return (
+    <form class="moment-field" onSubmit={(event) => {
+      event.preventDefault();
+      const field = event.currentTarget.elements.namedItem("moment") as HTMLInputElement;
+      const wanted = parseMoment(field.value);
+      setWrong(wanted === undefined);
+      if (wanted !== undefined) {
+        goTo(wanted, true);
+        field.value = "";
+      }
+    }}>
+      <input name="moment" aria-label="Go to a time, an event or 2h ago" placeholder="time, event, or 2h" aria-invalid={wrong}
+        title={wrong ? "Write 2026-11-18 01:30, 1234, 2h, or now" : "2026-11-18 01:30, 1234, 2h, or now"} autocomplete="off" />
+    </form>
+  );
+}
+
+function CompareButton() {
+  const other = versus.value;
+  if (other !== null) {
+    return (
+      <button type="button" class="wide active" onClick={() => amend({ vs: null })} title="Stop comparing">
+        Compared with {clock(timeOfPosition(axis.value, Number(other)), false)} ✕
+      </button>
+    );
+  }
+  return (
+    <button type="button" class="wide" onClick={() => amend({ vs: String(position.value) })}
+      title="Remember this moment, then move to another: what differs is shown">
+      Compare from here
+    </button>
+  );
+}
+
+function LiveButton({ isLive, stop }: { isLive: boolean; stop: () => void }) {
+  const silent = Math.max(0, (now.value - heard.value) / 1000);
+  const behind = timeline.value?.heardAt ? (now.value * 1000 - timeline.value.heardAt) / 1e6 : silent;
+  const lag = behind < 4 ? "up to date" : `${duration(behind)} behind`;
+  return (
+    <button type="button" class={`wide live ${isLive ? "on" : ""}`} aria-pressed={isLive}
+      onClick={() => { stop(); goTo(null, true); }} title={isLive ? "It follows the log" : "Back to now"}>
+      <span class="dot" aria-hidden="true" /> {isLive ? `Live · ${lag}` : "Go live"}
+    </button>
+  );
+}
+
+function Density({ shown, choose }: { shown: number; choose: (position: number) => void }) {
+  const line = axis.value;
+  const heights = bars(line, PARTS);
+  const most = Math.max(1, ...heights);
+  const other = versus.value;
+  return (
+    <svg class="density" viewBox={`0 0 ${PARTS * 6} 44`} preserveAspectRatio="none" aria-hidden="true"
+      onPointerDown={(event) => {
+        const box = event.currentTarget.getBoundingClientRect();
+        choose(positionAt(line, (event.clientX - box.left) / box.width));
+      }}>
+      {line.pauses.map((it) => (
+        <rect class="pause" x={it.from * PARTS * 6} width={Math.max(2, (it.to - it.from) * PARTS * 6)} y="0" height="44">
+          <title>{duration(it.seconds)} without an event, folded</title>
+        </rect>
+      ))}
+      {heights.map((it, i) => {
+        const height = it > 0 ? Math.max(2, Math.sqrt(it / most) * 34) : 0;
+        return <rect class="bar" x={i * 6 + 0.5} width="5" y={42 - height} height={height} />;
+      })}
+      {other !== null && <rect class="other" x={placeOfPosition(line, Number(other)) * PARTS * 6 - 1} width="2" y="0" height="44" />}
+      {failures.value.map((it) => (
+        <rect class="failure" x={placeOfTime(line, it.at) * PARTS * 6 - 2} width="4" y="0" height="16" rx="1">
+          <title>{`${it.pod}: ${it.reason ?? "undone"} (${clock(it.at)})`}</title>
+        </rect>
+      ))}
+      <rect class="needle" x={placeOfPosition(line, shown) * PARTS * 6 - 1} width="2" y="0" height="44" />
+    </svg>
+  );
+}

@@ -1,0 +1,81 @@
+/** The moment that is looked at: the log's curve, kept up while it is live, and what follows from the address. */
+import { computed, effect, signal } from "@preact/signals";
+import { ApiError, get, own, type LogTimeline, token } from "./api";
+import { makeAxis, positionOfTime, timeOfPosition } from "./axis";
+import { amend, at, namespace } from "./route";
+
+const POLL_MILLISECONDS = 2000;
+
+export const timeline = signal<LogTimeline | null>(null);
+export const trouble = signal<string | null>(null);
+export const forbidden = signal(false);
+/** When the server was last heard of. */
+export const heard = signal(0);
+export const now = signal(Date.now());
+export const axis = computed(() => makeAxis((timeline.value?.points ?? []) as [number, number][]));
+export const head = computed(() => timeline.value?.head ?? 0);
+/** The position of the address; the end of the log where it is live. */
+export const position = computed(() => (at.value === null ? head.value : Number(at.value)));
+export const shownAt = computed(() => timeOfPosition(axis.value, position.value));
+
+async function read(points: number): Promise<LogTimeline> {
+  const found = await get<LogTimeline>(own("/timeline", namespace.value), { points });
+  heard.value = Date.now();
+  trouble.value = null;
+  forbidden.value = false;
+  return found;
+}
+
+export async function poll(): Promise<void> {
+  try {
+    const glance = timeline.value === null ? null : await read(2);
+    // The curve is asked for only where it has grown.
+    if (glance === null || glance.head !== timeline.value?.head || glance.first !== timeline.value.first) {
+      timeline.value = await read(600);
+    } else if (glance.heardAt !== timeline.value.heardAt) {
+      timeline.value = { ...timeline.value, heardAt: glance.heardAt };
+    }
+  } catch (error) {
+    forbidden.value = error instanceof ApiError && error.code === 403;
+    trouble.value = error instanceof Error ? error.message : String(error);
+  }
+}
+
+export function start(): void {
+  let asked = "";
+  effect(() => {
+    const wanted = `${token.value}\n${namespace.value}`;
+    if (wanted !== asked) {
+      asked = wanted;
+      timeline.value = null;
+      void poll();
+    }
+  });
+  setInterval(() => {
+    now.value = Date.now();
+    if (!document.hidden) void poll();
+  }, POLL_MILLISECONDS);
+}
+
+export function goTo(wanted: number | null, remember = false): void {
+  if (wanted === null) return amend({ at: null }, remember);
+  const least = timeline.value?.first ?? 1;
+  amend({ at: String(Math.min(head.value, Math.max(least, Math.round(wanted)))) }, remember);
+}
+
+/** What is typed into the field: a position, a time, `2h` for two hours ago, or `now`. */
+export function parseMoment(text: string, clockNow = Date.now()): number | null | undefined {
+  const word = text.trim().toLowerCase();
+  if (word === "" || word === "now" || word === "live") return null;
+  if (/^#?\d{1,18}$/.test(word)) return Number(word.replace("#", ""));
+  const ago = /^(\d+)\s*(s|m|h|d|w)(in)?( ago)?$/.exec(word);
+  const seconds: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400, w: 604800 };
+  const time = ago
+    ? clockNow - Number(ago[1]) * seconds[ago[2]!]! * 1000
+    : Date.parse(/\d[ t]\d/.test(word) && !/(z|[+-]\d\d:?\d\d)$/.test(word) ? `${word.replace(" ", "T")}Z` : word);
+  return Number.isNaN(time) ? undefined : positionOfTime(axis.value, time * 1000);
+}
+
+export const failures = computed(() =>
+  [...(timeline.value?.failures ?? [])].sort((a, b) => a.at - b.at),
+);

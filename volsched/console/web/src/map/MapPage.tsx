@@ -1,0 +1,233 @@
+/** The map page: groups, nodes and volumes at a moment, filters, totals beside it, and what differs. */
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { get, own, type MapVolume, type VolumeMap } from "../api";
+import { bytes, count } from "../format";
+import { head } from "../live";
+import { amend, at, link, namespace, place, versus } from "../route";
+import { Card, Ref, StateMark, Table, Trouble, useAnswer } from "../ui";
+import { changesBetween, type VolumeChange } from "./changes";
+import { byName, remember, sizeFor, STATES, type Known, type Size } from "./layout";
+import { MapCanvas, type Marks } from "./MapCanvas";
+
+const LISTED = 300;
+const FILTERS = ["by", "in", "class", "state", "text"];
+
+export function mapQuery(query: Record<string, string>, asOf: string | null) {
+  return { asOf, by: query.by, within: query.in, class: query.class, state: query.state, text: query.text };
+}
+
+export function MapPage() {
+  const { query } = place.value;
+  const asked = mapQuery(query, at.value);
+  const scope = JSON.stringify([namespace.value, ...FILTERS.map((it) => query[it])]);
+  // Live: asked again when the log has grown.
+  const key = `${scope}@${at.value ?? `live ${head.value}`}`;
+  const path = own("/map", namespace.value);
+  const answer = useAnswer<VolumeMap>(key, (signal) => get(path, asked, signal));
+  const other = useAnswer<VolumeMap | null>(`${scope}~${versus.value}`, (signal) =>
+    versus.value === null ? Promise.resolve(null) : get(path, { ...asked, asOf: versus.value }, signal));
+  const known = useRef<{ scope: string; nodes: Known }>({ scope: "", nodes: new Map() });
+  const map = answer.value;
+  if (map && known.current.scope !== scope) known.current = { scope, nodes: new Map() };
+  if (map) remember(known.current.nodes, map);
+  if (other.value) remember(known.current.nodes, other.value);
+  const changes = useMemo(
+    () => (map && other.value && versus.value !== null ? changesBetween(other.value, map) : null),
+    [map, other.value, versus.value],
+  );
+  const marks: Marks = useMemo(() => {
+    const all = changes ?? [];
+    return new Map(all.map((it) => [map?.volumes ? `volume/${it.name}` : `node/${it.name}`, "changed" as const]));
+  }, [changes]);
+  useEffect(() => {
+    document.title = "Map · volsched";
+  }, []);
+
+  if (!map) return answer.error ? <Trouble error={answer.error} what="The map" /> : <p class="note" role="status">Drawing the map …</p>;
+  const size = (query.size as Size) || sizeFor(map.nodes?.length ?? map.groups.length);
+  return (
+    <div class={`map-page ${answer.busy ? "busy" : ""}`} data-position={map.position}>
+      <div class="map-main">
+        <Filters map={map} size={size} />
+        <Crumbs within={query.in ?? ""} map={map} />
+        {query.view === "list"
+          ? <VolumeList map={map} />
+          : <MapCanvas map={map} known={known.current.nodes} size={size} marks={marks}
+              open={(cell, segment) => {
+                if (segment?.volume) location.hash = link("volume", [segment.volume.name]);
+                else if (cell.node && cell.id.startsWith("node/")) location.hash = link("node", [cell.label]);
+                else if (cell.path.length) amend({ in: cell.path.join("/") }, true);
+              }}
+              enter={(box) => amend({ in: box.path.join("/") }, true)} />}
+      </div>
+      <aside class="map-side" aria-label="Totals">
+        {changes && <Changes changes={changes} />}
+        <Legend map={map} />
+        <Totals map={map} />
+        <Waiting map={map} />
+      </aside>
+    </div>
+  );
+}
+
+function Filters({ map, size }: { map: VolumeMap; size: Size }) {
+  const { query } = place.value;
+  const classes = [...new Set(map.classes.map((it) => it.storageClass))].sort(byName);
+  const levels = query.by ?? map.by.join(",");
+  const labels = [...new Set([...map.by, ...map.labels])];
+  const chosen = levels.split(",");
+  const set = (name: string) => (event: { currentTarget: HTMLSelectElement | HTMLInputElement }) =>
+    amend({ [name]: event.currentTarget.value || null });
+  return (
+    <form class="filters" onSubmit={(event) => event.preventDefault()} aria-label="Filters">
+      {[0, 1].map((level) => (
+        <label>{level === 0 ? "Group by" : "then"}
+          <select value={chosen[level] ?? ""} onChange={(event) => {
+            const next = [...chosen];
+            next[level] = event.currentTarget.value;
+            amend({ by: next.filter(Boolean).join(",") || null, in: null });
+          }}>
+            {level > 0 && <option value="">–</option>}
+            {labels.map((it) => <option value={it}>{it.split("/").at(-1)}</option>)}
+          </select>
+        </label>
+      ))}
+      <label>Class
+        <select value={query.class ?? ""} onChange={set("class")}>
+          <option value="">all</option>
+          {classes.map((it) => <option>{it}</option>)}
+        </select>
+      </label>
+      <label>State
+        <select value={query.state ?? ""} onChange={set("state")}>
+          <option value="">all</option>
+          {STATES.map((it) => <option>{it}</option>)}
+        </select>
+      </label>
+      <label>Namespace
+        <input value={namespace.value} onChange={set("ns")} placeholder="all" size={8} />
+      </label>
+      <label>Search
+        <input type="search" value={query.text ?? ""} onChange={set("text")} placeholder="volume, claim, node" size={14} />
+      </label>
+      <span class="spacer" />
+      <div class="buttons" role="group" aria-label="Size of nodes">
+        {(["large", "medium", "small"] as const).map((it) => (
+          <button type="button" aria-pressed={size === it && query.view !== "list"} onClick={() => amend({ size: it, view: null })}>
+            {{ large: "Names", medium: "Compact", small: "Overview" }[it]}
+          </button>
+        ))}
+        <button type="button" aria-pressed={query.view === "list"} onClick={() => amend({ view: query.view === "list" ? null : "list" })}>List</button>
+      </div>
+    </form>
+  );
+}
+
+function Crumbs({ within, map }: { within: string; map: VolumeMap }) {
+  if (!within) return null;
+  const parts = within.split("/");
+  return (
+    <nav class="crumbs" aria-label="Group">
+      <button type="button" class="linkish" onClick={() => amend({ in: null })}>everything</button>
+      {parts.map((it, i) => (
+        <> › <button type="button" class="linkish" onClick={() => amend({ in: parts.slice(0, i + 1).join("/") })}>{it}</button></>
+      ))}
+      <span class="quiet"> {count(map.nodes?.length ?? 0, "node")}</span>
+    </nav>
+  );
+}
+
+function Legend({ map }: { map: VolumeMap }) {
+  const all = map.groups[0]?.states ?? {};
+  return (
+    <Card title="States">
+      <ul class="legend">
+        {STATES.map((it) => (
+          <li class={all[it] ? "" : "none"}>
+            <button type="button" class="linkish" onClick={() => amend({ state: place.value.query.state === it ? null : it })}>
+              <span class={`swatch swatch-${it}`} aria-hidden="true" /> {it}
+            </button>
+            <span>{all[it]?.volumes ?? 0}</span><span class="quiet">{bytes(all[it]?.bytes ?? 0)}</span>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function Totals({ map }: { map: VolumeMap }) {
+  return (
+    <Card title="By class and place">
+      <ul class="totals">
+        {map.classes.map((it) => {
+          const size = (state: string) => it.states[state]?.bytes ?? 0;
+          const all = STATES.reduce((sum, state) => sum + size(state), 0) || 1;
+          return (
+            <li>
+              <div class="total-head">
+                <span><button type="button" class="linkish" onClick={() => amend({ class: it.storageClass })}>{it.storageClass}</button>
+                  <span class="quiet"> in {it.group === "-" ? "no single place" : it.group}</span></span>
+                <span>{bytes(all)}</span>
+              </div>
+              <div class="stack" role="img" aria-label={STATES.filter(size).map((state) => `${state} ${bytes(size(state))}`).join(", ")}>
+                {STATES.filter(size).map((state) => (
+                  <span class={`swatch-${state}`} style={{ width: `${(100 * size(state)) / all}%` }} />
+                ))}
+              </div>
+              <div class="quiet small">{bytes(it.requested)} promised of {bytes(size("bound") + size("assumed"))} taken · {bytes(size("free"))} free</div>
+            </li>
+          );
+        })}
+      </ul>
+    </Card>
+  );
+}
+
+function Waiting({ map }: { map: VolumeMap }) {
+  if (map.waitingPods === 0) return null;
+  return (
+    <Card title={`${count(map.waitingPods, "pod")} without a node`}>
+      <ul class="plain">
+        {map.waiting.slice(0, 12).map((it) => (
+          <li><Ref kind="pod" name={it.pod} /><div class="quiet small">{it.reason}</div></li>
+        ))}
+      </ul>
+      {map.waitingPods > 12 && <p class="quiet">and {map.waitingPods - 12} more: <a href={link("now")}>by reason</a></p>}
+    </Card>
+  );
+}
+
+function Changes({ changes }: { changes: VolumeChange[] }) {
+  return (
+    <Card title={changes.length ? `${count(changes.length, "difference")} between the two moments` : "Nothing differs between the two moments"}>
+      <ul class="plain" data-testid="changes">
+        {changes.slice(0, 40).map((it) => (
+          <li><Ref kind={it.node === it.name ? "node" : "volume"} name={it.name} />
+            <div class="small"><span class="quiet">{it.before}</span> → {it.after}</div></li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function VolumeList({ map }: { map: VolumeMap }) {
+  const volumes = map.volumes;
+  if (volumes === null) {
+    return <Table label="Nodes" head={["node", "place", "pods", "volumes"]} rows={(map.nodes ?? []).slice(0, LISTED).map((it) => [
+      <Ref kind="node" name={it.name} />, it.path.join(" / "), it.pods,
+      Object.entries(it.states).map(([state, one]) => `${one!.volumes} ${state}`).join(", "),
+    ])} />;
+  }
+  const row = (it: MapVolume) => [
+    <Ref kind="volume" name={it.name} />, <StateMark state={it.state} />, bytes(it.bytes), it.storageClass,
+    it.node ? <Ref kind="node" name={it.node} /> : it.path.join(" / "),
+    <Ref kind="claim" name={it.claim} />, it.pods.map((pod) => <><Ref kind="pod" name={pod} /> </>),
+  ];
+  return (
+    <>
+      <Table label="Volumes" head={["volume", "state", "size", "class", "place", "claim", "pods"]}
+        rows={[...volumes].sort((a, b) => byName(a.name, b.name)).slice(0, LISTED).map(row)} empty="no volumes" />
+      {volumes.length > LISTED && <p class="note">The first {LISTED} of {volumes.length}; search or choose a group to see the others.</p>}
+    </>
+  );
+}

@@ -1,0 +1,236 @@
+/** A pod, claim, volume, node or binding: what it is at the moment, why, and all that happened to it. */
+import { useEffect, useState } from "preact/hooks";
+import { ApiError, get, own, split } from "../api";
+import { clock, micros } from "../format";
+import { lanesOf, type LogEntry } from "../lanes";
+import { goTo, head, position } from "../live";
+import { at, link, place } from "../route";
+import { Card, Facts, Ref, StateMark, StreamRef, Table, Trouble, useAnswer } from "../ui";
+import { ExplainView, type Explanation } from "./Explain";
+import { LanesView } from "./Lanes";
+
+const KINDS: Record<string, string> = { pod: "pods", claim: "pvc", volume: "pv", node: "nodes", binding: "binding" };
+interface Leg { claim: string; volume: string | null; state: string; reason: string | null }
+interface BindingDoc { id: string; pod: string; node: string; state: string; reason?: string; plannedAt: string; endedAt?: string; legs: Leg[] }
+interface AttemptDoc { id: string; outcome: string; node?: string; count: number; lastAt: string; message?: string; reasons?: { reason: string; nodes: number; some: string[] }[] }
+type Manifest = { metadata: Record<string, any>; spec?: Record<string, any>; status?: Record<string, any> };
+interface Description {
+  object: Manifest;
+  bindings?: BindingDoc[];
+  attempts?: AttemptDoc[];
+  claims?: { claim: string; phase: string; volume?: string }[];
+  usedBy?: string[];
+  pods?: string[];
+  events?: { type: string; reason: string; message: string; last: string; count: number; from: string }[];
+}
+interface Page<T> { items: T[]; metadata?: { continue?: string } }
+
+export function ObjectPage() {
+  const { page, rest } = place.value;
+  const key = rest.join("/");
+  const [namespace, name] = page === "pod" || page === "claim" ? split(key) : [null, key];
+  const moment = at.value ?? `live ${head.value}`;
+  const described = useAnswer<Description>(`${page}/${key}@${moment}`, (signal) =>
+    get(own(`/describe/${KINDS[page]}/${encodeURIComponent(name)}`, namespace), { asOf: at.value }, signal));
+  useEffect(() => {
+    document.title = `${page} ${key} · volsched`;
+  }, [page, key]);
+  const doc = described.value;
+  return (
+    <article class={`object-page ${described.busy ? "busy" : ""}`}>
+      <h1><span class="quiet">{page}</span> {key}</h1>
+      {described.error && <Trouble error={described.error} what={`This ${page}`} />}
+      {doc && page !== "binding" && <Overview kind={page} name={key} doc={doc} />}
+      {page === "binding" && <BindingView id={key} />}
+      {page === "pod" && namespace && <ExplainCard namespace={namespace} name={name} moment={moment} />}
+      {doc?.bindings && doc.bindings.length > 0 && <Bindings bindings={doc.bindings} />}
+      {doc?.attempts && doc.attempts.length > 0 && <Attempts attempts={doc.attempts} />}
+      {page === "volume" && <FormerOwners name={name} />}
+      {page !== "binding" && <Timeline kind={KINDS[page]!} namespace={namespace} name={name} />}
+      {doc?.events && doc.events.length > 0 && <KubernetesEvents events={doc.events} />}
+      {doc && <details class="card"><summary>Manifest</summary><pre>{JSON.stringify(doc.object, null, 2)}</pre></details>}
+    </article>
+  );
+}
+
+function Overview({ kind, name, doc }: { kind: string; name: string; doc: Description }) {
+  const { metadata, spec = {}, status = {} } = doc.object;
+  const reference = spec.claimRef ? `${spec.claimRef.namespace}/${spec.claimRef.name}` : null;
+  const common: [string, any][] = [["created", metadata.creationTimestamp && clock(micros(metadata.creationTimestamp))]];
+  const rows: Record<string, [string, any][]> = {
+    volume: [
+      ["state", <StateMark state={status.phase ?? "Pending"} />], ["size", spec.capacity?.storage], ["class", spec.storageClassName],
+      ["claim", reference && <Ref kind="claim" name={reference} />], ["reclaim policy", spec.persistentVolumeReclaimPolicy],
+      ["place", placeOf(spec)],
+    ],
+    claim: [
+      ["state", <StateMark state={status.phase ?? "Pending"} />], ["asks for", spec.resources?.requests?.storage], ["class", spec.storageClassName],
+      ["volume", spec.volumeName && <Ref kind="volume" name={spec.volumeName} />], ["contents", status.dataState ?? "unknown, counts as dirty"],
+      ["used by", doc.usedBy?.map((it) => <><Ref kind="pod" name={it} /> </>)],
+    ],
+    pod: [
+      ["state", <StateMark state={status.phase ?? "Pending"} />], ["node", spec.nodeName && <Ref kind="node" name={spec.nodeName} />],
+      ["claims", doc.claims?.map((it) => (
+        <div><Ref kind="claim" name={`${metadata.namespace}/${it.claim}`} /> {it.volume && <>→ <Ref kind="volume" name={it.volume} /></>} <span class="quiet">{it.phase}</span></div>
+      ))],
+    ],
+    node: [
+      ["cordoned", spec.unschedulable ? "yes" : null],
+      ["place", Object.entries(metadata.labels ?? {}).filter(([it]) => it.includes("topology")).map(([label, value]) => `${label.split("/").at(-1)} ${value}`).join(", ")],
+      ["pods", doc.pods?.map((it) => <><Ref kind="pod" name={it} /> </>)],
+      ["volumes", <a href={link("map", [], { text: name, view: "list" })}>on this node</a>],
+      ["what if", <a href={link("whatif", [], { drain: name })}>it is drained</a>],
+    ],
+  };
+  return <Card title="At this moment"><Facts rows={[...(rows[kind] ?? []), ...common]} /></Card>;
+}
+
+function placeOf(spec: Record<string, any>): string | null {
+  const terms: any[] = spec.nodeAffinity?.required?.nodeSelectorTerms ?? [];
+  const told = terms.map((term) => (term.matchExpressions ?? []).map((it: any) => `${it.key.split("/").at(-1)} ${it.operator} ${(it.values ?? []).join(", ")}`).join(" and "));
+  return told.join(" or ") || null;
+}
+
+function ExplainCard({ namespace, name, moment }: { namespace: string; name: string; moment: string }) {
+  const told = useAnswer<Explanation>(`explain ${namespace}/${name}@${moment}`, (signal) =>
+    get(own(`/explain/${encodeURIComponent(name)}`, namespace), { asOf: at.value }, signal));
+  return (
+    <Card title="Why" aside={at.value !== null ? "as it was stored then; remedies are told live" : null}>
+      {told.value ? <ExplainView told={told.value} /> : told.error ? <Trouble error={told.error} what="The explanation" /> : <p class="quiet">…</p>}
+    </Card>
+  );
+}
+
+function Bindings({ bindings }: { bindings: BindingDoc[] }) {
+  return (
+    <Card title="Bindings">
+      <Table label="Bindings" head={["binding", "state", "pod", "node", "planned", "legs", "reason"]} rows={bindings.map((it) => [
+        <Ref kind="binding" name={it.id} />, <StateMark state={it.state} />, <Ref kind="pod" name={it.pod} />, <Ref kind="node" name={it.node} />,
+        clock(micros(it.plannedAt)),
+        it.legs.map((leg) => <div class="small">{leg.claim} → {leg.volume ? <Ref kind="volume" name={leg.volume} /> : "a new volume"} <StateMark state={leg.state} /></div>),
+        it.reason ?? "",
+      ])} />
+    </Card>
+  );
+}
+
+function Attempts({ attempts }: { attempts: AttemptDoc[] }) {
+  return (
+    <Card title="Attempts">
+      <Table label="Attempts" head={["when", "outcome", "node", "times", "why"]} rows={attempts.map((it) => [
+        clock(micros(it.lastAt)), <StateMark state={it.outcome} />, <Ref kind="node" name={it.node} />, it.count,
+        <>{it.message}{it.reasons?.map((one) => <div class="small quiet">{one.nodes} × {one.reason} ({one.some.join(", ")})</div>)}</>,
+      ])} />
+    </Card>
+  );
+}
+
+function FormerOwners({ name }: { name: string }) {
+  const found = useAnswer<Page<Record<string, string | null>>>(`owners ${name}@${at.value}`, (signal) =>
+    get(own(`/audit/claims-of/${encodeURIComponent(name)}`), { asOf: at.value }, signal));
+  return (
+    <Card title="Whom it served">
+      {found.error && <Trouble error={found.error} what="Its past" />}
+      {found.value && <Table label="Former owners" empty="nobody yet" head={["claim", "from", "until", "given by", "handed on", "reason"]}
+        rows={found.value.items.map((it) => [
+          <Ref kind="claim" name={it.claim} />, clock(micros(it.from)), it.until ? clock(micros(it.until)) : "still", it.by, it.data, it.reason ?? "",
+        ])} />}
+    </Card>
+  );
+}
+
+function Timeline({ kind, namespace, name }: { kind: string; namespace: string | null; name: string }) {
+  const [failuresOnly, setFailuresOnly] = useState(false);
+  const [quiet, setQuiet] = useState(true);
+  const found = useAnswer<Page<LogEntry>>(`history ${kind} ${namespace}/${name} ${at.value}`, (signal) =>
+    get(own(`/history/${kind}/${encodeURIComponent(name)}`, namespace), { limit: 500, until: at.value }, signal));
+  const items = (found.value?.items ?? []).filter((it) =>
+    (!failuresOnly || isFailure(it)) && (!quiet || !it.object.startsWith("notice/")));
+  return (
+    <Card title="What happened" aside={(
+      <>
+        <label><input type="checkbox" checked={failuresOnly} onChange={() => setFailuresOnly(!failuresOnly)} /> failures only</label>
+        <label><input type="checkbox" checked={!quiet} onChange={() => setQuiet(!quiet)} /> notices too</label>
+      </>
+    )}>
+      {found.error && <Trouble error={found.error} what="Its history" />}
+      {found.value && <EventList items={items} />}
+    </Card>
+  );
+}
+
+export function isFailure(entry: LogEntry): boolean {
+  return /Failed|Freed/.test(entry.type) || /compensating|rolled-back|voided|failed|lost/i.test(entry.what);
+}
+
+export function EventList({ items }: { items: LogEntry[] }) {
+  return (
+    <ol class="events" data-testid="events">
+      {items.map((it) => (
+        <li class={`${isFailure(it) ? "wrong" : ""} ${it.position === position.value ? "here" : ""}`}>
+          <button type="button" class="stamp" onClick={() => goTo(it.position, true)} title="Look at this moment">
+            {clock(micros(it.at))} <span class="quiet">#{it.position}</span>
+          </button>
+          <div>
+            <div>{it.what}{it.reason && <span class="reason"> — {it.reason}</span>}</div>
+            <div class="small quiet">
+              by {it.actor}{it.binding && <> for binding <Ref kind="binding" name={it.binding} /></>}
+              {it.causedBy && <> · because of {it.causedBy}</>} · <StreamRef stream={it.object} />
+            </div>
+          </div>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function KubernetesEvents({ events }: { events: NonNullable<Description["events"]> }) {
+  return (
+    <details class="card"><summary>Kubernetes events ({events.length})</summary>
+      <Table label="Kubernetes events" head={["last", "type", "reason", "from", "message"]}
+        rows={events.map((it) => [it.last, it.type, it.reason, it.from, it.message])} />
+    </details>
+  );
+}
+
+function BindingView({ id }: { id: string }) {
+  const found = useAnswer(`lanes ${id} ${at.value}`, async (signal) => {
+    const own_ = await get<Page<LogEntry>>(own(`/history/binding/${encodeURIComponent(id)}`), { limit: 500, until: at.value }, signal);
+    return { events: own_.items, foreign: await foreignChanges(own_.items, signal) };
+  });
+  if (found.error) return <Trouble error={found.error} what="This binding" />;
+  if (!found.value) return <p class="quiet">…</p>;
+  const lanes = lanesOf(found.value.events, found.value.foreign);
+  if (!lanes) return <p class="note">Its plan is archived.</p>;
+  return (
+    <>
+      <Card title="What became of it">
+        <Facts rows={[
+          ["state", <StateMark state={lanes.outcome} />], ["pod", <Ref kind="pod" name={lanes.pod} />], ["node", <Ref kind="node" name={lanes.node} />],
+          ["why", lanes.reason],
+        ]} />
+        <LanesView data={lanes} />
+        {found.value.foreign.map((it) => (
+          <p class="foreign-note" data-testid="foreign">Event #{it.position}: <strong>{it.actor}</strong> changed <StreamRef stream={it.object} /> in between: {it.what}</p>
+        ))}
+      </Card>
+      <Card title="Everything that was done for it"><EventList items={found.value.events} /></Card>
+    </>
+  );
+}
+
+/** What others wrote to the binding's volumes and claims while it was open: the reason of most conflicts. */
+async function foreignChanges(events: LogEntry[], signal: AbortSignal): Promise<LogEntry[]> {
+  const plan = events.find((it) => it.type === "BindingPlanned");
+  const end = events.findLast((it) => it.type === "BindingMoved");
+  if (!plan || !end || !["compensating", "rolled-back"].includes(String(end.data.state))) return [];
+  const volumes = (plan.data.legs as { volume?: string }[]).flatMap((it) => (it.volume ? [it.volume] : []));
+  const pages = await Promise.all(volumes.map((it) =>
+    get<Page<LogEntry>>(own(`/history/pv/${encodeURIComponent(it)}`), { since: plan.position, until: end.position, limit: 100 }, signal)
+      .catch((error: Error) => {
+        if (error instanceof ApiError) return { items: [] };
+        throw error;
+      })));
+  const id = plan.binding;
+  return pages.flatMap((it) => it.items).filter((it) => it.binding !== id && /(Changed|Deleted)$/.test(it.type));
+}

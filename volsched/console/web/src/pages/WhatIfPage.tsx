@@ -1,0 +1,142 @@
+/** Drain, lose or add something in thought: who moves, who is stranded and by which volume, before and after. */
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { get, own, post, type VolumeMap } from "../api";
+import { count } from "../format";
+import { head } from "../live";
+import { remember, sizeFor, type Known } from "../map/layout";
+import { MapCanvas, type Marks } from "../map/MapCanvas";
+import { link, place } from "../route";
+import { Card, Ref, Table, Trouble, useAnswer } from "../ui";
+
+interface Moved { pod: string; from: string | null; to: string; bindings: { claim: string; volume: string }[] }
+interface Held { claim: string; volume: string | null; domain: string; size: string; why: string; reachedFrom: string[] }
+interface StrandedPod { pod: string; from: string | null; message: string; claims: Held[] }
+export interface Simulation {
+  scenario: string[];
+  evicted: { pod: string; from: string }[];
+  placed: Moved[];
+  stranded: StrandedPod[];
+  short: { class: string; domain: string; why: string; claims: number; size: string }[];
+  stays: string[];
+  gone: string[];
+}
+
+export function WhatIfPage() {
+  const { query } = place.value;
+  const map = useAnswer<VolumeMap>(`whatif ${head.value}`, (signal) => get(own("/map"), { by: query.by }, signal));
+  const [outcome, setOutcome] = useState<{ value: Simulation | null; error: Error | null; busy: boolean }>({ value: null, error: null, busy: false });
+  const [after, setAfter] = useState(true);
+  const [kind, setKind] = useState(query.zone ? "zone" : "drain");
+  const [name, setName] = useState(query.zone ?? query.drain ?? "");
+  const [text, setText] = useState("");
+  const known = useRef<Known>(new Map());
+  useEffect(() => {
+    document.title = "What if · volsched";
+  }, []);
+  const nodes = useMemo(() => (map.value?.nodes ?? []).map((it) => it.name), [map.value]);
+  const zones = useMemo(() => [...new Set((map.value?.groups ?? []).filter((it) => it.path.length === 1).map((it) => it.path[0]!))], [map.value]);
+  const options = kind === "zone" ? zones : nodes;
+  const chosen = kind === "add" ? "" : name || options[0] || "";
+
+  const run = async () => {
+    setOutcome({ value: null, error: null, busy: true });
+    try {
+      const body = kind === "drain" ? { drain: [chosen] } : kind === "node" ? { loseNodes: [chosen] }
+        : kind === "zone" ? { loseZones: [chosen] } : { add: manifests(text) };
+      setOutcome({ value: await post<Simulation>(own("/simulate"), body), error: null, busy: false });
+    } catch (error) {
+      setOutcome({ value: null, error: error as Error, busy: false });
+    }
+  };
+  const told = outcome.value;
+  const marks = useMemo(() => (map.value && told && after ? marksOf(map.value, told, kind, chosen) : new Map()) as Marks, [map.value, told, after]);
+  if (map.value) remember(known.current, map.value);
+  return (
+    <article class="whatif-page">
+      <h1>What if <span class="quiet small">tried in memory; nothing is changed</span></h1>
+      <form class="filters card" onSubmit={(event) => { event.preventDefault(); void run(); }}>
+        <label>What
+          <select value={kind} onChange={(event) => { setKind(event.currentTarget.value); setName(""); }}>
+            <option value="drain">drain a node</option>
+            <option value="node">lose a node</option>
+            <option value="zone">lose a zone</option>
+            <option value="add">add manifests</option>
+          </select>
+        </label>
+        {kind !== "add" && (
+          <label>Which
+            <input list="names" value={chosen} onInput={(event) => setName(event.currentTarget.value)} />
+            <datalist id="names">{options.map((it) => <option value={it} />)}</datalist>
+          </label>
+        )}
+        {kind === "add" && <label class="grow">Manifests, as JSON<textarea value={text} rows={4} onInput={(event) => setText(event.currentTarget.value)} placeholder='{"apiVersion": "v1", "kind": "Pod", …}' /></label>}
+        <button type="submit" class="primary" disabled={outcome.busy}>{outcome.busy ? "Trying …" : "Try it"}</button>
+      </form>
+      {outcome.error && <Trouble error={outcome.error} what="The attempt" />}
+      {told && <Outcome told={told} after={after} setAfter={setAfter} />}
+      {map.value && (
+        <MapCanvas map={map.value} known={known.current} size={sizeFor(map.value.nodes?.length ?? 0)} marks={marks}
+          open={(cell, segment) => { location.hash = segment?.volume ? link("volume", [segment.volume.name]) : link("node", [cell.label]); }}
+          enter={(box) => { setKind("zone"); setName(box.path[0] ?? ""); }} />
+      )}
+      {map.error && <Trouble error={map.error} what="The map" />}
+    </article>
+  );
+}
+
+function Outcome({ told, after, setAfter }: { told: Simulation; after: boolean; setAfter: (it: boolean) => void }) {
+  return (
+    <div data-testid="outcome">
+      <p class={told.stranded.length ? "verdict wrong" : "verdict good"}>
+        If we {told.scenario.join(", ")}: {count(told.evicted.length, "pod")} must leave, {told.placed.length} find another node, <strong>{told.stranded.length} are stranded</strong>.
+      </p>
+      <div class="buttons" role="group" aria-label="Map">
+        <button type="button" aria-pressed={!after} onClick={() => setAfter(false)}>Before</button>
+        <button type="button" aria-pressed={after} onClick={() => setAfter(true)}>After</button>
+      </div>
+      <div class="columns">
+        <Card title={`Stranded (${told.stranded.length})`}>
+          <ul class="plain" data-testid="stranded">
+            {told.stranded.map((it) => (
+              <li><Ref kind="pod" name={it.pod} /> <span class="quiet">was on {it.from ?? "no node"}</span>
+                {it.claims.map((held) => (
+                  <div class="small">{held.claim} {held.volume ? <>is on <Ref kind="volume" name={held.volume} /></> : `needs ${held.size}`}: {held.why}, {held.domain}
+                    {held.reachedFrom.length > 0 && <> (reached from {held.reachedFrom.slice(0, 5).join(", ")} only)</>}</div>
+                ))}
+                {it.claims.length === 0 && <div class="small">{it.message}</div>}
+              </li>
+            ))}
+          </ul>
+        </Card>
+        <Card title={`Move (${told.placed.length})`}>
+          <Table label="Pods that move" head={["pod", "from", "to"]} rows={told.placed.map((it) => [<Ref kind="pod" name={it.pod} />, it.from ?? "–", <Ref kind="node" name={it.to} />])} empty="nobody" />
+        </Card>
+        {told.short.length > 0 && (
+          <Card title="Storage that is missing">
+            <Table label="Missing storage" head={["class", "where", "why", "claims", "size"]} rows={told.short.map((it) => [it.class, it.domain, it.why, it.claims, it.size])} />
+          </Card>
+        )}
+      </div>
+    </div>
+  );
+}
+
+export function manifests(text: string): unknown[] {
+  try {
+    const parsed = JSON.parse(text);
+    return Array.isArray(parsed) ? parsed : parsed.kind === "List" ? parsed.items : [parsed];
+  } catch (error) {
+    throw new Error(`this is no JSON (${(error as Error).message}); kubectl get -o json prints it`);
+  }
+}
+
+export function marksOf(map: VolumeMap, told: Simulation, kind: string, name: string): Marks {
+  const marks: Marks = new Map();
+  for (const node of map.nodes ?? []) {
+    const lost = kind === "zone" ? node.path[0] === name : kind !== "add" && node.name === name;
+    if (lost) marks.set(`node/${node.name}`, "lost");
+  }
+  for (const it of told.placed) marks.set(`node/${it.to}`, "gains");
+  for (const it of told.stranded) for (const held of it.claims) if (held.volume) marks.set(`volume/${held.volume}`, "stranded");
+  return marks;
+}

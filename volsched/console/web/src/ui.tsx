@@ -1,0 +1,102 @@
+/** Small parts that every page uses. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError } from "./api";
+import { link, linkOfStream } from "./route";
+
+export interface Loaded<T> {
+  value: T | null;
+  error: Error | null;
+  busy: boolean;
+}
+
+/**
+ * Asks again when `key` changes; what was shown stays until the next answer is there. What stands before the `@` of
+ * a key is what is asked about: where only the rest changes, a question under way is let end, or a log that
+ * grows faster than it is answered would never be shown.
+ */
+export function useAnswer<T>(key: string, ask: (signal: AbortSignal) => Promise<T>): Loaded<T> {
+  const [loaded, setLoaded] = useState<Loaded<T> & { subject: string }>({ value: null, error: null, busy: true, subject: "" });
+  const under = useRef<{ key: string; controller: AbortController } | null>(null);
+  const wanted = useRef({ key, ask });
+  wanted.current = { key, ask };
+  const begin = () => {
+    const asked = wanted.current.key;
+    const controller = new AbortController();
+    under.current = { key: asked, controller };
+    setLoaded((it) => ({ ...it, busy: true }));
+    const end = (value: T | null, error: Error | null) => {
+      if (controller.signal.aborted) return;
+      under.current = null;
+      setLoaded({ value, error, busy: false, subject: subjectOf(asked) });
+      if (wanted.current.key !== asked) begin();
+    };
+    wanted.current.ask(controller.signal).then((value) => end(value, null), (error: Error) => end(null, error));
+  };
+  useEffect(() => {
+    if (under.current && subjectOf(under.current.key) === subjectOf(key) && key.includes("@live")) return;
+    under.current?.controller.abort();
+    begin();
+  }, [key]);
+  useEffect(() => () => under.current?.controller.abort(), []);
+  return loaded;
+}
+
+const subjectOf = (key: string) => key.split("@")[0]!;
+
+export function Trouble({ error, what }: { error: Error; what: string }) {
+  const code = error instanceof ApiError ? error.code : 0;
+  if (code === 403) {
+    return <p class="note">{what} is not yours to see: {error.message}</p>;
+  }
+  return <p class={code === 404 ? "note" : "note wrong"} role="status">{what}: {error.message}</p>;
+}
+
+export function StateMark({ state }: { state: string }) {
+  return <span class={`state state-${state.toLowerCase()}`}>{state}</span>;
+}
+
+export function Ref({ kind, name }: { kind: string; name: string | null | undefined }) {
+  if (!name) return <span class="quiet">–</span>;
+  return <a href={link(kind, name.split("/"))}>{name}</a>;
+}
+
+export function StreamRef({ stream }: { stream: string }) {
+  const place = linkOfStream(stream);
+  return place ? <a href={place}>{stream}</a> : <span>{stream}</span>;
+}
+
+export function Card({ title, children, id, aside }: {
+  title: string; children: ComponentChildren; id?: string; aside?: ComponentChildren;
+}) {
+  return (
+    <section class="card" id={id} aria-label={title}>
+      <h2>{title}{aside && <span class="aside">{aside}</span>}</h2>
+      {children}
+    </section>
+  );
+}
+
+export function Facts({ rows }: { rows: [string, ComponentChildren][] }) {
+  return (
+    <dl class="facts">
+      {rows.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => (
+        <div><dt>{name}</dt><dd>{value}</dd></div>
+      ))}
+    </dl>
+  );
+}
+
+export function Table({ head, rows, label, empty = "nothing" }: {
+  head: string[]; rows: ComponentChildren[][]; label: string; empty?: string;
+}) {
+  if (rows.length === 0) return <p class="quiet">{empty}</p>;
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+      <table>
+        <thead><tr>{head.map((it) => <th scope="col">{it}</th>)}</tr></thead>
+        <tbody>{rows.map((cells) => <tr>{cells.map((it, i) => <td data-label={head[i]}>{it ?? "–"}</td>)}</tr>)}</tbody>
+      </table>
+    </div>
+  );
+}
