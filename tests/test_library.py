@@ -19,9 +19,9 @@ from tests.support.patience import HANG_SECONDS
 from volsched import Engine
 from volsched.library import Change, RefusedError
 from volsched.log.errors import NotMigratedError
-from volsched.log.events.kind_names import UnknownKindError
+from volsched.log.events.streams import UnknownKindError
 from volsched.model import ManifestError
-from volsched.objects.rules.refusals import NotFoundError
+from volsched.objects.rules.object_events import NotFoundError
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"

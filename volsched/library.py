@@ -21,17 +21,16 @@ from uuid import uuid4
 from volsched.binding.rules.phases import Phase
 from volsched.kube.manifest_reader import load_manifests
 from volsched.log.database import Database
-from volsched.log.events.kind_names import Named, kind_called
-from volsched.log.events.streams import KIND_OF_NOUN
-from volsched.log.reads.as_of import Now
-from volsched.log.reads.decision_pages import bindings_page
-from volsched.log.reads.tail import read_head
+from volsched.log.events.streams import KIND_OF_NOUN, Named, kind_called
+from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.decision_audit import bindings_page
+from volsched.log.reads.views import Now
 from volsched.log.store import migrate_store, open_store
 from volsched.log.transaction import execute
-from volsched.objects.rules.refusals import ObjectError
+from volsched.objects.rules.object_events import ObjectError
 from volsched.objects.submission import Submitter, Target, Verb
+from volsched.provisioning.host import built_in
 from volsched.provisioning.protocol import Provisioner
-from volsched.provisioning.registry import built_in
 from volsched.questions.context import QuestionContext
 from volsched.questions.get.documents import as_manifest
 from volsched.questions.registry import ask, model_of, question
@@ -41,8 +40,9 @@ from volsched.runtime.runner import run_until_idle
 from volsched.runtime.settings import Settings, configuration, database_url, read_settings
 from volsched.runtime.system import Bell, ProcessRole, System, embedded
 from volsched.scheduling.pod_reservations import cancelling
+from volsched.scheduling.queue.entry import ALL
 from volsched.workloads.controllers import Upkeep
-from volsched.workloads.expiry import Keep
+from volsched.workloads.garbage_collector import Keep
 
 DEFAULT_NAMESPACE = "default"
 SHORT_ID = 12
@@ -264,7 +264,7 @@ class Engine:
     @contextmanager
     def _look(self) -> Iterator[Now]:
         with self._database.read() as connection:
-            yield Now(connection, read_head(connection).position)
+            yield look_at_head(connection)
 
 
 def whole_system(
@@ -303,7 +303,7 @@ def whole_system(
         node_agent=node_agent,
         other_agents=other_agents,
         configuration=configuration(config),
-        share=settings.scheduler_share,
+        share=settings.scheduler_share or (None if set(roles) == {ProcessRole.SCHEDULER} else ALL),
         keep=Keep(
             notices=int(settings.event_ttl_seconds * SECOND),
             commands=int(settings.command_ttl_seconds * SECOND),

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
+from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.history_story import story
+from tests.support.serving import served
 from volsched.log.database import open_database
 from volsched.log.effects import claim as claim_effects
 from volsched.log.effects import park
@@ -205,3 +208,31 @@ def test_a_cancelled_effect_says_why_its_binding_failed(run: Run, busy: str) -> 
     failed = next(it for it in by_hand if it["what"] == "binding compensating")
     assert failed["reason"] == "cancelled by an operator: array is gone"
     assert run("verify", "--db", busy).code == 0
+
+
+def test_what_people_do_over_http_is_by_hand_too(run: Run, tmp_path: Path, migrated_file: Path) -> None:
+    database = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'served.db')}")
+    unsynced(database)
+    with served(database) as api:
+        file = tmp_path / "node.yaml"
+        file.write_text(yaml.safe_dump(node("node-0")))
+        assert run("apply", "-f", str(file), "--reason", "a rack", "--server", api.url).code == 0
+        (made,) = json.loads(run("audit", "interventions", "-o", "json", "--server", api.url).out)["items"]
+        assert (made["what"], made["reason"], made["command"]) == ("created", "a rack", "http")
+        assert made["actor"] == f"api/{made['who']}"
+        # To ask is no intervention.
+        asked = json.loads(run("audit", "interventions", "-o", "json", "--server", api.url).out)["items"]
+        assert asked == [made]
+        (who,) = json.loads(run("audit", "who", "node", "node-0", "-o", "json", "--server", api.url).out)["items"]
+        assert who["who"] == made["who"]
+    database.close()
+
+
+def test_conditions_are_told_in_words(run: Run, tmp_path: Path, migrated_file: Path) -> None:
+    db, file = str(shutil.copyfile(migrated_file, tmp_path / "store.db")), tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump_all([node("node-0"), claim("data", "1Gi"), LOCAL, pod("late", "data")]))
+    assert run("apply", "-f", str(file), "--db", db).code == 0
+    run("schedule", "--db", db)
+    told = run("history", "pod", "late", "--db", db).out
+    assert "PodScheduled=False (Unschedulable): 0/1 nodes are available" in told
+    assert '[{"' not in told

@@ -14,12 +14,13 @@ from tests.cli.conftest import Run
 from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.patience import HANG_SECONDS
+from volsched.cluster.port import whole
 from volsched.log import tables
 from volsched.log.commands import ConflictError
 from volsched.log.database import Database, open_database
 from volsched.log.integrity.verify import verify
 from volsched.log.transaction import execute
-from volsched.scheduling.claim_binder import binding_alone, choose_now
+from volsched.scheduling.pod_reservations import binding_alone, choose_now
 
 MADE: dict[str, Any] = {
     **LOCAL,
@@ -67,7 +68,7 @@ def test_a_static_volume_on_the_node_is_given_to_the_claim(run: Run, db: str, st
     assert ran.out.startswith("claim default/data gets volume disk-1 on node node-1; ")
     stepped.settle()
     assert stepped.volume_of("data") == "disk-1"
-    (told,) = (it for it in stepped.cluster.list("Event").objects if it["reason"] == "BindRequested")
+    (told,) = (it for it in whole(stepped.cluster.list("Event")).objects if it["reason"] == "BindRequested")
     assert told["involvedObject"]["name"] == "data"
     assert told["message"].endswith(": moving day")
     events = tables.events
@@ -132,7 +133,7 @@ def test_of_two_processes_that_bind_one_claim_at_once_one_wins(db: str, stepped:
     assert sorted(process.returncode for process in both) == [0, 7], said
     assert any("was given to claim" in it for it in said), said
     stepped.settle()
-    taken = [it for it in stepped.cluster.list("PersistentVolume").objects if "claimRef" in it["spec"]]
+    taken = [it for it in whole(stepped.cluster.list("PersistentVolume")).objects if "claimRef" in it["spec"]]
     assert [it["metadata"]["name"] for it in taken] == [stepped.volume_of("data")]
 
 

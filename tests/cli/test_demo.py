@@ -12,11 +12,8 @@ from tests.support.command_processes import ROOT, line, started
 from tests.support.documents import ANYTHING, agrees
 from tests.support.patience import HANG_SECONDS
 from volsched.lab.cli import demo
-from volsched.lab.demo.failure_scenes import stolen
-from volsched.lab.demo.placement_scenes import cluster
-from volsched.lab.demo.proof_scenes import verified
 from volsched.lab.demo.stage import SceneError
-from volsched.lab.demo.story import SCENES, stage_in
+from volsched.lab.demo.story import SCENES, cluster, stage_in, stolen, verified
 
 
 @pytest.fixture

@@ -14,10 +14,9 @@ from tests.cli.stories import tell
 from tests.support.manifest_samples import sample
 from volsched import Engine
 from volsched.kube.kinds import KINDS
-from volsched.kube.selector_text import SelectorTextError, parse_label_selector
-from volsched.kube.selectors import label_selector_matches
-from volsched.log.events.kind_names import NAMED, SHORT, Named, kind_called
-from volsched.questions.get.cells import age
+from volsched.kube.selectors import SelectorTextError, label_selector_matches, parse_label_selector
+from volsched.log.events.streams import NAMED, SHORT, Named, kind_called
+from volsched.questions.get.documents import age
 
 SECOND = 1_000_000
 
@@ -200,7 +199,7 @@ def test_what_is_no_selector_is_refused(text: str) -> None:
     ("words", "code", "said"),
     [
         (("pvx",), 3, "did you mean pv or pvc?"),
-        (("volume",), 3, "did you mean persistentvolume or"),
+        (("volum",), 3, "did you mean persistentvolume or"),
         (("pv", "disk-7"), 3, 'PersistentVolume "disk-7" not found; did you mean disk-'),
         (("pod", "waiting"), 3, "did you mean shop/waiting?"),
         (("pod", "waitin", "-n", "shop"), 3, "did you mean shop/waiting?"),
@@ -215,7 +214,7 @@ def test_what_is_no_selector_is_refused(text: str) -> None:
         (("pv", "-l", "a=b=c"), 2, "write KEY=VALUE"),
         (("pv", "-l", "a=-"), 2, 'value "-"'),
         (("bindings", "-l", "a=b"), 2, "bindings have no labels"),
-        (("pv", "--as-of", "yesterday"), 2, "neither a position nor a time"),
+        (("pv", "--as-of", "someday"), 2, "neither a position nor a time"),
         (("pv", "--as-of", "99999"), 3, "position 99999 is not there yet"),
         (("pv", "-w", "--as-of", "3"), 2, "give one of them"),
         (("pv,pvc", "-w"), 2, "one kind can be watched"),
@@ -246,7 +245,7 @@ def test_nothing_found_is_no_failure(run: Run, db: str) -> None:
 def test_without_a_store_the_next_command_is_named(run: Run, tmp_path: Path) -> None:
     ran = run("get", "pv", "--db", str(tmp_path / "none.db"))
     assert (ran.code, ran.out) == (1, "")
-    assert "there is no store yet; run: volsched migrate" in ran.err
+    assert f"nothing here yet: there is no store in {tmp_path / 'none.db'}; " in ran.err
     assert not (tmp_path / "none.db").exists()
 
 
@@ -260,3 +259,12 @@ def test_without_a_store_the_next_command_is_named(run: Run, tmp_path: Path) -> 
 )  # fmt: skip
 def test_ages_are_rounded_as_kubectl_rounds_them(seconds: int, text: str) -> None:
     assert age(5 * SECOND, (5 + seconds) * SECOND) == text
+
+
+def test_a_node_of_an_old_cluster_is_in_its_zone(run: Run, tmp_path: Path) -> None:
+    labels = {"failure-domain.beta.kubernetes.io/zone": "eu-1a"}
+    manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "old", "labels": labels}}
+    store = ["--db", str(tmp_path / "old.db")]
+    assert run("apply", "-f", "-", *store, stdin=json.dumps(manifest).encode()).code == 0
+    (row,) = table(run("get", "nodes", "-o", "wide", *store).out)
+    assert row["ZONE"] == "eu-1a"

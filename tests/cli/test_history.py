@@ -74,7 +74,7 @@ def test_everything_of_a_binding(run: Run, story: str) -> None:
     ("words", "code", "told"),
     [
         (["history", "pv", "n1-smal"], 3, "did you mean n1-small"),
-        (["history", "volume", "n1-small"], 3, 'there is no kind "volume"'),
+        (["history", "volum", "n1-small"], 3, 'there is no kind "volum"'),
         (["history", "binding", "nothing"], 3, 'there is no binding "nothing"'),
         (["history", "pv", "n1-small", "--after", "x"], 2, "is not where a page ended"),
         (["history", "pv", "n1-small", "--since", "soon"], 2, '"soon" is neither a position nor a time'),

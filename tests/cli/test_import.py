@@ -124,7 +124,7 @@ def test_only_an_empty_store_takes_a_cluster(run: Run, db: str) -> None:
     ran = run("import", "-f", "-", "--db", db, stdin=dump(*cluster()))
     assert (ran.code, ran.out) == (1, "")
     assert "the store has 1 events already" in ran.err
-    assert "volsched migrate --db NEW" in ran.err
+    assert "volsched import --db NEW" in ran.err
     assert position(db) == 1
 
 

@@ -18,7 +18,7 @@ from tests.support.clusters import LOCAL, claim, node, pod, volume
 from volsched import Engine
 from volsched.cli.console import table_of
 from volsched.runtime.clock import SECOND, rfc3339, system_clock
-from volsched.scheduling.rules.node_avoidance import NODE_REJECTED, REJECTED_NODES
+from volsched.scheduling.rules.failure_memory import NODE_REJECTED, REJECTED_NODES
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_the_remedy_for_a_missing_store_makes_that_store(run: Run, tmp_path: Pat
 
 def test_a_password_is_not_printed_with_the_remedy(run: Run) -> None:
     assert "secret" not in run("get", "pv", "--db", "sqlite:////nowhere/ada:secret@host.db").err.replace(
-        "/nowhere/ada:secret@host.db: ", ""
+        "/nowhere/ada:secret@host.db; ", ""
     )
 
 

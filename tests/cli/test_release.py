@@ -11,6 +11,7 @@ import yaml
 
 from tests.cli.conftest import Run
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from volsched.cluster.port import whole
 from volsched.kube.meta import LEGACY_ZONE, SELECTED_NODE, ZONE
 from volsched.log.database import Database, open_database
 from volsched.log.reads.tail import read_stream
@@ -66,7 +67,7 @@ def test_a_released_volume_is_returned_with_a_paper_trail(run: Run, db: str, sto
     assert phase(stepped) == "Available"
     assert "claimRef" not in found["spec"]
     assert found["metadata"].get("annotations", {}) == {}
-    (notice,) = [it for it in stepped.cluster.list("Event").objects if it["reason"] == "ReturnedByOperator"]
+    (notice,) = [it for it in whole(stepped.cluster.list("Event")).objects if it["reason"] == "ReturnedByOperator"]
     assert "wiped, ticket 4711" in notice["message"]
     assert "default/data" in notice["message"]
     with store.read() as connection:

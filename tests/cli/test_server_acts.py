@@ -21,9 +21,8 @@ from tests.support.half_done import half_done
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served, served
 from tests.support.settled_server import settled
-from volsched.api.access.authority import make_authority
-from volsched.api.access.callers import Role
-from volsched.api.access.certificates import organizations
+from volsched.api.access.callers import Role, organizations
+from volsched.api.access.tls import make_authority
 from volsched.cli.remote import server
 from volsched.log.database import open_database
 from volsched.log.effects import claim as claim_effects

@@ -15,8 +15,8 @@ from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import collection
 from volsched.lab.stack.handle import Stack
-from volsched.lab.stack.identity import process_of
 from volsched.lab.stack.local import free_port, prepare
+from volsched.lab.stack.states import process_of
 
 COMMAND = [str(Path(sys.executable).parent / "volsched"), "stack"]
 

@@ -1,7 +1,9 @@
 """The list of verbs: complete, each with examples, completed by shells, and cheap to print."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,15 +72,68 @@ def test_the_list_of_verbs_loads_none_of_them(words: list[str]) -> None:
     assert not imported & {*HEAVY}
 
 
-def test_looking_at_objects_loads_neither_rules_nor_migrations() -> None:
-    code = "import sys; import volsched.cli.get; print(*sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    unwanted = {
+NEVER_FOR_GET = frozenset(
+    {
         "alembic",
+        "celery",
+        "fastapi",
+        "rich.progress",
+        "starlette",
         "yaml",
-        "volsched.scheduling.rules.cycle",
-        "volsched.scheduling.index",
+        "volsched.binding.executor",
+        "volsched.log.retention.export",
         "volsched.objects.submission",
+        "volsched.questions.audit.declarations",
+        "volsched.scheduling.cluster_view",
+        "volsched.scheduling.index",
+        "volsched.scheduling.rules.cycle",
     }
-    assert "volsched.log.reads.tail" in said
-    assert not unwanted & set(said)
+)
+
+
+READ_BY_THE_DRIVER = (("get", "pv"), ("get", "pods", "-A", "-o", "json"), ("get", "pv,pvc", "-A", "-o", "wide"))
+DATABASE = frozenset({"sqlalchemy", "pydantic_settings", "volsched.log.tables", "volsched.log.database"})
+
+
+@pytest.mark.parametrize("words", READ_BY_THE_DRIVER, ids=" ".join)
+def test_looking_at_objects_loads_neither_sqlalchemy_nor_rules_nor_migrations(
+    migrated_file: Path, words: tuple[str, ...]
+) -> None:
+    loaded = modules_of(*words, "--db", str(migrated_file))
+    assert "volsched.log.sqlite_file" in loaded
+    assert not (NEVER_FOR_GET | DATABASE) & loaded
+
+
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (("get", "pv", "--as-of", "0"), {}),
+        (("get", "pv", "no-such"), {}),
+        (("-v", "get", "pv"), {}),
+        (("get", "pv"), {"VOLSCHED_LOG_LEVEL": "info"}),
+    ],
+    ids=["the past", "a name that is not there", "a log", "settings"],
+)
+def test_what_takes_the_whole_store_is_asked_of_it(
+    migrated_file: Path, words: tuple[str, ...], setting: dict[str, str]
+) -> None:
+    assert "sqlalchemy" in modules_of(*words, "--db", str(migrated_file), **setting)
+
+
+def test_asking_a_server_loads_no_database() -> None:
+    loaded = modules_of("--server", "http://127.0.0.1:1", "get", "pv")
+    assert "http.client" in loaded
+    assert not (NEVER_FOR_GET | DATABASE) & loaded
+
+
+def modules_of(*words: str, **setting: str) -> set[str]:
+    """What a command has loaded when it has ended."""
+    code = (
+        "import atexit, sys; from volsched.cli import main; "
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
+    )
+    environment = {name: it for name, it in os.environ.items() if not name.startswith("VOLSCHED_")} | setting
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, env=environment
+    )
+    return set(ran.stderr.splitlines()[-1].split())

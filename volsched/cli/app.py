@@ -1,21 +1,157 @@
-"""The `volsched` command: which verbs there are, and where each of them is."""
+"""The `volsched` command: which verbs there are, where each of them is, and how they are loaded when called."""
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from volsched.cli.lazy_commands import MARKUP, CommandVerb, Family, LazyGroup, QuestionVerb
-from volsched.cli.remote.options import (
+from volsched.cli.global_options import (
+    DbForAll,
+    EveryNamespace,
+    LiveForAll,
+    NamespaceForAll,
+    OutputForAll,
+    add_global_options,
+    behind_verb,
+)
+from volsched.cli.help_text import use_plain_words
+from volsched.cli.log_options import LogFormatOption, LogLevelOption, VerboseOption, begin_log_choice
+from volsched.cli.remote.server_options import (
     CaFileOption,
     ClientCertOption,
     ClientKeyOption,
+    ContextOption,
     KubeconfigOption,
     ServerChoice,
     ServerOption,
     TokenFileOption,
     note_choice,
 )
+
+# Commands that are loaded when they are called: a verb pays for what it uses, and `--help` for none of them.
+
+MARKUP: Literal["markdown"] = "markdown"
+
+
+@contextmanager
+def modules_loaded() -> Iterator[None]:
+    """Modules stay: looking for garbage among them takes an eighth of the start and finds none."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _full(module: str) -> str:
+    """A module of this package, unless its whole name is given."""
+    return module if module.startswith("volsched.") else f"{__package__}.{module}"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandVerb:
+    """A command that is one function of a module in this folder, or of a module named in full."""
+
+    name: str
+    module: str
+    help: str
+    """Its line in the list of commands; the whole text is the function's own."""
+    function: str = ""
+    """Without it, the function that is called as the verb is."""
+    examples: str = "EXAMPLES"
+    """What the module calls the text below the options."""
+    needs_words: bool = False
+    """Called with nothing, it shows its help."""
+    live: bool = False
+    """It takes `--live`, and then answers for the cluster that kubectl talks to."""
+
+    def add_to(self, app: typer.Typer) -> None:
+        module = import_module(_full(self.module))
+        add = app.command(self.name, epilog=getattr(module, self.examples), no_args_is_help=self.needs_words)
+        add(getattr(module, self.function or self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionVerb:
+    """A command that is a question of the registry, and called as it is."""
+
+    name: str
+    help: str
+    """Its line in the list of commands; the whole text is the question's own."""
+    live: bool = False
+
+    def add_to(self, app: typer.Typer) -> None:
+        from volsched.cli.question_command import add_question
+        from volsched.questions.registry import question
+
+        add_question(app, question(self.name), self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A command with commands of its own: the `app` of a module in this folder."""
+
+    name: str
+    module: str
+    help: str
+    live: bool = False
+
+    def add_to(self, app: typer.Typer) -> None:
+        app.add_typer(import_module(_full(self.module)).app, name=self.name)
+
+
+class LazyGroup(TyperGroup):
+    """Lists commands from a table, and loads the one that is called, or that a shell completes."""
+
+    table: ClassVar[Mapping[str, tuple[CommandVerb | QuestionVerb | Family, ...]]] = {}
+    """By the title under which they are listed."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._unloaded = {it.name: it for entries in self.table.values() for it in entries}
+        for title, entries in self.table.items():
+            for it in entries:
+                self.add_command(TyperCommand(it.name, help=it.help, rich_help_panel=title))
+
+    def arranged(self, args: Sequence[str]) -> list[str]:
+        """The same command, which begins with its verb."""
+        families = {it.name for entries in self.table.values() for it in entries if isinstance(it, Family)}
+        return behind_verb(args, self.params, families)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        return super().parse_args(ctx, self.arranged(args))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in self._unloaded:
+            line: Any = command
+            command = _loaded(self._unloaded.pop(name), self.params)
+            # `volsched help` lists it as before.
+            command.rich_help_panel, command.short_help = line.rich_help_panel, line.help
+            self.add_command(command, name)
+        return name, command, rest
+
+
+def _loaded(entry: CommandVerb | QuestionVerb | Family, options: Sequence[Any]) -> Any:
+    """The command, which takes the `options` of all commands as well."""
+    holder = typer.Typer(rich_markup_mode=MARKUP, callback=_nothing)
+    with modules_loaded():
+        entry.add_to(holder)
+    command = get_group(holder).commands[entry.name]
+    for it in getattr(command, "commands", {"": command}).values():
+        add_global_options(it, options, live=entry.live)
+    return command
+
+
+def _nothing() -> None:
+    """A group is not asked for a command of its own where it has a callback."""
 
 
 class Verbs(LazyGroup):
@@ -24,17 +160,45 @@ class Verbs(LazyGroup):
     table: ClassVar[Mapping[str, tuple[CommandVerb | QuestionVerb | Family, ...]]] = {
         "Begin": (
             CommandVerb("demo", "volsched.lab.cli.demo", "See it all on a small cluster, in a few seconds."),
+            Family("example", "examples", "Small clusters to try things on: list, show, apply."),
             CommandVerb(
                 "migrate", "integrity", "Make a store, or bring it up to date.", examples="MIGRATE_EXAMPLES"
             ),
             CommandVerb(
                 "up", "serve", "Run the whole system, with its API, in one process.", examples="UP_EXAMPLES"
             ),
+            CommandVerb("observe", "observe", "Follow a real cluster, with read permission only."),
+            CommandVerb("attach", "attach", "Schedule the pods of a real cluster.", needs_words=True),
+            CommandVerb(
+                "ungate",
+                "attach",
+                "Remove our scheduling gate from pods.",
+                examples="UNGATE_EXAMPLES",
+                needs_words=True,
+            ),
+            CommandVerb(
+                "record", "case_file", "A cluster as it is, in a file.", examples="RECORD_EXAMPLES", live=True
+            ),
+            CommandVerb(
+                "open",
+                "case_file",
+                "Answer for a recorded cluster.",
+                function="open_recording",
+                examples="OPEN_EXAMPLES",
+                needs_words=True,
+            ),
+            CommandVerb("manifests", "manifests", "What has an observer run in the cluster."),
+            CommandVerb("help", "help_text", "Show the help of a verb.", function="show_help"),
+            CommandVerb("version", "version", "The versions of this program, of the store and of the server."),
         ),
         "Objects": (
-            CommandVerb("get", "get", "List objects, now or as they were.", needs_words=True),
+            CommandVerb("get", "get", "List objects, now or as they were.", needs_words=True, live=True),
             CommandVerb(
-                "describe", "describe", "Show one with its bindings, attempts and events.", needs_words=True
+                "describe",
+                "describe",
+                "Show one with its bindings, attempts and events.",
+                needs_words=True,
+                live=True,
             ),
             CommandVerb(
                 "apply", "objects", "Create or change objects.", examples="APPLY_EXAMPLES", needs_words=True
@@ -49,7 +213,7 @@ class Verbs(LazyGroup):
                 examples="IMPORT_EXAMPLES",
                 needs_words=True,
             ),
-            CommandVerb("validate", "validate", "Check manifests; nothing is stored.", needs_words=True),
+            CommandVerb("validate", "manifest_input", "Check manifests; nothing is stored.", needs_words=True),
         ),
         "Schedule and bind": (
             CommandVerb(
@@ -66,19 +230,29 @@ class Verbs(LazyGroup):
         "Access": (
             Family("token", "tokens", "Issue, list and revoke tokens for the API."),
             Family("certs", "certs", "Make certificates for servers and clients."),
-            CommandVerb("kubeconfig", "kubeconfig", "Write what kubectl needs to reach the API."),
+            CommandVerb("kubeconfig", "certs", "Write what kubectl needs to reach the API."),
         ),
         "Ask": (
-            Family("explain", "explain", "Why a pod waits, or is where it is, and what would help."),
+            Family("explain", "explain", "Why a pod waits, or is where it is, and what would help.", live=True),
             CommandVerb(
-                "simulate", "simulate", "What would happen if.", function="run_simulation", needs_words=True
+                "simulate",
+                "explain",
+                "What would happen if.",
+                examples="SIMULATE_EXAMPLES",
+                function="run_simulation",
+                needs_words=True,
+                live=True,
             ),
             QuestionVerb("history", "All that happened to an object."),
             QuestionVerb("diff", "How the world differs since."),
             Family("audit", "audit", "Who, when, why, and what followed."),
-            CommandVerb("orphans", "release", "What was left behind.", examples="ORPHANS_EXAMPLES"),
+            QuestionVerb("in-flight", "Claims that are half bound, by whichever scheduler.", live=True),
+            QuestionVerb("uses", "Which pods use a claim or a volume.", live=True),
+            CommandVerb("orphans", "release", "What was left behind.", examples="ORPHANS_EXAMPLES", live=True),
         ),
         "Operate": (
+            QuestionVerb("status", "What is in flight, who waits, and what storage is left."),
+            CommandVerb("top", "top", "The same, live."),
             CommandVerb(
                 "recover",
                 "recovery",
@@ -88,8 +262,10 @@ class Verbs(LazyGroup):
             ),
             Family("effects", "recovery", "List, retry or cancel the work of workers."),
             Family("leases", "leases", "See who acts in which role, and free one."),
-            CommandVerb("verify", "proof", "Prove that the log is whole and unchanged."),
-            Family("anchor", "anchors", "Make the keys that anchors of the log are signed with."),
+            CommandVerb(
+                "verify", "integrity", "Prove that the log is whole and unchanged.", examples="VERIFY_EXAMPLES"
+            ),
+            Family("anchor", "integrity", "Make the keys that anchors of the log are signed with."),
             CommandVerb("rebuild", "integrity", "Make the views what the log says.", examples="REBUILD_EXAMPLES"),
             CommandVerb("replay", "integrity", "Fold the log, up to any moment.", examples="REPLAY_EXAMPLES"),
             CommandVerb(
@@ -116,13 +292,13 @@ class Verbs(LazyGroup):
             ),
             CommandVerb(
                 "backup",
-                "backup",
+                "transfer",
                 "Write all of a store to one file.",
                 examples="BACKUP_EXAMPLES",
                 needs_words=True,
             ),
             CommandVerb(
-                "restore", "backup", "Make a store of a backup.", examples="RESTORE_EXAMPLES", needs_words=True
+                "restore", "transfer", "Make a store of a backup.", examples="RESTORE_EXAMPLES", needs_words=True
             ),
             Family("retention", "retention", "Archive, redact and forget what is old, by policy."),
         ),
@@ -139,6 +315,7 @@ class Verbs(LazyGroup):
     }
 
 
+use_plain_words()
 app = typer.Typer(
     name="volsched",
     cls=Verbs,
@@ -146,6 +323,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=MARKUP,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 unsatisfiable, 5 integrity, 6 timed out, "
     "7 conflict, 130 Ctrl-C.",
 )
@@ -161,19 +339,29 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    context: typer.Context,
+    called: typer.Context,
     server: ServerOption = None,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
     client_cert: ClientCertOption = None,
     client_key: ClientKeyOption = None,
     kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    live: LiveForAll = False,
+    _db: DbForAll = None,
+    _namespace: NamespaceForAll = None,
+    _everywhere: EveryNamespace = False,
+    _output: OutputForAll = None,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
+    verbose: VerboseOption = False,
     _version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Options that stand before the verb."""
-    source = context.get_parameter_source("server")
+    """Options of every verb; the environment gives some, and `parse_args` puts behind the verb what is typed."""
+    begin_log_choice(log_level, log_format, verbose)
+    source = called.get_parameter_source("server")
     note_choice(
         ServerChoice(
             server=server,
@@ -182,7 +370,16 @@ def _options(
             client_cert=client_cert,
             client_key=client_key,
             kubeconfig=kubeconfig,
-            by_environment=kubeconfig is None and source is not None and source.name == "ENVIRONMENT",
-            verb=context.invoked_subcommand or "",
+            context=context,
+            live=live,
+            by_environment=source is not None and source.name == "ENVIRONMENT",
+            verb=called.invoked_subcommand or "",
         )
     )
+
+
+def arranged(words: Sequence[str]) -> list[str]:
+    """The same command, which begins with its verb."""
+    command = get_group(app)
+    assert isinstance(command, LazyGroup)
+    return command.arranged(words)

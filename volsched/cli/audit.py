@@ -4,12 +4,15 @@ from typing import Annotated
 
 import typer
 
-from volsched.cli.audit_output import asking, window_of
+from volsched.cli.console import Exit, fail
+from volsched.cli.moment_option import absolute
 from volsched.cli.question_command import add_question
 from volsched.cli.remote.server_choice import chosen_server
-from volsched.cli.store_option import Db
+from volsched.cli.store_option import Db, now_us, opened
 from volsched.cli.transfer import ExportFormat, export, export_served
+from volsched.questions.history.moments import window_of
 from volsched.questions.parameters import SINCE, UNTIL
+from volsched.questions.refusals import MomentError
 from volsched.questions.registry import every_question
 
 EXAMPLES = """**Examples**
@@ -52,12 +55,15 @@ def export_range(
     A part that begins with the history can be imported into an empty store and looked at there; a later one
     together with the files before it.
     """
-    server = chosen_server(db)
-    if server is not None:
-        export_served(server, file, since=since, until=until, output=output)
+    since, until = (None if it is None else absolute(it) for it in (since, until))
+    if chosen_server(db) is not None:
+        export_served(db, file, since=since, until=until, output=output)
         return
-    with asking(db) as (_, connection):
-        within = window_of(connection, since, until)
+    with opened(db) as database, database.read() as connection:
+        try:
+            within = window_of(connection, since=since, until=until, as_of=None, now=now_us())
+        except MomentError as error:
+            fail(Exit.USAGE, str(error))
     export(file, first=within.first, last=within.last, db=db, output=output)
 
 

@@ -2,27 +2,21 @@
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from sqlalchemy import Connection
 
-from volsched.cli.console import Exit, fail, stderr, stdout
+from volsched.cli.console import stderr, stdout
+from volsched.cli.moment_option import local_time
 from volsched.cli.output import Form, Lines, print_documents, write
-from volsched.cli.store_option import now_us, opened
-from volsched.kube.visible_text import plain_cell
-from volsched.log.database import Database
-from volsched.log.reads.event_audit import Window
-from volsched.questions.audit.answers import Answer, Item, TokenError, UnknownError
-from volsched.questions.history import moments
-from volsched.questions.history.moments import MomentError
+from volsched.kube.display_text import plain_cell
+from volsched.questions.audit.answers import Answer, Item
+from volsched.questions.explain.reason_lines import claim_lines, failure_lines
 
 API_VERSION = "volsched.io/v1"
 TIMES = frozenset({"at", "from", "until", "since"})
-DIGITS_SHOWN = len("2025-11-16T22:00:00.123")
 
 
 class AnswerForm(StrEnum):
@@ -32,26 +26,6 @@ class AnswerForm(StrEnum):
 
 
 FormOption = Annotated[AnswerForm, typer.Option("--output", "-o", help="Form of the answer.")]
-
-
-@contextmanager
-def asking(db: str | None) -> Iterator[tuple[Database, Connection]]:
-    """One picture of the store; what is not there ends the command with 3."""
-    with opened(db) as database, database.read() as connection:
-        try:
-            yield database, connection
-        except UnknownError as error:
-            fail(Exit.NOT_FOUND, str(error))
-        except TokenError as error:
-            fail(Exit.USAGE, str(error))
-
-
-def window_of(connection: Connection, since: str | None, until: str | None, as_of: str | None = None) -> Window:
-    """The part of the history that `--since`, `--until` and `--as-of` mean."""
-    try:
-        return moments.window_of(connection, since=since, until=until, as_of=as_of, now=now_us())
-    except MomentError as error:
-        fail(Exit.USAGE, str(error))
 
 
 def answer_of(document: Mapping[str, Any]) -> Answer:
@@ -110,8 +84,8 @@ def _header(field: str) -> str:
 def _cell(field: str, value: Any) -> str:
     if value is None or value == []:
         return "-"
-    if isinstance(value, str) and (field in TIMES or field.endswith("At")) and len(value) > DIGITS_SHOWN:
-        return f"{value[:DIGITS_SHOWN]}Z"
+    if isinstance(value, str) and (field in TIMES or field.endswith("At")):
+        return local_time(value)
     return " ".join(_text(value).split())
 
 
@@ -135,3 +109,15 @@ def _thing(value: Mapping[str, Any]) -> str:
     if "score" in value:
         return f"{value['node']} ({value['score']})"
     return ", ".join(f"{name} {_text(it)}" for name, it in value.items())
+
+
+# `volsched audit why` for people: the claims and the failures stand below, a line each.
+
+
+def print_why(item: Item, output: AnswerForm) -> None:
+    if output is not AnswerForm.table:
+        print_item(item, output)
+        return
+    print_item({name: it for name, it in item.items() if name not in ("failure", "failing")}, output)
+    for line in (*claim_lines(item["reasons"]), *failure_lines(item)):
+        write(line)

@@ -5,15 +5,22 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from volsched.binding.rules.bind_claim import NoSuchObjectError, NothingFitsError, NotToBeBoundError, PromisedError
+from volsched.binding.rules.reservations import (
+    NoSuchObjectError,
+    NothingFitsError,
+    NotToBeBoundError,
+    PromisedError,
+)
+from volsched.cli.completion import complete_claim, complete_node
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.kind_names import NamespaceOption, bare_name, key_of, kind_of
 from volsched.cli.operator import actor
 from volsched.cli.store_option import Db, opened
 from volsched.log.commands import ConflictError
 from volsched.log.transaction import execute
 from volsched.runtime.clock import system_clock
 from volsched.runtime.settings import configuration
-from volsched.scheduling.claim_binder import InFlightError, binding_alone, choose_now
+from volsched.scheduling.pod_reservations import InFlightError, binding_alone, choose_now
 from volsched.scheduling.rules.configuration import ConfigurationError
 
 EXAMPLES = """**Examples**
@@ -32,8 +39,20 @@ def _group() -> None:
 
 @app.command(epilog=EXAMPLES, no_args_is_help=True)
 def claim(
-    name: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The claim; a bare name is in 'default'.")],
-    node: Annotated[str, typer.Option("--node", metavar="NODE", help="Where the claim is going to be used.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAMESPACE/NAME", help="The claim; a bare name is in 'default'.", autocompletion=complete_claim
+        ),
+    ],
+    namespace: NamespaceOption = None,
+    *,
+    node: Annotated[
+        str,
+        typer.Option(
+            "--node", metavar="NODE", help="Where the claim is going to be used.", autocompletion=complete_node
+        ),
+    ],
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why it is done; kept with the change.")
     ] = WITHOUT_REASON,
@@ -49,7 +68,8 @@ def claim(
     Exit 3 if the claim or node does not exist, 4 if nothing fits, 7 if something changed meanwhile or somebody was
     faster: a binding has the claim, or it is promised to a node or volume already; 1 if it is not one to bind.
     """
-    key, by, now = name if "/" in name else f"default/{name}", actor("bind"), system_clock()
+    key, by, now = key_of(kind_of("pvc"), name, namespace), actor("bind"), system_clock()
+    node = bare_name(kind_of("node"), node)
     with opened(db) as database:
         try:
             picture, choice = choose_now(database, key, node, now=now, configuration=configuration())

@@ -1,4 +1,4 @@
-"""Where output goes, what the exit codes mean, and how a command ends with a message."""
+"""Where output goes, what the exit codes mean, how a command ends with a message, and lengths of time."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from volsched.kube.visible_text import visible
+from volsched.kube.display_text import visible
 
 
 class Exit(IntEnum):
@@ -65,3 +65,15 @@ def fail(code: Exit, *messages: str) -> NoReturn:
 def print_json(told: Any) -> None:
     """In colours, where a terminal has them."""
     stdout.print(JSONHighlighter()(visible(json.dumps(told, indent=2, ensure_ascii=False))), soft_wrap=True)
+
+
+# Lengths of time as people write them: `90s`, `15m`, `2h`, `7d`, `4w`.
+
+
+def duration(text: str) -> int:
+    from volsched.questions.history.moments import read_duration
+
+    found = read_duration(text)
+    if found is None:
+        fail(Exit.USAGE, f'"{text}" is not a length of time; write a number and s, m, h, d or w, such as 7d')
+    return found

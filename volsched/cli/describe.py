@@ -1,112 +1,75 @@
 """`volsched describe`: one object with what was decided about it and what was told of it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from volsched.cli.completion import complete_name
 from volsched.cli.console import Exit, fail
-from volsched.cli.kind_names import KindArgument, NamedObject, NamespaceOption, wanted
+from volsched.cli.kind_names import KindArgument, NamespaceOption, wanted, words_of
+from volsched.cli.moment_option import AsOfOption, check_as_of, local_time
 from volsched.cli.output import Form, Lines, print_documents, write
-from volsched.cli.remote.paths import of_one
-from volsched.cli.remote.server_choice import chosen_server
-from volsched.cli.store_option import Db, opened
-from volsched.cli.store_view import AsOfOption, check_as_of, looked_at
+from volsched.cli.question_command import checked, client_of
+from volsched.cli.store_option import Db
 from volsched.kube.manifest import metadata
 from volsched.kube.manifest_reader import dump_manifests
-from volsched.questions.get.cells import age
-from volsched.questions.get.describe import Described, described
-from volsched.questions.get.near_names import not_found
-from volsched.runtime.clock import parse_rfc3339, system_clock
+from volsched.questions.get.documents import age
+from volsched.questions.refusals import UnknownError
+from volsched.questions.registry import DatedDocument, question
+from volsched.runtime.clock import parse_rfc3339
 
-if TYPE_CHECKING:
-    from volsched.cli.remote.server import RemoteServer
-
-EXAMPLES = """**Examples**
-
-`volsched describe pod db-0 -n shop` says why it waits, or how it came to its node
-
-`volsched describe pv disk-7` shows its binding with every leg, and its events
-
-`volsched describe pvc shop/data-0 --as-of 2025-11-16T22:00:00Z`
-
-`volsched describe binding 5f3a09c1d2e4 -o json`
-"""
+QUESTION = question("describe")
+EXAMPLES = QUESTION.examples
 BINDINGS_SHOWN = 3
 ATTEMPTS_SHOWN = 5
 LABEL_WIDTH = 14
-MOMENT = "volsched-moment"
-"""The header in which a server says of which time its answer is."""
 TOP = ("apiVersion", "kind", "metadata")
-FORMS = (Form.table, Form.json, Form.yaml)
+
+FORMS = (Form.table.value, Form.json.value, Form.yaml.value)
 
 
 def describe(
     kind: KindArgument,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Which; NS/NAME too.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Which; NS/NAME too.", autocompletion=complete_name)
+    ] = None,
     namespace: NamespaceOption = None,
     as_of: AsOfOption = None,
-    output: Annotated[Form, typer.Option("--output", "-o", help="table, json or yaml.")] = Form.table,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the answer.")
+    ] = Form.table.value,
     db: Db = None,
 ) -> None:
-    """Show an object, its bindings with their legs, the attempts to place it, and its Kubernetes events.
-
-    For a pod, the line "Scheduled" is read from its binding where the event of it has expired.
-    """
     if output not in FORMS:
-        fail(Exit.USAGE, f"describe has no form {output.value}; use -o table, json or yaml, or volsched get")
+        fail(Exit.USAGE, f"describe has no form {output}; use -o table, json or yaml, or volsched get")
     asked = wanted(kind, names or [], namespace=namespace, everywhere=False)
-    if len(asked) > 1 or not asked[0].keys:
+    if not all(it.keys for it in asked):
         fail(Exit.USAGE, f"which one? volsched describe {asked[0].named.singular} NAME")
-    server = chosen_server(db)
-    found = _stored(db, asked[0], as_of) if server is None else _served(server, asked[0], as_of)
-    told, missing, now = found
+    as_of = check_as_of(as_of)
+    told: list[DatedDocument] = []
+    missing: list[str] = []
+    with client_of(db) as client:
+        for named, key in ((it.named, key) for it in asked for key in it.keys):
+            try:
+                told.append(client.document(QUESTION, checked(QUESTION.name, **words_of(named, key), as_of=as_of)))
+            except UnknownError as error:
+                missing.append(str(error))
     for number, it in enumerate(told):
-        if output is not Form.table:
-            print_documents(output, it, number)
+        if output != Form.table.value:
+            print_documents(Form(output), it.document, number)
             continue
         if number:
             write("\n")
-        _print(it, now)
+        _print(it.document, it.moment)
     if missing:
         fail(Exit.NOT_FOUND, *missing)
 
 
-_Told = tuple[list[Described], list[str], int]
-"""What there is, what to say of what is not, and the time that ages are counted to."""
+describe.__doc__ = QUESTION.description
 
 
-def _stored(db: str | None, asked: NamedObject, as_of: str | None) -> _Told:
-    named, missing, told = asked.named, [], []
-    with opened(db) as database, looked_at(database, as_of) as (connection, look, now):
-        for key in asked.keys:
-            state = look.one(named.noun, key)
-            if state is None:
-                missing.append(not_found(connection, look, named, key))
-            else:
-                told.append(described(look, named, key, state))
-    return told, missing, now
-
-
-def _served(server: "RemoteServer", asked: NamedObject, as_of: str | None) -> _Told:
-    from volsched.cli.remote.server import ServerRefusedError
-
-    check_as_of(as_of)
-    told, missing, now = [], [], system_clock()
-    for key in asked.keys:
-        try:
-            answer = server.tell("GET", of_one("describe", asked.named, key), query={"asOf": as_of})
-        except ServerRefusedError as error:
-            if error.code != 404:
-                server.refuse(error)
-            missing.append(str(error))
-        else:
-            told.append(answer.body)
-            now = int(answer.headers.get(MOMENT, now))
-    return told, missing, now
-
-
-def _print(told: Described, now: int) -> None:
+def _print(told: dict[str, Any], now: int) -> None:
     _print_object(told["object"])
     if "assumption" in told:
         _print_assumption(told["assumption"])
@@ -186,7 +149,7 @@ def _print_attempts(attempts: Sequence[Mapping[str, Any]], now: int) -> None:
 
 
 def _steps(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
-    return ((str(it["position"]), it["at"], it["type"], it["stream"], it["by"]) for it in steps)
+    return ((str(it["position"]), local_time(it["at"]), it["type"], it["stream"], it["by"]) for it in steps)
 
 
 def _events(events: Sequence[Mapping[str, Any]], now: int) -> Iterator[tuple[str, ...]]:
@@ -216,7 +179,7 @@ def _table(title: str, headers: tuple[str, ...], rows: Iterator[tuple[str, ...]]
         _line(title, "<none>")
         return
     write(f"{title}:")
-    Lines([f"  {headers[0]}", *headers[1:]]).write([(f"  {row[0]}", *row[1:]) for row in found])
+    Lines([f"  {headers[0]}", *headers[1:]], pages=False).write([(f"  {row[0]}", *row[1:]) for row in found])
 
 
 def _arrow(volume: str | None) -> str:

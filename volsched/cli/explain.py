@@ -1,20 +1,79 @@
-"""`volsched explain`: why is this pod pending, or why did it go there, and what would help?"""
+"""`volsched explain` and `simulate`: why a pod is pending or placed, and what would happen if."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
-from volsched.cli.explain_source import ConfigOption, OptionalFiles, client_for
-from volsched.cli.kind_names import NamespaceOption, key_of, kind_of
-from volsched.cli.question_client import asked_of
-from volsched.cli.question_command import help_of
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
+from volsched.cli.kind_names import bare_name, key_of, kind_of
+from volsched.cli.manifest_input import load_inputs
+from volsched.cli.moment_option import check_as_of
+from volsched.cli.question_command import Client, asked_of, client_of, declared
+from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db
-from volsched.cli.store_view import AsOfOption, check_as_of
+from volsched.kube.problems import ConfigurationError
 from volsched.questions.explain.reason_lines import claim_lines, failing_lines
 from volsched.questions.registry import question
+from volsched.questions.simulate.stuck_pods import GONE
+from volsched.runtime.settings import configuration
 from volsched.scheduling.rules.attempts import FAILED, PLANNED
+from volsched.scheduling.rules.profile import PROFILES, Profile
+
+# What `explain` and `simulate` look at: a store as it is now, manifests, or manifests laid over a store.
+
+OptionalFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filename",
+        "-f",
+        metavar="FILE|DIR|URL|-",
+        help="Manifests or a dump of a cluster, looked at alone; with --db or --server laid over what is there.",
+    ),
+]
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", help="The scheduler's configuration; else VOLSCHED_CONFIG, else profile volsched as it is."
+    ),
+]
+
+
+def deciding_profile(name: str | None, config: Path | None) -> Profile:
+    """The profile of that name, else the one that the configuration schedules with."""
+    if name is not None and config is not None:
+        fail(Exit.USAGE, "--profile and --config both say how to decide; give one of them")
+    try:
+        return PROFILES[name] if name is not None else configuration(config).profile
+    except ConfigurationError as error:
+        fail(Exit.USAGE, *error.problems)
+
+
+@contextmanager
+def deciding_client(
+    db: str | None, files: list[str] | None, *, profile: str | None, config: Path | None
+) -> Iterator[tuple[Client, list[dict[str, Any]]]]:
+    """Whom to ask about manifests laid over what is there, and those that a server has to be sent for it.
+
+    A server decides under its own configuration, unless a profile is named.
+    """
+    served = chosen_server(db) is not None
+    if served and config is not None:
+        fail(Exit.USAGE, "a server decides under its own configuration; leave --config out, or give --profile")
+    loaded = load_inputs(files, dump=True) if files else []
+    if served:
+        with client_of(db) as client:
+            yield client, [it.manifest for it in loaded]
+        return
+    over = [it.value for it in loaded]
+    with client_of(db, over=over, profile=deciding_profile(profile, config)) as client:
+        yield client, []
+
 
 QUESTION = question("explain pod")
 EXAMPLES = QUESTION.examples
@@ -30,37 +89,33 @@ def _group() -> None:
     """Say why a pod can or cannot be placed."""
 
 
+@declared(QUESTION, without=("manifests", "alone"))
 def pod(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The pod, as NAME or NAMESPACE/NAME.")],
-    namespace: NamespaceOption = None,
     filename: OptionalFiles = None,
-    db: Db = None,
-    node: Annotated[str | None, typer.Option(help="Look at this node only.")] = None,
-    profile: Annotated[
-        Literal["volsched", "parity"] | None, typer.Option(help="How to decide, where not as configured.")
-    ] = None,
     config: ConfigOption = None,
-    as_of: AsOfOption = None,
+    db: Db = None,
     output: OutputOption = Output.table,
+    **words: Any,
 ) -> None:
-    within, _, bare = key_of(kind_of("pod"), name, namespace).rpartition("/")
-    if as_of is not None and (filename or node is not None):
+    key = key_of(kind_of("pod"), words["name"], words["namespace"])
+    words["namespace"], _, words["name"] = key.rpartition("/")
+    words["node"] = words["node"] and bare_name(kind_of("node"), words["node"])
+    as_of = words["as_of"]
+    if as_of is not None and (filename or words["node"] is not None):
         fail(Exit.USAGE, "--as-of tells what was stored; it goes with neither -f nor --node")
     check_as_of(as_of)
-    client, over = client_for(db, filename, profile=profile, config=config)
-    words = {"name": bare, "namespace": within, "node": node, "profile": profile, "as_of": as_of}
-    told = asked_of(client, QUESTION.name, **words, **over)
+    with deciding_client(db, filename, profile=words["profile"], config=config) as (client, sent):
+        told = asked_of(client, QUESTION.name, **words, manifests=sent)
     if output is Output.json:
         print_json(told)
     elif as_of is not None:
         _print_as_of(told)
     else:
-        _print(told)
+        _print_explanation(told)
     if not told["fits"] or "stuck" in told:
         raise typer.Exit(Exit.UNSATISFIABLE)
 
 
-pod.__doc__ = help_of(QUESTION)
 for other in ("pod", "po", "pods"):
     # As everywhere else; listed once is enough.
     app.command(other, hidden=other != "pod", epilog=EXAMPLES, no_args_is_help=True)(pod)
@@ -69,7 +124,7 @@ for other in ("pod", "po", "pods"):
 # --- for people -----------------------------------------------------------------------------------------
 
 
-def _print(told: dict[str, Any]) -> None:
+def _print_explanation(told: dict[str, Any]) -> None:
     _line(0, f"pod {told['pod']}" + (f", on node {told['node']}" if told["node"] else ""))
     if told["past"] is not None:
         _print_past(told["past"])
@@ -204,3 +259,102 @@ def _print_remedies(told: dict[str, Any]) -> None:
 
 def _line(depth: int, text: str) -> None:
     stdout.print("  " * depth + escape(text))
+
+
+# `volsched simulate`: what would happen if, tried on a copy in memory.
+
+SIMULATION = question("simulate")
+SIMULATE_EXAMPLES = SIMULATION.examples
+NEAR_NAMES = 5
+VOLUME_NODES_SHOWN = 3
+
+
+@declared(SIMULATION)
+def run_simulation(
+    filename: OptionalFiles = None,
+    config: ConfigOption = None,
+    db: Db = None,
+    output: OutputOption = Output.table,
+    **words: Any,
+) -> None:
+    add = words["add"]
+    scenario = {name: it or [] for name, it in words.items()}
+    for nodes in ("drain", "loseNodes"):
+        scenario[nodes] = [bare_name(kind_of("node"), it) for it in scenario[nodes]]
+    scenario["add"] = [entry.manifest for entry in load_inputs(add, dump=True)] if add else []
+    if not any(scenario.values()):
+        fail(Exit.USAGE, "nothing to try; give --drain, --lose-node, --lose-zone, --add or --delete")
+    if add and filename and "-" in add and "-" in filename:
+        fail(Exit.USAGE, "--add - and -f - both read standard input; put one of them into a file")
+    with deciding_client(db, filename, profile=None, config=config) as (client, sent):
+        if sent:
+            fail(
+                Exit.USAGE, "-f is looked at without a server; leave --server out, or give the objects with --add"
+            )
+        answer = asked_of(client, SIMULATION.name, **scenario)
+    if output is Output.json:
+        print_json(answer)
+    else:
+        _print_simulation(answer)
+    if answer["stranded"]:
+        raise typer.Exit(Exit.UNSATISFIABLE)
+
+
+# --- for people -----------------------------------------------------------------------------------------
+
+
+def _print_simulation(answer: dict[str, Any]) -> None:
+    _line(0, f"if we {', '.join(answer['scenario'])}:")
+    placed, stranded = answer["placed"], answer["stranded"]
+    _line(0, f"pods evicted: {len(answer['evicted'])}, placed: {len(placed)}, without a node: {len(stranded)}")
+    _print_placed(placed)
+    for entry in stranded:
+        _print_stranded(entry)
+    if answer["short"]:
+        _print_short(answer["short"])
+    for words, names in (("stay on the drained node", answer["stays"]), ("are gone with it", answer["gone"])):
+        if names:
+            more = f" and {len(names) - NEAR_NAMES} more" if len(names) > NEAR_NAMES else ""
+            _line(0, f"{words}: {', '.join(names[:NEAR_NAMES])}{more}")
+    before = answer["waitedBefore"]
+    if before["placed"] or before["waiting"]:
+        count = len(before["placed"]) + len(before["waiting"])
+        _line(0, f"pods that waited before: {count}, placed then: {len(before['placed'])}")
+        _print_placed(before["placed"])
+
+
+def _print_placed(placed: list[dict[str, Any]]) -> None:
+    if not placed:
+        return
+    table = table_of("pod", "from", "to", "new volumes", padding=(0, 2, 0, 0))
+    for entry in placed:
+        new = [f"{it['claim']} → {it['volume']}" for it in entry["bindings"]]
+        new += [f"{it['claim']} → new, {it['requested']} of {it['class']}" for it in entry["provisions"]]
+        table.add_row(*map(escape, (entry["pod"], entry["from"] or "-", entry["to"], ", ".join(new) or "-")))
+    stdout.print(table)
+
+
+def _print_stranded(entry: dict[str, Any]) -> None:
+    origin = f" of {entry['from']}" if entry["from"] else ""
+    _line(0, f"{entry['pod']}{origin} finds no node: {entry['message']}")
+    for held in entry["claims"]:
+        if held["volume"] is None:
+            _line(1, "{claim}: no volume of {size} (class {class}); nearest in {domain}".format(**held))
+            continue
+        if held["why"] == GONE:
+            _line(1, "{claim} is bound to {volume}, which is gone".format(**held))
+            continue
+        nodes = held["reachedFrom"]
+        more = f" and {len(nodes) - VOLUME_NODES_SHOWN} more" if len(nodes) > VOLUME_NODES_SHOWN else ""
+        reached = (
+            f"reached from {', '.join(nodes[:VOLUME_NODES_SHOWN])}{more} only" if nodes else "no node reaches it"
+        )
+        _line(1, f"{held['claim']} is bound to {held['volume']} in {held['domain']}: {reached}")
+
+
+def _print_short(short: list[dict[str, Any]]) -> None:
+    _line(0, "short:")
+    table = table_of("class", "domain", "claims", "size", "", padding=(0, 2, 0, 0))
+    for it in short:
+        table.add_row(*map(escape, (it["class"] or "-", it["domain"], str(it["claims"]), it["size"], it["why"])))
+    stdout.print(table)

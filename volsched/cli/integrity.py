@@ -1,25 +1,45 @@
-"""`volsched migrate`, `rebuild`, `replay`: the tables of a store, and the log folded again."""
+"""`volsched migrate`, `rebuild`, `replay`, `verify`, `anchor`: the tables of a store, and the proof of its log."""
 
 import time
 from collections import Counter
-from typing import Annotated
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from volsched.cli.console import Output, OutputOption, print_json, stdout
-from volsched.cli.remote.server_choice import refuse_server
-from volsched.cli.store_option import Db, bar, explained, opened, position_of
+from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
+from volsched.cli.manifest_input import lines_of, written
+from volsched.cli.progress import progress_bar
+from volsched.cli.question_command import checked, client_of
+from volsched.cli.remote.server_choice import chosen_server, refuse_server
+from volsched.cli.store_option import Db, explained, opened, position_of
 from volsched.log.base import read_base
-from volsched.log.database import Database
+from volsched.log.database import Database, open_database
+from volsched.log.errors import Finding, StoreError
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import noun_and_key
-from volsched.log.integrity.rebuild import rebuild as rebuild_views
+from volsched.log.integrity.anchors import (
+    Anchor,
+    KeyFileError,
+    anchors_in,
+    check_signatures,
+    make_keys,
+    parse_anchor,
+    read_private_key,
+    read_public_key,
+)
 from volsched.log.integrity.replay import fold_log
+from volsched.log.integrity.verify import rebuild as rebuild_views
 from volsched.log.reads.tail import read_head
+from volsched.log.service_roles import grant_service_roles, role_of
 from volsched.log.store import migrate_store
-from volsched.runtime.settings import data_directory, database_url, default_url
+from volsched.questions.registry import question
+from volsched.runtime.settings import database_url, read_settings
+from volsched.runtime.user_files import default_url
 
 MIGRATE_EXAMPLES = """
 Examples:
@@ -27,6 +47,8 @@ Examples:
 volsched migrate
 
 volsched migrate --db postgresql://volsched@db.example/volsched
+
+volsched migrate --roles roles.txt   # PostgreSQL: a role per service, each with the rights that its work needs
 """
 REBUILD_EXAMPLES = """
 Examples:
@@ -46,17 +68,41 @@ volsched replay --until 2025-11-16T22:00:00Z -o json
 """
 
 
-def migrate(db: Db = None) -> None:
+def migrate(
+    db: Db = None,
+    roles: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="PostgreSQL: make a role per line `SERVICE PASSWORD`, and grant its rights."
+        ),
+    ] = None,
+) -> None:
     """Make the store, or bring its tables to those of this program. Data is kept; run it again at any time."""
     refuse_server(db)
-    url = database_url(db)
-    if url == default_url():
-        # Ours to make; a directory that a person named is not.
-        data_directory().mkdir(parents=True, exist_ok=True)
     with explained():
-        before, after = migrate_store(url)
+        url = database_url(db)
+        passwords = _passwords(roles) if roles else {}
+        # Our own directory is ours to make; one that a person named is not.
+        before, after = migrate_store(url, make_directory=url == default_url())
+        if passwords:
+            with closing(open_database(url)) as database:
+                grant_service_roles(database, passwords)
     done = "was already at" if before == after else "is now at"
     stdout.print(f"the store {done} revision {after}")
+    for service in passwords:
+        stdout.print(f"role {role_of(service)} has the rights of the {service}")
+
+
+def _passwords(file: Path) -> dict[str, str]:
+    try:
+        lines = [line.split() for line in file.read_text().splitlines() if line.strip()]
+    except OSError as error:
+        raise StoreError(f"{file} cannot be read: {error.strerror}; name a file that can") from None
+    for number, words in enumerate(lines, 1):
+        if len(words) != 2:
+            # The line may hold a password and is not repeated.
+            raise StoreError(f"{file}, line {number}: write a service and its password, separated by a space")
+    return {words[0]: words[1] for words in lines}
 
 
 def rebuild(db: Db = None, output: OutputOption = Output.table) -> None:
@@ -64,7 +110,7 @@ def rebuild(db: Db = None, output: OutputOption = Output.table) -> None:
 
     Exit 5, with nothing changed, where the log does not verify.
     """
-    with opened(db) as database, bar("Folding", last_position(database)) as progress:
+    with opened(db) as database, progress_bar("Folding", last_position(database)) as progress:
         repair = rebuild_views(database, progress=progress)
     if output is Output.json:
         print_json({"position": repair.position, "repaired": [it.as_json() for it in repair.findings]})
@@ -86,7 +132,7 @@ def replay(
     """
     with opened(db) as database:
         last = position_of(database, until)
-        with database.read() as connection, bar("Folding", last) as progress:
+        with database.read() as connection, progress_bar("Folding", last) as progress:
             started = time.perf_counter()
             folded = fold_log(connection, until=last, progress=progress)
             seconds = time.perf_counter() - started
@@ -128,3 +174,205 @@ def _counts(states: dict[str, State]) -> dict[str, dict[str, int]]:
         counts[noun_and_key(stream)[0], isinstance(state, ObjectState) and state.manifest is None] += 1
     nouns = sorted({noun for noun, _ in counts})
     return {noun: {"there": counts[noun, False], "gone": counts[noun, True]} for noun in nouns}
+
+
+# `volsched verify`: is the store what it says it is, and since when could somebody have rewritten it?
+
+SHOWN = 20
+MOST_SENT = 1_000
+"""Anchors that a server is asked about, the newest."""
+VERIFY_EXAMPLES = """
+Examples:
+
+volsched verify
+
+volsched verify --write-anchor /mnt/elsewhere/anchor.json
+
+volsched verify --anchor /mnt/elsewhere/anchor.json -o json
+
+volsched verify --anchor /mnt/anchors --public-key anchor.pub
+
+volsched verify --archive 2024.jsonl.gz --archive 2025.jsonl.gz
+"""
+UNPROVEN = (
+    "nothing outside the database proves this log: somebody with the database could have rewritten all of it; "
+    "see --anchor"
+)
+REST = "events after it could have been rewritten by somebody with the database"
+BY = {
+    "verified": "a signed anchor",
+    "unchecked": "an anchor whose signature was not checked, see --public-key",
+    "none": "an anchor or archive that is not signed",
+}
+
+
+def verify(
+    anchor: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE|DIR", help="The log must still hold what this anchor, export or directory says."
+        ),
+    ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Every anchor must be signed with this key.")
+    ] = None,
+    archive: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE", help="Prove archived events too: every archive, the oldest first; can be repeated."
+        ),
+    ] = None,
+    write_anchor: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write an anchor if all is well; keep it elsewhere.")
+    ] = None,
+    db: Db = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Prove that the log is whole and unchanged, and that views, tokens, leases and results are what it says.
+
+    Nothing is repaired; writers may go on. A log that was cut or rewritten together with its head row is only
+    found with an anchor from before; up to which position one proves it is told. Where events were archived, the
+    proof begins behind them, or with the first there ever was if the archives are given. --write-anchor signs with
+    VOLSCHED_ANCHOR_KEY_FILE where that is set. Exit 5 with the position, or table, key and column, of what is
+    wrong, and where an anchor is not signed with --public-key.
+    """
+    if public_key is not None and anchor is None:
+        fail(Exit.USAGE, "--public-key needs --anchor FILE or DIR: there is nothing else that is signed")
+    anchors = {} if anchor is None else _read_anchors(anchor)
+    unsigned = [] if public_key is None else _without_signature(anchors, public_key)
+    wanted = sorted(anchors.values(), key=lambda it: it.position)
+    served = chosen_server(db) is not None
+    if served and (archive or write_anchor is not None):
+        fail(Exit.USAGE, "--archive and --write-anchor need the store itself; run it there, without --server")
+    lines = tuple(it.dump() for it in (wanted[-MOST_SENT:] if served else wanted))
+    with client_of(db, archives=archive or (), bar="Verifying") as client:
+        answer = client.document(question("verify"), checked("verify", anchors=lines))
+    told = answer.document
+    if told["ok"] and not unsigned and write_anchor is not None:
+        line = _signed(Anchor(told["position"], bytes.fromhex(told["hash"]), answer.moment)).dump()
+        with written(str(write_anchor)) as out:
+            out.write(line)
+    if told.get("proven") is not None:
+        told["proven"]["signature"] = _signature(told["proven"]["position"], wanted, public_key is not None)
+    told["ok"] = told["ok"] and not unsigned
+    told["findings"] = [it.as_json() for it in unsigned] + told["findings"]
+    if output is Output.json:
+        print_json(told)
+    elif told["ok"]:
+        _print_verified(told)
+    if not told["ok"]:
+        _fail(told)
+
+
+def _read_anchors(path: Path) -> dict[str, Anchor]:
+    """The anchors of a file or a directory, by the names of their files."""
+    files = anchors_in(path) if path.is_dir() else [path]
+    if not files:
+        fail(Exit.USAGE, f"{path} holds no anchors (anchor-….json)")
+    anchors: dict[str, Anchor] = {}
+    for file in files:
+        with explained(str(file)):
+            try:
+                anchors[file.name] = parse_anchor(next(lines_of(str(file)), ""))
+            except StoreError as error:
+                raise StoreError(f"{file}: {error}" if path.is_dir() else str(error)) from None
+    return anchors
+
+
+def _without_signature(anchors: dict[str, Anchor], public_key: Path) -> list[Finding]:
+    """What is wrong with signatures; anchors without a right one prove nothing, and are taken out."""
+    try:
+        key = read_public_key(public_key)
+    except KeyFileError as error:
+        fail(Exit.USAGE, f"--public-key: {error}")
+    findings = list(check_signatures(anchors, key))
+    for name in [name for name, it in anchors.items() if not it.is_signed_by(key)]:
+        del anchors[name]
+    return findings
+
+
+def _signature(position: int, anchors: Sequence[Anchor], checked: bool) -> str:
+    """Of the anchor at a position. The end of an archive is at one too, and nobody signs that."""
+    if not any(it.position == position and it.signature is not None for it in anchors):
+        return "none"
+    return "verified" if checked else "unchecked"
+
+
+def _signed(anchor: Anchor) -> Anchor:
+    with explained():
+        path = read_settings().anchor_key_file
+        return anchor if path is None else anchor.signed(read_private_key(path))
+
+
+def _fail(told: dict[str, Any]) -> NoReturn:
+    findings = [Finding(**it) for it in told["findings"]]
+    left = len(findings) - SHOWN + told["more"]
+    messages = [str(it) for it in findings[:SHOWN]]
+    if left > 0:
+        messages.append(f"and {left} more; see them with -o json")
+    if told.get("proven") is not None:
+        messages.append(_proven(told["proven"]))
+    fail(Exit.INTEGRITY, *messages)
+
+
+def _print_verified(told: dict[str, Any]) -> None:
+    after, redacted = told["after"], told["redacted"]
+    count, behind = told["position"] - after, f" after position {after}" if after else ""
+    stdout.print(f"{count} events{behind} in {told['streams']} streams verified; last hash {told['hash']}")
+    if redacted:
+        stdout.print(f"{len(redacted)} of them were redacted, as the log says: {ranges(redacted)}")
+    for gap in told.get("gaps", ()):
+        stdout.print(escape(f"not proven: {gap}"))
+    if after:
+        files = escape("; ".join(told["archives"]))
+        stdout.print(
+            f"positions 1 to {after} are archived and were not looked at: prove them with --archive ({files})"
+        )
+    proven = told.get("proven")
+    stdout.print(escape(UNPROVEN if proven is None else _proven(proven)))
+
+
+def _proven(proven: dict[str, Any]) -> str:
+    return f"proven up to position {proven['position']} ({proven['at']}) by {BY[proven['signature']]}; {REST}"
+
+
+def ranges(positions: Sequence[int]) -> str:
+    """`1-3, 7, 9-12`; of many only the first."""
+    runs: list[tuple[int, int]] = []
+    for it in positions:
+        runs[-1:] = [(runs[-1][0], it)] if runs and runs[-1][1] == it - 1 else [*runs[-1:], (it, it)]
+    told = [f"{first}-{last}" if first < last else str(first) for first, last in runs[:SHOWN]]
+    return ", ".join(told) + (", …" if len(runs) > SHOWN else "")
+
+
+# `volsched anchor`: the keys that anchors of the log are signed with.
+
+ANCHOR_EXAMPLES = """**Examples**
+
+`volsched anchor keygen anchor.key anchor.pub` makes a key for `VOLSCHED_ANCHOR_KEY_FILE`, and what to verify with
+
+`volsched verify --anchor /mnt/anchors --public-key anchor.pub` checks all anchors of a directory
+"""
+
+app = typer.Typer(no_args_is_help=True, help="Anchors prove where the log stood: make the keys that sign them.")
+
+
+@app.callback()
+def _family() -> None:
+    """A family although it has one command so far: it is called by its name."""
+
+
+@app.command("keygen", no_args_is_help=True, epilog=ANCHOR_EXAMPLES)
+def keygen(
+    private: Annotated[Path, typer.Argument(metavar="PRIVATE", help="The key that signs, for its owner alone.")],
+    public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="What others verify with; keep it elsewhere.")],
+) -> None:
+    """Make an Ed25519 key. PRIVATE belongs to the machine that signs, never into the database or its backups.
+
+    A file that is there is not replaced. Exit 2 where one cannot be written.
+    """
+    try:
+        made = make_keys(private, public)
+    except KeyFileError as error:
+        fail(Exit.USAGE, str(error))
+    stdout.print(escape(f"key {made.name}: {private} signs (VOLSCHED_ANCHOR_KEY_FILE), {public} verifies"))

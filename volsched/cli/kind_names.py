@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from sqlalchemy import Connection
 
+from volsched.cli.completion import complete_kind, complete_namespace
 from volsched.cli.console import Exit, fail
-from volsched.log.events.kind_names import NAMED, Named, UnknownKindError, kind_called, shown_names
-from volsched.log.events.streams import KIND_OF_NOUN
-from volsched.questions.get.near_names import never_was
+from volsched.log.events.streams import KIND_OF_NOUN, NAMED, Named, UnknownKindError, kind_called, shown_names
 
 if TYPE_CHECKING:
     from volsched.objects.submission import Target
@@ -18,14 +16,16 @@ if TYPE_CHECKING:
 DEFAULT_NAMESPACE = "default"
 
 NamespaceOption = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NS", help="Namespace; 'default' without it.")
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NS",
+        help="Namespace; 'default' without it.",
+        autocompletion=complete_namespace,
+    ),
 ]
 AllOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Objects of every namespace.")]
-
-
-def complete_kind(incomplete: str) -> list[str]:
-    """For the shell: the kinds that begin so."""
-    return [name for named in NAMED for name in (named.plural,) if name.startswith(incomplete.lower())]
 
 
 KindArgument = Annotated[
@@ -57,9 +57,12 @@ def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywher
     """What KIND, NAME, -n and -A mean together; the end of the command where they contradict each other."""
     if everywhere and namespace is not None:
         fail(Exit.USAGE, "-n and -A contradict each other; give one of them")
+    # `pod shop/db`, as our own answers print it, may come as one word.
+    kinds, *first = kinds.split(maxsplit=1)
+    names = [*first, *names]
     kind, slash, name = kinds.partition("/")
     if slash:
-        names = [name, *(_without_kind(it, kind) for it in names)]
+        return _of_each([f"{kind}/{name}", *names], kind, namespace, everywhere)
     found = [kind_of(it) for it in kind.split(",")]
     if names and everywhere:
         fail(Exit.USAGE, f"a name is of one namespace; leave -A out, or the name {names[0]}")
@@ -73,6 +76,33 @@ def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywher
         )
         for named in found
     ]
+
+
+def _of_each(words: Sequence[str], kind: str, namespace: str | None, everywhere: bool) -> list[NamedObject]:
+    """`pod/a pvc/b`, and `pod/a b`: each is of the kind that it names, else of the first one's."""
+    if everywhere:
+        fail(Exit.USAGE, f"a name is of one namespace; leave -A out, or the name {words[0]}")
+    keys: dict[Named, list[str]] = {}
+    for word in words:
+        named, name = _kind_in(word) or (kind_of(kind), word)
+        keys.setdefault(named, []).append(key_of(named, name, namespace))
+    return [
+        NamedObject(named, tuple(them), namespace or DEFAULT_NAMESPACE if named.namespaced else None)
+        for named, them in keys.items()
+    ]
+
+
+def _kind_in(word: str) -> tuple[Named, str] | None:
+    """The kind that a name begins with, and the rest: `pod/shop/db`, `pv/disk-7`."""
+    kind, slash, rest = word.partition("/")
+    if not slash:
+        return None
+    try:
+        return kind_called(kind), rest
+    except UnknownKindError as error:
+        if "/" in rest:
+            fail(Exit.NOT_FOUND, str(error))
+        return None
 
 
 def one_of(kind: str, name: str | None, namespace: str | None) -> tuple[Named, str]:
@@ -90,8 +120,26 @@ def kind_of(text: str) -> Named:
         fail(Exit.NOT_FOUND, str(error))
 
 
+def bare_name(named: Named, name: str) -> str:
+    """Without the kind that may stand before it: `persistentvolume/disk-7`, `pod/shop/db`, `pod shop/db`."""
+    text = name.strip().replace(" ", "/", 1)
+    kind, slash, rest = text.partition("/")
+    if not slash:
+        return name
+    try:
+        given = kind_called(kind)
+    except UnknownKindError:
+        return name
+    if given == named:
+        return rest
+    if "/" in rest or not named.namespaced:
+        fail(Exit.USAGE, f'"{name}" is a {given.singular}, and a {named.singular} is asked for')
+    return name
+
+
 def key_of(named: Named, name: str, namespace: str | None) -> str:
-    """`NAME`, or `NAMESPACE/NAME` as everything of ours prints it."""
+    """`NAME`, or `NAMESPACE/NAME` as everything of ours prints it, with its kind or without."""
+    name = bare_name(named, name)
     if not named.is_object or not named.namespaced:
         return name
     given, slash, bare = name.rpartition("/")
@@ -100,27 +148,21 @@ def key_of(named: Named, name: str, namespace: str | None) -> str:
     return f"{given if slash else namespace or DEFAULT_NAMESPACE}/{bare}"
 
 
+def words_of(named: Named, key: str) -> dict[str, str | None]:
+    """An object as questions are asked about it."""
+    namespace, _, name = key.rpartition("/") if named.is_object and named.namespaced else ("", "", key)
+    return {"kind": named.plural, "name": name, "namespace": namespace or None}
+
+
 def named_targets(words: Sequence[str], namespace: str | None) -> list["Target"]:
     """KIND NAME… or KIND/NAME of objects that people may delete."""
     # Those who only look at objects do not load what changes them.
     from volsched.objects.submission import Target
 
-    one, *others = wanted(words[0], words[1:], namespace=namespace, everywhere=False)
-    if others or not one.keys:
-        fail(Exit.USAGE, f"which {words[0]}? give names: volsched delete {words[0]} NAME")
-    if not one.named.is_object:
-        fail(Exit.USAGE, f"{one.named.plural} are history and stay; delete the pod, or see volsched recover")
-    return [Target(KIND_OF_NOUN[one.named.noun], key) for key in one.keys]
-
-
-def refuse_unknown(connection: Connection, named: Named, key: str) -> None:
-    """The end of the command for what never was there; what is gone by now is history too."""
-    message = never_was(connection, named, key)
-    if message is not None:
-        fail(Exit.NOT_FOUND, message)
-
-
-def _without_kind(name: str, kind: str) -> str:
-    """`pod/a pod/b` is `pod a b`."""
-    given, slash, bare = name.partition("/")
-    return bare if slash and given.lower() == kind.lower() else name
+    asked = wanted(words[0], words[1:], namespace=namespace, everywhere=False)
+    for it in asked:
+        if not it.keys:
+            fail(Exit.USAGE, f"which {words[0]}? give names: volsched delete {words[0]} NAME")
+        if not it.named.is_object:
+            fail(Exit.USAGE, f"{it.named.plural} are history and stay; delete the pod, or see volsched recover")
+    return [Target(KIND_OF_NOUN[it.named.noun], key) for it in asked for key in it.keys]

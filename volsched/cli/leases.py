@@ -7,8 +7,8 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.operator import Reason, actor, checked_reason
-from volsched.cli.question_client import asked_of, client_of
-from volsched.cli.remote import paths
+from volsched.cli.question_command import asked_of, client_of, declared
+from volsched.cli.remote import get
 from volsched.cli.remote.server import ServerRefusedError
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db, opened
@@ -16,6 +16,7 @@ from volsched.log.leases import free
 from volsched.questions.registry import question
 from volsched.runtime.clock import system_clock
 
+QUESTION = question("leases list")
 EXAMPLES = """**Examples**
 
 `volsched leases list` shows who holds which, when it was last renewed, and why one is over
@@ -29,15 +30,16 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="As `volsched leases l
 
 
 @app.command("list", epilog=EXAMPLES)
+@declared(QUESTION)
 def list_leases(db: Db = None, output: OutputOption = Output.table) -> None:
-    """Leases that somebody holds, or held when it ended."""
-    document = asked_of(client_of(db), "leases list")
+    with client_of(db) as client:
+        document = asked_of(client, QUESTION.name)
     rows = document["items"]
     if output is Output.json:
         print_json(document)
         return
     if not rows:
-        stdout.print(question("leases list").empty)
+        stdout.print(QUESTION.empty)
         return
     table = table_of("name", "holder", "epoch", "renewed", "until", "state")
     for it in rows:
@@ -53,7 +55,7 @@ def free_lease(name: Name, reason: Reason = None, db: Db = None) -> None:
     why, server = checked_reason(reason), chosen_server(db)
     if server is not None:
         try:
-            told = server.tell("POST", paths.own("leases", name, "free"), body={"reason": why or ""})
+            told = server.tell("POST", get.own("leases", name, "free"), body={"reason": why or ""})
         except ServerRefusedError as error:
             # 404: a name that is no part of an address, so nobody can hold it.
             if error.code not in (404, 409):

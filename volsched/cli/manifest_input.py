@@ -1,45 +1,113 @@
-"""Reading what `-f` names: a file, every manifest under a directory, or standard input."""
+"""Files that a command reads or writes: manifests that `-f` names, line by line, and `volsched validate`."""
 
+import os
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
+from rich.markup import escape
 
-from volsched.cli.console import Exit, fail
-from volsched.kube.manifest_reader import Loaded, load_manifests
+from volsched.cli.console import Exit, fail, stderr, stdout
+from volsched.kube.manifest_reader import Loaded, Skipped, load_manifests, newest
 from volsched.kube.problems import Defect, ManifestError, Problem
+from volsched.log.durable_files import ERRORS, PRIVATE, lines_of_file
+from volsched.objects.rules.field_check import field_faults
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
 Files = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--filename",
         "-f",
-        metavar="FILE|DIR|-",
+        metavar="FILE|DIR|URL|-",
         help="Manifests in YAML or JSON, as kubectl prints them; may be repeated; '-' is standard input.",
     ),
 ]
+Kustomization = Annotated[
+    str | None,
+    typer.Option("--kustomize", "-k", metavar="DIR", help="What kustomize makes of this directory, or of a URL."),
+]
+SkipForeign = Annotated[
+    bool, typer.Option("--skip-foreign", help="Pass over kinds that volsched does not know, and say so.")
+]
+
+
+def load_inputs(
+    files: list[str] | None, kustomize: str | None = None, *, dump: bool = False, tell_fields: bool = True
+) -> list[Loaded]:
+    """All objects of all inputs, or the end of the command with every defect of every input.
+
+    `dump`: the input is of a cluster, which holds more than we know of. What is not ours is passed over and told
+    in a line, and so is what stands there twice. `tell_fields`: unknown fields too.
+    """
+    names = [*(files or ())]
+    if not names and kustomize is None:
+        fail(Exit.USAGE, "say which manifests: -f FILE|DIR|URL|-, or -k DIR")
+    inputs = [item for name in names for item in _read(name)]
+    if kustomize is not None:
+        from volsched.cli.fetched_manifests import kustomized
+
+        inputs.append((f"kustomize {kustomize}", kustomized(kustomize)))
+    skipped = Skipped(in_directory=any(Path(name).is_dir() for name in names)) if dump else None
+    loaded = _loaded(inputs, skipped)
+    if skipped is not None and str(skipped):
+        stderr.print(escape(f"note: {skipped}"))
+    if not loaded:
+        where = ", ".join(source for source, _ in inputs[:3]) or "the input"
+        fail(Exit.USAGE, f"no objects in {where}; give at least one manifest with apiVersion and kind")
+    if dump and tell_fields:
+        _tell_unknown_fields(loaded)
+    return loaded
 
 
 def load_files(names: list[str]) -> list[Loaded]:
-    """All objects of all inputs, or the end of the command with every defect of every input."""
+    return load_inputs(names)
+
+
+def _loaded(inputs: list[tuple[str, bytes]], skipped: Skipped | None) -> list[Loaded]:
     loaded: list[Loaded] = []
     errors: list[ManifestError] = []
-    for source, data in [item for name in names for item in _read(name)]:
+    for source, data in inputs:
         try:
-            loaded += load_manifests(data, source=source)
+            loaded += load_manifests(data, source=source, skipped=skipped)
         except ManifestError as error:
-            errors.append(error)
+            if skipped is not None and skipped.in_directory and error.unreadable:
+                skipped.strays.append(source)
+            else:
+                errors.append(error)
+    if skipped is not None:
+        loaded = newest(loaded, skipped)
     errors += _repeated(loaded)
     if errors:
         unreadable = any(error.unreadable for error in errors)
         messages = [str(problem) for error in errors for problem in error.problems]
+        if any(problem.defect.path == ("kind",) for error in errors for problem in error.problems):
+            messages.append("what reads passes foreign kinds over, and so do apply and create with --skip-foreign")
         fail(Exit.USAGE if unreadable else Exit.FAILURE, *messages)
-    if not loaded:
-        fail(Exit.USAGE, f"no objects in {', '.join(names)}; give at least one manifest with apiVersion and kind")
     return loaded
+
+
+def field_problems(loaded: list[Loaded]) -> list[str]:
+    """What the field check has against each of them, with place and name."""
+    return [
+        f'{entry.place}: {entry.kind.name} "{entry.key}": {why}'
+        for entry in loaded
+        for why in field_faults(entry.kind, entry.manifest)
+    ]
+
+
+def _tell_unknown_fields(loaded: list[Loaded]) -> None:
+    """A cluster of another version may have fields that we do not know; a misspelt one must not go unnoticed."""
+    problems = field_problems(loaded)
+    if problems:
+        more = f"; {len(problems) - 1} more, see volsched validate" if problems[1:] else ""
+        stderr.print(f"[yellow]warning:[/] {escape(problems[0] + more)}")
 
 
 def _repeated(loaded: list[Loaded]) -> list[ManifestError]:
@@ -57,6 +125,10 @@ def _repeated(loaded: list[Loaded]) -> list[ManifestError]:
 def _read(name: str) -> list[tuple[str, bytes]]:
     if name == "-":
         return [("stdin", sys.stdin.buffer.read())]
+    if name.startswith(("http://", "https://")):
+        from volsched.cli.fetched_manifests import downloaded
+
+        return [(name, downloaded(name))]
     path = Path(name)
     files = (
         sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
@@ -73,3 +145,65 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         fail(Exit.USAGE, f"{path} cannot be read: {error.strerror}; check the path and its permissions")
+
+
+# Text files that a command reads line by line or writes as a whole; '-' is standard input or output.
+
+
+def lines_of(name: str) -> Iterator[str]:
+    """The lines of a file, compressed or not; one that cannot be read is told before anything else is done."""
+    if name == "-":
+        return iter(TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors=ERRORS))
+    try:
+        Path(name).open("rb").close()
+    except OSError as error:
+        fail(Exit.USAGE, f"{name} cannot be read: {error.strerror}; check the path and its permissions")
+    return lines_of_file(Path(name))
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags, PRIVATE)
+
+
+@contextmanager
+def written(name: str) -> Iterator[IO[str]]:
+    """A file that is complete or not there at all: written aside, then renamed."""
+    if name == "-":
+        yield sys.stdout
+        return
+    path, aside = Path(name), Path(f"{name}.part")
+    try:
+        # A log says who did what, and a store is measured by its anchor: their owner's, until he says else.
+        aside.unlink(missing_ok=True)
+        with open(aside, "x", encoding="utf-8", newline="", opener=_private) as out:
+            yield out
+        aside.replace(path)
+    except OSError as error:
+        fail(Exit.USAGE, f"{name} cannot be written: {error.strerror}; check the directory and its permissions")
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+# `volsched validate`: are these manifests what we would accept?
+
+EXAMPLES = """
+Examples:
+
+volsched validate -f cluster.yaml
+
+kubectl get nodes,pv,pvc,sc,pods -A -o yaml | volsched validate -f -
+"""
+
+
+def validate(filename: Files = None, kustomize: Kustomization = None) -> None:
+    """Check manifests and report every defect of every object; nothing is stored.
+
+    Exit 1 if an object is invalid or has a field that its kind does not have, 2 if an input cannot be read as YAML
+    or JSON. Objects of kinds that volsched does not know are passed over, which is said.
+    """
+    loaded = load_inputs(filename, kustomize, dump=True, tell_fields=False)
+    problems = field_problems(loaded)
+    if problems:
+        fail(Exit.FAILURE, *problems)
+    counts = Counter(entry.kind.name for entry in loaded)
+    stdout.print(f"all valid: {', '.join(f'{n} {kind}' for kind, n in sorted(counts.items()))}")

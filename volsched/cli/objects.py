@@ -2,40 +2,56 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
+from volsched.cli.completion import complete_kind_or_name
 from volsched.cli.console import Exit, fail, stderr, stdout
 from volsched.cli.kind_names import NamespaceOption, named_targets
-from volsched.cli.manifest_input import Files, load_files
+from volsched.cli.manifest_input import (
+    Files,
+    Kustomization,
+    SkipForeign,
+    field_problems,
+    load_inputs,
+)
 from volsched.cli.operator import Reason, actor, checked_reason
+from volsched.cli.progress import progress_bar
 from volsched.cli.remote.server_choice import chosen_server
-from volsched.cli.store_option import Db, bar, opened
+from volsched.cli.store_option import Db, opened, opened_or_empty
 from volsched.kube.kinds import Kind
 from volsched.kube.manifest_reader import Loaded, dump_manifests, load_manifests
 from volsched.kube.problems import ManifestError
-from volsched.log.commands import ConflictError
+from volsched.log.commands import ConflictError, Done
 from volsched.log.database import Database
-from volsched.log.events.kind_names import kind_called
-from volsched.log.reads.as_of import Now
-from volsched.log.reads.tail import read_head
-from volsched.objects.namespaces import ensure_namespaces, named_namespaces, namespace_manifest
+from volsched.log.events.streams import kind_called
+from volsched.log.reads.as_of import look_at_head
 from volsched.objects.rules.field_check import UndecodableError
-from volsched.objects.rules.refusals import AlreadyExistsError, ForbiddenError, NotFoundError
-from volsched.objects.submission import Submitter, Target, Verb
-from volsched.questions.audit.adoption import adoption_warnings
+from volsched.objects.rules.object_events import AlreadyExistsError, ForbiddenError, NotFoundError
+from volsched.objects.submission import (
+    Submitter,
+    Target,
+    Verb,
+    ensure_namespaces,
+    named_namespaces,
+    namespace_manifest,
+)
+from volsched.questions.audit.orphans import adoption_warnings
 from volsched.questions.get.near_names import not_found
 from volsched.runtime.clock import system_clock
 from volsched.runtime.settings import Settings
-from volsched.workloads.rules.zonal_upgrade import ZonalReport
+from volsched.workloads.rules.repairs import ZonalReport
 
 APPLY_EXAMPLES = """**Examples**
 
 `volsched apply -f cluster.yaml` makes or changes every object of the file
 
 `kubectl get pv,sc -o yaml | volsched apply -f -`
+
+`volsched apply -f nodes/ --dry-run=server` only says what would be created, configured or refused
 
 `volsched apply -f nodes/ --reason "two racks more"` keeps why with every change
 """
@@ -58,40 +74,81 @@ IMPORT_EXAMPLES = """**Examples**
 `kubectl get ns,nodes,sc,pv,pvc,pods,sts,csidrivers,csinodes,csistoragecapacities,volumeattachments
 -A -o yaml > dump.yaml`
 
-`volsched migrate --db copy.db && volsched import --db copy.db -f dump.yaml`
+`volsched import --db copy.db -f dump.yaml` makes the store copy.db of it
 """
 CODES = (
     (NotFoundError, Exit.NOT_FOUND),
     (AlreadyExistsError, Exit.CONFLICT),
     (ConflictError, Exit.CONFLICT),
 )
+
+
+class DryRun(StrEnum):
+    none = "none"
+    client = "client"
+    server = "server"
+
+    @property
+    def remark(self) -> str:
+        return {"none": "", "client": " (dry run)", "server": " (server dry run)"}[self.value]
+
+
+DryRunOption = Annotated[
+    DryRun,
+    typer.Option(
+        "--dry-run",
+        help="Only say what would be done; with --server, 'client' only reads from it and 'server' lets it judge.",
+    ),
+]
 MaybeFiles = Annotated[
     list[str] | None,
-    typer.Option("--filename", "-f", metavar="FILE|DIR|-", help="Delete the objects that these manifests name."),
+    typer.Option(
+        "--filename", "-f", metavar="FILE|DIR|URL|-", help="Delete the objects that these manifests name."
+    ),
 ]
 
 
-def apply(files: Files, reason: Reason = None, db: Db = None) -> None:
+def apply(
+    files: Files = None,
+    kustomize: Kustomization = None,
+    skip_foreign: SkipForeign = False,
+    dry_run: DryRunOption = DryRun.none,
+    reason: Reason = None,
+    db: Db = None,
+) -> None:
     """Create the objects of manifests, or change those that are there to what the manifests say.
 
     Fields that a manifest does not name stay as they are. Each object is written for itself: one that is refused
     keeps no other back, and the command ends with 1.
     """
-    _submit(files, Verb.APPLY, reason, db)
+    submit_objects(load_inputs(files, kustomize, dump=skip_foreign), Verb.APPLY, reason, db, dry_run)
 
 
-def create(files: Files, reason: Reason = None, db: Db = None) -> None:
+def create(
+    files: Files = None,
+    kustomize: Kustomization = None,
+    skip_foreign: SkipForeign = False,
+    dry_run: DryRunOption = DryRun.none,
+    reason: Reason = None,
+    db: Db = None,
+) -> None:
     """Create the objects of manifests; exit 7 where one is there already."""
-    _submit(files, Verb.CREATE, reason, db)
+    submit_objects(load_inputs(files, kustomize, dump=skip_foreign), Verb.CREATE, reason, db, dry_run)
 
 
 def delete(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KIND NAME", help="What to delete: pod db-0, pv/disk-7, or use -f."),
+        typer.Argument(
+            metavar="KIND NAME",
+            help="What to delete: pod db-0, pv/disk-7, or use -f.",
+            autocompletion=complete_kind_or_name,
+        ),
     ] = None,
     files: MaybeFiles = None,
+    kustomize: Kustomization = None,
     namespace: NamespaceOption = None,
+    dry_run: DryRunOption = DryRun.none,
     reason: Reason = None,
     db: Db = None,
 ) -> None:
@@ -99,22 +156,23 @@ def delete(
 
     An object with finalizers (every claim and volume has one) is only marked: it goes when what holds it lets go.
     """
-    if bool(names) == bool(files):
+    described = bool(files) or kustomize is not None
+    if bool(names) == described:
         fail(Exit.USAGE, "say what to delete, in one way: KIND NAME, or -f FILE")
-    if files and namespace is not None:
+    if described and namespace is not None:
         fail(Exit.USAGE, "-n goes with KIND NAME; manifests name their own namespaces")
     because = checked_reason(reason)
-    if files:
-        targets = [Target(entry.kind, entry.key) for entry in load_files(files)]
+    if described:
+        targets = [Target(entry.kind, entry.key) for entry in load_inputs(files, kustomize)]
     else:
         targets = named_targets(names or [], namespace)
     refused: list[tuple[Target, Exception]] = []
-    for target, gone in _deleted(targets, because, db):
+    for target, gone in _deleted(targets, because, db, dry_run):
         if isinstance(gone, Exception):
             refused.append((target, gone))
         else:
             done = "deleted" if gone else "is marked, and goes when its finalizers are gone"
-            stdout.print(escape(f"{target.kind.name.lower()}/{target.key} {done}"))
+            stdout.print(escape(f"{target.kind.name.lower()}/{target.key} {done}{dry_run.remark}"))
     if refused:
         fail(
             _code([outcome for _, outcome in refused]),
@@ -122,21 +180,34 @@ def delete(
         )
 
 
-def import_dump(files: Files, reason: Reason = None, db: Db = None) -> None:
+def import_dump(
+    files: Files = None,
+    kustomize: Kustomization = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse what is otherwise passed over: unknown kinds and fields.")
+    ] = False,
+    reason: Reason = None,
+    db: Db = None,
+) -> None:
     """Take a cluster over as `kubectl get -o yaml` prints it, into an empty store: all of it or nothing.
+
+    Also the directory of a must-gather or of an unpacked Velero backup. Objects of kinds that volsched does not
+    know are passed over, and a field that it does not know is warned of.
 
     Uids, ages and status are kept, so that what is bound stays bound. A volume whose claim is not in the dump is
     refused: here it would look as if its claim had been deleted. Exit 1 if the store is not empty.
     """
     because = checked_reason(reason)
-    with bar("Reading", None):
-        loaded = load_files(files)
+    with progress_bar("Reading", None):
+        loaded = load_inputs(files, kustomize, dump=not strict)
+        if strict and (problems := field_problems(loaded)):
+            fail(Exit.FAILURE, *problems)
         missing = named_namespaces(loaded)
         loaded = [*load_manifests(_namespaces(missing), source="the namespaces of the input"), *loaded]
-    with opened(db) as database:
+    with opened(db, makes=True) as database:
         submitter = _submitter(database, "import", because)
         try:
-            with bar(f"Importing {len(loaded)} objects", None):
+            with progress_bar(f"Importing {len(loaded)} objects", None):
                 outcome = submitter.adopt(loaded)
         except ManifestError as error:
             fail(Exit.FAILURE, *(str(problem) for problem in error.problems))
@@ -153,16 +224,17 @@ def _namespaces(names: Sequence[str]) -> bytes:
     return dump_manifests(namespace_manifest(name) for name in names).encode()
 
 
-def _submit(files: list[str], verb: Verb, reason: str | None, db: str | None) -> None:
+def submit_objects(
+    loaded: list[Loaded], verb: Verb, reason: str | None, db: str | None, dry_run: DryRun = DryRun.none
+) -> None:
     because = checked_reason(reason)
-    loaded = load_files(files)
     report = ZonalReport()
     refused: list[tuple[Loaded, Exception]] = []
-    for entry, applied in _submitted(loaded, verb, because, db, report):
+    for entry, applied in _submitted(loaded, verb, because, db, report, dry_run):
         if isinstance(applied, Exception):
             refused.append((entry, applied))
         else:
-            stdout.print(escape(f"{entry.kind.name.lower()}/{entry.key} {applied}"))
+            stdout.print(escape(f"{entry.kind.name.lower()}/{entry.key} {applied}{dry_run.remark}"))
     if not report.empty:
         stderr.print(str(report))
     if refused:
@@ -180,17 +252,27 @@ def _told(kind: Kind, key: str, refusal: Exception) -> str:
 
 
 def _submitted(
-    loaded: list[Loaded], verb: Verb, reason: str | None, db: str | None, report: ZonalReport
+    loaded: list[Loaded], verb: Verb, reason: str | None, db: str | None, report: ZonalReport, dry_run: DryRun
 ) -> Iterator[tuple[Loaded, str | Exception]]:
     """What became of each, in order: by a store, or by a server."""
     server = chosen_server(db)
+    if server is not None and dry_run is not DryRun.none:
+        from volsched.cli.remote.dry_run import rehearsed
+
+        yield from rehearsed(server, loaded, verb, judged=dry_run is DryRun.server)
+        return
     if server is not None:
-        from volsched.cli.remote.objects import made_namespaces, submitted
+        from volsched.cli.remote.commands import made_namespaces, submitted
 
         _say_made(made_namespaces(server, named_namespaces(loaded), reason=reason))
         yield from submitted(server, loaded, verb, reason=reason)
         return
-    with opened(db) as database:
+    if dry_run is not DryRun.none:
+        with opened_or_empty(db) as database:
+            for entry, result in _submitter(database, verb.value, reason).rehearse(loaded, verb):
+                yield entry, result if isinstance(result, Exception) else result["applied"]
+        return
+    with opened(db, makes=True) as database:
         names = named_namespaces(loaded)
         _say_made(ensure_namespaces(database, names, actor=actor(verb.value), now=system_clock()))
         for entry, outcome in _submitter(database, verb.value, reason).submit(loaded, verb, report=report):
@@ -203,22 +285,31 @@ def _say_made(namespaces: Sequence[str]) -> None:
 
 
 def _deleted(
-    targets: list[Target], reason: str | None, db: str | None
+    targets: list[Target], reason: str | None, db: str | None, dry_run: DryRun
 ) -> Iterator[tuple[Target, bool | Exception]]:
     """Whether each is gone; False: it is marked."""
     server = chosen_server(db)
+    if server is not None and dry_run is not DryRun.none:
+        from volsched.cli.remote.dry_run import rehearsed_deletion
+
+        yield from rehearsed_deletion(server, targets, judged=dry_run is DryRun.server)
+        return
     if server is not None:
-        from volsched.cli.remote.objects import deleted
+        from volsched.cli.remote.commands import deleted
 
         yield from deleted(server, targets, reason=reason)
         return
     with opened(db) as database:
-        outcomes = _submitter(database, "delete", reason).delete(targets)
+        submitter = _submitter(database, "delete", reason)
+        rehearses = dry_run is not DryRun.none
+        outcomes = submitter.rehearse_deletion(targets) if rehearses else submitter.delete(targets)
         for target, outcome in zip(targets, outcomes, strict=True):
             if isinstance(outcome, NotFoundError):
                 yield target, NotFoundError(_near(database, target))
+            elif isinstance(outcome, Exception):
+                yield target, outcome
             else:
-                yield target, outcome if isinstance(outcome, Exception) else bool(outcome.result["gone"])
+                yield target, bool((outcome.result if isinstance(outcome, Done) else outcome)["gone"])
 
 
 def _submitter(database: Database, verb: str, reason: str | None) -> Submitter:
@@ -233,8 +324,7 @@ def _submitter(database: Database, verb: str, reason: str | None) -> Submitter:
 
 def _near(database: Database, target: Target) -> str:
     with database.read() as connection:
-        look = Now(connection, read_head(connection).position)
-        return not_found(connection, look, kind_called(target.kind.name), target.key)
+        return not_found(look_at_head(connection), kind_called(target.kind.name), target.key)
 
 
 def _code(refusals: Sequence[Exception]) -> Exit:

@@ -1,21 +1,25 @@
-"""Objects on stdout, in the form that was asked for: aligned columns, CSV, JSON, YAML or names."""
+"""Objects on stdout, in the form that was asked for: columns, CSV, JSON, YAML, names, or what paths name."""
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.cells import cell_len
 
-from volsched.cli.console import print_json, stdout
-from volsched.kube.visible_text import plain_cell, visible
-from volsched.log.events.kind_names import Named
-from volsched.questions.get.cells import Column, Item
+from volsched.cli.console import Exit, fail, print_json, stdout
+from volsched.cli.row_choice import EVERY_ROW, RowChoice
+from volsched.kube.display_text import plain_cell, visible
+from volsched.kube.manifest import metadata
+from volsched.log.events.streams import Named
 from volsched.questions.get.columns import columns_of
-from volsched.questions.get.documents import as_manifest
+from volsched.questions.get.object_rows import ObjectRow
+
+if TYPE_CHECKING:
+    from volsched.kube.json_path import Path, Template
 
 GAP = 3
 
@@ -27,9 +31,66 @@ class Form(StrEnum):
     yaml = "yaml"
     csv = "csv"
     name = "name"
+    jsonpath = "jsonpath"
+    columns = "custom-columns"
 
 
-FormOption = Annotated[Form, typer.Option("--output", "-o", help="Form of the answer.")]
+FORMS = "table, wide, json, yaml, csv, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,..."
+FormOption = Annotated[
+    str,
+    typer.Option(
+        "--output", "-o", metavar="FORM", help=f"{FORMS}.", autocompletion=lambda: [it.value for it in Form]
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectForm:
+    """What `-o` says of objects."""
+
+    form: Form
+    template: "Template" = ()
+    headers: tuple[str, ...] = ()
+
+    def text_of(self, document: Any) -> str:
+        from volsched.kube.json_path import rendered
+
+        return rendered(self.template, document)
+
+    def row_of(self, document: Any) -> list[str]:
+        from volsched.kube.json_path import shown_value, values_at
+
+        values = ([*map(shown_value, values_at(cast("Path", it), document))] for it in self.template)
+        return [",".join(it) or "<none>" for it in values]
+
+
+def form_of(text: str) -> ObjectForm:
+    """The end of the command where there is no such form."""
+    name, _, rest = text.partition("=")
+    try:
+        form = Form(name)
+    except ValueError:
+        fail(Exit.USAGE, f"-o: '{text[:80]}' is not one of {FORMS}")
+    if form not in (Form.jsonpath, Form.columns):
+        return ObjectForm(form)
+    from volsched.kube.json_path import JsonPathError, parse_path, parse_template
+
+    try:
+        if form is Form.jsonpath:
+            return ObjectForm(form, parse_template(rest))
+        headers, paths = zip(*(_column(it) for it in rest.split(",")), strict=True)
+        return ObjectForm(form, tuple(map(parse_path, paths)), headers)
+    except JsonPathError as error:
+        fail(Exit.USAGE, f"-o {name}: {error}")
+
+
+def _column(text: str) -> tuple[str, str]:
+    header, colon, path = text.partition(":")
+    if not (header and colon and path):
+        fail(
+            Exit.USAGE, f'-o custom-columns: "{text}" is no column; write HEADER:PATH, such as NAME:.metadata.name'
+        )
+    return header, path
 
 
 def write(text: str) -> None:
@@ -57,36 +118,35 @@ class Lines:
     """Rows under headers, in columns that were made wide enough for the first of them."""
 
     headers: Sequence[str]
+    with_headers: bool = True
+    pages: bool = True
+    """Too wide a table is shown in a pager; not one that goes on."""
     _widths: list[int] | None = None
 
     def write(self, rows: Sequence[Sequence[str]]) -> None:
+        fits = True
         if self._widths is None:
-            self._widths = [max(map(cell_len, column)) + GAP for column in zip(self.headers, *rows, strict=True)]
-            rows = [self.headers, *rows]
-        for row in rows:
-            padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, self._widths, strict=True))
-            write("".join(padded).rstrip())
+            head = [self.headers] if self.with_headers or not rows else []
+            shown: Sequence[Sequence[str]] = [*head, *rows]
+            if stdout.is_terminal:
+                from volsched.cli.table_fit import fitted
 
+                shown, fits = fitted(shown, stdout.width, GAP)
+            self._widths = [max(map(cell_len, column)) + GAP for column in zip(*shown, strict=True)]
+            rows = shown if self.with_headers else shown[len(head) :]
+        lines = [self._line(row) for row in rows]
+        if not fits and self.pages:
+            from volsched.cli.table_fit import page
 
-@dataclass(frozen=True, slots=True)
-class OutputRow:
-    """One thing to be shown, wherever it comes from: what its form does not need is not made."""
+            if page(visible("\n".join(lines)) + "\n"):
+                return
+        for line in lines:
+            write(line)
 
-    key: str
-    name: str
-    namespace: str
-    cell: Callable[[Column], str]
-    manifest: Callable[[], dict[str, Any]]
-
-
-def row_of(named: Named, item: Item) -> OutputRow:
-    return OutputRow(
-        item.key,
-        item.name,
-        item.namespace,
-        lambda column: column.value(item),
-        lambda: as_manifest(named.noun, item.key, item.state),
-    )
+    def _line(self, row: Sequence[str]) -> str:
+        assert self._widths is not None
+        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, self._widths, strict=True))
+        return "".join(padded).rstrip()
 
 
 @dataclass(slots=True)
@@ -94,15 +154,25 @@ class Sheet:
     """Rows of one kind, printed as they come."""
 
     named: Named
-    form: Form
+    shape: ObjectForm
     with_namespace: bool = False
     with_kind: bool = False
     """Several kinds are shown: names say of which they are."""
+    with_headers: bool = True
+    with_labels: bool = False
+    choice: RowChoice = EVERY_ROW
+    goes_on: bool = False
+    """Rows come one by one, until Ctrl-C."""
     _lines: Lines | None = field(default=None, init=False)
     _documents: int = field(default=0, init=False)
 
-    def print(self, items: Sequence[OutputRow], *, gone: bool = False) -> None:
+    @property
+    def form(self) -> Form:
+        return self.shape.form
+
+    def print(self, items: Sequence[ObjectRow], *, gone: bool = False) -> None:
         """`gone`: the objects were deleted, and are shown as they last were."""
+        items = [it for it in items if self.choice.includes(it)]
         match self.form:
             case Form.name:
                 for item in items:
@@ -111,32 +181,55 @@ class Sheet:
                 for item in items:
                     print_documents(self.form, item.manifest(), self._documents)
                     self._documents += 1
+            case Form.jsonpath:
+                for item in items:
+                    write(self.shape.text_of(item.manifest()).removesuffix("\n"))
             case Form.csv:
                 self._print_csv(items)
             case _:
                 if self._lines is None:
-                    self._lines = Lines(self._headers())
+                    self._lines = Lines(self._headers(), self.with_headers, pages=not self.goes_on)
                 rows = [self._row(item) for item in items]
                 self._lines.write([[*row[:-1], f"{row[-1]} (deleted)"] for row in rows] if gone else rows)
 
-    def _print_csv(self, items: Iterable[OutputRow]) -> None:
+    def _print_csv(self, items: Iterable[ObjectRow]) -> None:
         writer = csv.writer(stdout.file, lineterminator="\n")
         if self._lines is None:
             self._lines = Lines(self._headers())
-            writer.writerow(self._lines.headers)
+            if self.with_headers:
+                writer.writerow(self._lines.headers)
         writer.writerows(map(plain_cell, self._row(item)) for item in items)
         stdout.file.flush()
 
-    def _columns(self) -> list[Column]:
-        return columns_of(self.named.noun, wide=self.form is not Form.table)
-
     def _headers(self) -> list[str]:
-        return [*(("NAMESPACE",) if self.with_namespace else ()), *(it.header for it in self._columns())]
+        if self.form is Form.columns:
+            return [*self.shape.headers]
+        columns = columns_of(self.named.noun, wide=self.form is not Form.table)
+        headers = [*(("NAMESPACE",) if self.with_namespace else ()), *(it.header for it in columns)]
+        return [*headers, "LABELS"] if self.with_labels else headers
 
-    def _row(self, item: OutputRow) -> list[str]:
-        cells = [self._cell(column, item) for column in self._columns()]
-        return [item.namespace, *cells] if self.with_namespace else cells
+    def _row(self, item: ObjectRow) -> list[str]:
+        if self.form is Form.columns:
+            return [" ".join(it.split()) for it in self.shape.row_of(item.manifest())]
+        columns, cells = columns_of(self.named.noun, wide=True), item.cells()
+        if len(cells) != len(columns):
+            fail(
+                Exit.FAILURE,
+                f"the server shows other columns of {self.named.plural} than we do; use its own version",
+            )
+        shown = [
+            self._cell(column.header, cell)
+            for column, cell in zip(columns, cells, strict=True)
+            if self.form is not Form.table or not column.wide
+        ]
+        shown = [item.namespace, *shown] if self.with_namespace else shown
+        return [*shown, _labels(item)] if self.with_labels else shown
 
-    def _cell(self, column: Column, item: OutputRow) -> str:
-        text = " ".join(item.cell(column).split()) if self.form is not Form.csv else item.cell(column)
-        return f"{self.named.singular}/{text}" if self.with_kind and column.header == "NAME" else text
+    def _cell(self, header: str, cell: str) -> str:
+        text = " ".join(cell.split()) if self.form is not Form.csv else cell
+        return f"{self.named.singular}/{text}" if self.with_kind and header == "NAME" else text
+
+
+def _labels(item: ObjectRow) -> str:
+    labels = metadata(item.manifest()).get("labels") or {}
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items())) or "<none>"

@@ -1,24 +1,27 @@
 """What an operator does about work in flight: `recover`, `effects list | retry | cancel`."""
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from dataclasses import asdict, fields
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import typer
 from rich.markup import escape
 
 from volsched.binding.executor import QUEUES
-from volsched.binding.recovery import Recovered, RecoveryReport, recover
-from volsched.binding.sweep import Sweep
+from volsched.binding.recovery import Recovered, RecoveryReport, Sweep, recover
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.operator import Reason, actor, checked_reason
-from volsched.cli.remote import effects
+from volsched.cli.question_command import client_of, declared, objects_of
+from volsched.cli.remote import get
+from volsched.cli.remote.server import RemoteServer, ServerRefusedError
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db, opened
 from volsched.log.database import Database
-from volsched.log.effects import EffectState, list_effects
+from volsched.log.effects import QueuedEffect
 from volsched.log.reads.open_bindings import Parked, parked_effects
-from volsched.runtime.clock import SECOND, rfc3339, system_clock
+from volsched.questions.get.effects import effect_name
+from volsched.questions.registry import API_VERSION, question
+from volsched.runtime.clock import SECOND, system_clock
 
 RECOVER_EXAMPLES = """**Examples**
 
@@ -26,12 +29,8 @@ RECOVER_EXAMPLES = """**Examples**
 
 `volsched recover` queues missing work, ends what is overdue, and reports
 """
-LIST_EXAMPLES = """**Examples**
-
-`volsched effects list --state parked` shows the work that was given up, and why
-
-`volsched effects retry KEY` tries it again; `volsched effects cancel KEY` lets its binding end without it
-"""
+QUESTION = question("effects list")
+LIST_EXAMPLES = QUESTION.examples
 EVERY_PARKED = 100_000
 NOT_PARKED = 'effect "{}" is not parked; see volsched effects list --state parked'
 
@@ -58,45 +57,41 @@ def recover_store(
 
 
 @app.command("list", epilog=LIST_EXAMPLES)
+@declared(QUESTION, without=("limit", "after"))
 def list_queue(
-    db: Db = None,
-    state: Annotated[EffectState | None, typer.Option(help="Only those in this state.")] = None,
-    queue: Annotated[str | None, typer.Option(help="Only those of this queue.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
     after: Annotated[str | None, typer.Option(help="Go on behind this key.")] = None,
+    db: Db = None,
     output: OutputOption = Output.table,
+    **words: Any,
 ) -> None:
-    """Effects that are queued, leased or parked."""
-    if queue is not None and queue not in QUEUES:
-        fail(Exit.USAGE, f'there is no queue "{queue}"; there are {", ".join(QUEUES)}')
-    server = chosen_server(db)
-    if server is not None:
-        found = effects.effects(server, state=state, queue=queue, limit=limit, after=after)
-    else:
-        with opened(db) as database:
-            found = list_effects(database, state=state, queue=queue, limit=limit, after=after)
+    if words["queue"] is not None and words["queue"] not in QUEUES:
+        fail(Exit.USAGE, f'there is no queue "{words["queue"]}"; there are {", ".join(QUEUES)}')
+    with client_of(db) as client:
+        found = [it["status"] for it in objects_of(client, QUESTION.name, most=limit, after=after, **words)]
     if output is Output.json:
-        print_json({"apiVersion": "volsched.io/v1", "kind": "List", "items": [asdict(it) for it in found]})
+        # What is not told of an effect is nothing.
+        items = [{field.name: it.get(field.name) for field in fields(QueuedEffect)} for it in found]
+        print_json({"apiVersion": API_VERSION, "kind": "List", "items": items})
         return
     if not found:
-        stdout.print("no such effects")
+        stdout.print(QUESTION.empty)
         return
     table = table_of("key", "queue", "state", "attempts", "due", "error")
     for it in found:
-        due = "now" if it.due == 0 else rfc3339(it.due)
-        row = (it.key, it.queue, it.state.value, str(it.attempts), due, it.error or "-")
+        row = (it["key"], it["queue"], it["state"], str(it["attempts"]), it["dueAt"], it.get("error") or "-")
         table.add_row(*map(escape, row))
     stdout.print(table)
     if len(found) == limit:
-        stdout.print(f"there may be more; go on with --after {escape(found[-1].key)}")
+        stdout.print(f"there may be more; go on with --after {escape(found[-1]['key'])}")
 
 
 @app.command("retry", no_args_is_help=True, epilog=LIST_EXAMPLES)
 def retry(key: Key, reason: Reason = None, db: Db = None) -> None:
-    """Try a parked effect again at once, with all its attempts anew."""
+    """Try a parked effect again at once, with its attempts reset."""
     why, server = checked_reason(reason), chosen_server(db)
     if server is not None:
-        stdout.print(escape(effects.act(server, key, "retry", why, not_parked=NOT_PARKED.format(key))))
+        stdout.print(escape(_served_act(server, key, "retry", why)))
         return
     with opened(db) as database:
         found = _parked(database, key)
@@ -110,12 +105,23 @@ def cancel(key: Key, reason: Reason = None, db: Db = None) -> None:
     """Give a parked effect up: its binding is rolled back; what was written is undone, or kept with a reason."""
     why, server = checked_reason(reason), chosen_server(db)
     if server is not None:
-        stdout.print(escape(effects.act(server, key, "cancel", why, not_parked=NOT_PARKED.format(key))))
+        stdout.print(escape(_served_act(server, key, "cancel", why)))
         return
     with opened(db) as database:
         found = _parked(database, key)
         Sweep(database, actor("effects-cancel")).cancel(found, system_clock(), why=why)
     stdout.print(f"{escape(key)} is cancelled; its binding {escape(found.binding)} ends without it")
+
+
+def _served_act(server: RemoteServer, key: str, verb: Literal["retry", "cancel"], reason: str | None) -> str:
+    """What was done, in the server's words; only work that was given up can be retried or cancelled."""
+    path = get.own("effects", effect_name(key), verb)
+    try:
+        return str(server.tell("POST", path, body={"reason": reason or ""}).body["message"])
+    except ServerRefusedError as error:
+        if error.code not in (404, 409):
+            server.refuse(error)
+        fail(Exit.NOT_FOUND, NOT_PARKED.format(key))
 
 
 def _parked(database: Database, key: str) -> Parked:

@@ -1,19 +1,24 @@
 """What was left behind: `orphans` lists it, `release` gives a volume back by hand."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from volsched.cli.completion import complete_volume
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
+from volsched.cli.kind_names import bare_name, kind_of
+from volsched.cli.moment_option import local_time
 from volsched.cli.operator import user
-from volsched.cli.question_client import asked_of, client_of
+from volsched.cli.question_command import asked_of, client_of, declared
 from volsched.cli.store_option import Db, opened
 from volsched.log.commands import ConflictError
 from volsched.log.transaction import execute
-from volsched.pv_controller.manual_release import releasing
+from volsched.pv_controller.sync import releasing
+from volsched.questions.registry import question
 from volsched.runtime.clock import system_clock
 
+QUESTION = question("audit orphans")
 FIELDS = ("kind", "object", "since", "detail", "remedy")
 SECONDS_SHOWN = len("2025-11-16T22:00:00")
 RELEASE_EXAMPLES = """**Examples**
@@ -29,7 +34,9 @@ ORPHANS_EXAMPLES = """**Examples**
 
 
 def release(
-    volume: Annotated[str, typer.Argument(metavar="PV", help="The PersistentVolume.")],
+    volume: Annotated[
+        str, typer.Argument(metavar="PV", help="The PersistentVolume.", autocompletion=complete_volume)
+    ],
     reason: Annotated[str, typer.Option("--reason", help="Why it may be used again; kept with the volume.")],
     db: Db = None,
 ) -> None:
@@ -39,7 +46,7 @@ def release(
     """
     if not reason.strip():
         fail(Exit.USAGE, "the reason is empty; say why the volume may be used again, for those who ask later")
-    by = user()
+    by, volume = user(), bare_name(kind_of("pv"), volume)
     with opened(db) as database:
         now = system_clock()
         command = releasing(database, volume, reason=reason.strip(), by=by, actor=f"cli/release/{by}", now=now)
@@ -53,15 +60,10 @@ def release(
     stdout.print(escape(f"persistentvolume/{volume} is Available again"))
 
 
-def orphans(
-    older_than: Annotated[
-        str, typer.Option("--older-than", metavar="D", help="Leave out volumes released since, as 90s, 12h or 7d.")
-    ] = "0s",
-    db: Db = None,
-    output: OutputOption = Output.table,
-) -> None:
-    """List what was left behind: released volumes, lost claims, promises to nodes that are gone."""
-    told = asked_of(client_of(db), "audit orphans", older_than=older_than)["items"]
+@declared(QUESTION)
+def orphans(db: Db = None, output: OutputOption = Output.table, **words: Any) -> None:
+    with client_of(db) as client:
+        told = asked_of(client, QUESTION.name, **words)["items"]
     items = [{name: it[name] for name in FIELDS} for it in told]
     for item in items:
         item["since"] = item["since"] and f"{item['since'][:SECONDS_SHOWN]}Z"
@@ -73,5 +75,6 @@ def orphans(
         return
     table = table_of("what", "object", "since", "detail", "do")
     for it in items:
-        table.add_row(*(escape(it[name] or "-") for name in FIELDS))
+        shown = {**it, "since": it["since"] and local_time(it["since"])}
+        table.add_row(*(escape(shown[name] or "-") for name in FIELDS))
     stdout.print(table)

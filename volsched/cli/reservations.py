@@ -11,18 +11,21 @@ from volsched.binding.rules.phases import Phase
 from volsched.binding.rules.reservations import GatedError
 from volsched.cli.audit_output import AnswerForm, FormOption, print_answer, print_item
 from volsched.cli.console import Exit, fail, stdout
-from volsched.cli.kind_names import NamespaceOption, key_of, kind_of
+from volsched.cli.kind_names import NamespaceOption, bare_name, key_of, kind_of
 from volsched.cli.operator import Reason, actor, checked_reason
-from volsched.cli.remote import reservations
+from volsched.cli.question_command import client_of, declared, objects_of
+from volsched.cli.remote import commands
+from volsched.cli.remote.commands import item_of
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db, opened
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState
-from volsched.log.reads.decision_pages import bindings_page
 from volsched.log.transaction import execute
 from volsched.questions.audit.answers import Answer, Item
-from volsched.runtime.clock import rfc3339, system_clock
+from volsched.questions.get.reservations import manifest_of
+from volsched.questions.registry import question
+from volsched.runtime.clock import system_clock
 from volsched.scheduling.pod_reservations import (
     DEFAULT_SECONDS,
     ENDED,
@@ -36,17 +39,19 @@ from volsched.scheduling.pod_reservations import (
     reservation,
 )
 
-EXAMPLES = """**Examples**
-
-`volsched reservations create shop/db-0 --for 300` holds what the pod needs for five minutes, and says where
-
-`volsched reservations confirm ID` lets it be bound; `renew ID` holds it longer; `cancel ID` lets go of it
-"""
-COLUMNS = ("reservation", "pod", "node", "state", "expiresAt", "legs")
+QUESTION = question("reservations list")
+EXAMPLES = QUESTION.examples
 MOST_SHOWN = 1_000
 
 app = typer.Typer(help="Hold volumes and room for a pod: reserve, confirm, renew, cancel.", no_args_is_help=True)
-Id = Annotated[str, typer.Argument(metavar="ID", help="As `volsched reservations create` or `list` shows it.")]
+Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="As `volsched reservations create` or `list` shows it.",
+        callback=lambda value: value.rpartition("/")[2],
+    ),
+]
 For = Annotated[
     int, typer.Option("--for", metavar="SECONDS", min=1, max=MOST_SECONDS, help="How long it is held.")
 ]
@@ -58,16 +63,11 @@ def _group() -> None:
 
 
 @app.command("list", epilog=EXAMPLES)
-def list_held(namespace: NamespaceOption = None, output: FormOption = AnswerForm.table, db: Db = None) -> None:
-    """Reservations that are held now, the oldest first."""
-    server = chosen_server(db)
-    if server is not None:
-        items = reservations.held(server, namespace, most=MOST_SHOWN)
-    else:
-        with opened(db) as database, database.read() as connection:
-            found = bindings_page(connection, namespace=namespace, limit=MOST_SHOWN, state=Phase.RESERVED)
-        items = [_item(*it) for it in found]
-    print_answer(Answer(items=items), COLUMNS, output, nothing="nothing is reserved")
+@declared(QUESTION, without=("limit", "after"))
+def list_held(output: FormOption = AnswerForm.table, db: Db = None, **words: Any) -> None:
+    with client_of(db) as client:
+        items = [item_of(it) for it in objects_of(client, QUESTION.name, most=MOST_SHOWN, **words)]
+    print_answer(Answer(items=items), QUESTION.columns, output, nothing=QUESTION.empty)
 
 
 @app.command("create", epilog=EXAMPLES, no_args_is_help=True)
@@ -86,10 +86,11 @@ def create(
 
     Exit 4 if no node would do, 3 if there is no such pod or node, 7 if the pod has a node or a binding already.
     """
+    node = node and bare_name(kind_of("node"), node)
     asked = ReservationRequest(pod=key_of(kind_of("pod"), pod, namespace), seconds=seconds, node=node, key=key)
     server = chosen_server(db)
     if server is not None:
-        print_item(reservations.reserve(server, asked.pod, node=node, seconds=seconds, key=key), output)
+        print_item(commands.reserve(server, asked.pod, node=node, seconds=seconds, key=key), output)
         return
     with _reserving(db) as (database, reserver):
         made = reserver.reserve(asked, actor=actor("reservations-create"), now=system_clock())
@@ -103,7 +104,7 @@ def confirm(name: Id, output: FormOption = AnswerForm.table, db: Db = None) -> N
     """Let a reservation be bound. Exit 7 if it has ended, with why."""
     server = chosen_server(db)
     if server is not None:
-        print_item(reservations.confirm(server, name), output)
+        print_item(commands.confirm(server, name), output)
         return
     with _reserving(db) as (database, reserver):
         reserver.confirm(name, actor=actor("reservations-confirm"), now=system_clock())
@@ -115,7 +116,7 @@ def renew(name: Id, seconds: For = DEFAULT_SECONDS, output: FormOption = AnswerF
     """Let a lease end so many seconds from now. Exit 7 if it has ended already."""
     server = chosen_server(db)
     if server is not None:
-        print_item(reservations.renew(server, name, seconds=seconds), output)
+        print_item(commands.renew(server, name, seconds=seconds), output)
         return
     with _reserving(db) as (database, reserver):
         reserver.renew(name, seconds=seconds, actor=actor("reservations-renew"), now=system_clock())
@@ -130,7 +131,7 @@ def cancel(name: Id, reason: Reason = None, db: Db = None) -> None:
     """Let go of what is held. Exit 7 if it is confirmed already."""
     said, who, server = checked_reason(reason), actor("reservations-cancel"), chosen_server(db)
     if server is not None:
-        ended = reservations.cancel(server, name, reason=said)
+        ended = commands.cancel(server, name, reason=said)
         stdout.print(f"reservation {name} has ended: {ended}", markup=False)
         return
     with _reserving(db) as (database, reserver):
@@ -154,8 +155,10 @@ def _reserving(db: str | None) -> Iterator[tuple[Database, Reserver]]:
 
         try:
             yield database, Reserver(database, append, lambda: uuid4().hex[:12])
-        except (UnknownPodError, UnknownReservationError) as error:
+        except UnknownPodError as error:
             fail(Exit.NOT_FOUND, str(error))
+        except UnknownReservationError as error:
+            fail(Exit.NOT_FOUND, f"{error}; see volsched reservations list")
         except (NotToBeReservedError, GatedError) as error:
             fail(Exit.CONFLICT, str(error))
 
@@ -166,23 +169,11 @@ def _state(database: Database, name: str) -> BindingState:
 
 
 def _shown(database: Database, name: str) -> Item:
-    return _item(name, _state(database, name))
+    return item_of(manifest_of(name, _state(database, name)))
 
 
 def _still_there(database: Database, name: str) -> Item:
     state = _state(database, name)
     if state.state in ENDED:
         fail(Exit.CONFLICT, f"reservation {name} has ended: {state.reason}")
-    return _item(name, state)
-
-
-def _item(id_: str, state: BindingState) -> dict[str, Any]:
-    deadline = state.plan.get("deadline") if state.state == Phase.RESERVED else None
-    return {
-        "reservation": id_,
-        "pod": state.plan["pod"],
-        "node": state.plan["node"],
-        "state": state.state,
-        "expiresAt": None if deadline is None else rfc3339(deadline),
-        "legs": [{"claim": it.claim, "volume": it.volume, "state": it.state} for it in state.legs],
-    }
+    return item_of(manifest_of(name, state))

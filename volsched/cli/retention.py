@@ -7,18 +7,17 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
-from volsched.cli.durations import duration
+from volsched.cli.console import Exit, Output, OutputOption, duration, fail, print_json, stdout
 from volsched.cli.operator import Reason, actor, checked_reason
-from volsched.cli.store_option import Db, bar, now_us, opened
+from volsched.cli.progress import progress_bar
+from volsched.cli.store_option import Db, now_us, opened
 from volsched.log.base import read_base
 from volsched.log.database import Database
-from volsched.log.events.redaction import Redact
+from volsched.log.events.envelope import Redact
 from volsched.log.reads.tail import position_at
 from volsched.log.retention.archive import archive
-from volsched.log.retention.closed_range import closed_until
-from volsched.log.retention.growth import Retained, retained
-from volsched.log.retention.redaction import redact
+from volsched.log.retention.expiry import Retained, retained
+from volsched.log.retention.redaction import closed_until, redact
 from volsched.runtime.clock import rfc3339
 
 APPLY_EXAMPLES = """**Examples**
@@ -82,7 +81,7 @@ def apply(
             until, first = redactable
             events = 0
             if until >= first:
-                with bar("Redacting", until) as progress:
+                with progress_bar("Redacting", until) as progress:
                     events = redact(
                         database, until=until, what=chosen, actor=actor("retention"), now=now, reason=why,
                         dry_run=dry_run, progress=progress,
@@ -93,7 +92,7 @@ def apply(
             out = archive_to / f"volsched-{first}-{until}.jsonl.gz"
             events = max(until - first + 1, 0)
             if events and not dry_run:
-                with bar("Archiving", until) as progress:
+                with progress_bar("Archiving", until) as progress:
                     archive(database, until=until, out=out, now=now, progress=progress)
             told["archived"] = {"until": until, "events": events, "file": str(out) if events else None}
     if output is Output.json:

@@ -11,13 +11,13 @@ from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, s
 from volsched.cli.store_option import Db, opened
 from volsched.library import whole_system
 from volsched.log.database import Database
-from volsched.questions.get.pod_summary import summary
+from volsched.questions.get.describe import summary
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import run_until_idle
 from volsched.runtime.system import System
 from volsched.scheduling.rules.configuration import ConfigurationError
 from volsched.workloads.controllers import zonal_report
-from volsched.workloads.rules.zonal_upgrade import ZonalReport
+from volsched.workloads.rules.repairs import ZonalReport
 
 SCHEDULE_EXAMPLES = """**Examples**
 
@@ -46,7 +46,7 @@ def schedule(
     Back-offs and deadlines are waited for; pods that fit nowhere are not. Exit 6 if something was still to come
     when the time was over; what is done is kept, and calling it again goes on.
     """
-    with opened(db) as database:
+    with opened(db, makes=True) as database:
         idle, report = _run(database, timeout, config)
         with database.read() as connection:
             told = summary(connection) | {"zonalUpgrade": asdict(report)}

@@ -1,6 +1,5 @@
 """Serving: `up`, the whole system in one process, and `serve`, the stack's single processes."""
 
-import logging
 import os
 import signal
 import threading
@@ -14,18 +13,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from volsched.cli.console import Exit, fail, stderr
+from volsched.cli.log_options import (
+    LogFormatOption,
+    LogLevelOption,
+    VerboseOption,
+    note_log_choice,
+    start_logging,
+)
 from volsched.cli.operator import user
 from volsched.cli.store_option import Db, opened
 from volsched.library import whole_system
 from volsched.log.database import Database
-from volsched.objects.namespaces import ensure_namespaces
 from volsched.objects.rules.admission import SYSTEM_NAMESPACES
+from volsched.objects.submission import ensure_namespaces
 from volsched.runtime.anchors import anchor_plan, anchoring
 from volsched.runtime.clock import skew_from, system_clock
 from volsched.runtime.fault_points import ArmingError, arm_from
-from volsched.runtime.heartbeat import Heartbeat
-from volsched.runtime.restart import RestartingSystem
-from volsched.runtime.runner import looping, waking
+from volsched.runtime.health_check import Heartbeat
+from volsched.runtime.runner import RestartingSystem, looping, waking
 from volsched.runtime.settings import Settings, configuration, read_settings
 from volsched.runtime.system import Bell, ProcessRole, System
 from volsched.scheduling.rules.configuration import Configuration, ConfigurationError
@@ -74,6 +79,8 @@ class Optional(StrEnum):
     EPHEMERAL_CLAIMS = Upkeep.EPHEMERAL_CLAIMS.value
     GARBAGE_COLLECTION = Upkeep.GARBAGE_COLLECTION.value
     STALE_NODES = Upkeep.STALE_NODES.value
+    DISRUPTION_BUDGETS = Upkeep.DISRUPTION_BUDGETS.value
+    NAMESPACES = Upkeep.NAMESPACES.value
     EXPIRY = Upkeep.EXPIRY.value
 
 
@@ -99,6 +106,17 @@ ClientCa = Annotated[
     ),
 ]
 
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Refuse and misbehave as a real API server and its network do, to try a client; on loopback only.",
+    ),
+]
+STRICT_LOOPBACK = (
+    "--strict lets anybody order faults, so it is served without TLS and on loopback only; leave one out"
+)
+
 SIGNAL_SECONDS = 1.0
 """So late a signal may be noticed. The kernel may give it to another thread, above all where the process was
 stopped when it came, and Python acts on it only when the main thread wakes: without an end to the wait, never."""
@@ -113,16 +131,29 @@ def api(
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     client_ca: ClientCa = None,
+    strict: Strict = False,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
+    verbose: VerboseOption = False,
 ) -> None:
     """Serve the Kubernetes-style API, health and metrics; nothing is scheduled by this process."""
-    with opened(db, name="volsched api") as database:
-        where = _Where(host, port, tls_cert, tls_key, client_ca)
-        _serve(database, where, None, _configured(None))
+    note_log_choice(log_level, log_format, verbose)
+    start_logging(serves=True)
+    with opened(db, name="volsched api", makes=True) as database:
+        where = ServedAddress(host, port, tls_cert, tls_key, client_ca, strict)
+        _serve(database, where, None, configured(None))
 
 
 @app.command("scheduler", epilog=SCHEDULER_EXAMPLES)
-def scheduler(db: Db = None, config: Config = None) -> None:
+def scheduler(
+    db: Db = None,
+    config: Config = None,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
+    verbose: VerboseOption = False,
+) -> None:
     """Place pods and plan their bindings, until Ctrl-C. Workers carry them out; without Redis, this process."""
+    note_log_choice(log_level, log_format, verbose)
     _work(
         db,
         ProcessRole.SCHEDULER,
@@ -131,8 +162,15 @@ def scheduler(db: Db = None, config: Config = None) -> None:
 
 
 @app.command("controller", epilog=CONTROLLER_EXAMPLES)
-def controller(db: Db = None, without: Without = None) -> None:
+def controller(
+    db: Db = None,
+    without: Without = None,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
+    verbose: VerboseOption = False,
+) -> None:
     """Run the PV controller, provisioners, small controllers and node agent, until Ctrl-C."""
+    note_log_choice(log_level, log_format, verbose)
     _work(
         db,
         ProcessRole.CONTROLLER,
@@ -151,27 +189,34 @@ def up(
     client_ca: ClientCa = None,
     config: Config = None,
     without: Without = None,
+    strict: Strict = False,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
+    verbose: VerboseOption = False,
 ) -> None:
     """Run the whole system in one process: API, scheduler, controllers, workers, node agent, provisioners."""
+
+    note_log_choice(log_level, log_format, verbose)
+    start_logging(serves=True)
 
     def make(database: Database) -> System:
         return whole_system(database, config=config, **_chosen(without or ()))
 
-    with opened(db, name="volsched up") as database:
+    with opened(db, name="volsched up", makes=True) as database:
         try:
             make(database)
             plan = anchor_plan(read_settings())
         except ConfigurationError as error:
             fail(Exit.USAGE, *error.problems)
-        where = _Where(host, port, tls_cert, tls_key, client_ca)
+        where = ServedAddress(host, port, tls_cert, tls_key, client_ca, strict)
         with anchoring(database, plan, system_clock):
-            _serve(database, where, lambda: make(database), _configured(config))
+            _serve(database, where, lambda: make(database), configured(config))
 
 
 def _work(db: str | None, role: ProcessRole, make: Callable[[Database, Bell | None], System]) -> None:
     """One role of the system, repeated until it is told to end; SIGTERM ends it as Ctrl-C does."""
-    _arm()
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    arm_process()
+    start_logging(serves=True)
     ended = threading.Event()
     deaths: list[Exception] = []
 
@@ -181,13 +226,14 @@ def _work(db: str | None, role: ProcessRole, make: Callable[[Database, Bell | No
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    with opened(db, name=f"volsched {role}") as database:
-        bell = _bell(database)
+    with opened(db, name=f"volsched {role}", makes=True) as database:
+        bell = bell_of_settings(database)
         try:
             make(database, bell)
             plan = anchor_plan(read_settings()) if role is ProcessRole.CONTROLLER else None
         except ConfigurationError as error:
             fail(Exit.USAGE, *error.problems)
+        _serve_metrics(database)
         standing = RestartingSystem(lambda: make(database, bell))
         beating = Heartbeat(read_settings().heartbeat_file).around(standing.step)
         with (
@@ -203,7 +249,22 @@ def _work(db: str | None, role: ProcessRole, make: Callable[[Database, Bell | No
         fail(Exit.FAILURE, f"it ended: {deaths[0]}; what was acknowledged is kept, start it again")
 
 
-def _arm() -> None:
+def _serve_metrics(database: Database) -> None:
+    """What this process measures of itself, where the settings say so: the API's process cannot know it."""
+    port = read_settings().metrics_port
+    if port is None:
+        return
+    try:
+        from volsched.api.health import serve_process_metrics
+    except ModuleNotFoundError as error:
+        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
+    try:
+        serve_process_metrics(database, port)
+    except OSError as error:
+        fail(Exit.USAGE, f"VOLSCHED_METRICS_PORT: port {port} cannot be had ({error.strerror}); name another")
+
+
+def arm_process() -> None:
     """What a drill has in mind with this process."""
     try:
         arm_from(os.environ)
@@ -222,7 +283,7 @@ def _chosen(without: Collection[Optional]) -> dict[str, Any]:
     }
 
 
-def _bell(database: Database) -> Bell | None:
+def bell_of_settings(database: Database) -> Bell | None:
     """What wakes the workers, where the settings name a Redis; without one, this process is its own worker."""
     redis = read_settings().redis_url
     if redis is None:
@@ -234,7 +295,7 @@ def _bell(database: Database) -> Bell | None:
     return RedisBell(redis, database, system_clock)
 
 
-def _configured(config: Path | None) -> Configuration:
+def configured(config: Path | None) -> Configuration:
     """What the extender decides by: the same as the scheduler."""
     try:
         return configuration(config)
@@ -243,7 +304,7 @@ def _configured(config: Path | None) -> Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class _Where:
+class ServedAddress:
     """Where the API listens, and the files that it proves itself with."""
 
     host: str
@@ -251,6 +312,7 @@ class _Where:
     certificate: Path | None
     key: Path | None
     client_ca: Path | None
+    strict: bool = False
 
     def tls(self) -> "Tls | None":
         """None: it is served without. What the command line leaves open, the settings say."""
@@ -274,7 +336,7 @@ class _Where:
             fail(Exit.USAGE, str(error))
 
 
-def _limits() -> "Limits":
+def limits_of_settings() -> "Limits":
     from volsched.api.limits import Limits
 
     settings = read_settings()
@@ -293,8 +355,10 @@ def _limits() -> "Limits":
     )
 
 
-def _serve(database: Database, where: _Where, make: Callable[[], System] | None, decides: Configuration) -> None:
-    _arm()
+def _serve(
+    database: Database, where: ServedAddress, make: Callable[[], System] | None, decides: Configuration
+) -> None:
+    arm_process()
     try:
         # Only these commands need what the extra brings.
         from volsched.api.listener import ListenError, address, check_access, listen, serve
@@ -302,7 +366,8 @@ def _serve(database: Database, where: _Where, make: Callable[[], System] | None,
         tls = where.tls()
     except ModuleNotFoundError as error:
         fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    if where.strict and tls is not None:
+        fail(Exit.USAGE, STRICT_LOOPBACK)
     servers: list[Server] = []
     deaths: list[Exception] = []
 
@@ -343,7 +408,8 @@ def _serve(database: Database, where: _Where, make: Callable[[], System] | None,
             configuration=decides,
             started=servers.append,
             tls=tls,
-            limits=_limits(),
+            limits=limits_of_settings(),
+            strict=where.strict,
         )
     if died is not None or deaths:
         fail(Exit.FAILURE, f"the server ended: {died or deaths[0]}; what was acknowledged is kept, start it again")

@@ -1,25 +1,27 @@
 """What every command on a store shares: `--db`, opening it, and how its failures end the command."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import Progress
+from rich.markup import escape
 
+from volsched.cli.app import modules_loaded
 from volsched.cli.console import Exit, fail, stderr
+from volsched.cli.live import live_store
+from volsched.cli.log_options import log_work_on
+from volsched.cli.moment_option import absolute
 from volsched.cli.remote.server_choice import refuse_server
+from volsched.cli.remote.server_options import choice_of_command
 from volsched.kube.problems import ConfigurationError
-from volsched.log.database import Database
-from volsched.log.errors import ArchivedError, IntegrityBrokenError, NotMigratedError, StoreError
-from volsched.log.retention.export import ExportError
-from volsched.log.store import open_store
-from volsched.questions.audit.answers import UnknownError
-from volsched.questions.history import moments
-from volsched.questions.history.moments import EPOCH, MomentError
-from volsched.runtime.settings import database_url
+from volsched.log.errors import ArchivedError, IntegrityBrokenError, NoStoreError, NotMigratedError, StoreError
+from volsched.questions.refusals import MomentError, UnknownError
+from volsched.runtime.clock import system_clock
+
+if TYPE_CHECKING:
+    from volsched.log.database import Database
 
 Db = Annotated[
     str | None,
@@ -41,33 +43,82 @@ def explained(*files: str) -> Iterator[None]:
         yield
     except ConfigurationError as error:
         fail(Exit.USAGE, *error.problems)
-    except ExportError as error:
-        fail(Exit.INTEGRITY, f"{files[error.file]}: {error}" if files else str(error))
     except ArchivedError as error:
         fail(Exit.NOT_FOUND, str(error))
     except IntegrityBrokenError as error:
-        fail(Exit.INTEGRITY, str(error))
+        from volsched.log.retention.export import ExportError
+
+        named = f"{files[error.file]}: " if files and isinstance(error, ExportError) else ""
+        fail(Exit.INTEGRITY, f"{named}{error}")
     except StoreError as error:
         fail(Exit.FAILURE, str(error))
 
 
 @contextmanager
-def opened(db: str | None, *files: str, name: str = "volsched cli") -> Iterator[Database]:
+def opened(db: str | None, *files: str, name: str = "volsched cli", makes: bool = False) -> Iterator["Database"]:
     """The store, ready for use; `files` as in `explained`, `name` as PostgreSQL shows it.
 
+    `makes`: the command brings something into a store, and makes one on SQLite where there is none. Tables of an
+    older program, and those of a server, stay the business of whoever runs `volsched migrate`.
     Whoever opens one has not asked the server that was named: it cannot be asked for that.
     """
+    if (choice := choice_of_command()).live:
+        if db is not None:
+            fail(Exit.USAGE, "--live and --db name two places; give one of them")
+        with live_store(choice) as database, explained(*files):
+            yield database
+        return
     refuse_server(db)
+    # Here and not above: a command that asks a server opens none.
+    with modules_loaded():
+        from volsched.log.store import open_store
+        from volsched.runtime.settings import database_url
+
     with explained(*files):
+        url = database_url(db)
         try:
-            database = open_store(database_url(db), name=name)
+            database = _made(url, name) if makes else open_store(url, name=name)
         except NotMigratedError as error:
             # The remedy ends the message; it is to make the store that was asked for, and not the user's own.
             fail(Exit.FAILURE, str(error) + ("" if db is None else f" --db {_quoted(db)}"))
+        log_work_on(database)
         try:
             yield database
         finally:
             database.close()
+
+
+@contextmanager
+def opened_or_empty(db: str | None) -> Iterator["Database"]:
+    """The store; where there is none yet, an empty one that ends with the command."""
+    from volsched.log.store import open_store
+    from volsched.runtime.settings import database_url
+
+    refuse_server(db)
+    with explained():
+        try:
+            open_store(database_url(db)).close()
+        except NoStoreError:
+            from volsched.log.migrations import scratch_store
+
+            with scratch_store(in_memory=True) as empty:
+                yield empty
+            return
+    with opened(db) as database:
+        yield database
+
+
+def _made(url: str, name: str) -> "Database":
+    from volsched.log.store import migrate_store, open_store
+    from volsched.runtime.user_files import default_url
+
+    try:
+        return open_store(url, name=name)
+    except NoStoreError:
+        migrate_store(url, make_directory=url == default_url())
+        database = open_store(url, name=name)
+        stderr.print(escape(f"made a new store in {database.place}"))
+        return database
 
 
 def _quoted(db: str) -> str:
@@ -75,19 +126,13 @@ def _quoted(db: str) -> str:
     return "URL" if "@" in db else shlex.quote(db)
 
 
-@contextmanager
-def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Progress by position, shown on stderr where that is a terminal; None: nobody knows how far it goes."""
-    with Progress(console=stderr, disable=not stderr.is_terminal, transient=True) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda done: progress.update(task, completed=done)
-
-
-def position_of(database: Database, until: str | None) -> int:
+def position_of(database: "Database", until: str | None) -> int:
     """The position that a person means: a number, the last one at a time, or that of the log's end."""
+    from volsched.questions.history import moments
+
     with database.read() as connection:
         try:
-            return moments.position_of(connection, until, now=now_us())
+            return moments.position_of(connection, None if until is None else absolute(until), now=now_us())
         except UnknownError as error:
             fail(Exit.NOT_FOUND, str(error))
         except MomentError as error:
@@ -95,4 +140,4 @@ def position_of(database: Database, until: str | None) -> int:
 
 
 def now_us() -> int:
-    return (datetime.now(UTC) - EPOCH) // timedelta(microseconds=1)
+    return system_clock()

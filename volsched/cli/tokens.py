@@ -7,11 +7,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from volsched.api.access.callers import NAMESPACED, Role
-from volsched.api.access.secret_files import write_secret
-from volsched.api.access.tokens import new_token
-from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr
-from volsched.cli.durations import duration
+from volsched.api.access.callers import NAMESPACED, Role, new_token
+from volsched.api.access.kubeconfig import write_secret
+from volsched.cli.console import Exit, Output, OutputOption, duration, fail, print_json, stderr
 from volsched.cli.operator import Reason, actor, checked_reason
 from volsched.cli.output import Lines
 from volsched.cli.store_option import Db, opened
@@ -87,7 +85,7 @@ def create(
         issued_by=actor("token"),
         expires_at=until,
     )
-    with opened(db) as database:
+    with opened(db, makes=True) as database:
         try:
             issue(database, token, reason=checked_reason(reason))
         except TokenTakenError as error:

@@ -1,23 +1,29 @@
-"""`volsched export`, `import-log`, `archive`: the log as files."""
+"""`volsched export`, `import-log`, `archive`, `backup`, `restore`: the log, or all of a store, as files."""
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout
-from volsched.cli.files import lines_of, written
-from volsched.cli.remote.paths import own
+from volsched.cli.manifest_input import lines_of, written
+from volsched.cli.progress import announced, progress_bar
+from volsched.cli.question_command import asked_of, client_of
 from volsched.cli.remote.server_choice import chosen_server
-from volsched.cli.store_option import Db, bar, explained, now_us, opened, position_of
+from volsched.cli.store_option import Db, explained, now_us, opened, position_of
+from volsched.log.durable_files import import_log, verify_export
+from volsched.log.reads.tail import read_head
 from volsched.log.retention.archive import archive as archive_log
+from volsched.log.retention.backup import Backup, back_up, check_backup
+from volsched.log.retention.backup import restore as restore_store
 from volsched.log.retention.export import events_of, manifest_of, write_csv, write_jsonl
-from volsched.log.retention.import_files import import_log, verify_export
-
-if TYPE_CHECKING:
-    from volsched.cli.remote.server import RemoteServer
+from volsched.log.store import migrate_store
+from volsched.questions.audit.parameters import MOST_EXPORTED
+from volsched.runtime.clock import rfc3339
+from volsched.runtime.settings import database_url
+from volsched.runtime.user_files import default_url
 
 EXPORT_EXAMPLES = """
 Examples:
@@ -33,7 +39,7 @@ Examples:
 
 volsched import-log --check history.jsonl
 
-volsched migrate --db copy.db && volsched import-log --db copy.db history.jsonl
+volsched import-log --db copy.db history.jsonl
 
 volsched import-log --db copy.db 2024.jsonl.gz 2025.jsonl.gz rest.jsonl
 """
@@ -44,10 +50,6 @@ volsched archive --until 2025-01-01T00:00:00Z --out /mnt/archive/2024.jsonl.gz
 
 volsched archive --until 120000 --out until-120000.jsonl
 """
-
-
-MOST_AT_ONCE = 50_000
-"""Events that a server gives in one answer."""
 
 
 class ExportFormat(StrEnum):
@@ -67,14 +69,13 @@ def export(
     ] = ExportFormat.jsonl,
 ) -> None:
     """Write a range of the log to a file that can be verified anywhere, imported, and used as an anchor."""
-    server = chosen_server(db)
-    if server is not None:
+    if chosen_server(db) is not None:
         since, until = (None if it is None else str(it) for it in (first, last))
-        export_served(server, file, since=since, until=until, output=output)
+        export_served(db, file, since=since, until=until, output=output)
         return
     with opened(db) as database, database.read() as connection:
         manifest = manifest_of(connection, first=first, last=last, now=now_us())
-        with bar("Exporting", manifest.last) as progress, written(file) as out:
+        with progress_bar("Exporting", manifest.last) as progress, written(file) as out:
             events = events_of(connection, manifest, progress=progress)
             if output is ExportFormat.csv:
                 write_csv(out, events)
@@ -85,17 +86,18 @@ def export(
 
 
 def export_served(
-    server: "RemoteServer", file: str, *, since: str | None, until: str | None, output: ExportFormat
+    db: str | None, file: str, *, since: str | None, until: str | None, output: ExportFormat
 ) -> None:
     """A server gives a part at a time; files that follow one another are verified and imported together."""
     if output is ExportFormat.csv:
         fail(Exit.USAGE, "over HTTP there is jsonl alone; run it where the store is, or leave -o out")
-    told = server.get(own("export"), {"since": since, "until": until})
+    with client_of(db) as client:
+        told = asked_of(client, "export", since=since, until=until)
     with written(file) as out:
         out.write(told["text"])
     if file != "-":
         stderr.print(f"positions {told['first']} to {told['last']} are in {escape(file)}")
-    if told["last"] - told["first"] + 1 >= MOST_AT_ONCE:
+    if told["last"] - told["first"] + 1 >= MOST_EXPORTED:
         stderr.print(f"there may be more: go on at position {told['last'] + 1}, in another file")
 
 
@@ -107,7 +109,7 @@ def import_file(
     check: Annotated[bool, typer.Option("--check", help="Only verify the files; no store is needed.")] = False,
     db: Db = None,
 ) -> None:
-    """Make an empty, migrated store into what exported logs say, views included; all of it or nothing.
+    """Make an empty or new store into what exported logs say, views included; all of it or nothing.
 
     Several files must follow one another, such as archives and an export of the rest. Exit 5 with file, line and
     position where one is not what was once exported.
@@ -117,8 +119,10 @@ def import_file(
         with explained(*files):
             manifest = verify_export(*lines)
     else:
-        with opened(db, *files) as database, bar("Importing", None) as progress:
-            manifest = import_log(database, *lines, progress=progress)
+        with opened(db, *files, makes=True) as database:
+            *earlier, (final, last) = (announced(it, "last") for it in lines)
+            with progress_bar("Importing", last) as progress:
+                manifest = import_log(database, *(it for it, _ in earlier), final, progress=progress)
     done = "verified" if check else "imported"
     stdout.print(f"{manifest.count} events {done}, positions {manifest.first} to {manifest.last}")
 
@@ -141,7 +145,7 @@ def archive(
     """
     with opened(db, str(out)) as database:
         last = position_of(database, until)
-        with bar("Archiving", last) as progress:
+        with progress_bar("Archiving", last) as progress:
             done = archive_log(database, until=last, out=out, now=now_us(), progress=progress)
     if output is Output.json:
         told = {"file": str(done.file), "first": done.first, "last": done.last, "removed": done.removed}
@@ -150,4 +154,82 @@ def archive(
     stdout.print(
         f"positions {done.first} to {done.last} are in {escape(str(done.file))}; {done.removed} events were taken "
         f"out of the store, which begins at {done.last + 1} now"
+    )
+
+
+# `volsched backup`, `restore`: all of a store in one file, and a store of such a file.
+
+BACKUP_EXAMPLES = """**Examples**
+
+`volsched backup /mnt/backups/monday.jsonl.gz` while everything runs
+
+`volsched backup --check /mnt/backups/monday.jsonl.gz` reads it again, without any store
+"""
+RESTORE_EXAMPLES = """**Examples**
+
+`volsched restore monday.jsonl.gz --db new.db`, then `volsched recover --db new.db`
+
+`volsched restore monday.jsonl.gz --db postgresql://volsched@db.example/volsched` also where it was on SQLite
+"""
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; compressed if it ends in .gz.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="Only prove a file that is there; no store is needed.")
+    ] = False,
+    db: Db = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Write the log and the work beside it, of one moment, to a file that proves itself. Writers go on meanwhile.
+
+    The file gets its name when it is complete, on disk and read back; an existing one is never replaced. Its first
+    line is an anchor. Exit 5 where the log does not verify, or the file that is checked is not what was written.
+    """
+    if check:
+        with explained(str(file)):
+            made = check_backup(lines_of(str(file)))
+    else:
+        if file.exists():
+            fail(Exit.USAGE, f"{file} exists already, and a backup replaces nothing; name another file")
+        with opened(db, str(file)) as database:
+            with database.read() as connection:
+                last = read_head(connection).position
+            with progress_bar("Backing up", last) as progress:
+                made = back_up(database, out=file, now=now_us(), progress=progress)
+    _tell(file, made, "is whole" if check else "is written", output)
+
+
+def restore(
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="What backup wrote; '-' is standard input.")],
+    db: Db = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Make an empty store into what a backup holds, views included; all of it or nothing.
+
+    Tables are made where there are none. A store that holds anything is refused. Everything is proven on the way:
+    exit 5 where the file is not what was written. Then run `volsched recover`, and start the processes.
+    """
+    lines = lines_of(file)
+    with explained():
+        url = database_url(db)
+        migrate_store(url, make_directory=url == default_url())
+    with opened(db, file) as database:
+        lines, last = announced(lines, "position")
+        with progress_bar("Restoring", last) as progress:
+            made = restore_store(database, lines, progress=progress)
+    _tell(Path(file), made, "is restored", output)
+    if output is Output.table:
+        stdout.print("next: volsched recover, then start the processes; what happened since is not in it")
+
+
+def _tell(file: Path, made: Backup, done: str, output: Output) -> None:
+    if output is Output.json:
+        told = {"file": str(file), "position": made.head.position, "hash": made.head.hash.hex(), "rows": made.rows}
+        print_json(told | {"takenAt": rfc3339(made.taken_at)})
+        return
+    events = made.rows.get("events", 0)
+    stdout.print(
+        f"{escape(str(file))} {done}: {events} events up to position {made.head.position}, "
+        f"taken {rfc3339(made.taken_at)}; last hash {made.head.hash.hex()}"
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from volsched.cli.console import Exit, fail
-from volsched.cli.remote.options import ServerChoice, choice_of_command
+from volsched.cli.remote.server_options import ServerChoice, choice_of_command
 
 if TYPE_CHECKING:
     from volsched.cli.remote.server import RemoteServer
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def chosen_server(db: str | None = None) -> "RemoteServer | None":
     """The server that this command is to ask; None: it opens the store itself."""
     choice = choice_of_command()
-    if choice.server is None and choice.kubeconfig is None:
+    if choice.live or (choice.server is None and choice.kubeconfig is None and choice.context is None):
         return None
     if db is not None:
         if choice.by_environment:
@@ -36,12 +36,20 @@ def refuse_server(db: str | None) -> None:
 
 def _server(choice: ServerChoice) -> "RemoteServer":
     # Most commands open a store, and need none of it.
-    from volsched.cli.remote.credentials import Credentials, of_kubeconfig, read_secret
-    from volsched.cli.remote.server import RemoteServer
+    from volsched.cli.remote.server import (
+        Credentials,
+        RemoteServer,
+        default_kubeconfig,
+        of_kubeconfig,
+        read_secret,
+    )
 
     if (choice.client_cert is None) != (choice.client_key is None):
         fail(Exit.USAGE, "--client-cert and --client-key go together; give both")
-    given = Credentials() if choice.kubeconfig is None else of_kubeconfig(choice.kubeconfig)
+    names_file = choice.kubeconfig is not None or choice.context is not None
+    given = (
+        of_kubeconfig(choice.kubeconfig or default_kubeconfig(), choice.context) if names_file else Credentials()
+    )
     url = (choice.server or given.server).rstrip("/")
     token = read_secret(choice.token_file) if choice.token_file is not None else given.token
     is_local = _check(url, token is not None)

@@ -1,4 +1,4 @@
-"""The options before the verb that say which server is asked; every start reads them, and loads no more."""
+"""The options that say who is asked, a server or a cluster; every start reads them, and loads no more."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -31,7 +31,15 @@ ClientCertOption = Annotated[
 ]
 ClientKeyOption = Annotated[Path | None, typer.Option("--client-key", metavar="FILE", help="Its private key.")]
 KubeconfigOption = Annotated[
-    Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Where all of this stands; current context.")
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Where all of this stands, or with --live the cluster; else KUBECONFIG, else ~/.kube/config.",
+    ),
+]
+ContextOption = Annotated[
+    str | None, typer.Option("--context", metavar="NAME", help="Which of its contexts; else the current one.")
 ]
 
 
@@ -45,6 +53,9 @@ class ServerChoice:
     client_cert: Path | None = None
     client_key: Path | None = None
     kubeconfig: Path | None = None
+    context: str | None = None
+    live: bool = False
+    """No server of ours is asked, but the cluster of the kubeconfig."""
     by_environment: bool = False
     """Nobody has typed --server: --db is then not a contradiction, and counts."""
     verb: str = ""

@@ -1,0 +1,163 @@
+"""What people have in their hands: dumps with kinds that are not ours, twice the same, directories, addresses."""
+
+import http.server
+import json
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Run
+from tests.support.clusters import LOCAL, claim, node, pod, volume
+
+CLUSTER = (LOCAL, node("n1"), volume("disk", "5Gi", "n1"), claim("data", "4Gi"), pod("db", "data"))
+FOREIGN: tuple[dict[str, Any], ...] = (
+    {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "Yg=="}},
+    {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 1}},
+    {"apiVersion": "longhorn.io/v1beta2", "kind": "Node", "metadata": {"name": "n1"}, "spec": {}},
+    {"apiVersion": "v1", "kind": "ConfigMapList", "items": [{"metadata": {"name": "a"}}]},
+)
+SKIPPED = "skipped 4 objects of kinds that volsched does not know"
+
+
+def listed(*manifests: dict[str, Any]) -> bytes:
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": list(manifests)}).encode()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["validate", "-f", "-"], ["explain", "pod", "db", "-f", "-"], ["import", "-f", "-"]],
+    ids=lambda words: words[0],
+)
+def test_foreign_kinds_are_passed_over_and_told_in_a_line(run: Run, tmp_path: Path, words: list[str]) -> None:
+    store = ["--db", str(tmp_path / "new.db")] if words[0] == "import" else []
+    ran = run(*words, *store, stdin=listed(*FOREIGN, *CLUSTER))
+    assert ran.code == 0, ran.err
+    (line,) = (it for it in ran.err.splitlines() if "skipped" in it)
+    assert SKIPPED in line
+    assert "1 Node.longhorn.io" in line
+
+
+def test_apply_refuses_them_unless_told(run: Run, tmp_path: Path) -> None:
+    db = str(tmp_path / "new.db")
+    refused = run("apply", "-f", "-", "--db", db, stdin=listed(*FOREIGN, *CLUSTER))
+    assert (refused.code, "--skip-foreign" in refused.err) == (1, True)
+    ran = run("apply", "--skip-foreign", "-f", "-", "--db", db, stdin=listed(*FOREIGN, *CLUSTER))
+    assert (ran.code, "pod/default/db created" in ran.out, SKIPPED in ran.err) == (0, True, True)
+
+
+def test_a_kind_that_is_nearly_ours_is_a_slip(run: Run) -> None:
+    ran = run("validate", "-f", "-", stdin=listed({**node("n1"), "kind": "Nodes"}, *CLUSTER))
+    assert (ran.code, "did you mean Node?" in ran.err) == (1, True)
+    old = {**LOCAL, "apiVersion": "storage.k8s.io/v1beta1", "metadata": {"name": "old"}}
+    assert "write storage.k8s.io/v1" in run("validate", "-f", "-", stdin=listed(old)).err
+
+
+def test_of_an_object_that_stands_there_twice_the_later_version_counts(run: Run) -> None:
+    def at(version: str, **labels: str) -> dict[str, Any]:
+        made = node("n1")
+        made["metadata"] |= {"uid": "u1", "resourceVersion": version}
+        made["metadata"]["labels"] |= labels
+        return made
+
+    asking = pod("db")
+    asking["spec"]["nodeSelector"] = {"disk": "yes"}
+    ran = run("explain", "pod", "db", "-f", "-", stdin=listed(at("9"), at("10", disk="yes"), at("8"), asking))
+    assert (ran.code, "2 that stand in the input twice" in ran.err) == (0, True)
+    other = at("9") | {"metadata": {"name": "n1", "uid": "u2"}}
+    assert "stands in" in run("explain", "pod", "db", "-f", "-", stdin=listed(at("9"), other, asking)).err
+
+
+def test_the_directory_of_a_support_dump_can_be_given_as_it_is(run: Run, tmp_path: Path) -> None:
+    """As a must-gather and a Velero backup are: an object a file, lists beside them, and much that is neither."""
+    dump, disk = tmp_path / "dump", json.dumps(CLUSTER[2] | {"metadata": CLUSTER[2]["metadata"] | {"uid": "u7"}})
+    for name, text in {
+        "cluster-scoped-resources/core/nodes/n1.yaml": yaml.safe_dump(CLUSTER[1]),
+        "resources/persistentvolumes/cluster/disk.json": disk,
+        "resources/persistentvolumes/v1-preferredversion/cluster/disk.json": disk,
+        "namespaces/default/all.yaml": listed(LOCAL, *CLUSTER[3:], *FOREIGN).decode(),
+        "logs/audit.json": '{"kind": "Event", ',
+        "values.yaml": "replicas: 3\n",
+        "version": "v1.30\n",
+    }.items():
+        (dump / name).parent.mkdir(parents=True, exist_ok=True)
+        (dump / name).write_text(text)
+    ran = run("import", "-f", str(dump), "--db", str(tmp_path / "new.db"))
+    assert ran.code == 0, ran.err
+    assert SKIPPED in ran.err
+    assert "1 that stand in the input twice and 2 files that hold no objects" in ran.err
+    assert "1 Node, 1 PersistentVolume, 1 PersistentVolumeClaim, 1 Pod, 1 StorageClass" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"),
+    [
+        (("spec", "storageClass"), "spec.storageClassName"),
+        (("storageClassName",), "spec.storageClassName"),
+        (("spec", "accessMode"), "spec.accessModes"),
+        (("metadata", "lables"), "metadata.labels"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_the_one_that_was_meant(
+    run: Run, tmp_path: Path, field: tuple[str, ...], meant: str
+) -> None:
+    wrong = claim("data", "4Gi")
+    inner = wrong if len(field) == 1 else wrong[field[0]]
+    inner[field[-1]] = "fast" if "torage" in field[-1] else {}
+    told = f'unknown field "{".".join(field)}" (did you mean {meant}?)'
+    for words in (["validate"], ["apply"], ["create"], ["import", "--strict"]):
+        store = [] if words == ["validate"] else ["--db", str(tmp_path / "new.db")]
+        ran = run(*words, "-f", "-", *store, stdin=yaml.safe_dump(wrong).encode())
+        assert (ran.code, told in ran.err) == (1, True), ran.err
+    for words in (["explain", "pod", "db"], ["import", "--db", str(tmp_path / "dump.db")]):
+        ran = run(*words, "-f", "-", stdin=listed(wrong, node("n1"), pod("db")))
+        assert (ran.code, told in ran.err) == (0, True), ran.err
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "node.yaml").write_text(yaml.safe_dump(node("n1")))
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given, directory=str(tmp_path / "site"))
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_an_address_is_as_good_as_a_file(run: Run, site: str) -> None:
+    assert run("validate", "-f", f"{site}/node.yaml").out == "all valid: 1 Node\n"
+    gone = run("validate", "-f", f"{site}/gone.yaml")
+    assert (gone.code, "404" in gone.err) == (2, True)
+    nobody = run("validate", "-f", "http://127.0.0.1:1/x.yaml")
+    assert (nobody.code, "cannot be read" in nobody.err) == (2, True)
+
+
+def test_kustomize_is_asked_where_there_is_one(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    none = run("validate", "-k", str(tmp_path))
+    assert (none.code, "needs kustomize or kubectl" in none.err) == (2, True)
+    (tmp_path / "made.yaml").write_text(yaml.safe_dump(node("n1")))
+    program = programs / "kubectl"
+    program.write_text('#!/bin/sh\n[ "$1" = kustomize ] && exec /bin/cat "$2/made.yaml"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    assert run("validate", "-k", str(tmp_path)).out == "all valid: 1 Node\n"
+    assert "is no directory" in run("validate", "-k", str(tmp_path / "none")).err
+
+
+def test_without_any_manifests_it_says_how(run: Run) -> None:
+    ran = run("import", "--strict")
+    assert (ran.code, "-f FILE|DIR|URL|-" in ran.err) == (2, True)

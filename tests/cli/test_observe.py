@@ -1,0 +1,228 @@
+"""A cluster observed and asked live, over HTTP against our own API in its strict form."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import unsynced
+from tests.support.patience import wait_until
+from tests.support.serving import Served, served
+from volsched.api.read_only import is_read
+from volsched.cli.kubectl_plugin import plugin_arguments
+from volsched.log.database import open_database
+
+CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "local"},
+    "provisioner": "kubernetes.io/no-provisioner",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "data", "namespace": "shop"},
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "local",
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
+}
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "db", "namespace": "shop"},
+    "spec": {
+        "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": "c4n4ry"}]}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    },
+}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, migrated_file: Path) -> Iterator[Served]:
+    database = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'cluster.db')}")
+    unsynced(database)
+    with served(database) as running:
+        running.namespace("kube-system")
+        running.create(CLASS, NODE, CLAIM, POD)
+        yield running
+    database.close()
+
+
+@pytest.fixture
+def kubeconfig(cluster: Served, tmp_path: Path) -> Path:
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        f"""
+clusters: [{{name: c, cluster: {{server: "{cluster.url}"}}}}]
+contexts: [{{name: x, context: {{cluster: c, namespace: shop}}}}]
+current-context: x
+"""
+    )
+    return file
+
+
+def volsched(*words: Any, program: str = "volsched") -> subprocess.CompletedProcess[str]:
+    path = Path(sys.executable).parent / program
+    return subprocess.run([path, *map(str, words)], capture_output=True, text=True, check=False)
+
+
+def test_a_live_cluster_is_asked_and_nothing_is_stored(cluster: Served, kubeconfig: Path, tmp_path: Path) -> None:
+    before = cluster.http.get("/api/v1/pods").json()["metadata"]["resourceVersion"]
+    told = volsched("explain", "pod", "shop/db", "--live", "--kubeconfig", kubeconfig)
+    assert told.returncode == 4, told.stderr
+    assert "didn't find available persistent volumes to bind" in told.stdout
+    # As kubectl calls it: its flags, and the namespace of its context.
+    told = volsched("explain", "pod", "db", "--kubeconfig", kubeconfig, program="kubectl-volsched")
+    assert told.returncode == 4, told.stderr
+    listed = volsched("get", "pvc", "--kubeconfig", kubeconfig, program="kubectl-volsched")
+    assert "data" in listed.stdout, listed.stderr
+    lost = volsched("simulate", "--lose-node", "node-1", "--live", "--kubeconfig", kubeconfig)
+    assert "pods evicted: 0" in lost.stdout, lost.stderr
+    assert cluster.http.get("/api/v1/pods").json()["metadata"]["resourceVersion"] == before
+    assert {it.name for it in tmp_path.iterdir() if it.suffix == ".db"} == {"cluster.db"}
+
+
+def test_what_is_wrong_with_the_way_to_a_cluster_is_one_line_with_a_remedy(kubeconfig: Path) -> None:
+    told = volsched("get", "pods", "--live", "--kubeconfig", kubeconfig, "--context", "nope")
+    assert told.returncode == 2
+    assert 'no context "nope"; choose one with --context: x' in told.stderr
+    told = volsched("get", "pods", "--live", "--kubeconfig", kubeconfig, "--db", "x.db")
+    assert told.returncode == 2
+    assert "--live and --db name two places" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_a_cluster_is_followed_answered_for_and_not_written(
+    cluster: Served, kubeconfig: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "observed.db"
+    words = ("observe", "--kubeconfig", kubeconfig, "--db", store, "--port", "0")
+    refused = volsched(*words)
+    assert refused.returncode == 1
+    assert "an observer must not be able to write" in refused.stderr
+    path = Path(sys.executable).parent / "volsched"
+    command = [path, *map(str, words), "--allow-excess"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = next(it for it in process.stderr if it.startswith("observing"))
+            url = line.split(" on ")[1].split(" until")[0]
+            with httpx.Client(base_url=url) as client:
+                wait_until(lambda: client.get("/readyz").status_code == 200)
+                assert client.get("/api/v1/namespaces/shop/pods/db").status_code == 200
+                changed = {**NODE, "metadata": {"name": "node-2"}}
+                cluster.create(changed)
+                wait_until(lambda: client.get("/api/v1/nodes/node-2").status_code == 200)
+                refusal = client.delete("/api/v1/nodes/node-2")
+                assert refusal.status_code == 405
+                assert "send it to the cluster itself" in refusal.json()["message"]
+                metrics = client.get("/metrics").text
+                assert "volsched_mirror_last_heard_seconds" in metrics
+                assert 'volsched_mirror_drift{kind="Pod"} 0.0' in metrics
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+    told = volsched("history", "node", "node-2", "--db", store)
+    assert "observer" in told.stdout
+    assert b"c4n4ry" not in b"".join(it.read_bytes() for it in tmp_path.glob("observed.db*"))
+
+
+def test_a_recorded_cluster_answers_elsewhere(kubeconfig: Path, tmp_path: Path) -> None:
+    told = volsched("record", "--kubeconfig", kubeconfig)
+    assert told.returncode == 0, told.stderr
+    assert "c4n4ry" not in told.stdout
+    case = tmp_path / "case.jsonl"
+    case.write_text(told.stdout)
+    path = Path(sys.executable).parent / "volsched"
+    command = [str(path), "open", str(case), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            url = next(it for it in process.stderr if it.startswith("open on")).split()[2]
+            with httpx.Client(base_url=url) as client:
+                wait_until(lambda: client.get("/readyz").status_code == 200)
+                assert client.get("/api/v1/namespaces/shop/pods/db").status_code == 200
+                assert client.delete("/api/v1/namespaces/shop/pods/db").status_code == 405
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+COMPOSITION = """
+import gc
+from tests.support.given_cluster import GivenCluster
+from volsched.api.app import Api
+from volsched.binding.executor import Executor
+from volsched.binding.recovery import Sweep
+from volsched.cluster.observer import ClusterObserver
+from volsched.log.migrations import scratch_store
+from volsched.node_agent.agent import NodeAgent
+from volsched.pv_controller.controller import Controller
+from volsched.runtime.clock import system_clock
+from volsched.runtime.system import System
+from volsched.scheduling.scheduler import Scheduler
+
+with scratch_store(in_memory=True) as database:
+    observer = ClusterObserver(database, GivenCluster())
+    observer.step(system_clock())
+    api = Api(
+        database, clock=system_clock, actor="a", zonal_upgrade=False, failed=lambda _: None, read_only=True
+    )
+    acting = (Scheduler, Executor, Controller, Sweep, NodeAgent, System)
+    print([type(it).__name__ for it in gc.get_objects() if isinstance(it, acting)])
+"""
+
+
+def test_an_observer_holds_no_scheduler_executor_or_controller() -> None:
+    """All that the command composes, and not one object in the process that could act."""
+    root = Path(__file__).parents[2]
+    told = subprocess.run(
+        [sys.executable, "-c", COMPOSITION], capture_output=True, text=True, check=True, cwd=root
+    )
+    assert told.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "reads"),
+    [
+        ("GET", "/api/v1/pods", True),
+        ("POST", "/apis/volsched.io/v1/simulate", True),
+        ("POST", "/apis/volsched.io/v1/namespaces/shop/explain", True),
+        ("POST", "/api/v1/namespaces/shop/pods", False),
+        ("PATCH", "/api/v1/nodes/n", False),
+        ("POST", "/extender/bind", False),
+        ("POST", "/apis/volsched.io/v1/namespaces/shop/reservations", False),
+    ],
+)
+def test_an_observers_api_takes_reads_and_questions(method: str, path: str, reads: bool) -> None:
+    assert is_read(method, path) is reads
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["explain", "pod", "db"], ["explain", "pod", "db", "--namespace", "ctx", "--live"]),
+        (["explain", "pod", "shop/db"], ["explain", "pod", "shop/db", "--live"]),
+        (["get", "pvc", "-A"], ["get", "pvc", "-A", "--live"]),
+        (["get", "pvc", "-nshop"], ["get", "pvc", "-nshop", "--live"]),
+        (
+            ["get", "pods", "--kubeconfig", "a/b"],
+            ["get", "pods", "--kubeconfig", "a/b", "--namespace", "ctx", "--live"],
+        ),
+        (["simulate", "--drain", "n1"], ["simulate", "--drain", "n1", "--live"]),
+        (["get", "pods", "--db", "x.db"], ["get", "pods", "--db", "x.db"]),
+        (["--help"], ["--help"]),
+    ],
+)
+def test_the_plugin_asks_live_in_the_namespace_of_the_context(given: list[str], meant: list[str]) -> None:
+    assert plugin_arguments(given, lambda *_: "ctx") == meant

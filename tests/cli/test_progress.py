@@ -1,0 +1,54 @@
+"""Long work says how much is done, of how much, and how long it will take; only to those who want to hear it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, run
+from tests.support.histories import fill
+from volsched.cli import progress
+from volsched.log.database import Database
+
+__all__ = ["run"]
+
+
+@pytest.fixture(autouse=True)
+def _every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+
+
+def test_counts_and_the_time_left_are_told_with_v_and_nothing_without(
+    run: Run, sqlite: Database, tmp_path: Path
+) -> None:
+    fill(sqlite)
+    url = str(sqlite.engine.url)
+    told = run("-v", "replay", "--db", url)
+    assert told.code == 0, told.err
+    assert "Folding: 15 of 15" in told.err
+    assert "Folding: done after" in told.err
+    assert run("replay", "--db", url).err == ""
+    # A file says in its first line how far it goes.
+    history, copy = tmp_path / "history.jsonl", tmp_path / "copy.db"
+    assert run("export", str(history), "--db", url).code == 0
+    assert run("migrate", "--db", str(copy)).code == 0
+    imported = run("-v", "import-log", "--db", str(copy), str(history))
+    assert "Importing: 15 of 15" in imported.err
+    saved, restored = tmp_path / "saved.jsonl", tmp_path / "restored.db"
+    assert run("backup", str(saved), "--db", url).code == 0
+    assert "Restoring: 15 of 15" in run("-v", "restore", str(saved), "--db", str(restored)).err
+
+
+def test_what_is_left_follows_from_what_was_done(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-v", "example", "list").code == 0
+    with progress.progress_bar("Counting", 100) as update:
+        update(10)
+        update(60)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Counting: 10 of 100"
+    assert lines[1].startswith("Counting: 60 of 100, about ")
+
+
+def test_a_file_that_announces_nothing_is_read_all_the_same() -> None:
+    lines, total = progress.announced(iter(["not json\n", "b\n"]), "last")
+    assert (list(lines), total) == (["not json\n", "b\n"], None)
+    assert progress.announced(iter(()), "last")[1] is None

@@ -1,0 +1,47 @@
+"""`volsched help`, and what help says of values: what to write there, and no type of Python."""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperArgument, TyperOption
+
+EXAMPLES = """**Examples**
+
+`volsched help get` is `volsched get -h`
+
+`volsched help audit rollbacks`
+"""
+WORDS = {int: "N", float: "N"}
+
+
+def show_help(
+    called: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="VERB", help="Which; all of them without one.")
+    ] = None,
+) -> None:
+    """Show the help of a verb, which `-h` behind it shows too; without a verb, the list of verbs."""
+    root = called.find_root()
+    root.command.main([*(words or ()), "--help"], prog_name=root.info_name, standalone_mode=False)
+
+
+def use_plain_words() -> None:
+    """typer would print `<list[str]>` beside an argument, and `<bool>` beside every flag."""
+    TyperOption.display_type_rich = _option_value  # type: ignore[method-assign,assignment]
+    TyperArgument.display_type_rich = _argument_value  # type: ignore[method-assign,assignment]
+
+
+def _option_value(option: TyperOption, ctx: Any) -> str:  # noqa: ARG001 - typer passes it by this name
+    if option.metavar is not None or option.is_flag:
+        return option.metavar or ""
+    described = option.type_descriptor
+    if described.is_choice:
+        return "|".join(str(getattr(it, "value", it)) for it in described.choices or ())
+    if described.is_path:
+        return "FILE"
+    return WORDS.get(described.annotation, str(option.name).upper().replace("_", "-"))
+
+
+def _argument_value(_argument: TyperArgument, ctx: Any) -> str:  # noqa: ARG001 - as above
+    """Its name stands there already."""
+    return ""

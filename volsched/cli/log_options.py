@@ -1,0 +1,89 @@
+"""What a process logs, and in which form: options of the command line, else the settings."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from volsched.log.database import Database
+
+Level = Literal["debug", "info", "warning", "error"]
+Form = Literal["text", "json"]
+"""As `runtime.log_format` has them; every start reads the options, and loads no more than that."""
+LogLevelOption = Annotated[
+    Level | None, typer.Option("--log-level", help="What is logged; else VOLSCHED_LOG_LEVEL.")
+]
+LogFormatOption = Annotated[
+    Form | None, typer.Option("--log-format", help="Form of the log; else VOLSCHED_LOG_FORMAT.")
+]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Say more: log what is done, and show progress without a terminal.")
+]
+
+
+@dataclass(slots=True)
+class LogChoice:
+    """What the command line says; None leaves it to the settings."""
+
+    level: Level | None = None
+    form: Form | None = None
+    verbose: bool = False
+    serves: bool = False
+    """The process has set its log up, as one that serves."""
+
+
+_choice = LogChoice()
+
+
+def begin_log_choice(level: Level | None, form: Form | None, verbose: bool) -> None:
+    """Before the verb: whatever was chosen for a command before this one counts no more."""
+    _choice.level, _choice.form, _choice.verbose, _choice.serves = level, form, verbose, False
+
+
+def note_log_choice(level: Level | None, form: Form | None, verbose: bool) -> None:
+    """After the verb: what is said last counts, and nothing takes back what was said before."""
+    _choice.level = level or _choice.level
+    _choice.form = form or _choice.form
+    _choice.verbose = verbose or _choice.verbose
+
+
+def is_verbose() -> bool:
+    return _choice.verbose
+
+
+def asks_for_log() -> bool:
+    """By an option; the settings may ask for one too."""
+    return _choice.verbose or _choice.level is not None
+
+
+def start_logging(*, serves: bool = False) -> bool:
+    """Set the log up as it was chosen. A process that `serves` says what it does unless told otherwise, any other
+    command only on request; answers whether there is a log."""
+    from volsched.cli.console import Exit, fail
+    from volsched.kube.problems import ConfigurationError
+    from volsched.runtime.log_format import LogFormat, LogLevel, configure_logging
+    from volsched.runtime.settings import read_settings
+
+    try:
+        settings = read_settings()
+    except ConfigurationError as error:
+        fail(Exit.USAGE, *error.problems)
+    level = settings.log_level if _choice.level is None else LogLevel(_choice.level)
+    if _choice.verbose and _choice.level is None:
+        level = LogLevel.DEBUG if serves else LogLevel.INFO
+    if level is None and not serves:
+        return False
+    form = settings.log_format if _choice.form is None else LogFormat(_choice.form)
+    configure_logging(level or LogLevel.INFO, form)
+    _choice.serves = _choice.serves or serves
+    return True
+
+
+def log_work_on(database: "Database") -> None:
+    """The command's own commits are logged, if there is a log."""
+    if _choice.serves or start_logging():
+        from volsched.runtime.log_lines import log_commits
+        from volsched.runtime.settings import read_settings
+
+        log_commits(database, slow_seconds=read_settings().slow_transaction_seconds)

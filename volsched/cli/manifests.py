@@ -1,0 +1,112 @@
+"""`volsched manifests`: what an administrator reviews and applies to run volsched in the cluster."""
+
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from volsched.cli.console import Exit, fail, stderr
+from volsched.cluster.install_manifests import Installation, helm_files, kustomize_files
+from volsched.cluster.install_manifests import manifests as objects_of
+from volsched.cluster.permissions import OBSERVE
+from volsched.cluster.projection import shown_projection
+from volsched.kube.yaml_values import dump_yaml
+
+EXAMPLES = """**Examples**
+
+`volsched manifests --mode observe | kubectl apply -f -` installs it in namespace volsched
+
+`kubectl -n volsched port-forward deploy/volsched-observer 8700` then reaches it
+
+`volsched manifests --mode observe -o helm --to chart` writes a chart; `-o kustomize --to base` a base
+
+`volsched manifests --mode own --database-secret volsched-db` schedules pods of schedulerName volsched
+
+`volsched manifests --show-projection` is every field that is ever kept of an object
+"""
+
+
+class Packaging(StrEnum):
+    yaml = "yaml"
+    kustomize = "kustomize"
+    helm = "helm"
+
+
+def manifests(
+    mode: Annotated[
+        Literal["observe", "gate", "own"],
+        typer.Option(help="What it may do: observe writes nothing; gate binds claims; own places pods too."),
+    ] = "observe",
+    output: Annotated[Packaging, typer.Option("--output", "-o", help="In which form.")] = Packaging.yaml,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="Where kustomize or helm files go.")
+    ] = None,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where it runs.")] = "volsched",
+    image: Annotated[str, typer.Option(help="What it runs; best by its digest.")] = "volsched:latest",
+    tls_secret: Annotated[
+        str | None,
+        typer.Option("--tls-secret", metavar="NAME", help="A kubernetes.io/tls secret: adds a Service."),
+    ] = None,
+    service_monitor: Annotated[
+        bool, typer.Option("--service-monitor", help="Add a ServiceMonitor for Prometheus' operator.")
+    ] = False,
+    database_secret: Annotated[
+        str | None,
+        typer.Option(
+            "--database-secret", metavar="NAME", help="own: a Secret with a PostgreSQL URL as `url`; two replicas."
+        ),
+    ] = None,
+    owned_class: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--owned-class", metavar="NAME", help="own: a StorageClass for our pods only; may be given often."
+        ),
+    ] = None,
+    flow_schema: Annotated[
+        bool, typer.Option("--flow-schema", help="own: add a FlowSchema with kube-scheduler's priority level.")
+    ] = False,
+    show_projection: Annotated[
+        bool, typer.Option("--show-projection", help="Print what is kept of every kind, and nothing else.")
+    ] = False,
+) -> None:
+    """Print ServiceAccount, role, Deployment and NetworkPolicy; with a certificate, Service and ServiceMonitor."""
+    if show_projection:
+        typer.echo("\n".join(shown_projection()))
+        return
+    if service_monitor and tls_secret is None:
+        fail(Exit.USAGE, "a ServiceMonitor scrapes the Service, which needs a certificate; give --tls-secret NAME")
+    if mode == OBSERVE and (database_secret or owned_class or flow_schema):
+        fail(
+            Exit.USAGE,
+            "--database-secret, --owned-class and --flow-schema are for a mode that acts; add --mode own",
+        )
+    wanted = Installation(
+        namespace=namespace,
+        image=image,
+        tls_secret=tls_secret,
+        monitored=service_monitor,
+        mode=mode,
+        database_secret=database_secret,
+        owned_classes=tuple(owned_class or ()),
+        prioritized=flow_schema,
+    )
+    if output is Packaging.yaml:
+        typer.echo(dump_yaml(objects_of(wanted)), nl=False)
+        return
+    if to is None:
+        fail(Exit.USAGE, f"-o {output} is several files; say where they go with --to DIR")
+    files = (
+        kustomize_files(wanted)
+        if output is Packaging.kustomize
+        else helm_files(wanted, version=version("volsched"))
+    )
+    for name, documents in files.items():
+        path = to / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(dump_yaml(documents))
+        except OSError as error:
+            fail(Exit.FAILURE, f"{path} cannot be written: {error.strerror}; choose another directory with --to")
+    stderr.print(f"{mode}: {len(files)} files in {to}")

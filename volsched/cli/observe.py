@@ -1,0 +1,183 @@
+"""`volsched observe`: follow a cluster that may only be read, and answer every question about it."""
+
+import logging
+import signal
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from volsched.cli.console import Exit, fail, stderr, table_of
+from volsched.cli.live import connected, warn
+from volsched.cli.operator import user
+from volsched.cli.serve import ClientCa, Host, Port, ServedAddress, TlsCert, TlsKey, limits_of_settings
+from volsched.cli.store_option import Db, explained
+from volsched.cluster.observer import ClusterObserver, WrongClusterError
+from volsched.cluster.permissions import MODES, OBSERVE, READS, excess_of_observer
+from volsched.cluster.port import ClusterIdentity
+from volsched.cluster.projection import OBSERVED_KINDS
+from volsched.log.database import Database
+from volsched.log.store import migrate_store, open_store
+from volsched.runtime.clock import system_clock
+from volsched.runtime.runner import looping
+from volsched.runtime.settings import configuration, database_url
+from volsched.runtime.user_files import data_directory
+
+if TYPE_CHECKING:
+    from volsched.api.listener import Server
+    from volsched.cluster.kubernetes.adapter import KubernetesCluster
+
+EXAMPLES = """**Examples**
+
+`volsched observe --context prod` follows the cluster, and answers on http://127.0.0.1:8700
+
+`volsched --server http://127.0.0.1:8700 explain pod shop/db-0` asks it from elsewhere
+"""
+OBSERVED_STORE = "observed.db"
+"""In the user's data directory: not the store of `volsched up`, whose objects are its own."""
+
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="Where the cluster is; else as kubectl finds it."),
+]
+Context = Annotated[str | None, typer.Option("--context", help="Which of its contexts; else the current one.")]
+AllowExcess = Annotated[
+    bool, typer.Option("--allow-excess", help="Start although we may write; without, that is refused.")
+]
+
+
+def observe(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    db: Db = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8700,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    client_ca: ClientCa = None,
+    allow_excess: AllowExcess = False,
+) -> None:
+    """Follow a cluster with read permission only, and serve questions, API and metrics about it.
+
+    No scheduler, executor or controller runs here. The store is made if it is not there; another cluster than the
+    one it belongs to is refused.
+    """
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    cluster = connected(kubeconfig, context, mode=OBSERVE)
+    identity = cluster.describe([*MODES[OBSERVE], *excess_of_observer()])
+    kinds = permitted_kinds(identity, allow_excess=allow_excess)
+    url = database_url(db) if db is not None else f"sqlite:///{own_directory() / OBSERVED_STORE}"
+    with closing(cluster), explained():
+        migrate_store(url)
+        database = open_store(url, name="volsched observe")
+        with closing(database):
+            observer = ClusterObserver(
+                database, cluster, silence=lambda: silence_of(cluster), list_versions=cluster.versions
+            )
+            observer.mirror.kinds = kinds
+            try:
+                observer.attach(identity, system_clock())
+            except WrongClusterError as error:
+                fail(Exit.CONFLICT, str(error))
+            _follow(database, cluster, observer, ServedAddress(host, port, tls_cert, tls_key, client_ca))
+
+
+_HELD = {True: "yes", False: "NO", None: "-"}
+"""Where nothing is wanted, nothing is asked."""
+
+
+def permitted_kinds(identity: ClusterIdentity, *, allow_excess: bool) -> tuple[str, ...]:
+    """Prints the verbs wanted and had; the end of the command where one is missing, or one is too much."""
+    if not identity.reachable or identity.trouble is not None:
+        fail(Exit.FAILURE, identity.trouble or f"{identity.url} does not answer")
+    for warning in identity.warnings:
+        warn(warning)
+    stderr.print(f"cluster {identity.uid or 'unknown'}, Kubernetes {identity.version}, {identity.url}")
+    table = table_of("kind", *READS, "may write")
+    missing: list[str] = []
+    excess: list[str] = []
+    for kind in OBSERVED_KINDS:
+        held = {it: may for it, may in identity.may.items() if it.kind == kind}
+        reads = {it.verb: may for it, may in held.items() if it.verb in READS}
+        too_much = [it for it, may in held.items() if may and it.verb not in READS]
+        if kind in identity.unserved:
+            table.add_row(kind, "not served", "", "", "")
+            continue
+        missing += [f"{verb} {kind}" for verb, may in reads.items() if not may]
+        excess += map(str, too_much)
+        verbs = ", ".join(it.subresource or it.verb for it in too_much)
+        table.add_row(kind, *(_HELD[reads.get(verb)] for verb in READS), verbs or "no")
+    stderr.print(table)
+    if missing:
+        fail(
+            Exit.FAILURE,
+            f"permission is missing to {', '.join(missing)}; apply what volsched manifests --mode observe prints",
+        )
+    if excess and not allow_excess:
+        fail(
+            Exit.FAILURE,
+            f"an observer must not be able to write, and this user may {', '.join(excess[:4])} and more: use a "
+            "service account with the role of volsched manifests --mode observe, or give --allow-excess",
+        )
+    return tuple(kind for kind in OBSERVED_KINDS if kind not in identity.unserved)
+
+
+def silence_of(cluster: "KubernetesCluster") -> Mapping[str, float]:
+    now = monotonic()
+    return {
+        kind: now - health.last_heard for kind, health in cluster.health().items() if health.last_heard is not None
+    }
+
+
+def own_directory() -> Path:
+    directory = data_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _follow(
+    database: Database, cluster: "KubernetesCluster", observer: ClusterObserver, where: ServedAddress
+) -> None:
+    try:
+        from volsched.api.listener import ListenError, address, check_access, listen, serve
+    except ModuleNotFoundError as error:
+        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
+    from volsched.cluster.kubernetes.streams import reading
+
+    servers: list[Server] = []
+    deaths: list[Exception] = []
+
+    def failed(error: Exception) -> None:
+        deaths.append(error)
+        for server in servers:
+            server.should_exit = True
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    tls = where.tls()
+    with ExitStack() as stack:
+        try:
+            check_access(database, where.host, tls, now=system_clock())
+            listening = stack.enter_context(closing(listen(where.host, where.port, tls)))
+        except ListenError as error:
+            fail(Exit.USAGE, str(error))
+        stack.enter_context(reading([cluster.streams[kind] for kind in observer.mirror.kinds]))
+        stack.enter_context(looping(observer.step, clock=system_clock, name="volsched-observer", failed=failed))
+        stderr.print(f"observing; questions, API and metrics on {address(listening, tls)} until Ctrl-C")
+        died = serve(
+            database,
+            listening,
+            clock=system_clock,
+            actor=f"api/{user()}",
+            zonal_upgrade=False,
+            configuration=configuration(None),
+            started=servers.append,
+            tls=tls,
+            limits=limits_of_settings(),
+            read_only=True,
+            follows=True,
+        )
+    if died is not None or deaths:
+        fail(Exit.FAILURE, f"the observer ended: {died or deaths[0]}")

@@ -1,0 +1,85 @@
+"""Progress of long work: how much is done, of how much, and how long it will take, on stderr.
+
+A bar on a terminal; elsewhere, with -v, a line every two seconds, which a log or a pipe can keep.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from volsched.cli.console import stderr
+from volsched.cli.log_options import is_verbose
+
+EVERY_SECONDS = 2.0
+
+
+def is_shown() -> bool:
+    """Whether anybody wants to hear of progress."""
+    return stderr.is_terminal or is_verbose()
+
+
+@contextmanager
+def progress_bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Told how much is done; None: nobody knows how far it goes."""
+    if stderr.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), _Counts(), TimeRemainingColumn())
+        with Progress(*columns, console=stderr, transient=True) as progress:
+            task = progress.add_task(label, total=total)
+            yield lambda done: progress.update(task, completed=done)
+        return
+    lines = _Lines(label, total)
+    yield lines.update if is_verbose() else lambda _: None
+    lines.end()
+
+
+def announced(lines: Iterator[str], name: str) -> tuple[Iterator[str], int | None]:
+    """The lines, and the number that the first of them gives under the name; None where it gives none."""
+    first = next(lines, None)
+    if first is None:
+        return iter(()), None
+    try:
+        found = json.loads(first)[name]
+    except (ValueError, KeyError, TypeError):
+        found = None
+    return chain([first], lines), found if isinstance(found, int) else None
+
+
+class _Counts(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(_counts(int(task.completed), None if task.total is None else int(task.total)))
+
+
+class _Lines:
+    def __init__(self, label: str, total: int | None) -> None:
+        self._label, self._total = label, total
+        self._began = self._told = time.monotonic()
+        self._first: int | None = None
+        self._said = 0
+
+    def update(self, done: int) -> None:
+        now = time.monotonic()
+        if self._first is None:
+            # Positions need not begin at 0: a log whose beginning is archived is that much shorter.
+            self._first = done
+        if now - self._told >= EVERY_SECONDS:
+            self._told, self._said = now, self._said + 1
+            stderr.print(f"{self._label}: {_counts(done, self._total)}{self._left(done, now)}")
+
+    def end(self) -> None:
+        if self._said:
+            stderr.print(f"{self._label}: done after {time.monotonic() - self._began:.1f} s")
+
+    def _left(self, done: int, now: float) -> str:
+        covered = done - (self._first or 0)
+        if self._total is None or covered <= 0:
+            return ""
+        return f", about {(now - self._began) * max(self._total - done, 0) / covered:.0f} s left"
+
+
+def _counts(done: int, total: int | None) -> str:
+    return f"{done:,}" if total is None else f"{done:,} of {total:,}"

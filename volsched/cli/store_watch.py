@@ -1,0 +1,66 @@
+"""`volsched get -w` on a store: what is committed, as it is committed."""
+
+from dataclasses import dataclass
+
+from volsched.cli.kind_names import NamedObject
+from volsched.cli.object_source import has_labels
+from volsched.cli.output import Sheet
+from volsched.kube.selectors import LabelSelector
+from volsched.log.commit_signal import commits
+from volsched.log.database import Database
+from volsched.log.events.streams import noun_and_key
+from volsched.log.reads.as_of import look_at_head
+from volsched.log.reads.tail import state_as_of, tail
+from volsched.questions.get.object_rows import ObjectRow, state_row
+from volsched.runtime.clock import system_clock
+
+LOOK_SECONDS = 1.0
+"""A signal is a hint: the log is looked at from time to time anyway."""
+CHUNK = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWatch:
+    database: Database
+    asked: NamedObject
+    labels: LabelSelector | None
+    sheet: Sheet
+
+    def follow(self, position: int) -> None:
+        # Listens before it looks: what is committed in between is heard of.
+        signal = commits(self.database)
+        try:
+            while True:
+                after = self._print_changes(position)
+                if after == position:
+                    signal.heard(LOOK_SECONDS)
+                position = after
+        finally:
+            signal.close()
+
+    def _print_changes(self, position: int) -> int:
+        """What was touched after a position, as it is now; answers how far it has looked."""
+        noun = self.asked.named.noun
+        with self.database.read() as connection:
+            events = tail(connection, after=position, limit=CHUNK)
+            look = look_at_head(connection)
+            for stream in dict.fromkeys(it.stream for it in events if noun_and_key(it.stream)[0] == noun):
+                key = noun_and_key(stream)[1]
+                state = look.one(noun, key)
+                gone = state is None
+                if gone:
+                    last = max(it.position for it in events if it.stream == stream)
+                    state = state_as_of(connection, stream, position=last - 1)
+                if state is None:
+                    continue
+                row = state_row(noun, key, state, now=system_clock(), look=look)
+                if self._is_asked_for(row):
+                    self.sheet.print([row], gone=gone)
+        return events[-1].position if events else position
+
+    def _is_asked_for(self, row: ObjectRow) -> bool:
+        if self.asked.keys:
+            return row.key in self.asked.keys
+        if self.asked.namespace is not None and row.namespace != self.asked.namespace:
+            return False
+        return self.labels is None or has_labels(row, self.labels)

@@ -1,0 +1,47 @@
+"""`volsched top`: the glance of `volsched status`, kept up until Ctrl-C."""
+
+import time
+from typing import Annotated
+
+import typer
+from rich.live import Live
+
+from volsched.cli.console import Exit, fail, stdout
+from volsched.cli.question_command import asked_of, client_of
+from volsched.cli.status_output import screen
+from volsched.cli.store_option import Db
+from volsched.runtime.clock import system_clock
+
+EXAMPLES = """**Examples**
+
+`volsched top` shows what is in flight, who waits and what is left, every two seconds
+
+`volsched --server http://127.0.0.1:8700 top --interval 5`
+
+`volsched top --times 1` prints one screen, as `volsched status` does
+"""
+REST = 4
+"""So many times as long as a look takes is rested before the next: a large store has other things to do."""
+
+
+def top(
+    db: Db = None,
+    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 2.0,
+    times: Annotated[int, typer.Option("--times", min=0, help="End after so many looks; 0: at Ctrl-C.")] = 0,
+) -> None:
+    """Show how the store stands, again and again: in flight, pending by reason, storage, work, leases."""
+    if not stdout.is_terminal and times == 0:
+        fail(Exit.USAGE, "top draws on a terminal; use volsched status, or volsched top --times N, in a pipe")
+    looks = 0
+    with (
+        client_of(db) as client,
+        Live(console=stdout, auto_refresh=False, screen=False, transient=times == 0) as live,
+    ):
+        while True:
+            began = time.monotonic()
+            document = asked_of(client, "status")
+            live.update(screen(document, now=system_clock()), refresh=True)
+            looks += 1
+            if looks == times:
+                return
+            time.sleep(max(interval, REST * (time.monotonic() - began)))
