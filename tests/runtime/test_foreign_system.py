@@ -5,15 +5,19 @@ from random import Random
 import pytest
 
 from tests.support.clusters import LOCAL, START, claim, node, pod, volume
-from volsched.cluster.foreign_server import KUBERNETES, ForeignApi
-from volsched.cluster.port import Manifest
-from volsched.cluster.simulated import SimulatedCluster
+from volsched.cluster.port import KUBERNETES, Manifest
+from volsched.cluster.simulated import ForeignApi, SimulatedCluster
 from volsched.lab.simulation.actors import ForeignController
 from volsched.log.database import Database
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.system import ProcessRole, System, embedded
 
 STEPS = 100
+
+
+def ours(name: str, *claims: str) -> Manifest:
+    made = pod(name, *claims)
+    return {**made, "spec": {**made["spec"], "schedulerName": "volsched"}}
 
 
 class Foreign:
@@ -54,13 +58,35 @@ def test_a_pod_of_a_foreign_cluster_is_bound_there(sqlite: Database) -> None:
         node("n2"),
         volume("disk", "10Gi", "n2"),
         claim("data", "5Gi"),
-        pod("db", "data"),
+        ours("db", "data"),
     )
     foreign.run("db")
     assert foreign.node_of("db") == "n2"
     bound = foreign.api.get("PersistentVolumeClaim", "default/data")
     assert bound is not None
     assert bound["spec"]["volumeName"] == "disk"
+
+
+def test_pods_of_another_scheduler_are_left_to_it(sqlite: Database) -> None:
+    theirs = pod("theirs", "data")
+    theirs["spec"]["schedulerName"] = "default-scheduler"
+    foreign = Foreign(sqlite, LOCAL, node("n1"), claim("data", "5Gi"), volume("disk", "10Gi", "n1"), theirs)
+    foreign.api.create("Pod", ours("mine"))
+    foreign.run("mine")
+    assert foreign.node_of("theirs") is None
+    assert "claimRef" not in (foreign.api.get("PersistentVolume", "disk") or {})["spec"]
+
+
+def test_a_pod_without_a_node_is_told_what_autoscalers_act_on(sqlite: Database) -> None:
+    foreign = Foreign(sqlite, LOCAL, node("n1"), claim("data", "5Gi"), ours("db", "data"))
+    for _ in range(5):
+        foreign.system.step(foreign.now)
+    conditions = (foreign.api.get("Pod", "default/db") or {})["status"]["conditions"]
+    (condition,) = [it for it in conditions if it["type"] == "PodScheduled"]
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    assert "didn't find available persistent volumes" in condition["message"]
+    (event,) = foreign.api.told
+    assert (event["reason"], event["type"], event["regarding"]["name"]) == ("FailedScheduling", "Warning", "db")
 
 
 def test_a_foreign_cluster_has_controllers_of_its_own(sqlite: Database) -> None:

@@ -1,19 +1,21 @@
 """The whole system in one process: from manifests to bound pods, and what happens when something goes wrong."""
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from volsched.binding.rules.saga import ANNOTATE
-from volsched.cluster.port import CallRefusedError
+from volsched.cluster.port import CallRefusedError, whole
 from volsched.kube.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
+from volsched.library import whole_system
 from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 from volsched.runtime.runner import run_until_idle
+from volsched.runtime.settings import EFFECT_LEASE_SECONDS
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
 
@@ -45,7 +47,7 @@ def annotations(stepped: Stepped, name: str) -> dict[str, Any]:
 
 
 def volumes(stepped: Stepped) -> list[str]:
-    return [it["metadata"]["name"] for it in stepped.cluster.list("PersistentVolume").objects]
+    return [it["metadata"]["name"] for it in whole(stepped.cluster.list("PersistentVolume")).objects]
 
 
 def ended_well(stepped: Stepped) -> None:
@@ -198,7 +200,7 @@ def bound_out_of_reach(database: Database, **parts: Any) -> Stepped:
 
 
 def phase_of_volume(stepped: Stepped) -> str:
-    (made,) = stepped.cluster.list("PersistentVolume").objects
+    (made,) = whole(stepped.cluster.list("PersistentVolume")).objects
     return str(made["status"]["phase"])
 
 
@@ -208,7 +210,7 @@ def test_a_bound_volume_of_a_foreign_provisioner_is_kept_although_its_pod_cannot
     stepped = bound_out_of_reach(database)
     assert (phase_of_volume(stepped), stepped.volume_of("data")) == ("Bound", volumes(stepped)[0])
     assert stepped.node_of("db") is None
-    assert "RollbackRequested" not in {it["reason"] for it in stepped.cluster.list("Event").objects}
+    assert "RollbackRequested" not in {it["reason"] for it in whole(stepped.cluster.list("Event")).objects}
     # A person may ask for it all the same; the provisioner then finds the volume released, and deletes it.
     held = dict(stepped.cluster.get("PersistentVolumeClaim", "default/data") or {})
     held["metadata"] = {**held["metadata"], "annotations": {**annotations(stepped, "data"), ROLLBACK: "yes"}}
@@ -225,7 +227,7 @@ def test_a_bound_volume_of_a_foreign_provisioner_is_released_where_the_configura
     stepped = bound_out_of_reach(database, configuration=Configuration(asks))
     stepped.until(lambda: phase_of_volume(stepped) == "Released", steps=1_000)
     assert stepped.volume_of("data") is None
-    assert "RollbackRequested" in {it["reason"] for it in stepped.cluster.list("Event").objects}
+    assert "RollbackRequested" in {it["reason"] for it in whole(stepped.cluster.list("Event")).objects}
 
 
 def test_a_provisioner_that_answers_after_the_timeout_still_serves_the_pod(database: Database) -> None:
@@ -302,7 +304,7 @@ def test_with_retain_what_was_written_stays_as_the_reference_leaves_it(database:
          claim("small", "4Gi"), claim("large", "8Gi")],
     )  # fmt: skip
     stepped.settle()
-    stepped.system.executor.batch = 1
+    stepped.system.executor = replace(stepped.system.executor, batch=1)
     stepped.create(pod("db", "small", "large", annotations={"volsched.io/on-failure": "retain"}))
     stepped.plan_and_write()
     taken = dict(stepped.cluster.get("PersistentVolume", "b") or {})
@@ -410,7 +412,7 @@ def test_a_claim_marked_dirty_in_the_instant_of_its_rollback_keeps_its_volume(da
     stepped.settle()
     assert stepped.volume_of("data") == "disk"
     assert "pv.kubernetes.io/rollback" not in annotations(stepped, "data")
-    assert "RollbackRejected" in {it["reason"] for it in stepped.cluster.list("Event").objects}
+    assert "RollbackRejected" in {it["reason"] for it in whole(stepped.cluster.list("Event")).objects}
     ended_well(stepped)
 
 
@@ -423,3 +425,16 @@ def test_a_node_agent_that_is_too_late_to_mark_a_claim_is_refused(database: Data
         mark_dirty(stepped, seen)
     assert (stepped.cluster.get("PersistentVolume", "disk") or {})["status"]["phase"] == "Available"
     ended_well(stepped)
+
+
+@pytest.mark.parametrize(("given", "seconds"), [(None, EFFECT_LEASE_SECONDS), ("2.5", 2.5)])
+def test_an_effect_is_leased_for_as_long_as_the_settings_say(
+    sqlite: Database, monkeypatch: pytest.MonkeyPatch, given: str | None, seconds: float
+) -> None:
+    """The embedded system and one made from the settings take their default from the same line."""
+    if given is not None:
+        monkeypatch.setenv("VOLSCHED_LEASE_SECONDS", given)
+    system = whole_system(sqlite)
+    assert system.executor.lease == seconds * SECOND
+    with pytest.raises(FrozenInstanceError):
+        system.executor.lease = SECOND  # type: ignore[misc]

@@ -1,8 +1,8 @@
-"""Automatic anchors: the running system signs where its log stands, and sends that elsewhere.
+"""Automatic anchors: the running system signs the position of its log, and sends the anchor elsewhere.
 
-In a thread beside the loops: a slow disk, or a command that waits for another machine, delays nobody. Before an
-anchor is signed the log must hold the last one, and go on from it without a break: what was rewritten meanwhile is
-not signed. Several processes may do it; an anchor that is there already is left as it is.
+In a thread beside the loops: a slow disk, or a command that waits for another machine, delays no loop. Before an
+anchor is signed the log must hold the last one, and continue from it without a break: a rewritten log is not
+signed. Several processes may write anchors; an existing one is left unchanged.
 """
 
 import logging
@@ -18,8 +18,17 @@ from volsched.kube.problems import ConfigurationError
 from volsched.log.batch import Head
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
-from volsched.log.integrity.anchor_keys import KeyFileError, PrivateKey, read_private_key
-from volsched.log.integrity.anchors import Anchor, anchors_in, check_since, keep_anchor, note_anchor, parse_anchor
+from volsched.log.integrity.anchors import (
+    Anchor,
+    KeyFileError,
+    PrivateKey,
+    anchors_in,
+    check_since,
+    keep_anchor,
+    note_anchor,
+    parse_anchor,
+    read_private_key,
+)
 from volsched.log.reads.tail import read_head
 from volsched.runtime.clock import Clock
 from volsched.runtime.settings import Settings
@@ -32,7 +41,7 @@ _log = logging.getLogger("volsched.anchors")
 
 @dataclass(frozen=True, slots=True)
 class AnchorPlan:
-    """Where anchors go, and with which key they are signed."""
+    """Where anchors are written, and the key that signs them."""
 
     key: PrivateKey
     directory: Path | None
@@ -41,7 +50,7 @@ class AnchorPlan:
 
 
 def anchor_plan(settings: Settings) -> AnchorPlan | None:
-    """What the settings say; None: no anchors. Raises ConfigurationError."""
+    """The plan from the settings; None: no anchors. Raises ConfigurationError."""
     if settings.anchor_directory is None and settings.anchor_command is None:
         return None
     if settings.anchor_key_file is None:
@@ -65,7 +74,7 @@ class Anchors:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def step(self) -> Anchor | None:
-        """Write an anchor of the log as it is; None where it has not grown since the last, or that went wrong."""
+        """Write an anchor of the present log; None where it has not grown since the last, or on failure."""
         head = Head(0, b"", 0)
         try:
             last = self._newest()
@@ -80,7 +89,7 @@ class Anchors:
             self._last = anchor
             note_anchor(self.database, head, now=self.clock(), written=True)
         except Exception as error:
-            # Whatever it is must not end the thread: the next may succeed, and until then an alert tells of it.
+            # No exception may end the thread: the next attempt may succeed, and until then an alert reports it.
             _log.error("no anchor could be written: %s", error)
             self._note_failure(head)
             return None
@@ -95,7 +104,7 @@ class Anchors:
         self._stopped.set()
 
     def _newest(self) -> Anchor | None:
-        """The last that we wrote, or that was written before we began."""
+        """The last anchor that we wrote, or that existed before we began."""
         if self._last is None and self.plan.directory is not None:
             for path in reversed(anchors_in(self.plan.directory)):
                 anchor = parse_anchor(path.read_text())
@@ -130,7 +139,7 @@ class Anchors:
 
 @contextmanager
 def anchoring(database: Database, plan: AnchorPlan | None, clock: Clock) -> Iterator[None]:
-    """Anchors are written meanwhile, if there is a plan."""
+    """Writes anchors in the background, if there is a plan."""
     if plan is None:
         yield
         return

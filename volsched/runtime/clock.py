@@ -1,8 +1,10 @@
-"""Time as the store counts it: whole microseconds since 1970. The only place that asks the machine for it."""
+"""The store's time, read from the machine in this one place; and patience with other processes."""
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from volsched.runtime.fault_points import DRILL_FLAG, ArmingError
 
@@ -11,7 +13,7 @@ Clock = Callable[[], int]
 MILLISECOND = 1_000
 SECOND = 1_000_000
 SKEW = "VOLSCHED_CLOCK_SKEW_SECONDS"
-"""By how much a drill sets this process's clock wrong."""
+"""How far a drill sets this process's clock wrong."""
 
 _skew = 0
 
@@ -21,7 +23,7 @@ def system_clock() -> int:
 
 
 def skew_from(environ: Mapping[str, str]) -> None:
-    """Set this process's clock wrong, as the environment asks for; in drills only."""
+    """Set this process's clock wrong by the environment's value; in drills only."""
     global _skew
     asked = environ.get(SKEW)
     if asked is None:
@@ -35,14 +37,49 @@ def skew_from(environ: Mapping[str, str]) -> None:
 
 
 def rfc3339(time: int) -> str:
-    """A time of the store as manifests write it."""
+    """A time of the store in the format of manifests."""
     return datetime.fromtimestamp(time // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def rfc3339_micro(time: int) -> str:
+    """The same with microseconds, as Kubernetes' newer types have it."""
+    return datetime.fromtimestamp(time / SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def parse_rfc3339(text: str) -> int | None:
-    """A time as manifests write it, as the store counts; None where it is not one."""
+    """A time in the format of manifests as a time of the store; None where it is not one."""
     try:
         read = datetime.fromisoformat(text)
     except ValueError:
         return None
     return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()) * SECOND
+
+
+# Patience with other processes: a timeout without progress, independent of how busy the machine is.
+#
+# How long something takes depends on the machine's other load, so no limit of seconds from the start is right.
+# Every change of the waiting process's progress value restarts the patience. Time that the machine takes from the
+# waiting process itself does not count either: at most `MOST_SECONDS` pass between two polls.
+
+MOST_SECONDS = 0.25
+
+
+@dataclass(slots=True)
+class Patience:
+    seconds: float
+    """Without any progress."""
+    clock: Callable[[], float] = time.monotonic
+    _spent: float = 0.0
+    _progress: Any = None
+    _looked: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._looked = self.clock()
+
+    def is_over(self, progress: object = None) -> bool:
+        """Call it with every poll; `progress` must not keep changing without real progress."""
+        now = self.clock()
+        self._spent, self._looked = self._spent + min(now - self._looked, MOST_SECONDS), now
+        if progress != self._progress:
+            self._spent, self._progress = 0.0, progress
+        return self._spent >= self.seconds

@@ -1,7 +1,7 @@
 """Named places at which a drill may kill, break or pause this process: every commit and every call has two.
 
-Off, a place costs one comparison. Nothing arms by itself: it takes the drill flag as well as the name of the
-place, so that a variable left over in some environment file cannot kill a production process.
+Disarmed, a place costs one comparison. Arming needs the drill flag as well as the name of the place, so that a
+leftover variable in an environment file cannot kill a production process.
 """
 
 import os
@@ -11,45 +11,43 @@ from dataclasses import dataclass
 
 DRILL_FLAG = "VOLSCHED_DRILL"
 FAULT = "VOLSCHED_FAULT"
-POINTS = frozenset(
-    {
-        "commit.before",
-        "commit.after",
-        "executor.claimed",
-        "executor.calling",
-        "executor.called",
-        "executor.recorded",
-        "scheduler.decided",
-        "scheduler.planned",
-        "controller.decided",
-        "controller.written",
-        "recovery.begun",
-        "recovery.done",
-        "sweep.found",
-    }
-)
-"""Every place there is; arming another one is refused."""
+POINTS: Mapping[str, str] = {
+    "commit.before": "everything is written, and nothing is committed",
+    "commit.after": "committed, and nobody knows it",
+    "executor.claimed": "effects are leased, and nothing is done for them",
+    "executor.calling": "just before a call to the cluster",
+    "executor.called": "the call was answered, and nothing is recorded",
+    "executor.recorded": "outcomes are in the log",
+    "scheduler.decided": "a node is chosen, and no plan is in the log",
+    "scheduler.planned": "plans are in the log, and nobody was woken",
+    "controller.decided": "the PV controller knows what to write, and has not written",
+    "controller.written": "what the PV controller decided is in the log",
+    "recovery.begun": "recovery has its lease",
+    "recovery.done": "recovery has ended and released its lease",
+    "sweep.found": "the sweep knows which bindings are late or can go on, and has not written",
+}
+"""Every place, and the state of the process there; arming another one is refused."""
 
 
 class FaultError(BaseException):
-    """Raised by a place that a drill told to break. Not an Exception: nobody may take it for work that failed."""
+    """Raised by a place that a drill told to break. Not an Exception: no handler may take it for failed work."""
 
 
 class ArmingError(ValueError):
-    """The fault cannot be armed as asked."""
+    """The fault cannot be armed this way."""
 
 
 _armed: Callable[[str], None] | None = None
 
 
 def reach(point: str) -> None:
-    """The process has come to this place."""
+    """The process has reached this place."""
     if _armed is not None:
         _armed(point)
 
 
 def arm(hook: Callable[[str], None] | None, *, drill: bool) -> None:
-    """Have every place call the hook, or none any more. `drill` says that this is no accident."""
+    """Make every place call the hook, or none any more. `drill` confirms the intent."""
     global _armed
     if hook is not None and not drill:
         raise ArmingError(f"fault points are armed in drills only; set {DRILL_FLAG}=1 if this is one")
@@ -58,7 +56,7 @@ def arm(hook: Callable[[str], None] | None, *, drill: bool) -> None:
 
 @dataclass(slots=True)
 class Fault:
-    """Do something at the n-th time that a place is reached."""
+    """Act at the n-th time that a place is reached."""
 
     point: str
     action: Callable[[], None]
@@ -72,7 +70,7 @@ class Fault:
 
 
 def arm_from(environ: Mapping[str, str]) -> None:
-    """Arm what the environment asks for: VOLSCHED_FAULT=PLACE[*N]:kill|raise|stop, with VOLSCHED_DRILL=1."""
+    """Arm the environment's fault: VOLSCHED_FAULT=PLACE[*N]:kill|raise|stop, with VOLSCHED_DRILL=1."""
     wanted = environ.get(FAULT)
     if wanted is None:
         return
@@ -94,7 +92,7 @@ def _raise() -> None:
 
 
 def _stop() -> None:
-    """Sleep until somebody sends SIGCONT: how a worker becomes a zombie that wakes after its lease."""
+    """Sleep until SIGCONT: how a worker becomes a zombie that wakes after its lease."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -5,6 +5,7 @@ Asked every few seconds in every container, so it imports next to nothing before
 | service | is healthy where |
 |---|---|
 | api | `/readyz` says ok: it has read the log, and the store answers |
+| alive | `/livez` says ok: nothing is wrong with it that a restart would cure |
 | scheduler, controller | its loop has ended a step without an error in the last half minute: it touches a file |
 | worker | a wake-up for this worker alone, sent now through Redis, was carried out and the store asked |
 """
@@ -17,7 +18,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
+
+from volsched.runtime.clock import SECOND
 
 OLDEST_BEAT_SECONDS = 30.0
 CANARY_SECONDS = 12.0
@@ -25,21 +29,21 @@ RING_SECONDS = 1.0
 REQUEST_SECONDS = 5.0
 LOOK_SECONDS = 0.02
 GRAIN_SECONDS = 0.01
-"""By so much the time of a file may lie before that of a clock which was read earlier."""
+"""A file's time may precede that of a clock which was read earlier by this much."""
 API_URL = "VOLSCHED_HEALTH_URL"
 DEFAULT_API_URL = "http://127.0.0.1:8700"
 
 
-def api() -> str | None:
-    """None where it is well, else what is wrong. To ourselves we need no proof of who we are."""
+def api(place: str = "/readyz") -> str | None:
+    """None where it is healthy, else the fault. It is our own server, which need not prove its identity."""
     url = os.environ.get(API_URL, DEFAULT_API_URL)
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=REQUEST_SECONDS, context=trusting) as answer:
-            return None if answer.status == 200 else f"/readyz answers {answer.status}"
+        with urllib.request.urlopen(f"{url}{place}", timeout=REQUEST_SECONDS, context=trusting) as answer:
+            return None if answer.status == 200 else f"{place} answers {answer.status}"
     except urllib.error.HTTPError as error:
-        return f"/readyz answers {error.code}: {error.read(1000).decode(errors='replace')}"
+        return f"{place} answers {error.code}: {error.read(1000).decode(errors='replace')}"
     except OSError as error:
         return f"{url} does not answer: {error}"
 
@@ -64,7 +68,7 @@ def worker() -> str | None:
     rung = 0.0
     with closing(bell):
         while time.time() < asked + CANARY_SECONDS:
-            # Again and again: a worker that is only starting finds one that has expired meanwhile.
+            # Repeated: a worker that is only starting finds an expired message.
             if time.time() >= rung + RING_SECONDS:
                 bell.ring(own_canary(settings.instance))
                 rung = time.time()
@@ -84,6 +88,7 @@ def _beat() -> float | None:
 
 CHECKS: dict[str, Callable[[], str | None]] = {
     "api": api,
+    "alive": lambda: api("/livez"),
     "scheduler": loop,
     "controller": loop,
     "worker": worker,
@@ -101,3 +106,38 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+# A process's sign of life: a file that is touched when a step has ended without an error.
+#
+# For the health check beside it. A thread that merely lives, or a loop whose every step fails, touches nothing.
+# Not a row in the store: hundreds of processes would write there continuously to report that nothing has happened.
+
+EVERY = 1 * SECOND
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    file: Path | None
+    """None: no health check reads it."""
+    _next: int = 0
+
+    def beat(self, now: int) -> None:
+        """At most once a second, however short the steps are."""
+        if self.file is not None and now >= self._next:
+            self._next = now + EVERY
+            # The health check reports a full disk; the process itself continues its work.
+            with suppress(OSError):
+                self.file.touch()
+
+    def around(self, step: Callable[[int], int]) -> Callable[[int], int]:
+        """The step, followed by a beat unless it raised. The file of an earlier process is removed."""
+        if self.file is not None:
+            self.file.unlink(missing_ok=True)
+
+        def beating(now: int) -> int:
+            progress = step(now)
+            self.beat(now)
+            return progress
+
+        return beating

@@ -1,11 +1,14 @@
-"""Threads and waiting, for everything that is a `step(now)`."""
+"""Threads and waiting, for everything that is a `step(now)`, and a system that is recreated when necessary."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 
+from volsched.binding.executor import SideBySide
 from volsched.log.commit_signal import commits
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
@@ -15,18 +18,18 @@ from volsched.runtime.system import System
 from volsched.runtime.writer import Writer
 
 IDLE_WAIT_SECONDS = 0.05
-"""How long a loop sleeps when nothing wakes it; also how soon it looks again at what became due."""
+"""How long a loop sleeps when nothing wakes it; also the delay until it sees what became due."""
 HEARING_SECONDS = 0.2
-"""How long we listen at a time for commits of others, and so how late we may learn that we shall stop."""
+"""How long one wait for commits of others lasts, and so the delay of a stop."""
 RETRY_SECONDS = 1.0
-"""After the store has failed us."""
+"""Delay after a failure of the store."""
 Failed = Callable[[Exception], None]
-"""Told what a loop has died of."""
+"""Called with the exception that ended a loop."""
 _log = logging.getLogger("volsched.runner")
 
 
 class Loop:
-    """A step that a thread repeats: at once while there is something to do, else when woken or after a while."""
+    """A step that a thread repeats: at once while there is work, else when woken or after a while."""
 
     def __init__(
         self, step: Callable[[int], int], *, clock: Clock, failed: Failed, linger: float, idle: float
@@ -50,7 +53,7 @@ class Loop:
             try:
                 progress = self._step(self._clock())
             except StoreError as error:
-                # A database that is restarted comes back; what was not committed is done again.
+                # A restarted database comes back; uncommitted work is repeated.
                 _log.warning("%s; trying again", error)
                 self._stopped.wait(RETRY_SECONDS)
             except Exception as error:
@@ -74,10 +77,10 @@ def looping(
     linger: float = 0,
     idle: float = IDLE_WAIT_SECONDS,
 ) -> Iterator[Loop]:
-    """The step repeated by a thread of its own; leaving it lets the step that is under way end.
+    """The step repeated by a thread of its own; leaving the context lets the step in progress end.
 
-    `linger` is waited after each step that found something, so that the next one finds more at a time (seconds);
-    `idle` at most after one that found nothing.
+    `linger` (seconds) is waited after each step that found work, so that the next one finds more at a time; `idle`
+    at most after one that found nothing.
     """
     loop = Loop(step, clock=clock, failed=failed, linger=linger, idle=idle)
     thread = threading.Thread(target=loop.run, name=name, daemon=True)
@@ -91,7 +94,7 @@ def looping(
 
 @contextmanager
 def waking(database: Database, *loops: Loop) -> Iterator[None]:
-    """The loops are woken by every commit to the store, whichever process makes it."""
+    """Every commit to the store wakes the loops, whichever process makes it."""
     stopped = threading.Event()
     thread = threading.Thread(target=_hear, args=(database, loops, stopped), name="volsched-commits", daemon=True)
     thread.start()
@@ -103,8 +106,15 @@ def waking(database: Database, *loops: Loop) -> Iterator[None]:
 
 
 @contextmanager
+def calls_side_by_side(most: int) -> Iterator[SideBySide]:
+    """Threads that make up to so many calls to a cluster at a time."""
+    with ThreadPoolExecutor(max_workers=most, thread_name_prefix="volsched-call") as pool:
+        yield pool.map
+
+
+@contextmanager
 def running(writer: Writer, *, clock: Clock) -> Iterator[Writer]:
-    """The writer stepped by a thread of its own; leaving it carries out all that was queued."""
+    """The writer stepped by a thread of its own; leaving the context completes all queued commands."""
     thread = threading.Thread(target=_run, args=(writer, clock), name="volsched-writer", daemon=True)
     thread.start()
     try:
@@ -117,9 +127,9 @@ def running(writer: Writer, *, clock: Clock) -> Iterator[Writer]:
 def run_until_idle(
     system: System, *, clock: Clock, timeout: float, progress: Callable[[int], None] | None = None
 ) -> bool:
-    """Step until nothing moves and nothing will; False if something was still to come when the time was up.
+    """Step until nothing moves and nothing will; False if work was left when the time was up.
 
-    Back-offs and deadlines are waited for as long as the time lasts. Pods that fit nowhere are not waited for.
+    Waits for back-offs and deadlines while the time lasts, but not for pods that fit nowhere.
     """
     system.catch_up(clock())
     collect_seldom()
@@ -142,7 +152,7 @@ def _hear(database: Database, loops: Sequence[Loop], stopped: threading.Event) -
     while not stopped.is_set():
         try:
             with closing(commits(database)) as heard:
-                # Once at first, for what was committed while nobody listened.
+                # Once at first, for commits made before we listened.
                 news = True
                 while not stopped.is_set():
                     if news:
@@ -150,7 +160,7 @@ def _hear(database: Database, loops: Sequence[Loop], stopped: threading.Event) -
                             loop.wake()
                     news = heard.heard(HEARING_SECONDS)
         except Exception as error:
-            # Whatever the driver comes up with: the loops look by themselves, a little later.
+            # Any driver error: the loops poll by themselves, a little later.
             _log.debug("commits of others are not heard: %s", error)
             stopped.wait(RETRY_SECONDS)
 
@@ -159,3 +169,41 @@ def _run(writer: Writer, clock: Clock) -> None:
     while not writer.drained:
         if writer.step(clock()) == 0:
             writer.wait_for_work(IDLE_WAIT_SECONDS)
+
+
+# A self-restarting system: recreated when its memory may be stale.
+#
+# That is after the store has failed, and after the machine's clock was set back: otherwise everything it has
+# deferred (a pod, a sweep, a lease renewal) would wait until that time comes again.
+
+STEP_BACK = 10 * SECOND
+"""A smaller step back only delays work by as much."""
+
+
+@dataclass(slots=True)
+class RestartingSystem:
+    """Stepped in place of the system itself."""
+
+    make: Callable[[], System]
+    system: System | None = None
+    failed: bool = False
+    _last: int = 0
+    """The time of the previous step."""
+
+    def step(self, now: int) -> int:
+        went_back, self._last = now < self._last - STEP_BACK, now
+        if self.failed or went_back:
+            # Its leases would keep the next system waiting until they run out.
+            self.close()
+        if self.system is None:
+            self.system, self.failed = self.make(), False
+        try:
+            return self.system.step(now)
+        except StoreError:
+            self.failed = True
+            raise
+
+    def close(self) -> None:
+        if self.system is not None:
+            self.system.close()
+            self.system = None

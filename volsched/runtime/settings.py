@@ -1,8 +1,8 @@
 """Settings: where the store is, whether there is a Redis, limits. From the environment; `--db` overrides.
 
-Each field is `VOLSCHED_` and its name in capitals; `tools/settings.py` makes `docs/settings.md` from them.
-Any of them may lie in a file instead, `VOLSCHED_DATABASE_URL_FILE=/run/secrets/database_url`: an environment is
-seen by too many.
+Each field is `VOLSCHED_` and its name in capitals; `tools/settings.py` makes `docs/settings.md` from them. Any of
+them may be in a file instead, `VOLSCHED_DATABASE_URL_FILE=/run/secrets/database_url`: too many processes can read
+an environment.
 """
 
 import os
@@ -10,36 +10,24 @@ import socket
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from volsched.kube.problems import ConfigurationError, ManifestError
-from volsched.scheduling.queue.shares import ALL, Share, read_share
+from volsched.runtime.log_format import LogFormat, LogLevel
+from volsched.runtime.user_files import default_url, url_of
+from volsched.scheduling.queue.entry import Share, read_share
 
 if TYPE_CHECKING:
     from volsched.scheduling.plugins.plugin import Plugin
     from volsched.scheduling.rules.configuration import Configuration
 
+EFFECT_LEASE_SECONDS = 30
+"""The only default for the lease of an effect."""
 PLUGINS = "volsched.plugins"
-"""The group of entry points under which others offer plugins: name = a callable that makes the plugin."""
-
-
-def data_directory() -> Path:
-    """Where a user's programs keep data, by the XDG rules: a relative XDG_DATA_HOME does not count."""
-    given = Path(os.environ.get("XDG_DATA_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".local" / "share") / "volsched"
-
-
-def cache_directory() -> Path:
-    """Where they keep what can be had again, by the same rules."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".cache") / "volsched"
-
-
-def default_url() -> str:
-    return f"sqlite:///{data_directory() / 'volsched.db'}"
+"""The entry point group of third-party plugins: name = a callable that makes the plugin."""
 
 
 def _absolute(path: Path) -> Path:
@@ -73,11 +61,14 @@ class Settings(BaseSettings):
         default=None,
         description="The scheduler's configuration file; `--config` overrides it. Else profile `volsched`.",
     )
-    scheduler_share: Annotated[Share, NoDecode, BeforeValidator(_share)] = Field(
-        default=ALL, description="`2/4`: the second of four schedulers, which begins with its own pods."
+    scheduler_share: Annotated[Share | None, NoDecode, BeforeValidator(_share)] = Field(
+        default=None,
+        description="`2/4`: the second of four schedulers, which begins with its own pods; else they agree on it.",
     )
     lease_seconds: float = Field(
-        default=30, gt=0, description="How long a worker may take for a batch before another takes it over."
+        default=EFFECT_LEASE_SECONDS,
+        gt=0,
+        description="How long a worker may take for a batch before another takes it over.",
     )
     event_ttl_seconds: float = Field(
         default=3_600, gt=0, description="How long Kubernetes events (`kubectl get events`) are kept."
@@ -150,6 +141,31 @@ class Settings(BaseSettings):
         default=None, description="The private key that signs anchors (`volsched anchor keygen`)."
     )
 
+    attached_mode: Literal["own", "gate"] | None = Field(
+        default=None,
+        description="Workers: the mode of `volsched attach` whose work they carry out.",
+    )
+    cluster_kubeconfig: Path | None = Field(
+        default=None, description="Workers: where that cluster is; else as kubectl finds it."
+    )
+    cluster_context: str | None = Field(default=None, description="Workers: which context of that file.")
+    metrics_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Where `serve scheduler` and `serve controller` serve metrics of their own, on loopback.",
+    )
+    log_level: LogLevel | None = Field(
+        default=None,
+        description="What is logged: `debug`, `info`, `warning` or `error`; without it what serves logs `info`.",
+    )
+    log_format: LogFormat = Field(default=LogFormat.TEXT, description="`text` for people, or `json`, on stderr.")
+    slow_transaction_seconds: float = Field(
+        default=1.0,
+        gt=0,
+        description="A transaction that holds the log's lock for longer is logged.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _from_files(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -157,7 +173,7 @@ class Settings(BaseSettings):
 
 
 def _in_files(names: set[str], given: set[str]) -> dict[str, str]:
-    """What `VOLSCHED_…_FILE` variables name, read; a newline at the end is the editor's."""
+    """The contents of the files that `VOLSCHED_…_FILE` variables name, without the editor's final newline."""
     found, problems = dict[str, str](), list[str]()
     for name in sorted(names):
         variable = f"VOLSCHED_{name.upper()}_FILE"
@@ -177,7 +193,7 @@ def _in_files(names: set[str], given: set[str]) -> dict[str, str]:
 
 
 def read_settings() -> Settings:
-    """What the environment says. Raises ConfigurationError with every variable that is wrong."""
+    """The settings of the environment. Raises ConfigurationError with every wrong variable."""
     try:
         return Settings()
     except ValidationError as error:
@@ -186,18 +202,18 @@ def read_settings() -> Settings:
 
 
 def database_url(given: str | None) -> str:
-    """The URL of the store: what `--db` says, else the settings. A bare path is an SQLite file."""
+    """The URL of the store: from `--db`, else the settings."""
     if given is None:
         return read_settings().database_url
-    return given if "://" in given else f"sqlite:///{given}"
+    return url_of(given)
 
 
 def configuration(given: Path | None = None) -> "Configuration":
-    """What the scheduler is to do: the file that `--config` names, else the settings', else nothing special.
+    """The scheduler's configuration: the file of `--config`, else the settings', else the default.
 
     Raises ConfigurationError with every mistake in the file.
     """
-    # Here and not above: most who read settings decide nothing, and need neither rules nor YAML.
+    # Imported here: most readers of settings decide nothing, and need neither rules nor YAML.
     from volsched.kube.documents import read_documents
     from volsched.scheduling.rules.configuration import Configuration, configure
 
@@ -221,7 +237,7 @@ def configuration(given: Path | None = None) -> "Configuration":
 
 
 def installed_plugin(name: str) -> "Plugin | None":
-    """The plugin that an installed distribution offers under the name. Only what is asked for is imported."""
+    """The plugin that an installed distribution offers under the name. Only the named one is imported."""
     offers = list(entry_points(group=PLUGINS, name=name))
     if not offers:
         return None

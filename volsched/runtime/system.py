@@ -8,45 +8,49 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from volsched.binding.executor import LEASE, QUEUES, WRITES, Executor
-from volsched.binding.recovery import recover
+from volsched.binding.executor import QUEUES, WRITES, Executor, SideBySide
+from volsched.binding.recovery import Sweep, recover
+from volsched.binding.rules.foreign_notice import TELL
 from volsched.binding.rules.saga import BIND_POD
-from volsched.binding.sweep import Sweep
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.mirror import Mirror
+from volsched.cluster.observer import ClusterObserver
 from volsched.cluster.port import Cluster
-from volsched.kube.uids import uid_of
+from volsched.kube.names import uid_of
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.effects import due_queues, next_due
+from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
 from volsched.node_agent.agent import NodeAgent
 from volsched.provisioning.protocol import Provisioner
 from volsched.pv_controller.controller import Controller
 from volsched.runtime.clock import SECOND, Clock, rfc3339
-from volsched.runtime.participant import Part
-from volsched.runtime.world import World
+from volsched.runtime.settings import EFFECT_LEASE_SECONDS
+from volsched.runtime.world import Part, World
 from volsched.scheduling.cluster_view import Picture
+from volsched.scheduling.gate_patience import GatePatience
 from volsched.scheduling.index import Index
+from volsched.scheduling.queue.entry import ALL, Share
 from volsched.scheduling.queue.queue import Queue
-from volsched.scheduling.queue.shares import ALL, Share
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
-from volsched.scheduling.scheduler import Scheduler
+from volsched.scheduling.scheduler import ATTACHED, OURS, Scheduler
+from volsched.scheduling.seats import Seat
 from volsched.workloads.controllers import Upkeep, upkeep_parts
-from volsched.workloads.expiry import DEFAULT_KEEP, Keep
+from volsched.workloads.garbage_collector import DEFAULT_KEEP, Keep
 
 SWEEP_EVERY = 1 * SECOND
 RECOVER_AGAIN = 1 * SECOND
 BATCH = 400
-"""Effects in one commit. Nobody else waits for them here, so it may be more than a worker takes at once."""
+"""Effects in one commit. No other process waits for them here, so it may be more than a worker claims at once."""
 
 
 TAKE_OVER_BATCHES = 10
-"""Of each queue, at the start: as many as a busy system has in flight. What is more is for whoever is there."""
+"""Per queue, at the start: as many as a busy system has in flight. The rest is left to the workers."""
 
 
 class ProcessRole(StrEnum):
-    """What a process does of all there is to do, beside carrying effects out."""
+    """What a process does besides carrying effects out."""
 
     SCHEDULER = "scheduler"
     CONTROLLER = "controller"
@@ -54,7 +58,7 @@ class ProcessRole(StrEnum):
 
 
 Bell = Callable[[], None]
-"""Wakes workers in other processes for what was just committed. It must not fail: they look by themselves too."""
+"""Wakes workers in other processes for what was just committed. It must not fail: they also poll."""
 
 
 @dataclass(slots=True)
@@ -66,65 +70,81 @@ class System:
     controller: Controller
     executor: Executor
     sweep: Sweep
-    mirror: Mirror | None = None
+    observes: Callable[[int], int] | None = None
     """Observes the cluster, where its objects do not live in our own log."""
+    knows_cluster: Callable[[], bool] = lambda: True
+    """Whether every kind was listed since this process began. Before that nothing is decided and nothing is
+    written: the views may be those of a restored backup."""
     parts: Sequence[Part] = ()
-    """What else takes part: node agents, provisioners, workload controllers."""
+    """The other participants: node agents, provisioners, workload controllers."""
     bell: Bell | None = None
     """With one, effects are carried out by the workers it wakes, and this process only decides."""
     takes_over: bool = False
-    """At its start it carries out what was in flight itself, also with a bell: only for objects of our own log."""
+    """At its start it carries out the work in flight itself, also with a bell: only for objects of our own log."""
     roles: Collection[ProcessRole] = frozenset(ProcessRole)
+    gates: GatePatience | None = None
+    """Lets go of pods behind our gate for which no node is found."""
+    seat: Seat | None = None
+    """With one, the scheduler shares the pods with as many others as hold one."""
     _sweep_at: int = 0
     _recover_at: int | None = 0
     """None: it is done."""
 
     def step(self, now: int) -> int:
         """Let every part do a batch of its work; 0 where nothing could be done now."""
-        progress = 0
+        progress = self._observe(now)
+        if not self.knows_cluster():
+            return progress
         if self._recover_at is not None and now >= self._recover_at:
             led = recover(self.database, owner=self.executor.owner, now=now).led
-            # Whoever leads may have died of it: then it is for us after all.
+            # The leader may die during recovery: then it falls to us.
             self._recover_at = None if led else now + RECOVER_AGAIN
             progress += self._take_over(now) if self.takes_over else 0
-        progress += self._observe(now) + self.catch_up(now)
-        # Pods before claims: what is planned in this round is written and completed in it, and the controller need
-        # not look at a claim before there is something to be done about it.
+        progress += self.catch_up(now)
+        # Pods before claims: what is planned in this round is written and completed in it, and the controller sees
+        # a claim only when it can act on it.
         if ProcessRole.SCHEDULER in self.roles:
+            if self.seat is not None and self.seat.step(now):
+                self.scheduler.share_as(self.seat.share)
             progress += self.scheduler.step(now)
+            progress += 0 if self.gates is None else self.gates.step(now)
         progress += self._carry_out(WRITES, now)
         progress += self.catch_up(now)
         if ProcessRole.CONTROLLER in self.roles:
             progress += self.controller.step(now)
             progress += sum(part.step(now) for part in self.parts)
-        progress += self._carry_out((BIND_POD,), now)
+        progress += self._carry_out((BIND_POD, TELL), now)
         progress += self._sweep(now)
         if self.bell is not None and progress:
             self.bell()
         return progress
 
     def close(self) -> None:
-        """Leave nothing behind that others would have to wait for."""
+        """Release everything that other processes would have to wait for."""
         self.controller.close()
+        if self.seat is not None:
+            self.seat.close()
 
     def next_due(self) -> int | None:
-        """When something becomes due that nobody has to be woken for; None: nothing waits for a time."""
+        """When something becomes due without a wake-up; None: nothing waits for a time."""
         waits = [part.next_due() for part in self._all()]
         if self.bell is None:
             waits += [self.sweep.next_due(), *(next_due(self.database, queue=queue) for queue in QUEUES)]
         return min((due for due in waits if due is not None), default=None)
 
     def _all(self) -> tuple[Part, ...]:
-        scheduling: tuple[Part, ...] = (self.scheduler,) if ProcessRole.SCHEDULER in self.roles else ()
+        scheduling: tuple[Part, ...] = ()
+        if ProcessRole.SCHEDULER in self.roles:
+            scheduling = (self.scheduler,) if self.gates is None else (self.scheduler, self.gates)
         controlling: tuple[Part, ...] = (
             (self.controller, *self.parts) if ProcessRole.CONTROLLER in self.roles else ()
         )
         return scheduling + controlling
 
     def _take_over(self, now: int) -> int:
-        """The next step of bindings that were in flight when processes died, before anything else.
+        """Carries on the bindings that were in flight when processes died, before anything else.
 
-        With our own hands also where there are workers: these may have died too, and still be starting.
+        In this process even where there are workers: they may have died too, and still be starting.
         """
         progress = 0
         for queue in QUEUES:
@@ -135,19 +155,16 @@ class System:
         return progress
 
     def _observe(self, now: int) -> int:
-        if self.mirror is None:
-            return 0
-        progress = self.mirror.step(now)
-        return progress.observed + progress.relisted
+        return 0 if self.observes is None else self.observes(now)
 
     def _carry_out(self, queues: Sequence[str], now: int) -> int:
         if self.bell is not None:
             return 0
         progress = 0
-        # Asked first, and for all at once: most of the time nothing is due, and to claim takes the write lock.
+        # Checked first, for all at once: most of the time nothing is due, and claiming takes the write lock.
         due = due_queues(self.database, queues, now=now)
         for queue in queues:
-            # What was done in one may be followed by something in the next.
+            # Work done in one queue may add work to the next.
             if queue in due or (progress and due_queues(self.database, (queue,), now=now)):
                 progress += self.executor.step(queue, now).done
         return progress
@@ -159,7 +176,7 @@ class System:
         return self.sweep.step(now)
 
     def catch_up(self, now: int) -> int:
-        """Read on in the log, and let every part know what has changed."""
+        """Read the log's tail, and notify every part of the changes."""
         begins = self.world.position < 0
         changed = self.world.catch_up()
         touched = changed
@@ -188,18 +205,26 @@ def embedded(
     other_agents: bool = False,
     without: Collection[Upkeep] = (),
     configuration: Configuration = DEFAULT,
-    share: Share = ALL,
+    share: Share | None = ALL,
     roles: Collection[ProcessRole] = frozenset(ProcessRole),
     keep: Keep = DEFAULT_KEEP,
-    lease: int = LEASE,
+    lease: int = EFFECT_LEASE_SECONDS * SECOND,
+    observer: ClusterObserver | None = None,
+    names: tuple[str, ...] | None = None,
+    gate: str | None = None,
+    side_by_side: SideBySide | None = None,
 ) -> System:
-    """Everything that works on a cluster, in one process; given a bell, without hands of its own.
+    """Everything that works on a cluster, in one process; given a bell, workers carry out the effects.
 
-    Without a `cluster`, objects live in the database's own log. Any other one is mirrored into it, and has
-    controllers of its own, which are left out of the `roles`. `lease`: how long whoever claims an effect holds it.
-    `without` names the small controllers that are left out; `share` says which of several schedulers this is.
-    `other_agents`: the nodes have agents of their own, which run pods and end them in place of ours.
-    Without `new_uid`, objects that are made get uids that follow from ids.
+    Without a `cluster`, objects live in the database's own log. Any other cluster is mirrored into it, and has
+    controllers of its own, which are left out of the `roles`. `lease`: how long a claimed effect is held.
+    `without` names the small controllers that are left out; `share` says which of several schedulers this is;
+    None: the schedulers of the store agree on it among themselves.
+    `other_agents`: the nodes have agents of their own, which run pods and end them in place of ours. Without
+    `new_uid`, new objects get uids derived from ids. `observer`: follows a foreign cluster in place of a mirror
+    of its own. `names`: the schedulerNames whose pods are ours; on a foreign cluster `volsched` alone.
+    `gate`: claims of pods behind this gate are bound, and no pod is placed.
+    `side_by_side`: makes the calls to a foreign cluster several at a time.
     """
     uid = new_uid or (lambda: uid_of(new_id()))
     if cluster is None:
@@ -210,7 +235,7 @@ def embedded(
         raise ValueError("a foreign cluster has controllers of its own; leave Role.CONTROLLER out of the roles")
     world = World(database)
     hold = configuration.capacity_hold_seconds * SECOND
-    picture = Picture(world, Index(profile=configuration.profile, share=share), hold)
+    picture = Picture(world, Index(profile=configuration.profile, share=share or ALL), hold)
     parts: list[Part] = upkeep_parts(
         database,
         world,
@@ -220,6 +245,14 @@ def embedded(
         without=without,
         keep=keep,
     )
+    mirror = (Mirror(database, cluster) if observer is None else observer.mirror) if is_foreign else None
+    observes: Callable[[int], int] | None = None
+    if observer is not None:
+        observes = observer.step
+    elif mirror is not None:
+        observes = lambda now: _observed(mirror, now)  # noqa: E731
+    with database.read() as connection:
+        began_at = read_head(connection).position
     if node_agent:
         parts.append(NodeAgent(database, world, f"node-agent/{owner}", uid))
     return System(
@@ -232,17 +265,35 @@ def embedded(
             f"scheduler/{owner}",
             new_id,
             bind_timeout_seconds=configuration.bind_timeout_seconds,
-            queue=Queue(share, configuration.waits),
+            queue=Queue(share or ALL, configuration.waits),
+            names=names or (ATTACHED if is_foreign else OURS),
+            gate=gate,
         ),
+        gates=None if gate is None else GatePatience(database, picture, gate, f"scheduler/{owner}"),
         controller=Controller(database, world, f"controller/{owner}", provisioners=provisioners, new_uid=uid),
-        executor=Executor(database, cluster, f"worker/{owner}", lease=lease, batch=BATCH),
+        executor=Executor(
+            database,
+            cluster,
+            f"worker/{owner}",
+            lease=lease,
+            batch=BATCH,
+            began_at=began_at if is_foreign else 0,
+            side_by_side=side_by_side,
+        ),
         sweep=Sweep(database, f"sweep/{owner}"),
-        mirror=Mirror(database, cluster) if is_foreign else None,
+        observes=observes,
+        knows_cluster=lambda: mirror is None or mirror.is_listed,
         parts=parts,
         bell=bell,
         takes_over=takes_over,
         roles=roles,
+        seat=Seat(database, f"scheduler/{owner}") if share is None else None,
     )
+
+
+def _observed(mirror: Mirror, now: int) -> int:
+    progress = mirror.step(now)
+    return progress.observed + progress.relisted
 
 
 def local_cluster(

@@ -1,16 +1,12 @@
-"""The world as one process sees it: every object and open binding, kept up with the log's tail.
+"""The world as one process sees it, kept up with the log's tail; and the participants of a running system."""
 
-Loaded once from the views, then folded event by event with the same fold as everything else. Whoever needs the
-objects in another shape (the scheduler's snapshot, the controller's caches) is told which streams have changed.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import Connection
 
-from volsched.kube.kinds import Object
+from volsched.kube.object_values import Object
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError
 from volsched.log.events.envelope import Event
@@ -20,6 +16,10 @@ from volsched.log.reads.startup import load_world
 from volsched.log.reads.tail import fold_event, tails
 from volsched.scheduling.rules.failure_memory import Failures
 
+# Loaded once from the views, then folded event by event with the same fold as everything else. Participants that
+# keep the objects in another shape (the scheduler's snapshot, the controller's caches) are notified of the changed
+# streams.
+
 
 @dataclass(slots=True)
 class World:
@@ -28,9 +28,9 @@ class World:
     """-1: nothing is loaded yet."""
     states: dict[str, State] = field(default_factory=dict)
     failures: Failures = field(default_factory=Failures)
-    """Bindings that failed a short while ago; they are in `states` no more."""
+    """Bindings that failed recently; they are no longer in `states`."""
     _read: dict[str, tuple[int, dict[str, Any], Object]] = field(default_factory=dict)
-    """Objects as they were last read: of which version, as a manifest and as a value."""
+    """Cache of decoded objects: the version, the manifest and the value."""
 
     def catch_up(self) -> dict[str, None]:
         """The streams that changed since the last time, in the order in which they did; all of them at first."""
@@ -41,7 +41,7 @@ class World:
             try:
                 return self._follow(connection)
             except ArchivedError:
-                # What we have not read yet is archived: we slept too long, and begin anew.
+                # Unread events are archived: we slept too long, and start over.
                 before = dict.fromkeys(self.states)
                 self._load(connection)
                 return before | dict.fromkeys(self.states)
@@ -59,19 +59,19 @@ class World:
         return changed
 
     def begin(self, states: Mapping[str, State]) -> None:
-        """From what streams had become at our position, in place of the views."""
+        """Start from given states at our position, in place of the views."""
         for stream, state in states.items():
             self._keep(stream, state)
 
     def take(self, events: Sequence[Event]) -> dict[str, None]:
-        """Go on with the events that follow; the streams that they changed."""
+        """Fold the events that follow; returns the streams that they changed."""
         changed: dict[str, None] = {}
         for it in events:
             if it.stream.startswith(f"{ATTEMPT}/"):
                 continue
             known = self.states.get(it.stream)
             if known is None and it.version > 1 and it.stream.startswith(f"{BINDING}/"):
-                # It has ended, and we let go of it: a leg that is written late is noted in its stream anyway.
+                # The binding has ended and was dropped: a late write of a leg is recorded in its stream anyway.
                 continue
             state = fold_event(known, it.position, it.version, it.type, it.schema, it.at, it.data)
             self._keep(it.stream, state)
@@ -81,7 +81,7 @@ class World:
         return changed
 
     def _keep(self, stream: str, state: State) -> None:
-        """What has ended is let go: a deleted object, and anything but an open binding or a living object."""
+        """Drops what has ended: a deleted object, and anything but an open binding or a live object."""
         living = isinstance(state, ObjectState) and state.manifest is not None
         if living or (isinstance(state, BindingState) and state.open):
             self.states[stream] = state
@@ -91,7 +91,7 @@ class World:
             self._read.pop(stream, None)
 
     def read(self, stream: str) -> tuple[dict[str, Any], Object] | None:
-        """The object as it is now: its manifest with our version of it, and the value of that. Read once."""
+        """The present object: its manifest with our version of it, and its value. Decoded once."""
         state = self.states.get(stream)
         if not isinstance(state, ObjectState) or state.manifest is None:
             self._read.pop(stream, None)
@@ -105,3 +105,22 @@ class World:
     def binding(self, binding: str) -> BindingState | None:
         state = self.states.get(f"{BINDING}/{binding}")
         return state if isinstance(state, BindingState) else None
+
+
+# A participant of a running system: it is notified of changes, and does a batch of work at a time.
+
+
+class Part(Protocol):
+    """A loop without a thread of its own (`runtime.system` steps it)."""
+
+    def update(self, streams: Iterable[str], now: int) -> None:
+        """Take note of changes in the world; at first, of everything."""
+        ...
+
+    def step(self, now: int) -> int:
+        """Do a batch of work; returns how much was done, 0 where there was nothing to do."""
+        ...
+
+    def next_due(self) -> int | None:
+        """When there is work again although nothing has changed; None: not before something changes."""
+        ...

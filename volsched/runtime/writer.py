@@ -1,10 +1,10 @@
-"""The coalescing writer: one per process, it gathers the commands of many callers into one transaction.
+"""The coalescing writer: one per process, it commits the commands of many callers as one transaction.
 
 A commit costs a disk write whatever it holds, so throughput comes from sharing it. A command is acknowledged (its
-future resolved) only after the commit it was in: what was acknowledged is durable.
+future resolved) only after its commit: what was acknowledged is durable.
 
-If the connection is lost while committing, nobody knows whether the commit happened. The log does: the batch's
-last event, at its position and with its hash, is there or it is not. Only if it is not are commands tried again.
+If the connection is lost while committing, only the log knows whether the commit happened: it has the batch's last
+event, at its position and with its hash, or not. Only if not are the commands retried.
 """
 
 import threading
@@ -24,21 +24,21 @@ RETRY_FIRST = 50 * MILLISECOND
 RETRY_MOST = 2 * SECOND
 GIVE_UP_AFTER = 60 * SECOND
 ALONE_AFTER = 2
-"""Transactions that the server has ended: from then on the commands of the batch are carried out one by one."""
+"""Transactions that the server has ended: from then on the commands of the batch are committed one by one."""
 MOST_TRIES = 4
-"""Transactions that the server may end, while it answers otherwise, before the command in them is refused."""
+"""Transactions that the server may end, while it answers otherwise, before their command is refused."""
 
 
 class OverloadedError(StoreError):
-    """More commands wait than the writer takes; nothing was queued."""
+    """More commands wait than the writer accepts; nothing was queued."""
 
 
 class EndedError(StoreError):
-    """The server ended the command's transaction again and again; nothing of it was written."""
+    """The server ended the command's transaction repeatedly; nothing of it was written."""
 
 
 class WriterClosedError(StoreError):
-    """The writer is shutting down and takes no more commands."""
+    """The writer is shutting down and accepts no more commands."""
 
 
 @dataclass(slots=True)
@@ -69,12 +69,12 @@ class Writer:
     _closed: bool = False
     _interrupted: _Interrupted | None = None
     _alone: int = 0
-    """So many commands at the front of the queue are carried out one by one: one of them ends transactions."""
+    """Commands at the front of the queue to be committed one by one: one of them ends transactions."""
     _lost_since: int | None = None
-    """Since when the database has not answered; commands are refused once that is too long ago."""
+    """Since when the database has not answered; commands are refused after too long."""
 
     def submit(self, command: Command) -> "Future[Done]":
-        """Queue a command. The future holds what became of it once that is durable."""
+        """Queue a command. The future holds its outcome once that is durable."""
         waiting = _Waiting(command, Future())
         with self._changed:
             if self._closed:
@@ -86,7 +86,7 @@ class Writer:
         return waiting.future
 
     def close(self) -> None:
-        """Take no more commands; those queued are still carried out."""
+        """Accept no more commands; queued ones are still committed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -103,7 +103,7 @@ class Writer:
                 self._changed.wait(timeout)
 
     def step(self, now: int) -> int:
-        """Carry out one batch; answers how many commands were settled."""
+        """Commit one batch; returns how many commands were settled."""
         if self._interrupted is not None:
             return self._settle(self._interrupted, now)
         with self._changed:
@@ -136,7 +136,7 @@ class Writer:
         try:
             committed = is_committed(self.database, interrupted.lost.mark)
         except StoreError:
-            # Lost again, or too busy to say. The commands wait as long as nobody knows whether they happened.
+            # Lost again, or too busy to answer. The commands wait while it is unknown whether they were committed.
             delay = min(2 * interrupted.delay, RETRY_MOST)
             return self._wait_or_give_up(replace(interrupted, retry_at=now + delay, delay=delay), now)
         if committed:
@@ -145,7 +145,7 @@ class Writer:
         return self._again(interrupted, now)
 
     def _again(self, interrupted: _Interrupted, now: int) -> int:
-        """The database answers, and has nothing of the batch: begin again, but not without end."""
+        """The database answers, and has nothing of the batch: retry, up to a limit."""
         batch, tries = interrupted.batch, interrupted.tries
         if len(batch) == 1 and tries >= MOST_TRIES:
             told = f"the database has ended this transaction {tries} times; send less at once, or see its log"

@@ -1,0 +1,126 @@
+"""Own mode dies at every named point, again and again, and the cluster alone is asked what became of it.
+
+Nothing is bound twice, no volume is kept for a claim that could have been let go, and no pod is forgotten.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import unsynced
+from tests.support.armed_faults import DiedError, armed
+from tests.support.attached_cluster import Attached, attached, ours
+from tests.support.clusters import LOCAL, claim, node, volume
+from tests.support.serving import served
+from volsched.kube.meta import BINDING_STAMP
+from volsched.log.database import Database, open_database
+
+CALLED = ("executor.calling", "executor.called", "executor.recorded")
+POINTS = [
+    ("scheduler.decided", 1),
+    ("scheduler.planned", 1),
+    ("executor.claimed", 1),
+    *(
+        (point, nth)
+        for point in ("executor.calling", "executor.called", "executor.recorded")
+        for nth in range(1, 5)
+    ),
+]
+"""A point, and how often it is reached before: a pod with two claims takes four calls."""
+
+
+@pytest.fixture
+def own(tmp_path: Path, migrated_file: Path, sqlite: Database) -> Iterator[Attached]:
+    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
+    unsynced(theirs)
+    with served(theirs, strict=True) as running, attached(running, sqlite) as it:
+        it.create(LOCAL, node("n1"))
+        yield it
+    theirs.close()
+
+
+def dying(point: str, nth: int) -> Callable[[str], None]:
+    reached = 0
+
+    def hook(place: str) -> None:
+        nonlocal reached
+        reached += place == point
+        if place == point and reached == nth:
+            raise DiedError
+
+    return hook
+
+
+def live(own: Attached, point: str, nth: int, step: Callable[[], object]) -> None:
+    """Until the process dies there; another one begins when its leases are over."""
+
+    def never() -> bool:
+        own.wait(1)
+        step()
+        return False
+
+    with armed(dying(point, nth)), pytest.raises(DiedError):
+        own.until(never)
+    own.restart()
+    own.wait(31)
+
+
+def bound_truths(own: Attached) -> None:
+    """As the cluster has it, whatever we think."""
+    own.controller.look()
+    taken: dict[str, str] = {}
+    for name, it in own.controller.volumes.items():
+        reference = it["spec"].get("claimRef")
+        if reference is None:
+            assert BINDING_STAMP not in own.marks(it), f"{name} is free and carries our stamp"
+            continue
+        held = own.controller.claims[reference["name"]]
+        assert held["metadata"]["uid"] == reference["uid"]
+        assert held["spec"].get("volumeName") == name, f"{name} is kept for a claim that has another, or none"
+        assert reference["name"] not in taken, f"{reference['name']} has two volumes"
+        taken[reference["name"]] = name
+
+
+def test_a_process_that_dies_at_any_point_of_a_binding_is_succeeded_by_one_that_ends_it(own: Attached) -> None:
+    for number, (point, nth) in enumerate(POINTS):
+        case = f"c{number}"
+        own.create(
+            volume(f"{case}-small", "2Gi", "n1"),
+            volume(f"{case}-large", f"{20 + number}Gi", "n1"),
+            claim(f"{case}-data", "1Gi"),
+            claim(f"{case}-logs", f"{20 + number}Gi"),
+        )
+        own.running.create(ours(case, f"{case}-data", f"{case}-logs"))
+        live(own, point, nth, own.controller.bind)
+
+        def is_bound(name: str = case) -> bool:
+            own.wait(1)
+            own.controller.bind()
+            return own.node_of(name) == "n1" and own.has_settled()
+
+        own.until(is_bound)
+        bound_truths(own)
+
+
+def test_a_process_that_dies_at_any_point_of_a_rollback_leaves_nothing_that_could_be_freed(own: Attached) -> None:
+    """No controller runs, so every volume is in S2 and must be free at the end."""
+    own.create(
+        volume("small", "2Gi", "n1"), volume("large", "20Gi", "n1"), claim("data", "1Gi"), claim("logs", "5Gi")
+    )
+    rollback = [("executor.claimed", 1), *(("executor.calling", nth) for nth in (1, 2)), ("executor.called", 1),
+                ("executor.called", 2), ("executor.recorded", 1)]  # fmt: skip
+    for point, nth in rollback:
+        own.running.create(ours("db", "data", "logs"))
+        own.until(lambda: own.given_to("small") and own.given_to("large"))
+        own.running.http.delete("/api/v1/namespaces/default/pods/db?gracePeriodSeconds=0")
+        live(own, point, nth, lambda: None)
+
+        def has_ended() -> bool:
+            own.wait(1)
+            return own.has_settled()
+
+        own.until(has_ended)
+        assert (own.given_to("small"), own.given_to("large")) == (None, None)
+        bound_truths(own)

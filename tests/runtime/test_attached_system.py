@@ -1,0 +1,249 @@
+"""Own mode over HTTP: pods of a strict API server are placed, and what fails is undone as far as is safe."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import unsynced
+from tests.support.attached_cluster import Attached, attached, ours, two_nodes
+from tests.support.clusters import claim, node, volume
+from tests.support.serving import served
+from tests.support.storage_players import claim_path, volume_path
+from volsched.binding.rules.safe_release import REASONS, SafeRow
+from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, SELECTED_NODE
+from volsched.log.database import Database, open_database
+from volsched.questions.claims.retained_claims import retained
+from volsched.questions.context import QuestionContext
+from volsched.questions.parameters import PageParameters
+
+
+@pytest.fixture
+def own(tmp_path: Path, migrated_file: Path, sqlite: Database) -> Iterator[Attached]:
+    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
+    unsynced(theirs)
+    with served(theirs, strict=True) as running, attached(running, sqlite) as it:
+        it.create(*two_nodes())
+        yield it
+    theirs.close()
+
+
+def delete_pod(own: Attached) -> None:
+    own.running.http.delete("/api/v1/namespaces/default/pods/db?gracePeriodSeconds=0")
+
+
+# Forward -----------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_takes_one_call_for_each_claim_and_two_for_itself(own: Attached) -> None:
+    own.running.create(ours("db", "data", "logs", "scratch"))
+    own.until(lambda: SELECTED_NODE in own.marks(own.claim("scratch")))
+    assert own.pod("db")["status"]["nominatedNodeName"] == "n1"
+    assert own.controller.bind() == 2
+    own.controller.order("scratch")
+    own.provisioner.provision("scratch")
+    assert own.controller.bind() == 1
+    own.until(lambda: own.node_of("db") == "n1" and own.has_settled())
+    assert own.sent == [
+        'patch Pod "default/db"',
+        'patch PersistentVolume "small-1"',
+        'patch PersistentVolume "large-1"',
+        'patch PersistentVolumeClaim "default/scratch"',
+        'bind Pod "default/db"',
+    ]
+    assert "nominatedNodeName" not in own.pod("db")["status"]
+
+
+def test_a_pod_that_fits_nowhere_is_told_as_kube_scheduler_tells_it(own: Attached) -> None:
+    own.running.create(claim("huge", "50Gi"), ours("db", "huge"))
+    own.until(lambda: own.pod("db").get("status", {}).get("conditions") and own.has_settled())
+    (condition,) = [it for it in own.pod("db")["status"]["conditions"] if it["type"] == "PodScheduled"]
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    events = own.running.http.get("/apis/events.k8s.io/v1/namespaces/default/events").json()["items"]
+    assert [(it["reason"], it["regarding"]["name"]) for it in events] == [("FailedScheduling", "db")]
+
+
+@pytest.mark.parametrize("fault", ["lost-answer", "late-write"])
+@pytest.mark.parametrize("resource", ["persistentvolumes", "pods"])
+def test_a_write_that_is_not_answered_happens_once(own: Attached, fault: str, resource: str) -> None:
+    own.running.create(ours("db", "data"))
+    own.until(lambda: own.pod("db").get("status", {}).get("nominatedNodeName"))
+    if resource == "pods":
+        own.until(lambda: own.given_to("small-1"))
+        own.controller.bind()
+    own.fault(fault, resource, seconds=0.1)
+
+    def bound() -> bool:
+        own.wait(1)
+        own.controller.bind()
+        return own.node_of("db") == "n1" and own.has_settled()
+
+    own.until(bound)
+    assert own.given_to("small-1") == "data"
+    assert own.legs() == [("data", "bound", "")]
+
+
+# What is undone, row by row ----------------------------------------------------------------------------------
+
+
+def prebound(own: Attached, *claims: str) -> None:
+    own.running.create(ours("db", *claims))
+    own.until(lambda: all(state == "written" for _, state, _ in own.legs()) and own.legs())
+
+
+def settled(own: Attached) -> list[tuple[str, str, str]]:
+    def ended() -> bool:
+        own.wait(1)
+        return own.has_settled()
+
+    own.until(ended)
+    return own.legs()
+
+
+def test_s2_a_volume_that_no_controller_has_touched_is_free_again(own: Attached) -> None:
+    prebound(own, "data")
+    own.controller.look()
+    delete_pod(own)
+    assert [state for _, state, _ in settled(own)] == ["released"]
+    assert own.given_to("small-1") is None
+    assert BINDING_STAMP not in own.marks(own.volume("small-1"))
+    # The controller acts on what it saw before: its first write is refused, and it never reaches the claim.
+    assert own.controller.set_phase("small-1") == 409
+
+
+def test_s3_a_volume_that_the_controller_calls_bound_is_never_pulled_away(own: Attached) -> None:
+    prebound(own, "data")
+    own.controller.look()
+    assert own.controller.set_phase("small-1") == 200
+    delete_pod(own)
+    assert settled(own) == [("data", "retained", REASONS[SafeRow.HALF_BOUND])]
+    assert own.given_to("small-1") == "data"
+    # A late controller completes it, and the claim is not lost.
+    assert own.controller.write_claim("data", "small-1") == 200
+
+
+def test_s3_a_controller_that_completes_in_time_makes_it_s5(own: Attached) -> None:
+    prebound(own, "data")
+    own.controller.look()
+    own.controller.set_phase("small-1")
+    delete_pod(own)
+    own.until(lambda: [state for _, state, _ in own.legs()] == ["releasing"])
+    own.controller.write_claim("data", "small-1")
+    assert settled(own) == [("data", "retained", REASONS[SafeRow.BOUND])]
+
+
+def test_s5_a_bound_claim_keeps_its_volume_and_is_told_so(own: Attached) -> None:
+    prebound(own, "data", "logs")
+    own.controller.look()
+    own.controller.set_phase("small-1")
+    own.controller.write_claim("data", "small-1")
+    delete_pod(own)
+    assert settled(own) == [("data", "retained", REASONS[SafeRow.BOUND]), ("logs", "released", "")]
+    assert (own.given_to("small-1"), own.given_to("large-1")) == ("data", None)
+    events = own.running.http.get("/apis/events.k8s.io/v1/namespaces/default/events").json()["items"]
+    assert ("VolumeRetained", "data") in [(it["reason"], it["regarding"]["name"]) for it in events]
+    (listed,) = retained(QuestionContext(store=own.database, now=own.now()), PageParameters()).items
+    assert (listed["claim"], listed["volume"]) == ("default/data", "small-1")
+    assert listed["reason"] == REASONS[SafeRow.BOUND]
+    assert listed["proposal"].startswith("keep it")
+
+
+def test_s6_a_volume_that_somebody_else_took_is_left_to_them(own: Attached) -> None:
+    prebound(own, "data")
+    own.running.create(claim("theirs", "1Gi"))
+    theirs = {"name": "theirs", "namespace": "default", "uid": own.claim("theirs")["metadata"]["uid"]}
+    merge = {"content-type": "application/merge-patch+json"}
+    own.running.http.patch(volume_path("small-1"), json={"spec": {"claimRef": theirs}}, headers=merge)
+    assert [state for _, state, _ in settled(own)][:1] == ["retained"]
+    assert own.given_to("small-1") == "theirs"
+
+
+def test_s7_a_volume_whose_claim_is_deleted_is_cleared_before_it_can_be_reclaimed(own: Attached) -> None:
+    prebound(own, "data")
+    delete_pod(own)
+    own.running.http.delete(claim_path("data"))
+    assert [state for _, state, _ in settled(own)] == ["released"]
+    assert own.given_to("small-1") is None
+
+
+def test_d1_a_node_that_no_provisioner_has_seen_is_taken_back(own: Attached) -> None:
+    prebound(own, "scratch")
+    delete_pod(own)
+    assert [state for _, state, _ in settled(own)] == ["released"]
+    assert own.marks(own.claim("scratch")) == {}
+
+
+def test_d2_a_claim_that_a_provisioner_works_on_keeps_its_node(own: Attached) -> None:
+    prebound(own, "scratch")
+    own.controller.order("scratch")
+    delete_pod(own)
+    assert settled(own) == [("scratch", "retained", REASONS[SafeRow.PROVISIONING])]
+    assert own.marks(own.claim("scratch"))[SELECTED_NODE] == "n1"
+
+
+def test_d2_a_provisioner_that_gives_the_node_back_frees_the_claim_for_another_plan(own: Attached) -> None:
+    prebound(own, "scratch")
+    own.controller.order("scratch")
+    own.running.create(node("n2"))
+    own.provisioner.give_back("scratch")
+    own.until(lambda: own.marks(own.claim("scratch")).get(SELECTED_NODE))
+    assert own.legs()[0][1] == "released"
+
+
+# Stories -----------------------------------------------------------------------------------------------------
+
+
+def test_a_second_volume_stolen_between_plan_and_write_frees_the_first_and_the_pod_runs_elsewhere(
+    own: Attached,
+) -> None:
+    """The reference strands such a pod: its first claim stays bound to a node that has no second volume."""
+    own.create(node("n2"), volume("small-2", "2Gi", "n2"), volume("large-2", "10Gi", "n2"))
+    own.running.create(claim("theirs", "5Gi"), ours("db", "data", "logs"))
+    theirs = {"name": "theirs", "namespace": "default", "uid": own.claim("theirs")["metadata"]["uid"]}
+    merge = {"content-type": "application/merge-patch+json"}
+    own.until(lambda: own.pod("db").get("status", {}).get("nominatedNodeName"))
+    stolen = f"large-{own.pod('db')['status']['nominatedNodeName'][-1]}"
+    own.running.http.patch(volume_path(stolen), json={"spec": {"claimRef": theirs}}, headers=merge)
+    other = {"large-1": "n2", "large-2": "n1"}[stolen]
+
+    def bound() -> bool:
+        own.wait(1)
+        if own.pod("db").get("status", {}).get("nominatedNodeName") == other:
+            own.controller.bind()
+        return own.node_of("db") == other
+
+    own.until(bound)
+    assert own.given_to(stolen) == "theirs"
+    assert own.given_to(f"small-{stolen[-1]}") is None
+    volumes = {own.claim(it)["spec"]["volumeName"] for it in ("data", "logs")}
+    assert volumes == {f"small-{other[-1]}", f"large-{other[-1]}"}
+
+
+def test_nothing_is_written_before_the_cluster_was_listed(own: Attached) -> None:
+    own.running.create(ours("db", "data"))
+    own.fault("too-many-requests", "pods", times=2, seconds=1)
+    own.system.step(own.now())
+    assert own.sent == []
+    own.until(lambda: own.given_to("small-1") == "data")
+
+
+@pytest.mark.parametrize("point", ["nominated", "prebound", "bound"])
+def test_a_process_that_dies_anywhere_is_succeeded_by_one_that_goes_on(own: Attached, point: str) -> None:
+    own.running.create(ours("db", "data", "logs"))
+    moments: dict[str, Callable[[], object]] = {
+        "nominated": lambda: own.pod("db").get("status", {}).get("nominatedNodeName"),
+        "prebound": lambda: own.given_to("small-1"),
+        "bound": lambda: own.given_to("large-1") and own.controller.bind(),
+    }
+    own.until(moments[point])
+    own.restart()
+
+    def done() -> bool:
+        own.wait(1)
+        own.controller.bind()
+        return own.node_of("db") == "n1" and own.has_settled()
+
+    own.until(done)
+    assert [state for _, state, _ in own.legs()] == ["bound", "bound"]
+    assert BIND_COMPLETED in own.marks(own.claim("data"))
