@@ -8,7 +8,7 @@ run counts is the crashes that really happened.
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -17,7 +17,7 @@ from sqlalchemy import select
 from tests.support.clusters import LOCAL, START, claim, node, pod, volume
 from volsched.binding.rules.phases import Phase
 from volsched.cluster.local import LocalCluster
-from volsched.cluster.port import CallRefusedError, Refusal
+from volsched.cluster.port import CallRefusedError, Refusal, whole
 from volsched.kube.meta import SELECTED_NODE
 from volsched.log import tables
 from volsched.log.commands import Command, Done
@@ -109,7 +109,7 @@ class Run:
         self.now += self.rng.randint(0, 2 * SECOND)
         fault_points.arm(self._maybe_crash, drill=True)
         try:
-            self.system.executor.batch = self.rng.choice((1, 2, 100))
+            self.system.executor = replace(self.system.executor, batch=self.rng.choice((1, 2, 100)))
             self.system.step(self.now)
         except fault_points.FaultError:
             self.crashes += 1
@@ -140,19 +140,19 @@ class Run:
 
     def _provision(self) -> None:
         """An external provisioner: a volume for a claim that has a node, and none for one that let go of it."""
-        for it in self.cluster.list("PersistentVolume").objects:
+        for it in whole(self.cluster.list("PersistentVolume")).objects:
             made = "pv.kubernetes.io/provisioned-by" in it["metadata"].get("annotations", {})
             if made and it["status"]["phase"] == "Released" and "deletionTimestamp" not in it["metadata"]:
                 self.cluster.delete("PersistentVolume", it["metadata"]["name"])
-        for it in self.cluster.list("PersistentVolumeClaim").objects:
+        for it in whole(self.cluster.list("PersistentVolumeClaim")).objects:
             host = it["metadata"].get("annotations", {}).get(SELECTED_NODE)
             if host and not it["spec"].get("volumeName") and it["spec"]["storageClassName"] == "made":
-                made = volume(f"pvc-{it['metadata']['uid']}", "9Gi", host, "made")
-                made["metadata"]["annotations"] = {"pv.kubernetes.io/provisioned-by": "disks.example.com"}
+                disk = volume(f"pvc-{it['metadata']['uid']}", "9Gi", host, "made")
+                disk["metadata"]["annotations"] = {"pv.kubernetes.io/provisioned-by": "disks.example.com"}
                 names = {key: it["metadata"][key] for key in ("namespace", "name", "uid")}
-                made["spec"]["claimRef"] = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", **names}
-                made["spec"]["persistentVolumeReclaimPolicy"] = "Delete"
-                self.cluster.create("PersistentVolume", made)
+                disk["spec"]["claimRef"] = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", **names}
+                disk["spec"]["persistentVolumeReclaimPolicy"] = "Delete"
+                self.cluster.create("PersistentVolume", disk)
 
     def _relabel(self) -> None:
         it = self._any("PersistentVolume")
@@ -212,7 +212,7 @@ class Run:
 
     def _any(self, kind: str) -> dict[str, Any]:
         """Refused, like anything else that cannot be done, where there is none."""
-        found = self.cluster.list(kind).objects
+        found = whole(self.cluster.list(kind)).objects
         if not found:
             raise CallRefusedError(Refusal.NOT_FOUND, f"there is no {kind} any more")
         return dict(self.rng.choice(found))

@@ -215,6 +215,7 @@ def main() -> int:
             while (now := time.monotonic()) - began < given.minutes * 60:
                 soak.round()
                 if given.rate:
+                    # The pace of the load, not a wait for anything.
                     time.sleep(max(began + soak.pods / given.rate - time.monotonic(), 0))
                 if now - looked >= given.every:
                     looked = now

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from tests.support.objects import claim, local_volume, node, on_zone, pod, storage_class, volume
-from volsched.kube.claim_reference import bind_volume
-from volsched.kube.kinds import Object
+from volsched.kube.manifest import bind_volume
 from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.kube.object_values import Object
 from volsched.kube.workloads import Pod
 from volsched.lab.bench.decide import ROWS, WrongAnswerError, bench_decide
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.cycle import Attempt
+from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
 
 NODES = 12
 # Those with targets, then what we measure besides.
@@ -45,9 +46,13 @@ def test_every_row_is_measured_and_checked() -> None:
 class Second(Index):
     """Decides for the second best node."""
 
-    def decide(self, pod: Pod, *, avoid: Collection[str] = frozenset()) -> Attempt:
-        best = super().decide(pod, avoid=avoid)
-        return best if best.chosen is None else super().decide(pod, avoid={*avoid, best.chosen.node})
+    def decide(
+        self, pod: Pod, *, avoid: Collection[str] = frozenset(), demerits: Demerits = NO_DEMERITS
+    ) -> Attempt:
+        best = super().decide(pod, avoid=avoid, demerits=demerits)
+        if best.chosen is None:
+            return best
+        return super().decide(pod, avoid={*avoid, best.chosen.node}, demerits=demerits)
 
 
 def test_an_index_that_decides_wrongly_fails_the_run() -> None:

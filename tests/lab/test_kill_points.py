@@ -1,9 +1,6 @@
 """A real process is killed at every fault point, again and again on one store; what follows must end well."""
 
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,8 +9,11 @@ import pytest
 from pydantic_core import from_json
 from sqlalchemy import func, select
 
-from tests.lab.victim import CLAIMS, PODS, Run, create_classes, create_pods
-from tests.support.patience import HANG_SECONDS
+from tests.cli.conftest import Run as Command
+from tests.cli.conftest import run
+from tests.lab.victim import CLAIMS, PODS, Run, be_killed, create_classes, create_pods
+from tests.support.extent import FULL
+from tests.support.forked import exit_code_of
 from volsched.kube.meta import BINDING_STAMP
 from volsched.log import tables
 from volsched.log.database import Database
@@ -21,54 +21,48 @@ from volsched.log.integrity.verify import verify
 from volsched.questions.invariants import violations
 from volsched.runtime.fault_points import DRILL_FLAG, FAULT, POINTS
 
-ROOT = Path(__file__).parents[2]
+__all__ = ["run"]
 CALLS = frozenset({"executor.calling", "executor.called"})
 """Places that are reached only where the cluster is somebody else's."""
-PASSES = {"sqlite": (1, 2, 5) if "VOLSCHED_DRILL_SEEDS" in os.environ else (1, 5), "postgresql": (2,)}
+PASSES = {"sqlite": (1, 2, 5) if FULL else (1, 5), "postgresql": (2,)}
 """The time at which a place kills, for every process that is sent there; `make drills` sends more of them."""
 ONCE = frozenset({"recovery.begun", "recovery.done"})
 """Places that are reached once in the life of a process."""
 
 
-def victim(url: str, name: str, *options: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "tests.lab.victim", url, name, *options],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-    )
-
-
 @pytest.mark.parametrize("point", sorted(POINTS))
 def test_killed_at_this_point_every_binding_still_ends_whole(database: Database, url: str, point: str) -> None:
-    options = ["calls"] if point in CALLS else []
+    calls = point in CALLS
     create_classes(database)
     passes = PASSES[database.engine.dialect.name]
     for times in passes:
         create_pods(database, f"run-{times}")
         fault = f"{point}*{1 if point in ONCE else times}:kill"
-        killed = victim(url, f"victim-{times}", *options, **{DRILL_FLAG: "1", FAULT: fault})
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        armed = {DRILL_FLAG: "1", FAULT: fault}
+        assert exit_code_of(be_killed, url, f"victim-{times}", armed, calls) == -signal.SIGKILL
         nothing_is_violated(database)
-    last = Run(database, "last", calls=bool(options))
+    last = Run(database, "last", calls=calls)
     assert last.until(lambda: has_ended(database, len(passes))), summary(database)
     everything_is_whole(database, len(passes))
 
 
-@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-def test_arming_without_the_drill_flag_is_refused(url: str) -> None:
-    refused = victim(url, "v", **{FAULT: "commit.before:kill"})
-    assert refused.returncode == 1
-    assert "VOLSCHED_DRILL=1" in refused.stderr
-
-
-@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-def test_arming_an_unknown_place_is_refused(url: str) -> None:
-    refused = victim(url, "v", **{DRILL_FLAG: "1", FAULT: "commit.around:kill"})
-    assert refused.returncode == 1
-    assert "there is no place commit.around" in refused.stderr
+@pytest.mark.parametrize(
+    ("armed", "told"),
+    [
+        ({FAULT: "commit.before:kill"}, "VOLSCHED_DRILL=1"),
+        ({DRILL_FLAG: "1", FAULT: "commit.around:kill"}, "there is no place commit.around"),
+    ],
+    ids=["without the drill flag", "at an unknown place"],
+)
+def test_arming_is_refused(
+    armed: dict[str, str], told: str, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in armed.items():
+        monkeypatch.setenv(name, value)
+    db = str(tmp_path / "store.db")
+    assert run("migrate", "--db", db).code == 0
+    refused = run("serve", "scheduler", "--db", db)
+    assert (refused.code, told in refused.err) == (2, True)
 
 
 def has_ended(database: Database, runs: int) -> bool:

@@ -14,28 +14,19 @@ import psutil
 import pytest
 
 from tests.cli.conftest import Run, run
+from tests.support.extent import FULL
 from tests.support.patience import HANG_SECONDS, wait_until
-from volsched.lab.drills.catalogue import process_drills
-from volsched.lab.drills.html_report import page
 from volsched.lab.drills.process_drill import Played, play
-from volsched.lab.drills.process_places import named
-from volsched.lab.drills.process_scenario import (
-    ENGINES,
-    ON_SQLITE,
-    ON_STACK,
-    Step,
-    play_of,
-    read_moment,
-    read_step,
-)
-from volsched.lab.drills.report import DrillReport, as_saved, read_saved
-from volsched.lab.drills.scenario import ScenarioError, read_scenario
+from volsched.lab.drills.process_scenario import Step, play_of, read_moment, read_step
+from volsched.lab.drills.process_work import named
+from volsched.lab.drills.report import DrillReport, as_saved, page, read_saved
+from volsched.lab.drills.scenario import ScenarioError, process_drills, read_scenario
 from volsched.lab.drills.timeline import Bar, DrillTimeline, Positions, TimelineMark
+from volsched.lab.faults import ENGINES, ON_SQLITE, ON_STACK
 
 __all__ = ["run"]
-ALL = "VOLSCHED_DRILL_SEEDS" in os.environ
 PLAYS = {it.name: play_of(it) for it in process_drills()}
-IN_CI = [("kill-worker", ON_STACK), ("kill-all", ON_STACK), ("kill-scheduler", ON_SQLITE)]
+IN_CI = [("kill-all", ON_STACK), ("kill-scheduler", ON_SQLITE)]
 EVERY = [(name, engine) for name, it in PLAYS.items() for engine in it.engines]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NAMED = {
@@ -45,9 +36,9 @@ NAMED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "engine"), EVERY if ALL else IN_CI)
+@pytest.mark.parametrize(("name", "engine"), EVERY if FULL else IN_CI)
 def test_nothing_is_lost_whatever_is_broken(name: str, engine: str) -> None:
-    drill = PLAYS[name] if ALL else replace(PLAYS[name], work=replace(PLAYS[name].work, pods=20))
+    drill = PLAYS[name] if FULL else replace(PLAYS[name], work=replace(PLAYS[name].work, pods=20))
     played = play(drill, engine=engine, durable=False)
     report = played.report
     assert report.violations == []
@@ -63,16 +54,19 @@ def test_nothing_is_lost_whatever_is_broken(name: str, engine: str) -> None:
 
 
 def test_a_scenario_of_ones_own_that_ends_badly_is_told_so(run: Run, tmp_path: Path) -> None:
-    """Nobody starts the scheduler again: pods are left, and the score says how many."""
+    """Nobody starts the scheduler again: pods are left, and the score says how many.
+
+    They come for ten seconds, so that some are still to come when a busy machine has stopped it.
+    """
     mine = tmp_path / "mine.yaml"
     mine.write_text(
-        "kind: stack\nabout: no scheduler any more\nwith:\n  engines: sqlite\n  load: {pods: 12, per_second: 6}\n"
+        "kind: stack\nabout: no scheduler any more\nwith:\n  engines: sqlite\n  load: {pods: 60, per_second: 6}\n"
         "  moment: 10% bound\n  faults: [stop scheduler]\n  patience: 5\n"
     )
     ran = run("drill", "run", str(mine), "-o", "json", "--html", str(tmp_path / "mine.html"))
     told = json.loads(ran.out)
     assert (ran.code, told["passed"], told["drill"]) == (5, False, "mine")
-    assert 0 < told["lost_pods"] < 12
+    assert 0 < told["lost_pods"] < 60
     assert "3: not everything has settled, and no further pod was bound for 5 s" in told["violations"]
     saved = tmp_path / "saved.json"
     saved.write_text(ran.out)

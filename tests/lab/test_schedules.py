@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from volsched.lab.drills.catalogue import scenario_named
 from volsched.lab.drills.report import DrillReport
-from volsched.lab.drills.scenario import ScenarioError, read_scenario, read_seeds
-from volsched.lab.simulation.generator import Temper, generate
+from volsched.lab.drills.scenario import ScenarioError, read_scenario, read_seeds, scenario_named
 from volsched.lab.simulation.schedule import (
     Schedule,
     ScheduleChoice,
@@ -16,7 +14,7 @@ from volsched.lab.simulation.schedule import (
     read_choice,
     read_schedule,
 )
-from volsched.lab.simulation.shrink import shrunk
+from volsched.lab.simulation.seeds import Temper, generate, shrunk
 
 
 @pytest.mark.parametrize(
@@ -75,7 +73,7 @@ def test_a_scenario_of_ones_own_changes_what_it_names(tmp_path: Path) -> None:
     file.write_text("about: they sleep\nseeds: 3..9\nwhere: foreign\nchances: {sleep: 0.5, slow: 0}\nlength: 12\n")
     found = scenario_named(str(file))
     assert (found.name, found.about, found.seeds) == ("sleepers", "they sleep", (3, 9))
-    assert found.temper == Temper(where=("foreign",), sleep=0.5, slow=0.0, length=12)
+    assert found.temper == Temper(where=("foreign",), chances={"sleep": 0.5, "slow": 0.0}, length=12)
     assert len([it for it in generate(3, temper=found.temper).choices if it.verb not in ("create", "plain")]) == 12
 
 
@@ -109,7 +107,7 @@ def test_seeds_are_read(text: str, seeds: tuple[int, int]) -> None:
 def test_a_report_fails_by_any_figure_that_must_be_nought() -> None:
     assert DrillReport(drill="x", rolled_back=3, retained={"holds data": 1}).passed
     for wrong in ({"double_binds": 1}, {"leaked": 1}, {"lost_pods": 1}, {"violations": ("3: it moves",)}):
-        assert not DrillReport(drill="x", **wrong).passed  # type: ignore[arg-type]
+        assert not DrillReport(drill="x", **wrong).passed
 
 
 def test_a_report_counts_by_invariant_and_by_percentile() -> None:

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.extent import FULL
 from volsched.binding.rules.phases import Guards
-from volsched.lab.drills.catalogue import SCENARIOS
-from volsched.lab.simulation.generator import generate
+from volsched.lab.drills.scenario import SCENARIOS
+from volsched.lab.simulation.invariants import shape
+from volsched.lab.simulation.processes import Slate
 from volsched.lab.simulation.schedule import Schedule, read_choice, read_schedule
-from volsched.lab.simulation.scratch_store import Slate
-from volsched.lab.simulation.seeds import FAULTS, cut_down, report_of, run_seeds
+from volsched.lab.simulation.seeds import FAULTS, cut_down, generate, report_of, run_seeds
 from volsched.lab.simulation.simulation import play
-from volsched.lab.simulation.violations import shape
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.yaml"))
 SEEDS = int(os.environ.get("VOLSCHED_SIM_SEEDS", "40"))
-LONG = "VOLSCHED_DRILL_SEEDS" in os.environ
 MOST = 300
 """Seeds within which the absence of a guard is found."""
 Counted = Callable[[str, object], None]
@@ -77,7 +76,7 @@ def test_without_a_guard_the_simulation_finds_it_out(
     slate: Slate, guard: str, scenario: str, begin: int, record_property: Counted
 ) -> None:
     """A test run begins shortly before the seed that found it last; `make drills` begins with the first."""
-    first = 1 if LONG else begin - 1
+    first = 1 if FULL else begin - 1
     off, temper = Guards(**{guard: False}), SCENARIOS[scenario].temper
     for seed in range(first, first + MOST):
         schedule = generate(seed, temper=temper)

@@ -1,26 +1,23 @@
 """A process that is killed at a fault point, and the work it is killed at.
 
-Usage: python -m tests.lab.victim URL RUN [calls]
-Runs the whole system on the store until a fault that is armed through the environment ends it. Time is stepped: it
-starts where the log ends, and where nothing can be done now it moves on to what is due next.
+It runs the whole system on the store until the fault that it was armed with ends it. Time is stepped: it starts
+where the log ends, and where nothing can be done now it moves on to what is due next.
 """
 
 import itertools
-import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tests.stack.work import create
 from tests.support.clusters import LOCAL, Manifest, claim, node, pod, volume
 from volsched.cluster.port import Cluster
+from volsched.kube.meta import BIND_TIMEOUT_SECONDS
 from volsched.log.database import Database, open_database
 from volsched.log.reads.tail import read_head
 from volsched.runtime.clock import MILLISECOND, SECOND
 from volsched.runtime.fault_points import arm_from
 from volsched.runtime.system import System, embedded
-from volsched.scheduling.planner import TIMEOUT_SECONDS
 
 START = 1_800_000_000_000_000
 MOST_STEPS = 4_000
@@ -59,9 +56,9 @@ class Run:
             database, owner=name, clock=lambda: self.now, new_id=lambda: f"{name}-{next(ids):04}"
         )
         # Small batches: many commits, and so many places to be killed at.
-        self.system.scheduler.batch, self.system.executor.batch = 1, 2
-        if calls:
-            self.system.executor.cluster = Calls(self.system.executor.cluster)
+        self.system.scheduler.batch = 1
+        executor = replace(self.system.executor, batch=2)
+        self.system.executor = replace(executor, cluster=Calls(executor.cluster)) if calls else executor
 
     def until(self, finished: Callable[[], bool]) -> bool:
         """False if it has not come to it after very many steps."""
@@ -90,10 +87,11 @@ def create_pods(database: Database, name: str) -> None:
     doomed = [f"{name}-doomed-{leg}" for leg in range(CLAIMS)]
     objects += [volume(f"pv-{it}", "9Gi", f"{name}-node-0") for it in doomed[1:]]
     objects += [claim(doomed[0], "8Gi", "made"), *(claim(it, "8Gi") for it in doomed[1:])]
-    objects.append(pod(f"{name}-doomed", *doomed, annotations={TIMEOUT_SECONDS: "1"}))
+    objects.append(pod(f"{name}-doomed", *doomed, annotations={BIND_TIMEOUT_SECONDS: "1"}))
     create(database, objects)
 
 
-if __name__ == "__main__":
-    arm_from(os.environ)
-    Run(open_database(sys.argv[1]), sys.argv[2], calls="calls" in sys.argv[3:]).until(lambda: False)
+def be_killed(url: str, name: str, fault: Mapping[str, str], calls: bool) -> None:
+    """The life of the process: `fault` ends it, told as an environment tells it."""
+    arm_from(fault)
+    Run(open_database(url), name, calls=calls).until(lambda: False)

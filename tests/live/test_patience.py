@@ -8,9 +8,8 @@ from typing import Any
 
 from volsched.cli.remote.server import RemoteServer
 from volsched.lab.conformance.live_player import Player
-from volsched.lab.conformance.live_scenario import LiveOutcome, LiveScenario, read_scenario
+from volsched.lab.conformance.live_scenario import LiveOutcome, LiveScenario, judged, read_scenario
 from volsched.lab.conformance.live_system import BEGINS, PlayedSystem, played_system
-from volsched.lab.conformance.live_verdict import judged
 from volsched.log.database import Database
 from volsched.runtime.clock import SECOND
 

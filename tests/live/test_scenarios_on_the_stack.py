@@ -1,27 +1,25 @@
 """A sample of the scenarios on PostgreSQL, Redis and Celery, each service a process; the rest in `make drills`."""
 
-import os
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.stack.local_stacks import local_stack
+from tests.support.extent import FULL
 from tests.support.patience import PATIENCE_SECONDS
 from volsched.cli.remote.server import RemoteServer
-from volsched.lab.cli.conform_live import RealPace
+from volsched.lab.cli.conform import RealPace
 from volsched.lab.conformance.live_player import Player
-from volsched.lab.conformance.live_scenario import read_scenario, scenario_files
-from volsched.lab.conformance.live_verdict import judged
+from volsched.lab.conformance.live_scenario import judged, read_scenario, scenario_files
 
 SAMPLE = ("static-two-claims", "reclaim-retain-immediate", "ext-mixed", "sts-parallel", "limit-wffc-static")
 
 
 def test_they_end_as_on_a_real_control_plane(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = "VOLSCHED_LIVE_ALL" in os.environ
     scenarios = [read_scenario(file) for file in scenario_files([Path(__file__).parent / "scenarios"])]
-    sample = [it for it in scenarios if whole or it.name.partition("-")[2] in SAMPLE]
-    assert whole or len(sample) == len(SAMPLE)
+    sample = [it for it in scenarios if FULL or it.name.partition("-")[2] in SAMPLE]
+    assert FULL or len(sample) == len(SAMPLE)
     with local_stack(tmp_path / "stack", controller=("--without", "node-agent")) as stack:
         server = RemoteServer(url=stack.urls["api"])
         began, failed = time.monotonic(), {}
@@ -30,7 +28,7 @@ def test_they_end_as_on_a_real_control_plane(tmp_path: Path, capsys: pytest.Capt
             verdict = judged(scenario, outcome, races=True)
             if verdict.deviations:
                 failed[scenario.name] = verdict.deviations
-            if whole:
+            if FULL:
                 with capsys.disabled():
                     minutes = (time.monotonic() - began) / 60
                     told = f"differs: {verdict.deviations}" if verdict.deviations else "equal"

@@ -1,7 +1,7 @@
-"""What every audit question costs after a long history, beside the cheapest question there is.
+"""The cost of every audit question after a long history, beside the cheapest possible query.
 
-Each is asked of many objects and moments, spread over the history; a page has as many items as the command shows
-without being told. The baseline is one event by its position: what a statement and a row cost on this machine.
+Each question is asked about many objects and moments, spread over the history; a page has the command's default
+number of items. The baseline reads one event by its position: the cost of a statement and a row on this machine.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,12 +16,12 @@ from volsched.log.database import Database
 from volsched.log.reads.event_audit import Window, position_since, window
 from volsched.log.reads.tail import event, read_head, state_as_of
 from volsched.log.retention.export import events_of, manifest_of, write_jsonl
-from volsched.questions.audit import decisions, latency
+from volsched.questions.audit import decisions
 from volsched.questions.audit.answers import Answer
 from volsched.questions.audit.orphans import orphans_of
-from volsched.questions.explain import attempts
-from volsched.questions.history import causes, history, volume_history
-from volsched.questions.history.world_diff import world_diff
+from volsched.questions.explain import stored_decisions
+from volsched.questions.history import history, volume_history
+from volsched.questions.history.history import world_diff
 
 Clock = Callable[[], float]
 ASKED = 20
@@ -29,7 +29,7 @@ PAGE = 50
 AS_OF_MS, PAGE_MS = 5.0, 50.0
 EXPORTED = 1_000
 EVENTS_PER_STORY = 19
-"""About; a story that is rolled back has fewer."""
+"""Approximate; a story that is rolled back has fewer."""
 HOT = "volume-000000"
 
 
@@ -41,7 +41,7 @@ class AuditRow:
     median_ms: float
     worst_ms: float
     target_ms: float | None
-    """None: there is none, because the answer is as long as what is asked for."""
+    """None: no target, because the answer is as long as the requested range."""
     baseline_ms: float
 
     @property
@@ -54,7 +54,7 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """One asking: other objects and another moment each time."""
+    """One round: other objects and another moment each time."""
 
     connection: Connection
     turn: int
@@ -67,13 +67,13 @@ class _Round:
 
     @property
     def story(self) -> Story:
-        """Some pod that has lived; the last thousandth may be in flight."""
+        """Some pod that has ended; the last thousandth may be in flight."""
         written = (self.head // EVENTS_PER_STORY * (2 * self.turn + 1)) // (2 * ASKED)
         return Story(written, f"volume-{written % FEWEST_VOLUMES:06}")
 
     @property
     def since(self) -> Window:
-        """All that was written from some time on."""
+        """Everything written from some time on."""
         begin = window(self.connection, first=self.position).since
         return window(self.connection, first=position_since(self.connection, begin))
 
@@ -89,7 +89,11 @@ QUESTIONS: tuple[tuple[str, float | None, Ask], ...] = (
     ("claims that PV X served", PAGE_MS, lambda it: _claims_of(it, it.story.volume)),
     ("claims that PV X served, long stream", PAGE_MS, lambda it: _claims_of(it, HOT)),
     ("attempts of a pod", PAGE_MS, lambda it: _attempts(it)),
-    ("why node N and not M", PAGE_MS, lambda it: attempts.why(it.connection, it.story.id, node="node-002")),
+    (
+        "why node N and not M",
+        PAGE_MS,
+        lambda it: stored_decisions.why(it.connection, it.story.id, node="node-002"),
+    ),
     ("decisions touching node N", PAGE_MS, lambda it: _on_node(it, it.all)),
     ("decisions touching node N, from T on", PAGE_MS, lambda it: _on_node(it, it.since)),
     ("who changed it", PAGE_MS, lambda it: _who(it)),
@@ -98,12 +102,16 @@ QUESTIONS: tuple[tuple[str, float | None, Ask], ...] = (
     ("in flight at T", PAGE_MS, lambda it: _was_in_flight(it)),
     ("difference of the world, from T to now", PAGE_MS, lambda it: _diff(it, None)),
     ("difference of all volumes, from T to now", PAGE_MS, lambda it: _diff(it, "volume")),
-    ("causation tree of an event", PAGE_MS, lambda it: causes.causation(it.connection, it.position, limit=200)),
-    ("everything of a binding", PAGE_MS, lambda it: causes.of_binding(it.connection, it.story.id, limit=200)),
+    ("causation tree of an event", PAGE_MS, lambda it: history.causation(it.connection, it.position, limit=200)),
     (
-        f"time to bound, last {latency.LAST_BINDINGS:,} bindings",
+        "everything of a binding",
         PAGE_MS,
-        lambda it: latency.latency(it.connection, it.all, limit=latency.LAST_BINDINGS),
+        lambda it: history.causes_of_binding(it.connection, it.story.id, limit=200),
+    ),
+    (
+        f"time to bound, last {decisions.LAST_BINDINGS:,} bindings",
+        PAGE_MS,
+        lambda it: decisions.latency(it.connection, it.all, limit=decisions.LAST_BINDINGS),
     ),
     ("manual interventions", PAGE_MS, lambda it: _interventions(it)),
     ("orphans", None, lambda it: orphans_of(it.connection, now=2**60)),
@@ -112,7 +120,7 @@ QUESTIONS: tuple[tuple[str, float | None, Ask], ...] = (
 
 
 def bench_audit(database: Database, *, clock: Clock) -> Iterator[AuditRow]:
-    """A row per question, on a store that `bench_stories.fill_stories` has filled."""
+    """A row per question, on a store that `stories.fill_stories` has filled."""
     _gather_statistics(database)
     with database.read() as connection:
         head, everything = read_head(connection).position, window(connection)
@@ -132,7 +140,7 @@ def bench_audit(database: Database, *, clock: Clock) -> Iterator[AuditRow]:
 
 
 def _gather_statistics(database: Database) -> None:
-    """PostgreSQL does so by itself while a store grows (autovacuum); one that was filled at once has none yet."""
+    """PostgreSQL does this itself while a store grows (autovacuum); one filled at once has no statistics yet."""
     if database.engine.dialect.name == "postgresql":
         with database.migrating() as connection:
             connection.exec_driver_sql("ANALYZE")
@@ -165,7 +173,7 @@ def _claims_of(it: _Round, name: str) -> Answer:
 
 
 def _attempts(it: _Round) -> Answer:
-    return attempts.attempts_of(it.connection, it.story.key, it.all, after=None, limit=PAGE)
+    return stored_decisions.attempts_of(it.connection, it.story.key, it.all, after=None, limit=PAGE)
 
 
 def _on_node(it: _Round, within: Window) -> Answer:

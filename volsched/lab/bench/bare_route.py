@@ -1,6 +1,6 @@
-"""What `volsched bench http` measures ours beside: FastAPI routes that do nothing but answer.
+"""The baseline of `volsched bench http`: FastAPI routes that do nothing but answer.
 
-Run as a program; it says on which port it listens.
+Run as a program; it prints the port on which it listens.
 """
 
 import socket

@@ -1,36 +1,130 @@
-"""From a pod's creation to its node, durable: in bulk, and one pod at a time; here with everything in one process.
-
-The baseline is how fast this store commits events of a like size through the log alone, in the same run; a pod
-with one claim takes some twenty events, so the ratio says what deciding, binding and reconciling add to writing
-it down.
-"""
+"""From a pod's creation to its node, durable: in bulk, and one pod at a time; and the cluster for it."""
 
 import itertools
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from volsched.lab.bench.log import bench_append
-from volsched.lab.bench.world import Clock, cluster, create, micros, pods_with_claims
+from volsched.lab.bench.log import bench_append, must
+from volsched.log.commands import Command
+from volsched.log.commit_signal import Commits, commits
 from volsched.log.database import Database
 from volsched.log.garbage_pause import collect_seldom
+from volsched.log.transaction import execute
+from volsched.objects import door
+from volsched.objects.object_write import Author
+from volsched.runtime.clock import SECOND
 from volsched.runtime.system import Bell, System, embedded
+
+# The cluster for binding benchmarks: nodes with local volumes, and pods with claims for them.
+
+Clock = Callable[[], float]
+CREATED_TOGETHER = 200
+BIRTH = "2026-01-01T00:00:00Z"
+
+
+def create(database: Database, manifests: Iterator[dict[str, Any]], ids: Iterator[str], clock: Clock) -> None:
+    while batch := list(itertools.islice(manifests, CREATED_TOGETHER)):
+        must(execute(database, [_creating(it, next(ids)) for it in batch], now=micros(clock())))
+
+
+def _creating(manifest: dict[str, Any], uid: str) -> Command:
+    return door.create(manifest["kind"], manifest, Author("bench", BIRTH), uid=uid).command
+
+
+def cluster(nodes: int, volumes: int) -> Iterator[dict[str, Any]]:
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench"}}
+    yield {
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"},
+        "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
+    }  # fmt: skip
+    for number in range(nodes):
+        name = f"node-{number:05}"
+        labels = {"kubernetes.io/hostname": name}
+        yield {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+    for number in range(volumes):
+        host = {
+            "key": "kubernetes.io/hostname",
+            "operator": "In",
+            "values": [f"node-{number % nodes:05}"],
+        }
+        yield {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"disk-{number:06}"},
+            "spec": {
+                "capacity": {"storage": f"{10 + number % 7}Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "local",
+                "persistentVolumeReclaimPolicy": "Retain",
+                "local": {"path": f"/mnt/{number}"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [host]}]}},
+            },
+        }
+
+
+def pods_with_claims(name: str, pods: int, claims: int) -> Iterator[dict[str, Any]]:
+    for number in range(pods):
+        names = [f"{name}-{number}-{claim}" for claim in range(claims)]
+        for claim in names:
+            yield {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": claim, "namespace": "bench"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": "local",
+                    "resources": {"requests": {"storage": "9Gi"}},
+                },
+            }
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{name}-{number}", "namespace": "bench"},
+            "spec": {"containers": [{"name": "main", "image": "app"}], "volumes": _mounts(names)},
+        }
+
+
+def _mounts(claims: Sequence[str]) -> list[dict[str, Any]]:
+    return [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(claims)]
+
+
+def micros(seconds: float) -> int:
+    return int(seconds * SECOND)
+
+
+# The baseline is how fast this store commits events of similar size through the log alone, in the same run; a
+# pod with one claim takes some twenty events, so the ratio shows what deciding, binding and reconciling add to
+# writing.
 
 APPEND_BATCHES = 20
 APPEND_SIZE = 100
-POLL_SECONDS = 0.002
+HEARD_SECONDS = 0.1
+"""How long to wait for a worker's commit before the clock is read again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindLoad:
+    """Local volumes spread over the nodes; every pod has so many claims, all on one node."""
+
+    nodes: int
+    volumes: int
+    claims: int
+    pods: int
+    """In bulk."""
+    singles: int
+    """One after the other, after the bulk."""
 
 
 @dataclass(slots=True)
 class BindRow:
     engine: str
     workers: str
-    """Who carried the effects out: the deciding process itself, or Celery."""
+    """What carried the effects out: the deciding process itself, or Celery."""
     nodes: int
     volumes: int
     claims: int
@@ -43,7 +137,7 @@ class BindRow:
     baseline_events_per_second: float
     processes: int = 1
     longest_wait_ms: float | None = None
-    """For a turn to write to the file, of all processes; None where there are no turns, or nobody told."""
+    """The longest wait of any process for the file's write lock; None if there is no lock, or it is unknown."""
 
     @property
     def ratio(self) -> float:
@@ -53,38 +147,22 @@ class BindRow:
         return {**asdict(self), "ratio": self.ratio}
 
 
-def bench_bind(
-    database: Database,
-    *,
-    nodes: int,
-    volumes: int,
-    claims: int,
-    pods: int,
-    singles: int,
-    clock: Clock,
-    bell: Bell | None = None,
-) -> BindRow:
-    """Local volumes spread over the nodes; every pod has so many claims, all on one node.
-
-    With a bell, workers that run already carry the effects out, and this process only decides and reconciles.
-    """
+def bench_bind(database: Database, load: BindLoad, *, clock: Clock, bell: Bell | None = None) -> BindRow:
+    """With a bell, running workers carry the effects out; this process only decides and reconciles."""
     base = append_rate(database, clock)
     ids = new_ids()
     system = embedded(database, owner="bench", clock=lambda: micros(clock()), new_id=lambda: next(ids), bell=bell)
-    row = measure_binding(
-        database,
-        workers="embedded" if bell is None else "celery",
-        nodes=nodes,
-        volumes=volumes,
-        claims=claims,
-        pods=pods,
-        singles=singles,
-        base=base,
-        clock=clock,
-        ids=ids,
-        bind=lambda wanted: _bind(system, wanted, clock),
-        position=lambda: system.world.position,
-    )
+    with nullcontext() if bell is None else closing(commits(database)) as others:
+        row = measure_binding(
+            database,
+            load,
+            workers="embedded" if bell is None else "celery",
+            base=base,
+            clock=clock,
+            ids=ids,
+            bind=lambda wanted: _bind(system, wanted, clock, others),
+            position=lambda: system.world.position,
+        )
     if database.engine.dialect.name == "sqlite":
         row.longest_wait_ms = database.waits.longest * 1_000
     return row
@@ -92,21 +170,18 @@ def bench_bind(
 
 def measure_binding(
     database: Database,
+    load: BindLoad,
     *,
     workers: str,
-    nodes: int,
-    volumes: int,
-    claims: int,
-    pods: int,
-    singles: int,
     base: float,
     clock: Clock,
     ids: Iterator[str],
     bind: Callable[[int], None],
     position: Callable[[], int],
 ) -> BindRow:
-    """The same story for whoever does the work: `bind` returns when so many pods have their node for good."""
-    create(database, cluster(nodes, volumes), ids, clock)
+    """The same procedure for any kind of workers: `bind` returns when so many pods have their final node."""
+    claims, pods = load.claims, load.pods
+    create(database, cluster(load.nodes, load.volumes), ids, clock)
     bind(0)
     collect_seldom()
     first, started = position(), clock()
@@ -114,7 +189,7 @@ def measure_binding(
     bind(pods)
     seconds, per_pod = clock() - started, (position() - first) / pods
     times = []
-    for number in range(singles):
+    for number in range(load.singles):
         started = clock()
         create(database, pods_with_claims(f"single-{number}", 1, claims), ids, clock)
         bind(pods + number + 1)
@@ -123,8 +198,8 @@ def measure_binding(
     return BindRow(
         engine=database.engine.dialect.name,
         workers=workers,
-        nodes=nodes,
-        volumes=volumes,
+        nodes=load.nodes,
+        volumes=load.volumes,
         claims=claims,
         pods=pods,
         pods_per_second=pods / seconds,
@@ -136,7 +211,7 @@ def measure_binding(
 
 
 def append_rate(database: Database, clock: Clock) -> float:
-    """Events a second through the log alone."""
+    """Events per second through the log alone."""
     return bench_append(database, batches=APPEND_BATCHES, size=APPEND_SIZE, clock=clock).per_second
 
 
@@ -148,18 +223,18 @@ def too_few(bound: int, pods: int) -> RuntimeError:
     return RuntimeError(f"{bound} of {pods} pods were bound; a measurement of anything else is worth nothing")
 
 
-def _bind(system: System, pods: int, clock: Clock) -> None:
-    """Until so many pods have their node for good and nothing else can be done."""
+def _bind(system: System, pods: int, clock: Clock, others: Commits | None) -> None:
+    """Until so many pods have their final node and no work is left."""
     while True:
         progress = system.step(micros(clock()))
         bound = _bound(system)
         if bound == pods and (progress == 0 or pods > 0):
             return
-        if progress == 0 and system.bell is None:
+        if progress == 0 and others is None:
             raise too_few(bound, pods)
-        if progress == 0:
-            # The workers are at it, in processes that cannot wake this one yet.
-            time.sleep(POLL_SECONDS)
+        if progress == 0 and others is not None:
+            # The workers are busy, in their own processes.
+            others.heard(HEARD_SECONDS)
 
 
 def _bound(system: System) -> int:
@@ -169,7 +244,7 @@ def _bound(system: System) -> int:
 
 @contextmanager
 def workers(database: Database, redis: str) -> Iterator[None]:
-    """A Celery worker of two processes on the database, as an operator starts one."""
+    """A Celery worker with two processes on the database, as an operator starts one."""
     url = database.engine.url.render_as_string(hide_password=False)
     environment = {**os.environ, "VOLSCHED_DATABASE_URL": url, "VOLSCHED_REDIS_URL": redis}
     command = [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--concurrency", "2", "-l", "ERROR"]

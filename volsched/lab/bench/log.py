@@ -1,25 +1,25 @@
-"""What the store costs, against the bare driver with the same durability in the same run.
+"""The cost of the store and its history, against the bare driver with the same durability in the same run."""
 
-The baseline inserts rows that were encoded beforehand into the same table, nothing else: no JSON, no hash, no head
-row, no views. What we add on top of it is the price of an event log.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import update
+from sqlalchemy import Connection, update
 
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.log import tables
 from volsched.log.batch import lock_head, place
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
-from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import Event, NewEvent
-from volsched.log.events.fold import ObjectState
-from volsched.log.events.object_states import version
+from volsched.log.events.fold import BindingState, Decision, ObjectState, States, version
+from volsched.log.integrity.replay import fold_log
+from volsched.log.reads.startup import load_world
+from volsched.log.reads.tail import state_as_of
 from volsched.log.transaction import execute
+
+# The baseline inserts pre-encoded rows into the same table, nothing else: no JSON, no hash, no head row, no
+# views. The difference is the price of an event log.
 
 Clock = Callable[[], float]
 MICROSECONDS = 1_000_000
@@ -33,7 +33,7 @@ class StoreRow:
     engine: str
     per_second: float
     baseline_per_second: float | None
-    """The bare driver's rate for the same rows; None where there is nothing to compare with."""
+    """The bare driver's rate for the same rows; None if there is nothing to compare with."""
 
     @property
     def ratio(self) -> float | None:
@@ -44,7 +44,7 @@ class StoreRow:
 
 
 def bench_append(database: Database, *, batches: int, size: int, clock: Clock) -> StoreRow:
-    """Events placed, hashed and committed in batches, next to the bare driver's insert of such rows."""
+    """Events placed, hashed and committed in batches, beside the bare driver's insert of such rows."""
     ours, bare = [], []
     for batch in range(batches):
         events = [_patch_event(batch * size + index) for index in range(size)]
@@ -74,7 +74,7 @@ def bench_plan(database: Database, *, batches: int, clock: Clock) -> StoreRow:
 
 
 def _append(database: Database, new: Sequence[NewEvent], at: float) -> None:
-    """The log's own part of a transaction: what every event pays, whatever its views cost."""
+    """The log's own part of a transaction: what every event costs, without its views."""
     with database.write() as connection:
         head = lock_head(database, connection)
         now = max(head.at, _micros(at))
@@ -104,7 +104,7 @@ def _insert_bare(database: Database, rows: Sequence[tuple[Any, ...]]) -> None:
     with database.engine.connect() as connection:
         connection = connection.execution_options(volsched_write=True)
         with connection.begin():
-            database.dialect.begin_beside_log(connection)
+            database.dialect.begin_without_head_lock(connection)
             database.dialect.insert(connection, tables.events, rows)
 
 
@@ -183,3 +183,137 @@ def _micros(seconds: float) -> int:
 
 def _median(times: Sequence[float]) -> float:
     return sorted(times)[len(times) // 2]
+
+
+# The cost of history: folding all of it again, reading an object as of a position, and starting with it.
+#
+# Replay is compared with a bare read of the same rows; a restart with one on a store that has the same objects
+# and a fraction of the history, because it must not grow with the log. As-of reads cover objects and positions
+# all over the history.
+
+PHASES = ("Available", "Bound", "Released")
+COMMANDS_PER_COMMIT = 200
+PATCHES_PER_COMMAND = 25
+QUESTIONS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRow:
+    engine: str
+    events: int
+    objects: int
+    events_per_second: float
+    bare_read_per_second: float
+    as_of_ms: float
+    """One object as of one position: the median."""
+    as_of_p99_ms: float
+
+    @property
+    def ratio(self) -> float:
+        return self.events_per_second / self.bare_read_per_second
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.ratio}
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRow:
+    engine: str
+    objects: int
+    open_bindings: int
+    short_history: int
+    long_history: int
+    short_ms: float
+    long_ms: float
+
+    @property
+    def ratio(self) -> float:
+        return self.long_ms / self.short_ms
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.ratio}
+
+
+def fill(database: Database, *, objects: int, events: int, bindings: int = 0) -> Iterator[int]:
+    """A history of so many events over so many volumes; yields the events written so far, commit by commit.
+
+    At its end some volumes are in open bindings, whose events are added.
+    """
+    names = [f"volume-{index:06}" for index in range(objects)]
+    written = 0
+    for start in range(0, objects, COMMANDS_PER_COMMIT):
+        commands = [create_volume(name) for name in names[start : start + COMMANDS_PER_COMMIT]]
+        must(execute(database, commands, now=written))
+        written += len(commands)
+        yield written
+    turn = 0
+    while written < events:
+        commands = []
+        for _ in range(COMMANDS_PER_COMMIT):
+            count = min(PATCHES_PER_COMMAND, events - written)
+            if count > 0:
+                commands.append(_patches(names[turn % objects], turn, count))
+                written += count
+                turn += 1
+        must(execute(database, commands, now=written))
+        yield written
+    must(execute(database, create_surroundings(names[:bindings]), now=written))
+    must(execute(database, [plan_volume(name) for name in names[:bindings]], now=written))
+
+
+def bench_replay(database: Database, *, clock: Clock) -> ReplayRow:
+    """All events folded into states, chain and density checked."""
+    with database.read() as connection:
+        started = clock()
+        count = sum(len(rows) for rows in database.dialect.scan(connection, tables.events, order="position"))
+        bare = clock() - started
+        started = clock()
+        folded = fold_log(connection)
+        ours = clock() - started
+        asked = sorted(_as_of_times(connection, sorted(folded.states), count, clock))
+    middle, slowest = asked[len(asked) // 2], asked[len(asked) * 99 // 100]
+    engine = database.engine.dialect.name
+    return ReplayRow(engine, count, len(folded.states), count / ours, count / bare, middle * 1000, slowest * 1000)
+
+
+def _as_of_times(connection: Connection, streams: Sequence[str], last: int, clock: Clock) -> Iterator[float]:
+    for index in range(QUESTIONS):
+        stream = streams[index * len(streams) // QUESTIONS]
+        # Late and early positions alternate, covering every part of the streams alike.
+        position = 1 + (index * 7919) % last
+        started = clock()
+        state_as_of(connection, stream, position=position)
+        yield clock() - started
+
+
+def bench_restart(
+    short: Database, long: Database, *, histories: tuple[int, int], repeat: int, clock: Clock
+) -> RestartRow:
+    """All objects and open bindings loaded from the views, the head checked; the best of a few runs."""
+    times = []
+    for database in (short, long):
+        runs = []
+        for _ in range(repeat):
+            started = clock()
+            with database.read() as connection:
+                states = load_world(connection).states
+            runs.append(clock() - started)
+        times.append(min(runs) * 1000)
+    bindings = sum(isinstance(state, BindingState) for state in states.values())
+    return RestartRow(short.engine.dialect.name, len(states) - bindings, bindings, *histories, *times)
+
+
+def _patches(name: str, turn: int, count: int) -> Command:
+    events = tuple(
+        NewEvent(
+            stream=f"volume/{name}",
+            type="VolumeChanged",
+            data={"patch": {"status": {"phase": PHASES[(turn + step) % len(PHASES)], "message": f"turn {turn}"}}},
+        )
+        for step in range(count)
+    )
+    return Command(actor="bench", streams=(f"volume/{name}",), decide=_always(events))
+
+
+def _always(events: Sequence[NewEvent]) -> Callable[[object], Decision]:
+    return lambda _: Decision(events=tuple(events))

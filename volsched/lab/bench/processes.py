@@ -1,9 +1,9 @@
-"""From a pod's creation to its node where several processes do the work, watched from beside them.
+"""From a pod's creation to its node with several processes, measured from outside.
 
-Pods are created in the store straight away, as with everything in one process, so that both say what deciding and
-binding take. A pod counts as bound when its binding is committed.
+Pods are created directly in the store, as in a single process, so that both measure deciding and binding. A pod
+counts as bound when its binding is committed.
 
-As a program it is one such process: the whole system, of whose pods it schedules its share.
+As a program it is one such process: the whole system, which schedules its share of the pods.
 """
 
 import os
@@ -16,32 +16,30 @@ from uuid import uuid4
 
 from sqlalchemy import func, select
 
-from volsched.lab.bench.bind import POLL_SECONDS, BindRow, append_rate, measure_binding, new_ids, too_few
-from volsched.lab.bench.world import Clock
+from volsched.lab.bench.bind import BindLoad, BindRow, Clock, append_rate, measure_binding, new_ids, too_few
 from volsched.log import tables
 from volsched.log.database import Database, open_database
 from volsched.log.garbage_pause import collect_seldom
+from volsched.log.migrations import scratch_store
 from volsched.log.reads.tail import read_head
-from volsched.log.scratch_store import scratch_store
-from volsched.runtime.clock import system_clock
-from volsched.runtime.patience import Patience
+from volsched.runtime.clock import Patience, system_clock
 from volsched.runtime.runner import looping, waking
 from volsched.runtime.system import embedded
-from volsched.scheduling.queue.shares import Share, read_share
+from volsched.scheduling.queue.entry import Share, read_share
 
 PATIENCE_SECONDS = 300.0
-"""In which at least one more pod must have been bound."""
+"""In which at least one more pod must be bound."""
+POLL_SECONDS = 0.002
+"""Finer than SQLite's notification of commits: single pods take some twenty milliseconds."""
 READY = "ready"
 Process = subprocess.Popen[str]
 Check = Callable[[], None]
-"""Raises when those who do the work are no longer there."""
+"""Raises when the working processes are gone."""
 
 
-def bench_bind_of_processes(
-    database: Database, count: int, *, nodes: int, volumes: int, claims: int, pods: int, singles: int, clock: Clock
-) -> BindRow:
+def bench_bind_of_processes(database: Database, count: int, load: BindLoad, *, clock: Clock) -> BindRow:
     """So many processes on an empty store; each is the whole system, and they share the scheduling."""
-    # Not on the same store: what is measured there is no history that others could read.
+    # Not on the same store: this measurement must not leave a history there.
     with scratch_store() as aside:
         base = append_rate(aside, clock)
     url = database.engine.url.render_as_string(hide_password=False)
@@ -52,18 +50,7 @@ def bench_bind_of_processes(
             if died:
                 raise RuntimeError(f"a process ended with {died[0].returncode} while it was measured")
 
-        row = bench_bind_beside(
-            database,
-            workers=f"{count} processes",
-            nodes=nodes,
-            volumes=volumes,
-            claims=claims,
-            pods=pods,
-            singles=singles,
-            base=base,
-            clock=clock,
-            check=check,
-        )
+        row = bench_bind_beside(database, load, workers=f"{count} processes", base=base, clock=clock, check=check)
         told = [it.communicate("\n")[0] for it in started]
     row.processes = count
     row.longest_wait_ms = max(map(float, told)) * 1_000
@@ -72,26 +59,18 @@ def bench_bind_of_processes(
 
 def bench_bind_beside(
     database: Database,
+    load: BindLoad,
     *,
     workers: str,
-    nodes: int,
-    volumes: int,
-    claims: int,
-    pods: int,
-    singles: int,
     base: float,
     clock: Clock,
     check: Check = lambda: None,
 ) -> BindRow:
-    """What processes that run already make of pods that are created here; `base` is what the log alone takes."""
+    """How running processes bind pods that are created here; `base` is the rate of the log alone."""
     return measure_binding(
         database,
+        load,
         workers=workers,
-        nodes=nodes,
-        volumes=volumes,
-        claims=claims,
-        pods=pods,
-        singles=singles,
         base=base,
         clock=clock,
         ids=new_ids(),
@@ -140,14 +119,14 @@ def _processes(url: str, count: int) -> Iterator[Sequence[Process]]:
 
 
 def _main(url: str, share: Share) -> None:
-    """Work until told something; then say how long a turn to write was waited for at most, in seconds."""
+    """Work until a line arrives on stdin; then print the longest wait for a write turn, in seconds."""
     database = open_database(url)
     system = embedded(
         database, owner=f"bench-{share.number}", clock=system_clock, new_id=lambda: uuid4().hex, share=share
     )
 
     def failed(_error: Exception) -> None:
-        # It was logged. Whoever measures sees that we are gone.
+        # The error was logged. The measuring process sees that we are gone.
         os._exit(1)
 
     collect_seldom()

@@ -1,7 +1,7 @@
-"""A long history as the system writes it: pods come, are bound or rolled back, go, and their volumes serve others.
+"""A long history as the system writes it: pods are created, bound or rolled back, deleted, and volumes are reused.
 
-Scripted and not run: a million events of a real run would take hours, and what an audit question costs depends on
-how many events, streams and bindings there are, not on who wrote them.
+Scripted and not run: a million events of a real run would take hours, and the cost of an audit question depends on
+the number of events, streams and bindings, not on their writer.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ from typing import Any
 from volsched.lab.bench.log import create_volume, must
 from volsched.log.commands import Command
 from volsched.log.database import Database
-from volsched.log.events.decision import NOTHING, Decision, States
 from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import NOTHING, Decision, States
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
 
@@ -24,7 +24,7 @@ CLASSES = ("fast", "slow", "archive")
 ROLLED_BACK_EVERY = 20
 BY_HAND_EVERY = 100
 HOT_EVERY = 50
-"""So often it is the same volume again: one stream that is far longer than the others."""
+"""How often the same volume is used again: one stream is far longer than the others."""
 STOLEN = "binding volumes: the volume was taken by somebody else"
 
 
@@ -53,7 +53,7 @@ class Story:
 
 
 def fill_stories(database: Database, *, events: int) -> Iterator[int]:
-    """At least so many events; answers those written so far. The last few pods are in flight."""
+    """At least so many events; yields those written so far. The last few pods are in flight."""
     volumes = max(events // EVENTS_PER_VOLUME, FEWEST_VOLUMES)
     yield _make_cluster(database, volumes)
     number, written = 0, 0
@@ -168,7 +168,7 @@ def _go_on(story: Story, position: int) -> list[tuple[str, list[NewEvent]]]:
 
 
 def _end(story: Story, position: int) -> list[tuple[str, list[NewEvent]]]:
-    """The pod and its claim go; the volume is given back."""
+    """The pod and its claim are deleted; the volume is freed."""
     gone = [
         NewEvent(stream=f"pod/{story.key}", type="PodDeleted"),
         NewEvent(stream=f"claim/{story.key}", type="ClaimDeleted"),

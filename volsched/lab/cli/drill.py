@@ -1,5 +1,12 @@
-"""`volsched drill`: break the system on purpose, and see that nothing is lost."""
+"""`volsched drill`: break the system on purpose, simulated or with real processes, and what it showed."""
 
+import logging
+import os
+import shlex
+import signal
+import sys
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -7,15 +14,188 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout, table_of
-from volsched.lab.cli.drill_processes import REPORT_EXAMPLES, EngineOption, Html, report, run_processes
-from volsched.lab.cli.drill_report import print_report
 from volsched.lab.cli.drill_store import REHEARSE_EXAMPLES, REPLAY_EXAMPLES, rehearse, replay
-from volsched.lab.drills.catalogue import described, scenario_named
-from volsched.lab.drills.report import DrillReport
-from volsched.lab.drills.scenario import SIM, DrillScenario, ScenarioError, read_seeds
-from volsched.lab.simulation.generator import generate
+from volsched.lab.drills.html_index import RunEntry, index_page
+from volsched.lab.drills.process_scenario import Play, play_of
+from volsched.lab.drills.report import DrillReport, SavedError, as_saved, page, read_saved
+from volsched.lab.drills.scenario import SIM, DrillScenario, ScenarioError, described, read_seeds, scenario_named
+from volsched.lab.drills.timeline import DrillTimeline
+from volsched.lab.faults import ENGINES, FAULTS
 from volsched.lab.simulation.schedule import Schedule, ScheduleError, dump_schedule, read_schedule
-from volsched.lab.simulation.seeds import SeedFailure, Tally, cut_down, report_of, run_seeds
+from volsched.lab.simulation.seeds import SeedFailure, Tally, cut_down, generate, report_of, run_seeds
+from volsched.lab.stack.programs import INSTALL, WheelMissingError
+from volsched.runtime.clock import rfc3339, system_clock
+
+# A drill's report on the terminal.
+
+
+def print_report(report: DrillReport) -> None:
+    """The score and the invariants, for any drill."""
+    table = table_of(report.drill, "")
+    for what, figure in report.rows():
+        table.add_row(escape(what), escape(figure))
+    stdout.print(table)
+    table = table_of("invariant", "what must hold", "violations")
+    for number, what, count in report.by_invariant():
+        table.add_row(str(number), what, str(count))
+    stdout.print(table)
+    for it in report.violations:
+        stdout.print(f"[red]{escape(it)}[/red]")
+    stdout.print("passed" if report.passed else f"[red]{escape(report.verdict)}[/red]")
+
+
+# `volsched drill run NAME` with real processes, and `volsched drill report`: what was saved, shown again.
+
+REPORT_EXAMPLES = """**Examples**
+
+`volsched drill run kill-all -o json > kill-all.json` then `volsched drill report kill-all.json`
+
+`volsched drill report kill-all.json --html kill-all.html`
+"""
+INDEX_EXAMPLES = """**Examples**
+
+`volsched drill run kill-all -o json > runs/kill-all.json`, others, then `volsched drill index runs`
+"""
+ATTEMPTS = 3
+"""So often a drill is played whose fault met nothing."""
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="|".join(ENGINES),
+        help="With processes: PostgreSQL, Redis and Celery, or one SQLite file. The first that the drill knows.",
+    ),
+]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one HTML file, with a picture.")
+]
+
+
+def run_processes(
+    scenario: DrillScenario, engine: str | None, seed: int, html: Path | None, output: Output
+) -> None:
+    """Exit 0 where everything holds, 5 where not, 6 where it was not played to its end or proves nothing."""
+    try:
+        play = play_of(scenario)
+    except ScenarioError as error:
+        fail(Exit.USAGE, f"{scenario.name}: {error}")
+    chosen = _engine(play, engine)
+    if html is not None:
+        check_writable(html)
+    try:
+        from volsched.lab.drills.process_drill import DrillError
+        from volsched.lab.drills.process_drill import play as perform
+        from volsched.lab.drills.process_work import ENDING
+        from volsched.lab.stack.handle import StackError
+    except ModuleNotFoundError as error:
+        fail(Exit.USAGE, f"{error.name} is not installed; run: {INSTALL}")
+
+    def end(*_: object) -> None:
+        # Once: whoever presses Ctrl-C again would leave processes behind that are just being ended.
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        logging.disable()
+        stderr.print("ending the processes")
+        raise KeyboardInterrupt
+
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
+    try:
+        for attempt in range(seed, seed + ATTEMPTS):
+            played = perform(play, engine=chosen, seed=attempt, told=lambda it: stderr.print(escape(it)))
+            if played.report.failed or not played.report.inconclusive or attempt == seed + ATTEMPTS - 1:
+                break
+            stderr.print(f"no binding was in flight at the fault: once more, with seed {attempt + 1}")
+    except WheelMissingError as error:
+        fail(Exit.USAGE, str(error))
+    except (DrillError, StackError) as error:
+        fail(Exit.TIMED_OUT, *str(error).splitlines())
+    _show(dated(played.report), played.timeline, html, output)
+
+
+def report(
+    file: Annotated[Path, typer.Argument(metavar="FILE.json", help="What `drill run -o json` printed.")],
+    html: Html = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show a saved report again. Exit as the drill did: 0 if it passed, 5 if it failed, 6 if it proves nothing."""
+    try:
+        saved, timeline = read_saved(file)
+    except SavedError as error:
+        fail(Exit.USAGE, str(error))
+    _show(saved, timeline, html, output)
+
+
+def _engine(play: Play, engine: str | None) -> str:
+    if engine is None:
+        return play.engines[0]
+    if engine not in play.engines:
+        known = " and ".join(play.engines)
+        fail(Exit.USAGE, f'{play.name} is not played with --engine "{engine}"; it is with {known}')
+    return engine
+
+
+def check_writable(html: Path) -> None:
+    """Before the drill: it takes a minute, and would be played for nothing."""
+    if not html.parent.is_dir():
+        fail(Exit.USAGE, f"--html: {html.parent} is no directory; make it first, or write elsewhere")
+    if html.is_dir() or not os.access(html if html.exists() else html.parent, os.W_OK):
+        fail(Exit.USAGE, f"--html: {html} cannot be written; name a file in a directory of yours")
+
+
+def dated(report: DrillReport) -> DrillReport:
+    """With when, by which version and with which command it was played."""
+    return replace(
+        report,
+        played_at=rfc3339(system_clock()),
+        version=version("volsched"),
+        command=shlex.join(["volsched", *sys.argv[1:]]),
+    )
+
+
+def index(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where the reports are that `drill run -o json` printed.")
+    ],
+) -> None:
+    """Write DIR/index.html over all reports in a directory, and a page for each of them."""
+    if not directory.is_dir():
+        fail(Exit.USAGE, f"{directory} is no directory; save reports there with: volsched drill run NAME -o json")
+    entries: list[RunEntry] = []
+    for file in sorted(directory.glob("*.json")):
+        try:
+            saved, timeline = read_saved(file)
+        except SavedError as error:
+            stderr.print(f"left out: {escape(str(error))}")
+            continue
+        write_html(file.with_suffix(".html"), page(saved, timeline))
+        entries.append(RunEntry(saved, f"{file.stem}.html"))
+    if not entries:
+        fail(Exit.NOT_FOUND, f"{directory} has no report; save one with: volsched drill run NAME -o json > FILE")
+    write_html(directory / "index.html", index_page(entries))
+    passed = sum(it.report.passed for it in entries)
+    stdout.print(f"{escape(str(directory / 'index.html'))}: {len(entries)} runs, {passed} passed")
+
+
+def write_html(file: Path, text: str) -> None:
+    try:
+        file.write_text(text)
+    except OSError as error:
+        fail(Exit.USAGE, f"{file}: it cannot be written: {error.strerror}")
+
+
+def _show(shown: DrillReport, timeline: DrillTimeline | None, html: Path | None, output: Output) -> None:
+    if output is Output.json:
+        print_json(as_saved(shown, timeline))
+    else:
+        print_report(shown)
+    if html is not None:
+        write_html(html, page(shown, timeline))
+        stderr.print(f"written to {escape(str(html))}")
+    if not shown.passed:
+        raise typer.Exit(Exit.INTEGRITY if shown.failed else Exit.TIMED_OUT)
+
 
 RUN_EXAMPLES = """**Examples**
 
@@ -34,11 +214,14 @@ RUN_EXAMPLES = """**Examples**
 LIST_EXAMPLES = """**Examples**
 
 `volsched drill list`, then `volsched drill run NAME`
+
+`volsched drill list --faults` what a scenario of your own may do (docs/drill-faults.md)
 """
 app = typer.Typer(no_args_is_help=True, help="Break the system on purpose, and see that nothing is lost.")
 app.command("replay", epilog=REPLAY_EXAMPLES)(replay)
 app.command("rehearse", epilog=REHEARSE_EXAMPLES)(rehearse)
 app.command("report", epilog=REPORT_EXAMPLES)(report)
+app.command("index", epilog=INDEX_EXAMPLES, no_args_is_help=True)(index)
 
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="A..B", help="Which runs; each seed is one.")]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="One run alone.")]
@@ -53,14 +236,20 @@ Keep = Annotated[
 
 
 @app.command("list", epilog=LIST_EXAMPLES)
-def list_drills(output: OutputOption = Output.table) -> None:
-    """Every drill there is, in a line."""
+def list_drills(
+    faults: Annotated[bool, typer.Option("--faults", help="The faults that drills are made of.")] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Every drill there is, in a line; or every fault that a scenario may ask for."""
+    columns = ("fault", "way", "on", "about") if faults else ("name", "kind", "about")
+    rows = [(it.usage, it.way, ", ".join(it.on), it.about) for it in FAULTS] if faults else described()
     if output is Output.json:
-        items = [{"name": name, "kind": kind, "about": about} for name, kind, about in described()]
+        items = [dict(zip(columns, row, strict=True)) for row in rows]
         print_json({"apiVersion": "volsched.io/v1", "kind": "List", "items": items})
         return
-    table = table_of("drill", "kind", "what it does")
-    for row in described():
+    titles = ("fault", "way", "on", "what it does") if faults else ("drill", "kind", "what it does")
+    table = table_of(*titles)
+    for row in rows:
         table.add_row(*map(escape, row))
     stdout.print(table)
 
@@ -95,28 +284,42 @@ def run(
             fail(Exit.USAGE, f"{scenario.name} is played with processes: --{given[0]} is for simulations")
         run_processes(scenario, engine, seed if seed is not None else span[0], html, output)
         return
-    if html is not None or engine is not None:
-        fail(Exit.USAGE, f"{scenario.name} is a simulation: --engine and --html are for drills with processes")
+    if engine is not None:
+        fail(Exit.USAGE, f"{scenario.name} is a simulation: --engine is for drills with processes")
+    if html is not None:
+        check_writable(html)
     if one is None and seed is not None:
         one = generate(seed, temper=scenario.temper)
     if one is not None:
-        _one(scenario, one, trace, keep, output)
+        _one(scenario, one, trace, keep, html, output)
     else:
-        _many(scenario, span, jobs, keep, output)
+        _many(scenario, span, jobs, keep, html, output)
 
 
-def _one(scenario: DrillScenario, schedule: Schedule, trace: bool, keep: Path | None, output: Output) -> None:
+def _one(
+    scenario: DrillScenario,
+    schedule: Schedule,
+    trace: bool,
+    keep: Path | None,
+    html: Path | None,
+    output: Output,
+) -> None:
     verdict, failure = cut_down(schedule)
     tally = Tally(1, verdict.counts, {schedule.seed or 0: failure.violations} if failure else {})
     report = report_of(tally, name=scenario.name, about=scenario.about)
     if trace:
         for line in verdict.notes:
             stderr.print(escape(line))
-    _tell(report, failure, keep, output, {"head": verdict.head})
+    _tell(report, failure, keep, html, output, {"head": verdict.head})
 
 
 def _many(
-    scenario: DrillScenario, span: tuple[int, int], jobs: int | None, keep: Path | None, output: Output
+    scenario: DrillScenario,
+    span: tuple[int, int],
+    jobs: int | None,
+    keep: Path | None,
+    html: Path | None,
+    output: Output,
 ) -> None:
     last, wanted = [0], span[1] - span[0] + 1
 
@@ -134,17 +337,26 @@ def _many(
         first = min(tally.failed)
         stderr.print(f"seeds that failed: {', '.join(map(str, sorted(tally.failed)))}; cutting {first} down")
         failure = cut_down(generate(first, temper=scenario.temper))[1]
-    _tell(report_of(tally, name=scenario.name, about=scenario.about), failure, keep, output, {})
+    _tell(report_of(tally, name=scenario.name, about=scenario.about), failure, keep, html, output, {})
 
 
 def _tell(
-    report: DrillReport, failure: SeedFailure | None, keep: Path | None, output: Output, more: dict[str, str]
+    report: DrillReport,
+    failure: SeedFailure | None,
+    keep: Path | None,
+    html: Path | None,
+    output: Output,
+    more: dict[str, str],
 ) -> None:
+    report = dated(report)
     if output is Output.json:
         kept = {} if failure is None else {"schedule": [str(it) for it in failure.schedule.choices]}
         print_json({**report.as_json(), **more, **kept})
     else:
         print_report(report)
+    if html is not None:
+        write_html(html, page(report, None))
+        stderr.print(f"written to {escape(str(html))}")
     if failure is not None:
         _print_failure(failure, keep)
     if not report.passed:

@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
-from volsched.cli.files import lines_of
+from volsched.cli.manifest_input import lines_of
 from volsched.cli.store_option import Db, explained, now_us, opened, position_of
 from volsched.lab.drills.redecision import Comparison, Figures, redecide
 from volsched.lab.drills.rehearsal import Rehearsed, copied, copied_from, read_only
@@ -152,7 +152,7 @@ def rehearse(
 
 def _tell(found: Rehearsed, output: Output) -> None:
     # Here: the other command of the family imports this module.
-    from volsched.lab.cli.drill_report import print_report
+    from volsched.lab.cli.drill import print_report
 
     rows = [
         {"binding": it.binding, "pod": it.pod, "node": it.node, "phase": it.phase, "outcome": it.outcome.value,

@@ -11,20 +11,27 @@ from rich.markup import escape
 from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout
-from volsched.lab.stack.postgres_wheel import INSTALL, WheelMissingError
-from volsched.questions.get.cells import age
+from volsched.cli.progress import is_shown
+from volsched.lab.stack.programs import INSTALL, WheelMissingError
+from volsched.questions.get.documents import age
 from volsched.runtime.clock import SECOND
 
 try:
     from volsched.lab.stack.handle import NotReadyError, Stack, StackError
-    from volsched.lab.stack.identity import process_of, resident_bytes
-    from volsched.lab.stack.leftovers import leftovers
     from volsched.lab.stack.local import API_PORT, SCALABLE, check_ports, default_directory, prepare
-    from volsched.lab.stack.logs import Line, following, read_lines
     from volsched.lab.stack.run import AlreadyRunningError, supervise
-    from volsched.lab.stack.secret_files import make_compose_secrets
-    from volsched.lab.stack.states import Condition, ServiceState
-    from volsched.lab.stack.supervisor import Supervisor
+    from volsched.lab.stack.services import distribute_secrets, make_compose_secrets
+    from volsched.lab.stack.states import (
+        SETTLED,
+        Condition,
+        Line,
+        ServiceState,
+        following,
+        process_of,
+        read_lines,
+        resident_bytes,
+    )
+    from volsched.lab.stack.supervisor import Supervisor, leftovers
 except ModuleNotFoundError as error:
     fail(Exit.USAGE, f"{error.name} is not installed; run: {INSTALL}")
 
@@ -99,8 +106,7 @@ def up(
             supervise(stack.directory, told=Printer().show, changed=_Progress(stack))
             return
         stack.launch()
-        with stderr.status("starting"):
-            stack.wait_ready(seconds=timeout)
+        stack.wait_ready(seconds=timeout, look=_Arrivals(stack))
     except WheelMissingError as error:
         fail(Exit.USAGE, str(error))
     except AlreadyRunningError as error:
@@ -192,7 +198,10 @@ def restart(
 
 @app.command(epilog=SECRETS_EXAMPLES)
 def secrets(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where docker-compose.yml looks for them.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where all of them are kept.")],
+    services: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Copy to DIR/SERVICE what each service is given.")
+    ] = None,
 ) -> None:
     """Make the passwords and certificates of docker-compose.yml, and a kubeconfig for its API.
 
@@ -200,12 +209,10 @@ def secrets(
     """
     try:
         make_compose_secrets(directory)
+        if services is not None:
+            distribute_secrets(directory, services)
     except PermissionError as error:
-        fail(
-            Exit.FAILURE,
-            f"{error.filename}: {error.strerror}; make the directory yourself before, and with Docker give "
-            '--user "$(id -u):$(id -g)"',
-        )
+        fail(Exit.FAILURE, f"{error.filename}: {error.strerror}; run it as the owner of the directory")
     stdout.print(f"wrote secrets into {directory}; for kubectl: {directory / 'admin.kubeconfig'}")
 
 
@@ -248,6 +255,26 @@ class Printer:
         stdout.print(f"{at}[{colour}]{line.instance:<12}[/] {escape(line.text)}", soft_wrap=True)
 
 
+class _Arrivals:
+    """Says of every process when it is up, and how many are still to come."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self._began = time.monotonic()
+        self._up: set[str] = set()
+
+    def __call__(self) -> None:
+        seen = self._stack.seen()
+        if seen is None or not is_shown():
+            return
+        for it in seen.instances:
+            if it.condition in SETTLED and it.name not in self._up:
+                self._up.add(it.name)
+                how = "done" if it.condition is Condition.DONE else "up"
+                counts = f"{len(self._up)} of {len(seen.instances)}"
+                stderr.print(f"{it.name} is {how} after {time.monotonic() - self._began:.1f} s ({counts})")
+
+
 class _Progress:
     """Says once that everything is ready, and whenever a process has to be started again."""
 
@@ -256,6 +283,7 @@ class _Progress:
         self._was_ready = False
         self._was_ending = False
         self._restarts: dict[str, int] = {}
+        self._arrivals = _Arrivals(stack)
 
     def __call__(self, supervisor: Supervisor) -> None:
         for it in supervisor.instances:
@@ -265,6 +293,7 @@ class _Progress:
         if supervisor.stopping and not self._was_ending:
             self._was_ending = True
             stderr.print("ending, PostgreSQL last")
+        self._arrivals()
         seen = self._stack.seen()
         if not self._was_ready and seen is not None and seen.settled:
             self._was_ready = True

@@ -1,39 +1,26 @@
-"""What the PV controller under `parity` does with a vector's cluster: one sync, or rounds until nothing changes.
+"""The PV controller on a vector's cluster: an API server in memory and a scripted plugin."""
 
-Compared are the objects at the end and, as sets, the events and the plugin calls. In which order and by how many
-writes the reference got there is not.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from volsched.kube.quantity import parse_quantity
-from volsched.lab.conformance.server import ObedientPlugin, VectorServer, faults_of
-from volsched.log.commands import RejectedError
+from volsched.kube.storage import FILESYSTEM
+from volsched.log.commands import ConflictError, RejectedError
+from volsched.objects.rules.object_events import AlreadyExistsError, NotFoundError, ObjectError
 from volsched.pv_controller.rules import (
-    CLAIM,
     KINDS_SEEN,
     PARITY,
-    VOLUME,
     Caches,
     ControllerRules,
-    Create,
-    Delete,
-    DeleteAsset,
     Held,
-    LiveGet,
     Notice,
-    PluginError,
-    Provision,
-    Recycle,
     Request,
     StartOperation,
     Steps,
     SyncError,
-    Update,
     VolumePlugin,
     drive,
     held_claim,
@@ -41,8 +28,192 @@ from volsched.pv_controller.rules import (
     sync_claim,
     sync_volume,
 )
+from volsched.pv_controller.rules.requests import (
+    CLAIM,
+    VOLUME,
+    Create,
+    Delete,
+    DeleteAsset,
+    LiveGet,
+    PluginError,
+    Provision,
+    Recycle,
+    Update,
+    VolumeInUseError,
+)
+
+# The surroundings of the PV controller in a vector: an API server in memory and a scripted volume plugin.
+#
+# `lenient` stores whatever it receives, `strict` treats spec, status and finalizers much as a real server does.
+# Both fail where the vector says so.
 
 Json = Mapping[str, Any]
+NOW = "2026-01-01T00:00:00Z"
+IN_USE = "in-use"
+_RESOURCES = {CLAIM: "persistentvolumeclaims", VOLUME: "persistentvolumes", "Node": "nodes"}
+
+
+@dataclass(slots=True)
+class VectorFault:
+    """One call that fails, after `skip` calls of its kind that do not."""
+
+    verb: str
+    resource: str
+    subresource: str
+    skip: int
+    error: str
+
+    def concerns(self, verb: str, kind: str, part: str) -> bool:
+        return (self.verb, self.resource) == (verb, _RESOURCES.get(kind)) and self.subresource in ("*", part)
+
+
+@dataclass(slots=True)
+class VectorServer:
+    strict: bool
+    faults: list[VectorFault] = field(default_factory=list)
+    objects: dict[tuple[str, str], Json] = field(default_factory=dict)
+    changes: int = 0
+    _version: int = 1
+
+    def load(self, kind: str, manifest: Json) -> None:
+        """As given; every object starts at the same version."""
+        metadata = {**manifest["metadata"], "resourceVersion": "1"}
+        self.objects[kind, _key(manifest)] = {"status": {}, **manifest, "metadata": metadata}
+
+    def of_kind(self, kind: str) -> dict[str, Json]:
+        return {key: self.objects[kind, key] for held, key in sorted(self.objects) if held == kind}
+
+    def get(self, request: LiveGet) -> Json | None:
+        self._may_fail("get", request.kind, "")
+        return self.objects.get((request.kind, request.key))
+
+    def create(self, request: Create) -> Json:
+        self._may_fail("create", request.kind, "")
+        place = (request.kind, _key(request.manifest))
+        if place in self.objects:
+            raise AlreadyExistsError("already exists")
+        manifest = dict(request.manifest)
+        if self.strict:
+            manifest["status"] = {"phase": "Pending"}
+        return self._put(place, manifest)
+
+    def update(self, request: Update) -> Json:
+        self._may_fail("update", request.kind, "status" if request.status else "")
+        place = (request.kind, _key(request.manifest))
+        stored = self.objects.get(place)
+        if stored is None:
+            raise NotFoundError("not found")
+        if stored["metadata"]["resourceVersion"] != request.manifest["metadata"].get("resourceVersion"):
+            raise ConflictError("VersionError")
+        new = self._strictly(stored, request) if self.strict else request.manifest
+        if new == stored:
+            return stored
+        metadata = new["metadata"]
+        if self.strict and "deletionTimestamp" in metadata and not metadata.get("finalizers"):
+            del self.objects[place]
+            self.changes += 1
+            return new
+        return self._put(place, new)
+
+    def delete(self, request: Delete) -> None:
+        self._may_fail("delete", request.kind, "")
+        place = (request.kind, request.key)
+        stored = self.objects.get(place)
+        if stored is None:
+            raise NotFoundError("not found")
+        metadata = stored["metadata"]
+        if not (self.strict and metadata.get("finalizers")):
+            del self.objects[place]
+            self.changes += 1
+        elif "deletionTimestamp" not in metadata:
+            self._put(place, {**stored, "metadata": {**metadata, "deletionTimestamp": NOW}})
+
+    def _strictly(self, stored: Json, request: Update) -> Json:
+        if request.status:
+            return {**stored, "status": request.manifest.get("status", {})}
+        held = stored["metadata"]
+        added = set(request.manifest["metadata"].get("finalizers") or ()) - set(held.get("finalizers") or ())
+        if "deletionTimestamp" in held and added:
+            raise ObjectError("invalid")
+        return {**request.manifest, "status": stored.get("status", {})}
+
+    def _put(self, place: tuple[str, str], manifest: Json) -> Json:
+        self._version += 1
+        self.changes += 1
+        metadata = {**manifest["metadata"], "resourceVersion": str(self._version)}
+        self.objects[place] = {**manifest, "metadata": metadata}
+        return self.objects[place]
+
+    def _may_fail(self, verb: str, kind: str, part: str) -> None:
+        for fault in self.faults:
+            if not fault.concerns(verb, kind, part):
+                continue
+            if fault.skip:
+                fault.skip -= 1
+                continue
+            self.faults.remove(fault)
+            if fault.error == "conflict":
+                raise ConflictError("VersionError")
+            raise ObjectError(fault.error)
+
+
+@dataclass(slots=True)
+class ObedientPlugin:
+    """Answers each kind of call from a list; the last entry repeats, no list means success forever."""
+
+    behaviour: Json
+    calls: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def provision(self, request: Provision) -> Json:
+        self._call("provision", request.volume_name)
+        claim = request.claim["spec"]
+        spec = {
+            "capacity": {"storage": claim["resources"]["requests"]["storage"]},
+            "accessModes": claim["accessModes"],
+            "persistentVolumeReclaimPolicy": request.storage_class["reclaimPolicy"],
+            "volumeMode": claim.get("volumeMode", FILESYSTEM),
+            "hostPath": {"path": f"/{request.volume_name}"},
+        }
+        return {"spec": spec}
+
+    def delete(self, request: DeleteAsset) -> None:
+        self._call("delete", request.volume["metadata"]["name"])
+
+    def recycle(self, request: Recycle) -> None:
+        self._call("recycle", request.volume["metadata"]["name"])
+
+    def _call(self, call: str, volume: str) -> None:
+        results = self.behaviour.get(call) or [""]
+        made = sum(1 for other, _, _ in self.calls if other == call)
+        result = results[min(made, len(results) - 1)]
+        self.calls.append((call, volume, result))
+        if result == IN_USE and call == "delete":
+            raise VolumeInUseError("volume is in use")
+        if result:
+            raise PluginError(result)
+
+
+def faults_of(entries: Iterable[Json]) -> list[VectorFault]:
+    return [
+        VectorFault(
+            entry["verb"],
+            entry["resource"],
+            entry.get("subresource", ""),
+            entry.get("skip", 0),
+            entry["error"],
+        )
+        for entry in entries
+    ]
+
+
+def _key(manifest: Json) -> str:
+    metadata = manifest["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else metadata["name"]
+
+
+# Compared are the objects at the end and, as sets, the events and the plugin calls. The order and the number of
+# writes are not compared.
+
 MOCK = VolumePlugin(name="kubernetes.io/mock-volume", recycles=True, sources=None)
 MAX_ROUNDS = 20
 KIND_OF_FIELD = {
@@ -56,7 +227,7 @@ KIND_OF_FIELD = {
 
 @dataclass(slots=True)
 class VectorCluster:
-    """A server, a plugin, and a controller whose caches are made anew before each sync."""
+    """A server, a plugin, and a controller whose caches are recreated before each sync."""
 
     server: VectorServer
     plugin: ObedientPlugin
@@ -68,7 +239,7 @@ class VectorCluster:
     _started: list[Steps[None]] = field(default_factory=list)
 
     def sync(self, kind: str, key: str) -> None:
-        """One sync of an object, and the operations it started; a failed sync would be tried again later."""
+        """One sync of an object, and the operations it started; a failed sync would be retried later."""
         manifest = self.server.objects[kind, key]
         self._caches = Caches(
             (held, seen)
@@ -84,7 +255,7 @@ class VectorCluster:
             self._run(self._started.pop(0))
 
     def settle(self, first: str, second: str) -> bool:
-        """Rounds over all objects until one changes nothing; False where that never comes."""
+        """Rounds over all objects until one changes nothing; False if that never happens."""
         for _ in range(MAX_ROUNDS):
             before = self.server.changes
             for kind in (first, second):
@@ -96,7 +267,7 @@ class VectorCluster:
         return False
 
     def _run(self, steps: Steps[None]) -> None:
-        # A failure would be logged and tried again; the vectors do not compare it.
+        # A failure would be logged and retried; the vectors do not compare it.
         with suppress(SyncError, RejectedError, PluginError):
             drive(steps, self._answer)
 
@@ -167,7 +338,7 @@ def controller_answer(case: Json) -> dict[str, Any]:
 
 
 def controller_expectation(expected: Json) -> dict[str, Any]:
-    """What of a vector's `expected` must be equal: objects by name, sets as sorted lists."""
+    """The part of a vector's `expected` that must be equal: objects by name, sets as sorted lists."""
     reduced: dict[str, Any] = {
         "persistentVolumes": {
             volume["name"]: {key: value for key, value in volume.items() if key != "message"}
@@ -188,7 +359,7 @@ def _set_of(entries: list[Json], *fields: str) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A manifest in the vectors' own shape, in which absent fields have agreed values."""
+    """A manifest in the vectors' own format, in which absent fields have fixed values."""
 
     manifest: Json
 

@@ -1,16 +1,106 @@
-"""Plays a live scenario on a server: ours, or any other that speaks Kubernetes' API.
-
-The player knows the public API and nothing else, so a real cluster judges us and itself by the same steps.
-"""
+"""Plays a live scenario on a server with Kubernetes' API, and takes snapshots of its cluster."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from volsched.lab.conformance.live_scenario import NAMESPACE, LiveOutcome, LiveScenario, Step
-from volsched.lab.conformance.live_snapshot import snapshot
-from volsched.lab.conformance.live_verdict import is_expected
+from volsched.lab.conformance.live_scenario import NAMESPACE, LiveOutcome, LiveScenario, Step, is_expected
+
+# A live scenario's view of a cluster: what users and controllers act upon.
+#
+# Omitted: what no two runs share (uids, times, versions), and our own annotations.
+
+OURS = "volsched.io"
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+Json = Mapping[str, Any]
+
+
+def snapshot(items: Mapping[str, Iterable[Json]], events: Iterable[Json]) -> dict[str, Any]:
+    """`items` by kind: pod, pvc, pv, sts."""
+    return {
+        "events": sorted(list(event) for event in {_event(it) for it in events}),
+        "pods": {_name(it): _pod(it) for it in items["pod"]},
+        "pvcs": {_name(it): _claim(it) for it in items["pvc"]},
+        "pvs": {_name(it): _volume(it) for it in items["pv"]},
+        "sts": {_name(it): _stateful_set(it) for it in items["sts"]},
+    }
+
+
+def _event(event: Json) -> tuple[str, ...]:
+    about = event.get("involvedObject", {})
+    return (
+        about.get("kind", ""),
+        about.get("name", ""),
+        event.get("type", ""),
+        event.get("reason", ""),
+        _UID.sub("<UID>", event.get("message", "")),
+    )
+
+
+def _name(manifest: Json) -> str:
+    return str(manifest["metadata"]["name"])
+
+
+def _pod(pod: Json) -> dict[str, Any]:
+    spec, status = pod.get("spec", {}), pod.get("status", {})
+    scheduled = next((it for it in status.get("conditions") or () if it["type"] == "PodScheduled"), None)
+    return {
+        "cond": scheduled and {name: scheduled.get(name, "") for name in ("message", "reason", "status")},
+        "node": spec.get("nodeName"),
+        "nominated": status.get("nominatedNodeName"),
+        "terminating": _terminating(pod),
+    }
+
+
+def _claim(claim: Json) -> dict[str, Any]:
+    spec, status = claim.get("spec", {}), claim.get("status", {})
+    return {
+        "ann": _annotations(claim),
+        "cap": (status.get("capacity") or {}).get("storage"),
+        "class": spec.get("storageClassName"),
+        "fin": sorted(claim["metadata"].get("finalizers") or ()),
+        "modes": status.get("accessModes"),
+        "phase": status.get("phase"),
+        "terminating": _terminating(claim),
+        "volume": spec.get("volumeName", ""),
+    }
+
+
+def _volume(volume: Json) -> dict[str, Any]:
+    spec, status = volume.get("spec", {}), volume.get("status", {})
+    reference = spec.get("claimRef")
+    named = reference and f"{reference.get('namespace', '')}/{reference.get('name', '')}"
+    return {
+        "aff": spec.get("nodeAffinity"),
+        "ann": _annotations(volume),
+        "claimRef": named and named + ("+uid" if reference.get("uid") else ""),
+        "fin": sorted(volume["metadata"].get("finalizers") or ()),
+        "labels": volume["metadata"].get("labels") or {},
+        "msg": _UID.sub("<UID>", status.get("message", "")),
+        "phase": status.get("phase"),
+        "reason": status.get("reason"),
+        "terminating": _terminating(volume),
+    }
+
+
+def _stateful_set(stateful_set: Json) -> dict[str, Any]:
+    return {
+        "replicas": stateful_set.get("status", {}).get("replicas", 0),
+        "terminating": _terminating(stateful_set),
+    }
+
+
+def _annotations(manifest: Json) -> dict[str, str]:
+    kept = manifest["metadata"].get("annotations") or {}
+    return {name: value for name, value in kept.items() if not name.partition("/")[0].endswith(OURS)}
+
+
+def _terminating(manifest: Json) -> bool:
+    return "deletionTimestamp" in manifest["metadata"]
+
+
+# The player uses the public API alone, so the same steps judge a real cluster and ours.
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -41,34 +131,33 @@ KINDS = {
     "StatefulSet": "sts",
 }
 CLEARED = ("sts", "pod", "pvc", "pv", "cap", "csinode", "csidriver", "sc", "node")
-"""What a scenario may leave, in the order in which it is deleted: users before what they use."""
+"""What a scenario may leave, in the order of deletion: users before what they use."""
 CLEAR_SECONDS = 60
 STEADY_SECONDS = 1.0
-"""How long what is expected must stay, where it is not waited for as long as the scenario says."""
+"""How long an expected state must last, if the scenario does not give a time."""
 REQUEST_SECONDS = 0.02
-"""Between two objects: what a request takes, where time does not pass by itself."""
-_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+"""Between two objects: the duration of a request, where time does not pass by itself."""
 
 
 class LiveApi(Protocol):
-    """A server that is asked."""
+    """A server under test."""
 
     def answer(self, method: str, path: str, *, body: Any = None, content: str = JSON) -> tuple[int, Any]:
         """Status code and body, whatever they are."""
 
 
 class Pace(Protocol):
-    """How time passes where the scenario is played: really, or on a clock of our own."""
+    """How time passes in the scenario: really, or on a simulated clock."""
 
     def rest(self, seconds: float) -> None:
         """Let the cluster work for so long."""
 
     def until(self, reached: Callable[[], bool], seconds: float) -> bool:
-        """Let it work until that is so; False: it has not become so in time."""
+        """Let it work until the condition holds; False: it did not in time."""
 
 
 class UnplayableError(Exception):
-    """The server is not one on which this can be played; nothing was changed there."""
+    """The server is not suitable for this; nothing was changed there."""
 
 
 @dataclass(slots=True)
@@ -77,9 +166,9 @@ class Player:
     pace: Pace
     scenario: LiveScenario
     patience: float | None = None
-    """With it, a look is taken as soon as what it shows is expected and stays so, and when nothing new has come up
-    for so many seconds: for servers whose time really passes, on machines that may be busy. Without, it is taken
-    when the scenario says."""
+    """With it, a snapshot is taken as soon as it is as expected and stays so, or when nothing new has happened for
+    so many seconds: for servers in real time, on machines that may be busy. Without, it is taken when the scenario
+    says."""
     _outcome: LiveOutcome = field(default_factory=LiveOutcome)
 
     def play(self) -> LiveOutcome:
@@ -117,7 +206,7 @@ class Player:
                 self._outcome.snaps[label] = self._snapshot()
 
     def _limit(self, seconds: float) -> float:
-        """Of the next wait: as patient as a look where it was met on a real control plane."""
+        """Of the next wait: as patient as a snapshot if a real control plane met the condition."""
         waits = (self.scenario.real or {}).get("waits", ())
         number = len(self._outcome.waits)
         was_met = number < len(waits) and waits[number][-1]
@@ -130,7 +219,7 @@ class Player:
         looks: list[dict[str, Any]] = []
 
         def is_new() -> bool:
-            """What was seen before is no progress: it may come and go for ever."""
+            """A state that was seen before is no progress: it may come and go forever."""
             look = self._snapshot()
             if look in looks:
                 return False
@@ -164,7 +253,7 @@ class Player:
         return told if code == 200 and isinstance(told, dict) else {}
 
     def _items(self, kind: str) -> list[Mapping[str, Any]]:
-        """Of the scenario's namespace, or of no namespace."""
+        """Of the scenario's namespace, or cluster-scoped."""
         return self._listed(self._path(kind))
 
     def _listed(self, path: str) -> list[Mapping[str, Any]]:
@@ -179,7 +268,7 @@ class Player:
         return f"/{version}{within}/{plural}" + ("" if name is None else f"/{name}")
 
     def _placed(self, value: Any) -> Any:
-        """With the scenario's namespace, and uids of claims that are there by now."""
+        """With the scenario's namespace, and the uids of claims that exist by now."""
         if isinstance(value, dict):
             return {key: self._uid(item) if key == "uid" else self._placed(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -209,7 +298,7 @@ class Player:
         )
 
     def _check_empty(self) -> None:
-        """Nodes and volumes of somebody else would decide otherwise, and be in danger."""
+        """Existing nodes and volumes would change the outcome, and be deleted."""
         for kind in ("node", "pv", "sc"):
             for item in self._items(kind):
                 raise UnplayableError(
@@ -226,11 +315,11 @@ class Player:
             self.api.answer("DELETE", f"/api/v1/namespaces/{named['namespace']}/events/{named['name']}")
 
     def _clear_kind(self, kind: str) -> list[str]:
-        """What is still there after one more try."""
+        """What is left after one more attempt."""
         for name in self._names(kind):
             self._delete(kind, name, 0)
             if kind in ("pv", "pvc"):
-                # Nobody may be there who would take the finalizers off.
+                # There may be no controller that removes the finalizers.
                 self.api.answer(
                     "PATCH", self._path(kind, name), body={"metadata": {"finalizers": None}}, content=MERGE_PATCH
                 )

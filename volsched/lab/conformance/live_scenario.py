@@ -1,11 +1,8 @@
-"""A live scenario: steps over the public API of a cluster, and how a real control plane ended them.
-
-A file holds one scenario, as JSON. Steps are lists whose first item names the step; `NS` stands for the
-scenario's own namespace wherever a string is just that. The files of the reference are played as they are.
-"""
+"""A live scenario: steps over the public API, how a real control plane ended them, and what differs."""
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,8 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from volsched.kube.documents import read_json
 from volsched.kube.problems import ManifestError
 
+# A file holds one scenario, as JSON. Steps are lists whose first item names the step; a string `NS` stands for
+# the scenario's own namespace. The files of the reference are played unchanged.
+
 NAMESPACE = "NS"
-"""What a scenario writes where its namespace belongs."""
+"""A scenario's placeholder for its namespace."""
 Json = Mapping[str, Any]
 Seconds = Annotated[float, Field(ge=0, le=3600)]
 KindName = Literal["pod", "pvc", "pv", "node", "sc", "sts", "csinode", "cap", "csidriver", "ns"]
@@ -30,11 +30,11 @@ Step = Apply | Wait | Patch | Delete | Sleep | Snap
 
 
 class LiveScenarioError(Exception):
-    """A file that holds no scenario that can be played; says where and why."""
+    """A file without a valid scenario; the message says where and why."""
 
 
 class LiveDifference(BaseModel):
-    """Where we mean to differ from the reference, and why."""
+    """An intended difference from the reference, and why."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -49,7 +49,7 @@ class LiveScenario(BaseModel):
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?$")
     about: str = ""
     hold_seconds: Seconds = 6
-    """How long a look waits that does not say it itself."""
+    """How long a snapshot waits without a time of its own."""
     steps: list[Step]
     real: dict[str, Any] | None = None
     """The outcome on a real control plane; None: it was not played there yet."""
@@ -57,14 +57,14 @@ class LiveScenario(BaseModel):
 
     @property
     def namespace(self) -> str:
-        """The reference's recordings are in `s16` for `16-class-missing`; texts quote it."""
+        """The reference's recordings use `s16` for `16-class-missing`; messages quote it."""
         number = self.name.partition("-")[0]
         return f"s{number}" if number.isdigit() else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class LiveOutcome:
-    """What came of a scenario on one server."""
+    """The outcome of a scenario on one server."""
 
     refused: list[list[Any]] = field(default_factory=list)
     waits: list[list[Any]] = field(default_factory=list)
@@ -100,7 +100,7 @@ def read_scenario(path: Path) -> LiveScenario:
 
 
 def scenario_files(paths: Iterable[Path]) -> list[Path]:
-    """Every scenario file that is named, or that lies in a directory that is named."""
+    """Every scenario file that is named, or that is in a named directory."""
     files: list[Path] = []
     for path in paths:
         files += sorted(path.rglob("*.json")) if path.is_dir() else [path]
@@ -114,7 +114,7 @@ def dump_scenario(scenario: LiveScenario) -> str:
 
 
 def _check_step(step: Any, where: str) -> None:
-    """Said of the step itself: of six kinds of step, five always have something against it."""
+    """Checks the step itself: an error over all six kinds of step would always report five mismatches."""
     try:
         _STEPS.validate_python(step)
     except ValidationError:
@@ -127,7 +127,7 @@ def _check_step(step: Any, where: str) -> None:
 
 
 LINE = 110
-"""What is longer is broken into its parts."""
+"""Longer values are broken into their parts."""
 
 
 def _laid_out(value: Any, *, depth: int) -> str:
@@ -143,3 +143,119 @@ def _laid_out(value: Any, *, depth: int) -> str:
 
 def _is_manifest(value: Any) -> bool:
     return isinstance(value, dict) and "kind" in value and "metadata" in value
+
+
+# How the outcome of a live scenario differs from that on a real control plane.
+#
+# Not compared: the suffix about preemption, which does not exist here, and what depends on timing: which of two
+# reasons to wait a claim reports, and whether it reports one at all if it is bound by now. If processes race,
+# also whether a pod with a node waited for such a claim before. Of a refusal only the first line is compared.
+
+PREEMPTION = re.compile(r"\s*preemption: .*$", re.DOTALL)
+ABSENT = "(absent)"
+UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+WAITS = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    path: str
+    expected: Any
+    got: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LiveVerdict:
+    scenario: LiveScenario
+    deviations: tuple[Deviation, ...]
+    intended: tuple[Deviation, ...]
+    """Deviations for which the scenario gives a reason."""
+
+
+def judged(scenario: LiveScenario, outcome: LiveOutcome, *, races: bool = False) -> LiveVerdict:
+    """`races`: its processes race each other, so a pod may be decided before its claim is bound."""
+    reasons = [f"snaps.{it.snap}.{it.path}" for it in scenario.differs]
+    told_early = {f"snaps.{label}.events": _placed_pods(look) for label, look in outcome.snaps.items()}
+    deviations = [
+        Deviation(*found)
+        for found in differences(scenario.real, outcome.as_json())
+        if not (races and _is_early(found, told_early.get(found[0], ())))
+    ]
+    intended = [it for it in deviations if any(_within(it.path, path) for path in reasons)]
+    return LiveVerdict(scenario, tuple(it for it in deviations if it not in intended), tuple(intended))
+
+
+def is_expected(scenario: LiveScenario, label: str, look: Mapping[str, Any]) -> bool:
+    """Whether this snapshot of racing processes is as expected, apart from intended differences."""
+    intended = [it.path for it in scenario.differs if it.snap == label]
+    expected, placed = (scenario.real or {}).get("snaps", {}).get(label), _placed_pods(look)
+    return all(
+        any(_within(found[0], it) for it in intended) or _is_early(found, placed)
+        for found in differences(expected, look)
+    )
+
+
+def _placed_pods(look: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(name for name, pod in look.get("pods", {}).items() if pod["node"])
+
+
+def _is_early(found: tuple[str, Any, Any], placed: Container[str]) -> bool:
+    """A pod that has a node by now reported before that one of its claims was not bound."""
+    _, expected, got = found
+    if expected != ABSENT or not isinstance(got, list):
+        return False
+    kind, name, _, reason, message = got
+    return (kind, reason) == ("Pod", "FailedScheduling") and name in placed and UNBOUND in message
+
+
+def _within(path: str, whole: str) -> bool:
+    return path == whole or path.startswith(f"{whole}.")
+
+
+def differences(expected: Any, got: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(where, expected, got), of two outcomes as `LiveOutcome.as_json` gives them."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        for key in sorted({*expected, *got}):
+            at = f"{path}.{key}" if path else key
+            if key == "refused":
+                yield from differences(_first_lines(expected[key]), _first_lines(got[key]), at)
+            elif key == "events":
+                bound = {name for look in (expected, got) for name in _bound_claims(look)}
+                yield from _event_differences(expected.get(key, ()), got.get(key, ()), at, bound)
+            else:
+                yield from differences(expected.get(key, ABSENT), got.get(key, ABSENT), at)
+    elif _told(expected) != _told(got):
+        yield path, expected, got
+
+
+def _first_lines(refusals: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    """The rest of a refusal is a diff of two objects in the program's own format."""
+    return {f"{number}": [*rest, message.partition("\n")[0]] for number, (*rest, message) in enumerate(refusals)}
+
+
+def _bound_claims(look: Mapping[str, Any]) -> Iterator[str]:
+    return (name for name, claim in look.get("pvcs", {}).items() if claim["phase"] == "Bound")
+
+
+def _event_differences(
+    expected: Iterable[Sequence[str]], got: Iterable[Sequence[str]], path: str, bound: Container[str]
+) -> Iterator[tuple[str, Any, Any]]:
+    wanted, had = (
+        {_compared(it) for it in events if not (it[3] in WAITS and it[1] in bound)} for events in (expected, got)
+    )
+    for event in sorted(wanted - had):
+        yield path, list(event), ABSENT
+    for event in sorted(had - wanted):
+        yield path, ABSENT, list(event)
+
+
+def _compared(event: Sequence[str]) -> tuple[str, ...]:
+    kind, name, severity, reason, message = event
+    if reason in WAITS:
+        return kind, name, severity, " or ".join(sorted(WAITS)), ""
+    return kind, name, severity, reason, _told(message)
+
+
+def _told(value: Any) -> Any:
+    """Null means absent."""
+    return PREEMPTION.sub("", value) if isinstance(value, str) else ABSENT if value is None else value

@@ -1,7 +1,7 @@
-"""Our own system as a live scenario meets it: the API on a port, and time that passes only while it rests.
+"""Our own system for live scenarios: the API on a port, and time that passes only while it rests.
 
-Resting for ten seconds takes as long as the work that falls due in them, so a hundred scenarios are a matter of a
-minute, and what comes of them does not depend on how busy the machine is.
+Resting for ten seconds takes as long as the work that is due in them, so a hundred scenarios take about a minute,
+and their outcome does not depend on how busy the machine is.
 """
 
 import itertools
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 
 from volsched.api.listener import Server, address, listen, serve
 from volsched.log.database import Database
-from volsched.log.scratch_store import scratch_store
+from volsched.log.migrations import scratch_store
 from volsched.runtime.clock import MILLISECOND, SECOND
 from volsched.runtime.system import System, embedded
 
 BEGINS = 1_790_000_000 * SECOND
 """Any time would do; it is fixed so that two runs are alike."""
 ROUND = 10 * MILLISECOND
-"""What one round of the system takes on the scenario's clock."""
+"""The duration of one round of the system on the scenario's clock."""
 STEPS_MOST = 200_000
 END_SECONDS = 20
 
 
 class RestlessError(Exception):
-    """The system does not come to rest: it finds something to do at the same moment, again and again."""
+    """The system does not come to rest: it repeatedly finds work at the same moment."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class PlayedSystem:
         raise RestlessError(f"still at work after {STEPS_MOST} rounds within {seconds} s of its own time")
 
     def _pass(self, progress: int, end: int) -> None:
-        """At work, a round takes its time; else the clock goes to what is due next."""
+        """With work, a round takes its time; otherwise the clock advances to the next due time."""
         due = self.now if progress else self.system.next_due()
         ahead = end if due is None else max(due, self.now + ROUND)
         self.now = min(ahead, max(end, self.now))
@@ -59,7 +59,7 @@ class PlayedSystem:
 
 @contextmanager
 def played_system(database: Database | None = None) -> Iterator[PlayedSystem]:
-    """On a store of its own in a temporary directory, or on an empty one that is given."""
+    """On its own store in a temporary directory, or on a given empty one."""
     with ExitStack() as stack:
         store = database or stack.enter_context(scratch_store())
         listening = stack.enter_context(listen("127.0.0.1", 0))

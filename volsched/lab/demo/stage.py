@@ -1,7 +1,4 @@
-"""The stage of the demo: a store, who works on it, and what is there to be seen.
-
-A scene tells lines and tables, and checks its own outcome: what it says is what the store says.
-"""
+"""The stage of the demo: its objects, a store, the processes on it, and what can be observed."""
 
 import json
 import os
@@ -10,29 +7,127 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 from volsched.kube.manifest_reader import load_manifests
-from volsched.lab.demo.objects import Manifest
+from volsched.kube.meta import HOSTNAME, ZONE
 from volsched.log.database import Database
 from volsched.log.events.fold import BindingState
-from volsched.log.reads.as_of import Now
+from volsched.log.reads.as_of import look_at_head
 from volsched.log.reads.tail import read_head
+from volsched.log.reads.views import Now
 from volsched.objects.submission import Submitter, Verb
-from volsched.provisioning.simulated import Simulated
+from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.questions.get.documents import as_manifest
 from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.fault_points import DRILL_FLAG, FAULT
 from volsched.runtime.runner import run_until_idle
 from volsched.runtime.system import System, embedded
 
+# The objects of the demo: a small cluster with local disks and zonal storage, and pods that want some of it.
+
+Manifest = dict[str, Any]
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+SHOP = "shop"
+LATENCY_SECONDS = "0.2"
+"""The provisioner's latency for a volume."""
+
+
+def node(name: str, zone: str) -> Manifest:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {HOSTNAME: name, ZONE: zone}}}
+
+
+def storage_class(name: str, provisioner: str = NO_PROVISIONER, **parameters: str) -> Manifest:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "parameters": parameters,
+    }
+
+
+def disk(name: str, size: str, host: str, class_name: str = "local", **labels: str) -> Manifest:
+    term = {"key": HOSTNAME, "operator": "In", "values": [host]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": f"/mnt/{name}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+        },
+    }
+
+
+def pod(name: str, claims: dict[str, tuple[str, str]], **wanted: dict[str, str]) -> list[Manifest]:
+    """A pod after its claims, each of a size and a class; `wanted` are labels that a claim's volume must have."""
+    made: list[Manifest] = []
+    for claim, (size, class_name) in claims.items():
+        spec: Manifest = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "resources": {"requests": {"storage": size}},
+        }
+        if claim in wanted:
+            spec["selector"] = {"matchLabels": wanted[claim]}
+        metadata = {"name": f"{claim}-{name}", "namespace": SHOP}
+        made.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+    volumes = [{"name": it, "persistentVolumeClaim": {"claimName": f"{it}-{name}"}} for it in claims]
+    spec = {"containers": [{"name": "main", "image": "app"}], "volumes": volumes}
+    metadata = {"name": name, "namespace": SHOP}
+    return [*made, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}]
+
+
+CLUSTER = [
+    storage_class("local"),
+    storage_class("zonal", SIMULATED, capacityPerDomain="500Gi", latencySeconds=LATENCY_SECONDS),
+    node("node-a1", "a"),
+    node("node-a2", "a"),
+    node("node-b1", "b"),
+    disk("ssd-a1", "50Gi", "node-a1", tier="ssd"),
+    disk("hdd-a1", "200Gi", "node-a1", tier="hdd"),
+    disk("ssd-a2-0", "30Gi", "node-a2", tier="ssd"),
+    disk("ssd-a2-1", "30Gi", "node-a2", tier="ssd"),
+    disk("ssd-b1", "50Gi", "node-b1", tier="ssd"),
+    disk("hdd-b1", "60Gi", "node-b1", tier="hdd"),
+]
+DATABASE = pod(
+    "db-0",
+    {"journal": ("20Gi", "local"), "data": ("150Gi", "local"), "backup": ("300Gi", "zonal")},
+    journal={"tier": "ssd"},
+)
+CONTENDER = pod("analytics-0", {"model": ("150Gi", "local"), "scratch": ("300Gi", "zonal")})
+"""The database has the only disk of that size by then, and most of the room in zone a."""
+LEDGER = pod("ledger-0", {"log": ("25Gi", "local"), "book": ("25Gi", "local")})
+RACK = [
+    storage_class("rack"),
+    node("node-0", "c"),
+    node("node-1", "c"),
+    disk("n1-small", "3Gi", "node-1", "rack"),
+    disk("n1-large", "7Gi", "node-1", "rack"),
+    disk("n0-small", "4Gi", "node-0", "rack"),
+    disk("n0-large", "8Gi", "node-0", "rack"),
+]
+"""Node 1 fits closest, so it is chosen first."""
+QUEUE = pod("queue-0", {"small": ("2Gi", "rack"), "large": ("6Gi", "rack")})
+
+
+# A scene yields lines and tables, and checks its own outcome: its text comes from the store.
+
 SHORT_ID = 12
 PATIENCE_SECONDS = 120.0
-"""For one scene: far more than it takes, and then the demo says that it failed."""
+"""For one scene: far more than it needs; then the demo fails."""
 
 
 class SceneError(Exception):
-    """A scene did not come to what it says."""
+    """A scene did not reach its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +162,9 @@ class Stage:
 
     @contextmanager
     def system(self) -> Iterator[System]:
-        """Everything that works on the store, as a process that has just started would have it.
+        """Everything that works on the store, as in a process that has just started.
 
-        The user's settings do not count here: the story must not depend on them.
+        User settings are ignored: the story must not depend on them.
         """
         system = embedded(
             self.database,
@@ -84,7 +179,7 @@ class Stage:
             system.close()
 
     def settle(self, system: System) -> float:
-        """Let it work until nothing moves; how many seconds that took."""
+        """Let it work until nothing moves; returns the seconds."""
         begun = system_clock()
         check(
             run_until_idle(system, clock=system_clock, timeout=PATIENCE_SECONDS),
@@ -97,7 +192,7 @@ class Stage:
             return self.settle(system)
 
     def run_worker(self, *, fault: str) -> int:
-        """A worker in a process of its own, with a fault armed; answers its exit code, negative for a signal."""
+        """A worker in its own process, with a fault armed; returns its exit code, negative for a signal."""
         command = [sys.executable, "-m", "volsched.lab.demo.worker", self.url]
         environment = {**os.environ, DRILL_FLAG: "1", FAULT: fault}
         try:
@@ -133,7 +228,7 @@ class Stage:
             return look.bindings_of("pod", pod)
 
     def last_binding(self, pod: str, *, of: int = 1) -> tuple[str, BindingState]:
-        """Its newest binding; `of` says how many there must have been by now."""
+        """Its newest binding; `of` is the expected number of bindings so far."""
         bindings = self.bindings_of(pod)
         check(len(bindings) == of, f"pod {pod} has had {len(bindings)} bindings, not {of}")
         return bindings[-1]
@@ -141,11 +236,11 @@ class Stage:
     @contextmanager
     def _look(self) -> Iterator[Now]:
         with self.database.read() as connection:
-            yield Now(connection, read_head(connection).position)
+            yield look_at_head(connection)
 
 
 def check(holds: bool, otherwise: str) -> None:
-    """The scene goes on only if what it says is so."""
+    """The scene continues only if the condition holds."""
     if not holds:
         raise SceneError(otherwise)
 

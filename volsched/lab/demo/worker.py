@@ -15,13 +15,13 @@ from volsched.runtime.fault_points import arm_from
 from volsched.runtime.system import local_cluster
 
 LEASE_SECONDS = 2
-"""Short, so that nobody has to wait long for what a dead worker held."""
+"""Short, so that the demo does not wait long for what a dead worker held."""
 
 if __name__ == "__main__":
     arm_from(os.environ)
     database = open_store(sys.argv[1])
     cluster = local_cluster(database, clock=system_clock, new_uid=lambda: str(uuid4()))
     worker = Executor(database, cluster, f"worker/{new_id()}", lease=LEASE_SECONDS * SECOND, batch=1)
-    # It ends when nothing is left to do, so that a fault that never comes is seen.
+    # It ends when no work is left, so that a missing fault is noticed.
     while any(worker.step(queue, system_clock()) for queue in QUEUES):
         pass

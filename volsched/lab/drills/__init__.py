@@ -1,4 +1,4 @@
 """Recovery drills: the system stepped from a seed, history decided again, recovery rehearsed, and reports.
 
-Only the command line stands above this package. Nothing here runs unless somebody asks for a drill by name.
+Only the command line uses this package. Nothing here runs unless a user starts a drill by name.
 """

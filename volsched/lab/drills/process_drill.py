@@ -1,41 +1,123 @@
-"""A drill with real processes: a load, a moment, a fault, the wait for everything to settle, and the score."""
+"""A drill with real processes: load, moment, fault, the wait until all settles, the score."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
 
 from sqlalchemy import select
 
 from volsched.binding.rules.phases import LegPhase
+from volsched.lab.drills.delays import pod_delays
 from volsched.lab.drills.process_faults import ProcessFaults, ToolMissingError
-from volsched.lab.drills.process_places import database_url, held_service, named, scratch_stack
-from volsched.lab.drills.process_scenario import ON_SQLITE, Moment, Play, Step
+from volsched.lab.drills.process_lanes import LaneWatch
+from volsched.lab.drills.process_scenario import Moment, Play, Step
 from volsched.lab.drills.process_work import (
     Pods,
     bound_pods,
+    database_url,
+    held_service,
+    is_slow,
+    named,
     open_bindings,
     partly_bound,
     queued_effects,
+    scratch_stack,
     unbound_pods,
 )
-from volsched.lab.drills.readiness import Readiness
 from volsched.lab.drills.report import DrillReport
 from volsched.lab.drills.timeline import Bar, DrillTimeline, Positions, TimelineMark, read_bars
-from volsched.lab.simulation.invariants_at_rest import integrity
-from volsched.lab.simulation.violations import told
+from volsched.lab.faults import ON_SQLITE, STEPS
+from volsched.lab.simulation.invariants import integrity, told
 from volsched.lab.stack.handle import Stack
-from volsched.lab.stack.identity import process_of
 from volsched.lab.stack.load import doubled
-from volsched.lab.stack.states import Condition, ServiceState
+from volsched.lab.stack.states import Condition, ServiceState, process_of
 from volsched.log import tables
 from volsched.log.database import Database, open_database
 from volsched.log.errors import StoreError
 from volsched.log.reads.tail import read_head
 from volsched.questions.invariants import violations
-from volsched.runtime.clock import system_clock
-from volsched.runtime.patience import Patience
+from volsched.runtime.clock import Patience, system_clock
+
+# How promptly bindings continue after a kill: from the first process that is ready to their next step.
+#
+# A process is ready when its log says so, not when a periodic health check has found it healthy: that would be
+# seconds later, and improve the figure. If another process of its service survives, it is ready at once.
+
+HANDS = ("scheduler", "controller", "worker")
+"""The services that take a binding's next step; the API never does."""
+READY = b"at work until"
+"""The log line of each of them."""
+
+
+@dataclass(slots=True)
+class Readiness:
+    stack: Stack
+    position: int | None = None
+    """Of the log, when all had been killed."""
+    killed_at: float = 0
+    at: float | None = None
+    """When the first process was ready."""
+    _logs: dict[Path, int] = field(default_factory=dict)
+    """The logs of the killed processes, and their lengths."""
+
+    def note_kill(self, names: Iterable[str], *, position: int, now: float) -> None:
+        """Call it before these instances or services are killed."""
+        seen, wanted = self.stack.seen(), set(names)
+        hands = [it for it in seen.instances if it.service in HANDS] if seen else []
+        victims = [it for it in hands if wanted & {it.name, it.service}]
+        if not victims:
+            return
+        if self.position is None:
+            self.killed_at = now
+        if self.at is None:
+            self.position = position
+        services = {it.service for it in victims}
+        if any(it.service in services and it not in victims for it in hands):
+            self.at = now
+        for it in victims:
+            log = self.stack.directory / "logs" / f"{it.name}.log"
+            self._logs[log] = log.stat().st_size if log.exists() else 0
+
+    def note_killed(self, position: int) -> None:
+        """Call it afterwards, if the store answers: until then they may have taken a step."""
+        if self._logs and self.at is None:
+            self.position = position
+
+    def look(self, now: float) -> None:
+        if self.at is None and any(_says_ready(log, begin) for log, begin in self._logs.items()):
+            self.at = now
+
+    def facts(self, bars: Sequence[Bar], stolen: frozenset[str]) -> Mapping[str, str]:
+        """Without bindings that wait for slow storage: they do not move even if everything is healthy."""
+        if self.at is None:
+            return {}
+        moved = [it for it in bars if it.moved is not None and not is_slow(it.pod)]
+        after = f"ready {self.at - self.killed_at:,.0f} ms after the kill"
+        told = {
+            "next step after a process was ready, p50 / p99": [it for it in moved if it.binding not in stolen],
+            "the same where a volume was stolen, p50 / p99": [it for it in moved if it.binding in stolen],
+        }
+        return {what: f"{self._shown(them)}; {after}" for what, them in told.items() if them}
+
+    def _shown(self, bars: Sequence[Bar]) -> str:
+        ready = self.at or 0.0
+        waits = sorted(max((it.moved or 0.0) - ready, 0.0) for it in bars)
+        p50, p99 = (waits[max(ceil(share * len(waits)) - 1, 0)] for share in (0.5, 0.99))
+        return f"{p50:,.0f} ms / {p99:,.0f} ms of {len(waits)} bindings"
+
+
+def _says_ready(log: Path, begin: int) -> bool:
+    try:
+        with log.open("rb") as file:
+            file.seek(begin)
+            return READY in file.read()
+    except OSError:
+        return False
+
 
 ASKED = (1, 2, 3, 4, 5, 6, 8, 14)
 LOOK_SECONDS = 0.005
@@ -57,7 +139,7 @@ class Played:
 
 
 def play(play: Play, *, engine: str, seed: int = 1, durable: bool = True, told: Told = lambda _: None) -> Played:
-    """Start a stack, break it as the scenario says, and score what came of it."""
+    """Start a stack, break it as the scenario says, and score the result."""
     moment = play.moment.settled(seed)
     told(f"starting the processes ({engine})")
     with (
@@ -89,14 +171,16 @@ class _Run:
     settled: bool = False
     settled_at: float = 0
     held_back: bool = True
-    """The process that came to the fault point is still to be left there."""
+    """The process that reached the fault point must still stay there."""
     _began: float = field(default_factory=time.monotonic)
     _patience: Patience = field(default_factory=lambda: Patience(MOMENT_SECONDS))
     _most_bound: int = 0
     _faults: ProcessFaults = field(init=False)
     _readiness: Readiness = field(init=False)
+    _lanes: LaneWatch = field(init=False)
 
     def __post_init__(self) -> None:
+        self._lanes = LaneWatch(self.stack)
         self._readiness = Readiness(self.stack)
         self._faults = ProcessFaults(
             self.stack, self.engine, self.database, self.pods, self._until, time.monotonic
@@ -111,11 +195,11 @@ class _Run:
                 continue
             self.told(str(step))
             if not self.marks:
-                # What is begun and stands still now is what the fault hits.
+                # The fault hits what is in flight now.
                 self.faults_at.append((self._head(), self._now()))
-            elif step.verb in ("kill", "crash", "pause", "stop", "restart", "skew", "delete", "fill", "steal"):
+            elif STEPS[step.verb].disturbs:
                 self._note_head()
-            # Only what hits it where it stands finds it held; it could not end in good order.
+            # Only a kill or a pause finds the process held; held, it could not end gracefully.
             self.held_back = step.verb in ("kill", "pause") and not self.marks
             self.marks.append(TimelineMark(at=self._now(), what=str(step)))
             self._note_victims(step)
@@ -163,10 +247,14 @@ class _Run:
             recovery_ms=[round(max(it.ended - it.hit, 0), 1) for it in flying if it.hit is not None and it.ended],
             asked=ASKED,
             violations=wrong,
+            delays_ms=[round(it, 1) for it in pod_delays(bars, self.marks[0].at)],
             inconclusive="" if flying else NOTHING_IN_FLIGHT,
             facts=self._facts(seed, bars),
         )
-        return Played(report, DrillTimeline(bars=bars, marks=self.marks, settled=self.settled_at or self._now()))
+        end = self.settled_at or self._now()
+        return Played(
+            report, DrillTimeline(bars=bars, marks=self.marks, settled=end, lanes=self._lanes.lanes(end))
+        )
 
     def _facts(self, seed: int, bars: Sequence[Bar]) -> Mapping[str, str]:
         engine = "one SQLite file" if self.engine == ON_SQLITE else "PostgreSQL, Redis, Celery"
@@ -190,7 +278,7 @@ class _Run:
     # --- waiting ----------------------------------------------------------------------------------------
 
     def _until(self, condition: Callable[[], bool]) -> None:
-        """Keep the load up and the log watched meanwhile."""
+        """Keeps the load up and the log watched meanwhile."""
         while True:
             self._look()
             if self._holds(condition):
@@ -219,6 +307,7 @@ class _Run:
     def _look(self) -> None:
         self._note_head(note=False)
         self._readiness.look(self._now())
+        self._lanes.look(self._now())
         if self.moment.service is not None:
             service = held_service(self.engine, self.moment.service)
             kept = {self._victim()} if self.held_back else set()
@@ -236,13 +325,13 @@ class _Run:
             self.faults_at.append((head, self._now()))
 
     def _note_victims(self, step: Step) -> None:
-        if step.verb in ("kill", "crash"):
+        if STEPS[step.verb].kills:
             with suppress(StoreError):
                 names = named(self.engine, step.target)
                 self._readiness.note_kill(names, position=self._head(), now=self._now())
 
     def _note_killed(self, step: Step) -> None:
-        if step.verb in ("kill", "crash"):
+        if STEPS[step.verb].kills:
             with suppress(StoreError):
                 self._readiness.note_killed(self._head())
 
@@ -256,7 +345,7 @@ class _Run:
     # --- conditions -------------------------------------------------------------------------------------
 
     def _victim(self) -> str:
-        """The instance that is left where the moment holds it."""
+        """The instance that stays where the moment holds it."""
         assert self.moment.service is not None
         return f"{held_service(self.engine, self.moment.service)}-1"
 
@@ -266,20 +355,20 @@ class _Run:
             return bool(self._faults.asleep(self._victim()))
         if self.moment.bound is not None:
             bound, every = bound_pods(self.database), work.all
-            # A moment at which nothing is in flight would show nothing, as long as another one may come.
+            # Without a binding in flight the moment would show nothing, as long as another one may come.
             return bound >= self.moment.bound * every and (open_bindings(self.database) > 0 or bound >= every)
         if self.moment.partly:
             return self.pods.sent and partly_bound(self.database) >= max(work.stuck // 2, 1)
         return self.pods.sent
 
     def _settled(self) -> bool:
-        """Every pod that was asked for has its node, nothing is under way, and every process is well again."""
+        """Every requested pod has its node, nothing is under way, and every process is healthy again."""
         if not self.pods.sent or bound_pods(self.database) < self.pods.expected:
             return False
         if unbound_pods(self.database) or open_bindings(self.database) or queued_effects(self.database):
             return False
         seen = self.stack.seen()
-        # Right after a kill the supervisor still takes the dead for healthy.
+        # Right after a kill the supervisor still reports the dead as healthy.
         return seen is not None and seen.settled and not any(map(_is_dead, seen.instances))
 
 

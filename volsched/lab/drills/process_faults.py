@@ -1,30 +1,116 @@
-"""What is done to the processes of a stack in a drill, step by step, while its load goes on."""
+"""The faults that a drill injects into the processes of a stack, including a caller with very large requests."""
 
+import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import redis
 from pydantic_core import from_json, to_json
 from sqlalchemy import select, update
 
-from volsched.lab.drills.heavy_caller import HeavyCaller
-from volsched.lab.drills.process_places import OURS, database_url, named
-from volsched.lab.drills.process_scenario import ON_SQLITE, Step
-from volsched.lab.drills.process_work import Pods, bound_pods, open_bindings, unwritten_volumes
+from volsched.lab.drills.process_scenario import Step
+from volsched.lab.drills.process_work import (
+    OURS,
+    Pods,
+    bound_pods,
+    database_url,
+    named,
+    open_bindings,
+    unwritten_volumes,
+)
+from volsched.lab.faults import ON_SQLITE
 from volsched.lab.stack.handle import Stack, rolling
-from volsched.lab.stack.identity import process_of
 from volsched.lab.stack.services import write_definition
-from volsched.lab.stack.states import SETTLED, Condition, ServiceState
+from volsched.lab.stack.states import SETTLED, Condition, ServiceState, process_of
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.effects import MAX_ATTEMPTS, EffectState
 from volsched.runtime.clock import SKEW
 from volsched.runtime.fault_points import DRILL_FLAG
+
+# A caller with very large requests, and how long all other callers wait meanwhile.
+
+ITEMS = 20_000
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+NAMESPACE = "/api/v1/namespaces/default"
+JSON, YAML = "application/json", "application/yaml"
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+REQUEST_SECONDS = 120.0
+
+
+@dataclass(slots=True)
+class HeavyCaller:
+    url: str
+    name: str
+    longest: float = 0.0
+    """Seconds that `/livez`, or a small write, took during the large request."""
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=REQUESTS[self.name], args=(self,), name=self.name, daemon=True)
+        self._thread.start()
+
+    def look(self) -> bool:
+        """Send small requests, as other callers do; returns whether the large request has been answered."""
+        done = not self._thread.is_alive()
+        for method, path, body in (
+            ("GET", "/livez", None),
+            ("PATCH", NAMESPACE, {"metadata": {"annotations": {"volsched.io/drill": str(time.time())}}}),
+        ):
+            begun = time.monotonic()
+            self.send(method, path, None if body is None else json.dumps(body).encode(), MERGE)
+            self.longest = max(self.longest, time.monotonic() - begun)
+        return done
+
+    def send(self, method: str, path: str, body: bytes | None, form: str) -> None:
+        """A refusal is an answer too."""
+        asked = urllib.request.Request(self.url + path, body, {"content-type": form}, method=method)
+        try:
+            with urllib.request.urlopen(asked, timeout=REQUEST_SECONDS) as answer:
+                answer.read()
+        except urllib.error.HTTPError as error:
+            error.close()
+
+
+def _hot_patch(caller: HeavyCaller) -> None:
+    """Many finalizers in another order: this work was once done under the log's lock."""
+    finalizers = [f"drill.example.com/f{number}" for number in range(ITEMS)]
+    claim: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "hot", "finalizers": finalizers},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    caller.send("POST", CLAIMS, json.dumps(claim).encode(), JSON)
+    turned = finalizers[::-1]
+    patch = {"metadata": {"$setElementOrder/finalizers": turned, "finalizers": turned}}
+    caller.send("PATCH", f"{CLAIMS}/hot", json.dumps(patch).encode(), STRATEGIC)
+    # Removed again, so that nothing has to manage it.
+    caller.send("PATCH", f"{CLAIMS}/hot", b'{"metadata":{"finalizers":null}}', MERGE)
+    caller.send("DELETE", f"{CLAIMS}/hot", None, JSON)
+
+
+def _slow_body(caller: HeavyCaller) -> None:
+    """As much YAML as a request may hold, and more, to an open path: it was once parsed in the event loop."""
+    lines = "".join(f"  - k{number}: [1, 2, 3, a, b, c]\n" for number in range(ITEMS * 4))
+    for path, most in ((REVIEWS, 2_900_000), (CLAIMS, 500_000)):
+        for _ in range(3):
+            caller.send("POST", path, f"spec:\n  extra:\n{lines[:most].rpartition('  -')[0]}".encode(), YAML)
+
+
+REQUESTS: dict[str, Callable[[HeavyCaller], None]] = {"patch": _hot_patch, "yaml": _slow_body}
+
 
 Until = Callable[[Callable[[], bool]], None]
 """Keeps the load up until a condition holds. Raises TimeoutError."""
@@ -34,7 +120,7 @@ NO_LEG = 99
 
 
 class ToolMissingError(Exception):
-    """Something that a step needs is not installed; the message says what."""
+    """A tool that a step needs is not installed; the message says which."""
 
 
 @dataclass(slots=True)
@@ -47,28 +133,28 @@ class ProcessFaults:
     clock: Callable[[], float]
     """Seconds, for waits alone."""
     paused: set[str] = field(default_factory=set)
-    """Instances that are frozen on purpose."""
+    """Instances that are paused on purpose."""
     stolen: set[str] = field(default_factory=set)
-    """Bindings of which somebody else took a volume."""
+    """Bindings that lost a volume to another claim."""
 
     def carry_out(self, step: Step) -> None:
-        getattr(self, f"_{step.verb}")(step)
+        CARRIED_OUT[step.verb](self, step)
 
     def asleep(self, name: str) -> list[psutil.Process]:
-        """Processes of these instances that a fault point, or somebody, has put to sleep."""
+        """Processes of these instances that a fault point, or a user, has stopped."""
         return [
             it for seen in self._instances([name]) for it in _family(seen) if _status(it) == psutil.STATUS_STOPPED
         ]
 
     def wake_others(self, service: str, kept: Iterable[str]) -> None:
-        """A fault point holds every process that comes to it; those that the drill does not mean go on."""
+        """A fault point holds every process that reaches it; those that the drill does not need continue."""
         for seen in self._instances([service]):
             if seen.name not in self.paused and seen.name not in kept:
                 for it in self.asleep(seen.name):
                     with suppress(psutil.NoSuchProcess):
                         it.send_signal(signal.SIGCONT)
 
-    # --- steps, called by their verbs -------------------------------------------------------------------
+    # --- steps, called by their names in `lab.faults` ---------------------------------------------------
 
     def _kill(self, step: Step) -> None:
         for name in named(self.engine, step.target):
@@ -99,7 +185,7 @@ class ProcessFaults:
             self.until(renewed)
 
     def _skew(self, step: Step) -> None:
-        """It is started again with a wrong clock: nobody can change that of a process that runs."""
+        """Restarted with a wrong clock: the clock of a running process cannot be changed."""
         definition, names = self.stack.definition, named(self.engine, step.target)
         wrong = {DRILL_FLAG: "1", SKEW: f"{step.seconds:g}"}
         services = tuple(
@@ -110,7 +196,7 @@ class ProcessFaults:
         self._restart(step)
 
     def _crash(self, step: Step) -> None:
-        """Killed, and started with the right clock again."""
+        """Killed, and restarted with the right clock."""
         definition, names = self.stack.definition, named(self.engine, step.target)
         services = tuple(
             replace(it, environment={key: value for key, value in it.environment.items() if key != SKEW})
@@ -130,16 +216,16 @@ class ProcessFaults:
         self.until(lambda: self.clock() >= end)
 
     def _send(self, step: Step) -> None:
-        """A large request; whoever else asks must be answered within so many seconds meanwhile."""
+        """A large request; other callers must get an answer within so many seconds meanwhile."""
         caller = HeavyCaller(self.pods.client.url, step.target)
         self.until(caller.look)
         if caller.longest > step.seconds:
             raise TimeoutError(f"others waited {caller.longest:.1f} s for an answer during {step.target}")
 
     def _poison(self, _step: Step) -> None:
-        """An effect names a leg that is not there, as a mistake of a program could have it.
+        """An effect names a missing leg, as a bug could cause.
 
-        It has failed often already: all of its attempts would take a minute.
+        It starts with most attempts used up: all of them would take a minute.
         """
         effects, found = tables.effects, list[str]()
         asked = select(effects.c.key, effects.c.data).where(
@@ -147,8 +233,7 @@ class ProcessFaults:
         )
 
         def poisoned() -> bool:
-            with self.database.write() as connection:
-                self.database.dialect.begin_beside_log(connection)
+            with self.database.write_beside_log() as connection:
                 row = connection.execute(asked.order_by(effects.c.key).limit(1)).first()
                 if row is not None:
                     data = to_json({**from_json(row.data), "leg": NO_LEG}).decode()
@@ -160,9 +245,9 @@ class ProcessFaults:
         self.until(poisoned)
 
     def _fill(self, _step: Step) -> None:
-        """Files of the database cannot grow, for whoever writes to them: a disk without room, without being root.
+        """The database's files cannot grow, for any writer: a full disk, without being root.
 
-        Unlike on a full disk the error is EFBIG and not ENOSPC, and room within files can be used.
+        Unlike on a full disk the error is EFBIG and not ENOSPC, and free space within files can be used.
         """
         if self.engine == ON_SQLITE:
             store = Path(database_url(self.stack, self.engine).removeprefix("sqlite:///"))
@@ -176,10 +261,10 @@ class ProcessFaults:
 
     def _limit(self, most: str) -> None:
         for seen in self._instances(OURS if self.engine == ON_SQLITE else ("postgres",)):
-            # As whoever they run as: root of a container may not change limits of others.
+            # As their own user: root of a container may not change limits of others.
             user = self.stack.definition.service(seen.service).user
             # A server without limits starts children without: they recover what those with limits could not write.
-            # Were it limited itself, it could not even make shared memory, which a full disk does not prevent.
+            # A limited server could not even create shared memory, which a full disk does not prevent.
             servers = 0 if self.engine == ON_SQLITE else 1
             for it in list(_family(seen))[servers:]:
                 command = ["prlimit", "--pid", str(it.pid), f"--fsize={most}:"]
@@ -194,7 +279,7 @@ class ProcessFaults:
                     raise ToolMissingError(f"{' '.join(command)}: {done.stderr.strip()}")
 
     def _give(self, _step: Step) -> None:
-        """Returns when the herd runs."""
+        """Returns when pods are being bound."""
         self.pods.give_nodes()
         self.until(lambda: open_bindings(self.database) > 0 or bound_pods(self.database) > 0)
 
@@ -202,7 +287,7 @@ class ProcessFaults:
         self.until(self.pods.delete_stuck)
 
     def _steal(self, _step: Step) -> None:
-        """Of every other binding in flight, the first volume that nobody has written yet goes to another claim."""
+        """Of every other binding in flight, the first volume that is not written yet goes to another claim."""
         for binding, volume in list(unwritten_volumes(self.database).items())[::2]:
             self.until(lambda it=volume: self.pods.give_away(it))  # type: ignore[misc]
             self.stolen.add(binding)
@@ -213,6 +298,28 @@ class ProcessFaults:
         seen = self.stack.seen()
         wanted = set(names)
         return [it for it in seen.instances if wanted & {it.name, it.service}] if seen else []
+
+
+CARRIED_OUT: Mapping[str, Callable[[ProcessFaults, Step], None]] = {
+    "kill": ProcessFaults._kill,
+    "pause": ProcessFaults._pause,
+    "resume": ProcessFaults._resume,
+    "stop": ProcessFaults._stop,
+    "start": ProcessFaults._start,
+    "restart": ProcessFaults._restart,
+    "skew": ProcessFaults._skew,
+    "crash": ProcessFaults._crash,
+    "flush": ProcessFaults._flush,
+    "wait": ProcessFaults._wait,
+    "poison": ProcessFaults._poison,
+    "fill": ProcessFaults._fill,
+    "free": ProcessFaults._free,
+    "give": ProcessFaults._give,
+    "send": ProcessFaults._send,
+    "delete": ProcessFaults._delete,
+    "steal": ProcessFaults._steal,
+}
+"""The steps that `lab.faults` declares; a test compares both."""
 
 
 def _family(seen: ServiceState) -> Iterator[psutil.Process]:

@@ -24,44 +24,22 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from volsched.lab.drills.scenario import DrillScenario, ScenarioError
+from volsched.lab.faults import ENGINES, SERVICES, STEPS
 from volsched.runtime.fault_points import POINTS
 
-ON_STACK, ON_SQLITE = ENGINES = ("stack", "sqlite")
-"""PostgreSQL, Redis and Celery; or API, scheduler and controller on one SQLite file, their own workers."""
-SERVICES = ("api", "scheduler", "controller", "worker", "redis", "postgres", "all")
-VERBS: Mapping[str, tuple[tuple[str, ...], bool]] = {
-    "kill": (SERVICES, False),
-    "pause": (SERVICES, False),
-    "resume": (SERVICES, False),
-    "stop": (SERVICES, False),
-    "start": (SERVICES, False),
-    "restart": (SERVICES, False),
-    "skew": (SERVICES, True),
-    "crash": (SERVICES, False),
-    "flush": (("redis",), False),
-    "wait": ((), True),
-    "poison": (("effect",), False),
-    "fill": (("disk",), False),
-    "free": (("disk",), False),
-    "give": (("nodes",), False),
-    "send": (("patch", "yaml"), True),
-    "delete": (("stuck",), False),
-    "steal": (("volumes",), False),
-}
-"""Verb → what it may be done to, and whether a number of seconds follows."""
 MOST_PODS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is done to the system: `kill worker-1`, `wait 3`, `skew scheduler -60`."""
+    """One action on the system: `kill worker-1`, `wait 3`, `skew scheduler -60`."""
 
     verb: str
     target: str = ""
     seconds: float = 0
 
     def __str__(self) -> str:
-        number = f"{self.seconds:g}" if VERBS[self.verb][1] else ""
+        number = f"{self.seconds:g}" if STEPS[self.verb].timed else ""
         return " ".join(word for word in (self.verb, self.target, number) if word)
 
 
@@ -77,7 +55,7 @@ class Moment:
     """By the seed."""
 
     def settled(self, seed: int) -> "Moment":
-        """Nothing left to chance."""
+        """With the random choices made."""
         return Moment(bound=round(random.Random(seed).uniform(0.02, 0.8), 3)) if self.drawn else self
 
     def __str__(self) -> str:
@@ -90,20 +68,20 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What the system is busy with."""
+    """The load on the system."""
 
     pods: int = 60
     per_second: float = 60
     claims: tuple[int, ...] = (1, 2, 3)
     nodes: int = 4
     stuck: int = 0
-    """Pods beside them of which one claim is never provisioned; the last step deletes them."""
+    """Additional pods of which one claim is never provisioned; the last step deletes them."""
     slow: int = 0
     """Pods among them of which a claim takes seconds to be provisioned, so that some binding is always open."""
     timeout: int | None = None
-    """Seconds that a binding may take; else the scheduler's."""
+    """Seconds that a binding may take; default: the scheduler's."""
     withheld: bool = False
-    """Nodes are given later, by a step: until then every pod waits."""
+    """A step creates the nodes later: until then every pod waits."""
 
     @property
     def all(self) -> int:
@@ -131,11 +109,11 @@ class Play:
     patience: float = 180.0
     """Seconds from the fault until everything must have settled."""
     lease: float = 2.0
-    """Seconds for which work is claimed: shorter than an operator's, so that a drill with a frozen process is."""
+    """Seconds for which work is claimed: shorter than in production, to shorten a drill with a paused process."""
 
 
 def play_of(scenario: DrillScenario) -> Play:
-    """Raises ScenarioError, which names the field and what it may be."""
+    """Raises ScenarioError, which names the field and its valid values."""
     given = dict(scenario.settings)
     known = ("engines", "scale", "load", "moment", "faults", "patience", "lease")
     if unknown := sorted(str(it) for it in given.keys() - set(known)):
@@ -169,7 +147,7 @@ def play_of(scenario: DrillScenario) -> Play:
 
 
 def _check_number(step: Step, scale: Mapping[str, int]) -> None:
-    """An instance that never starts would be missed only when the drill has run for a while."""
+    """An instance that never starts would be noticed only after the drill has run for a while."""
     service, _, number = step.target.partition("-")
     count = scale.get(service, 1)
     if number and not 1 <= int(number) <= count:
@@ -181,9 +159,10 @@ def _check_number(step: Step, scale: Mapping[str, int]) -> None:
 
 def read_step(text: str) -> Step:
     words = text.split()
-    if not words or words[0] not in VERBS:
-        raise ScenarioError(f'with.faults: "{text}" is no step; there are {", ".join(VERBS)}')
-    targets, timed = VERBS[words[0]]
+    fault = STEPS.get(words[0]) if words else None
+    if fault is None:
+        raise ScenarioError(f'with.faults: "{text}" is no step; there are {", ".join(STEPS)}')
+    targets, timed = fault.targets, fault.timed
     target = words[1] if targets and len(words) > 1 else ""
     service, dash, number = target.partition("-")
     if targets and (service not in targets or (dash and (not number.isdecimal() or service == "all"))):

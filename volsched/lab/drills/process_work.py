@@ -1,23 +1,35 @@
-"""What a process drill keeps the system busy with: pods with claims, created over the API, and their fate."""
+"""Where a process drill is played, and its load."""
 
 import http.client
 import json
+import signal
+import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
 
 from volsched.binding.rules.phases import LegPhase
-from volsched.lab.bench.world import cluster, pods_with_claims
-from volsched.lab.drills.process_scenario import Work
+from volsched.kube.meta import BIND_TIMEOUT_SECONDS
+from volsched.lab.bench.bind import cluster, pods_with_claims
+from volsched.lab.drills.process_scenario import Moment, Work
+from volsched.lab.faults import ON_SQLITE
+from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.load import CONNECTIONS, LOOK_SECONDS, PATHS, Load, LoadClient
+from volsched.lab.stack.local import HOST, free_port, prepare, services
+from volsched.lab.stack.programs import commands_directory
+from volsched.lab.stack.services import Definition, StackService, make_anchor_keys, write_definition
+from volsched.lab.stack.states import WantedState, want
 from volsched.log import tables
 from volsched.log.database import Database
-from volsched.scheduling.planner import TIMEOUT_SECONDS
+from volsched.runtime.fault_points import DRILL_FLAG, FAULT
 
 NEVER: dict[str, Any] = {
     "apiVersion": "storage.k8s.io/v1",
@@ -43,7 +55,7 @@ THIEF = {
     "name": "thief",
     "uid": "7e1f0000-0000-4000-8000-000000000000",
 }
-"""A claim that nobody here knows."""
+"""A claim that does not exist here."""
 
 
 @dataclass(slots=True)
@@ -53,17 +65,17 @@ class Pods:
     load: Load
     _deleted: int = 0
     _slow: int = 0
-    """Pods whose storage takes its time, created so far."""
+    """Pods with slow storage created so far."""
     _unsent: list[dict[str, Any]] = field(default_factory=list)
-    """Of the next such pod, what the API has not taken yet."""
+    """Objects of the next such pod that the API has not accepted yet."""
     _nodes: list[dict[str, Any]] = field(default_factory=list)
-    """That are still to be given."""
+    """To be created later."""
 
     @classmethod
     def prepared(cls, url: str, work: Work) -> "Pods":
-        """With the cluster made, and pods that will wait created; the load itself has not begun."""
+        """With the cluster created, and pods that will wait; the load itself has not begun."""
         client = LoadClient(url)
-        timeout = {} if work.timeout is None else {TIMEOUT_SECONDS: str(work.timeout)}
+        timeout = {} if work.timeout is None else {BIND_TIMEOUT_SECONDS: str(work.timeout)}
         load = Load(client, work.per_second, most=work.pods, name="pod", claims=work.claims, annotations=timeout)
         it = cls(client, work, load)
         made = list(cluster(work.nodes, work.volumes))
@@ -84,10 +96,10 @@ class Pods:
         return self.load.sent + self._slow
 
     def step(self, now: int) -> int:
-        """What is due of the load; pods with slow storage are spread over it, and one comes before all others."""
+        """Send the due part of the load; pods with slow storage are spread over it, one before all others."""
         if self._slow < self.work.slow and self.load.sent * self.work.slow >= self._slow * self.work.pods:
             left = self._unsent or list(_with_class(f"slow-{self._slow}", 2, "slow"))
-            # Claims first: what the API has not taken of them is sent again before the pod is.
+            # Claims first: those that the API did not accept are sent again before the pod.
             claims, pod = [it for it in left if it["kind"] != "Pod"], left[-1]
             self._unsent = [*self.client.create(claims), pod] if claims else self.client.create([pod])
             self._slow += not self._unsent
@@ -99,7 +111,7 @@ class Pods:
         self._nodes = []
 
     def delete_stuck(self) -> bool:
-        """Whether all are gone; those that the API did not take are asked for again."""
+        """Whether all are gone; deletions that the API did not accept are repeated."""
         while self._deleted < self.work.stuck:
             url = f"{self.client.url}{PATHS['Pod']}/stuck-{self._deleted}-0"
             try:
@@ -115,7 +127,7 @@ class Pods:
         return True
 
     def give_away(self, volume: str) -> bool:
-        """To a claim of somebody else; False: the API did not take it, ask again."""
+        """Give it to a foreign claim; False: the API did not accept it, call again."""
         body = json.dumps({"spec": {"claimRef": THIEF}}).encode()
         url, form = f"{self.client.url}{PATHS['PersistentVolume']}/{volume}", "application/merge-patch+json"
         asked = urllib.request.Request(url, body, {"Content-Type": form}, method="PATCH")
@@ -136,20 +148,20 @@ class Pods:
 
 
 def _stuck(count: int) -> Iterator[dict[str, Any]]:
-    """Three claims each, of which nobody makes the last."""
+    """Three claims each, of which the last is never provisioned."""
     for number in range(count):
         yield from _with_class(f"stuck-{number}", 3, "never")
 
 
 def _with_class(name: str, count: int, storage_class: str) -> Iterator[dict[str, Any]]:
-    """A pod with so many claims, of which the last is of this class; it comes after them."""
+    """A pod with so many claims, of which the last has this class; it comes after them."""
     *claims, pod = pods_with_claims(name, 1, count)
     claims[-1]["spec"]["storageClassName"] = storage_class
     yield from (*claims, pod)
 
 
 def is_slow(pod: str) -> bool:
-    """Whether its storage takes its time."""
+    """Whether its storage is slow."""
     return pod.partition("/")[2].startswith("slow-")
 
 
@@ -201,3 +213,131 @@ def partly_bound(database: Database) -> int:
 def _count(database: Database, asked: Any) -> int:
     with database.read() as connection:
         return int(connection.execute(asked).scalar() or 0)
+
+
+# Where a process drill is played: its own stack in a scratch directory, on PostgreSQL or on SQLite.
+
+READY_SECONDS = 180.0
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, `timeout`, a closed terminal."""
+OURS = ("api", "scheduler", "controller", "worker")
+"""The services that run our program; the others are servers."""
+WITHOUT_SQLITE = ("postgres", "redis", "worker")
+
+
+@contextmanager
+def scratch_stack(
+    engine: str, *, scale: Mapping[str, int], moment: Moment, durable: bool, lease: float
+) -> Iterator[Stack]:
+    """A running stack, with the moment armed, for as long as it is used."""
+    with tempfile.TemporaryDirectory(prefix="volsched-drill-") as directory:
+        # If we are root, PostgreSQL runs as another user, who must reach its data.
+        Path(directory).chmod(0o711)
+        place = Path(directory) / "stack"
+        counts = {
+            name: count for name, count in scale.items() if engine != ON_SQLITE or name not in WITHOUT_SQLITE
+        }
+        stack = Stack(place)
+        try:
+            with _uninterrupted():
+                if engine == ON_SQLITE:
+                    definition = _prepare_sqlite(place)
+                else:
+                    definition = prepare(place, api_port=free_port(), durable=durable)
+                calm = tuple(_drilled(it, lease) for it in definition.services)
+                armed = tuple(_armed(it, engine, moment) for it in calm)
+                want(place, WantedState(counts))
+                write_definition(place / "stack.json", replace(definition, services=armed))
+                stack.launch()
+            stack.wait_ready(seconds=READY_SECONDS)
+            # Processes started from now on are not armed: a fault happens once.
+            write_definition(place / "stack.json", replace(definition, services=calm))
+            yield stack
+        finally:
+            stack.down()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Defers Ctrl-C: in a half-started stack it would be unknown which processes to end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+    before = {
+        it: signal.signal(it, lambda number, _: asked.append(number))
+        for it in ENDING
+        if signal.getsignal(it) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if asked:
+            signal.raise_signal(asked[0])
+
+
+def database_url(stack: Stack, engine: str) -> str:
+    return _sqlite_url(stack.directory) if engine == ON_SQLITE else stack.database_url
+
+
+def named(engine: str, name: str) -> list[str]:
+    """The services or instances of this engine that a scenario names; empty if it has none.
+
+    On SQLite schedulers and controllers carry effects out themselves.
+    """
+    service, _, number = name.partition("-")
+    if service == "all":
+        return ["api", "scheduler", "controller"] + (
+            [] if engine == ON_SQLITE else ["worker", "redis", "postgres"]
+        )
+    if engine != ON_SQLITE or service not in WITHOUT_SQLITE:
+        return [name]
+    if service != "worker":
+        return []
+    return [f"scheduler-{number}"] if number else ["scheduler", "controller"]
+
+
+def _prepare_sqlite(place: Path) -> Definition:
+    """The same processes without servers: each of them is its own worker."""
+    for name, mode in (("", 0o711), ("run", 0o711), ("logs", 0o711), ("secrets", 0o700)):
+        (place / name).mkdir(mode=mode)
+    make_anchor_keys(place / "secrets")
+    api_port = free_port()
+    of_a_stack = services(place, ports={"postgres": 0, "redis": 0}, api_port=api_port, durable=True)
+    store = {"VOLSCHED_DATABASE_URL": _sqlite_url(place)}
+    kept = tuple(
+        replace(
+            it,
+            # A file has no roles to grant.
+            command=("volsched", "migrate") if it.name == "migrate" else it.command,
+            environment={key: value for key, value in it.environment.items() if "_URL_FILE" not in key} | store,
+            after=tuple(name for name in it.after if name not in WITHOUT_SQLITE),
+        )
+        for it in of_a_stack
+        if it.name not in WITHOUT_SQLITE
+    )
+    path = (str(commands_directory()),)
+    return Definition(services=kept, path=path, urls={"api": f"http://{HOST}:{api_port}"})
+
+
+def _sqlite_url(place: Path) -> str:
+    return f"sqlite:///{place / 'store.db'}"
+
+
+def _drilled(service: StackService, lease: float) -> StackService:
+    return replace(service, environment={**service.environment, "VOLSCHED_LEASE_SECONDS": f"{lease:g}"})
+
+
+def _armed(service: StackService, engine: str, moment: Moment) -> StackService:
+    """The process stops when it reaches the point, which the drill detects."""
+    held = None if moment.service is None else held_service(engine, moment.service)
+    if service.name != held:
+        return service
+    fault = {DRILL_FLAG: "1", FAULT: f"{moment.point}:stop"}
+    return replace(service, environment={**service.environment, **fault})
+
+
+def held_service(engine: str, service: str) -> str:
+    return "scheduler" if engine == ON_SQLITE and service == "worker" else service

@@ -1,8 +1,8 @@
-"""Deciding recorded requests again, under another profile or configuration: what would have come out otherwise.
+"""Deciding recorded requests again, under another profile or configuration: what would be different.
 
 This is no replay of the log, which applies recorded results and decides nothing. Every request is decided on the
-world as it was at that very moment, with all that was recorded until then, and compared with what was recorded.
-What other decisions would have led to is not followed up: each request is a question of its own.
+world as it was at that moment, with everything recorded until then, and compared with the record. Consequences of
+different decisions are not followed: each request is independent.
 """
 
 from collections import Counter
@@ -13,13 +13,12 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, select
 
-from volsched.kube.meta import ZONE
+from volsched.kube.meta import zone_of
 from volsched.log import tables
 from volsched.log.base import load_base
 from volsched.log.database import Database
 from volsched.log.events.envelope import Event
-from volsched.log.events.fold import BindingState
-from volsched.log.events.object_states import living
+from volsched.log.events.fold import BindingState, living
 from volsched.log.reads.tail import fold_event, tail
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.world import World
@@ -27,7 +26,7 @@ from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.attempts import FAILED, PLANNED, message_of
 from volsched.scheduling.rules.cycle import Attempt
-from volsched.scheduling.rules.node_avoidance import AVOID_SECONDS, nodes_to_avoid
+from volsched.scheduling.rules.failure_memory import AVOID_SECONDS, nodes_to_avoid
 from volsched.scheduling.rules.profile import Profile
 from volsched.scheduling.rules.snapshot import Snapshot
 
@@ -37,11 +36,11 @@ NO_ZONE = "no zone"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionChoice:
-    """Where a request went, by the record or by deciding again."""
+    """Where a request went, in the record or decided again."""
 
     node: str | None
     volumes: Mapping[str, str] = field(default_factory=dict)
-    """Claim → the volume that was there already."""
+    """Claim → the existing volume."""
     why: str = ""
 
 
@@ -68,34 +67,34 @@ class Compared:
 
 @dataclass(slots=True)
 class Figures:
-    """What one side's decisions came to."""
+    """The totals of one side's decisions."""
 
     placed: int = 0
     unschedulable: int = 0
     wasted_bytes: int = 0
-    """Of the volumes that were taken, what is beyond the claims' requests."""
+    """Bytes of the used volumes beyond the claims' requests."""
     zones: Counter[str] = field(default_factory=Counter)
     _fragments: list[float] = field(default_factory=list)
 
     @property
     def zone_skew(self) -> int:
-        """Pods in the fullest zone beyond those in the emptiest; one with nodes that got no pod has none."""
+        """Pods in the fullest zone beyond those in the emptiest; a zone with nodes but no pods counts 0."""
         return max(self.zones.values(), default=0) - min(self.zones.values(), default=0)
 
     @property
     def fragmentation(self) -> float | None:
-        """How much of the free room, on average after a decision, lies outside the largest free volume."""
+        """The share of the free room, on average after a decision, outside the largest free volume."""
         return sum(self._fragments) / len(self._fragments) if self._fragments else None
 
     def add(self, choice: DecisionChoice, snapshot: Snapshot) -> None:
         for it in snapshot.nodes.values():
-            self.zones.setdefault(it.meta.labels.get(ZONE, NO_ZONE), 0)
+            self.zones.setdefault(zone_of(it.meta.labels) or NO_ZONE, 0)
         if choice.node is None:
             self.unschedulable += 1
             return
         self.placed += 1
         node = snapshot.nodes.get(choice.node)
-        self.zones[NO_ZONE if node is None else node.meta.labels.get(ZONE, NO_ZONE)] += 1
+        self.zones[NO_ZONE if node is None else zone_of(node.meta.labels) or NO_ZONE] += 1
         for key, name in choice.volumes.items():
             volume, claim = snapshot.volume(name), snapshot.claim(key)
             if volume is not None and claim is not None:
@@ -172,14 +171,14 @@ def redecide(database: Database, *, profile: Profile, after: int, until: int) ->
 
 
 def _planned_by(connection: Connection) -> frozenset[str]:
-    """Bindings that a scheduler's attempt made; others were made by hand, and nobody decided on a node."""
+    """Bindings from a scheduler's attempt; others were made by hand, without a decision on a node."""
     attempts = tables.attempts
     asked = select(attempts.c.id).where(attempts.c.outcome.in_((PLANNED, FAILED)))
     return frozenset(connection.execute(asked).scalars())
 
 
 def _request(event: Event, attempts: frozenset[str]) -> tuple[str, DecisionChoice] | None:
-    """The pod that a decision was recorded for, and what it was; None for any other event."""
+    """The pod of a recorded decision, and the decision; None for any other event."""
     noun, _, key = event.stream.partition("/")
     if event.type == "BindingPlanned" and key in attempts:
         state = fold_event(None, event.position, event.version, event.type, event.schema, event.at, event.data)

@@ -1,8 +1,8 @@
-"""A rehearsed recovery: a copy of a store, all its processes gone, and a new one that picks up what was in flight.
+"""A rehearsed recovery: a copy of a store, all its processes gone, and a new one that resumes what was in flight.
 
-Only the copy is written. The store itself is opened for reading alone, and the database refuses anything else. No
-provisioner, node agent or foreign cluster takes part: a rehearsal that deleted a directory would be no rehearsal.
-So a binding that waits for storage still waits at the end, and is reported as that.
+Only the copy is written. The store itself is opened read-only, which the database enforces. No provisioner, node
+agent or foreign cluster takes part: a rehearsal must not delete a directory. So a binding that waits for storage
+still waits at the end, and is reported as such.
 """
 
 import tempfile
@@ -19,16 +19,15 @@ from sqlalchemy import event, select
 from volsched.binding.recovery import Recovered, RecoveryReport, recover
 from volsched.binding.rules.phases import LegPhase, Phase
 from volsched.lab.drills.report import DrillReport
-from volsched.lab.simulation.violations import told
+from volsched.lab.simulation.invariants import told
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.durable_files import lines_of_file
 from volsched.log.integrity.verify import verify
+from volsched.log.migrations import scratch_store
 from volsched.log.reads.open_bindings import open_bindings
 from volsched.log.reads.tail import read_head
-from volsched.log.retention.backup import back_up
-from volsched.log.retention.restore import restore
-from volsched.log.scratch_store import scratch_store
+from volsched.log.retention.backup import back_up, restore
 from volsched.questions.invariants import Violation, violations
 from volsched.runtime.clock import MILLISECOND, SECOND
 from volsched.runtime.system import System, embedded
@@ -42,7 +41,7 @@ MOST_STEPS = 20_000
 class Copy:
     database: Database
     taken_at: int
-    """When all processes of the store are taken to have died."""
+    """When all processes of the store are assumed to have died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,11 @@ class Rehearsed:
     recovery: RecoveryReport
     """What recovery found and did, binding by binding."""
     ends: Mapping[str, str]
-    """Binding → the phase that it was in at the end."""
+    """Binding → its phase at the end."""
 
 
 def read_only(database: Database) -> None:
-    """From here on the database itself refuses every write of ours."""
+    """From here on the database itself refuses all our writes."""
     statement = {"sqlite": "PRAGMA query_only = ON"}.get(
         database.engine.dialect.name, "SET default_transaction_read_only = on"
     )
@@ -65,13 +64,13 @@ def read_only(database: Database) -> None:
         raw.execute(statement)
         raw.commit()
 
-    # Connections that were made before know nothing of it.
+    # Earlier connections lack the setting.
     database.engine.dispose()
 
 
 @contextmanager
 def copied(database: Database, *, now: int) -> Iterator[Copy]:
-    """A copy of a store, of one moment, that is gone afterwards."""
+    """A copy of a store at one moment, which is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="volsched-rehearsal-") as directory:
         file = Path(directory) / "copy.jsonl"
         back_up(database, out=file, now=now)
@@ -81,16 +80,16 @@ def copied(database: Database, *, now: int) -> Iterator[Copy]:
 
 @contextmanager
 def copied_from(lines: Iterable[str]) -> Iterator[Copy]:
-    """The store that a backup holds, for as long as it is looked at."""
+    """The store in a backup, for as long as it is read."""
     with scratch_store() as database:
         yield Copy(database, restore(database, lines).taken_at)
 
 
 def rehearse(copied: Copy, *, horizon: int = 120 * SECOND) -> Rehearsed:
-    """Recover the copy, and go on for so long in its own time; what would happen, and how long it takes here."""
+    """Recover the copy and continue for so long in its own time: what would happen, and how long it takes here."""
     copy = copied.database
     with copy.read() as connection:
-        # Not when the log was last written: deadlines may have passed since, and recovery would act on them.
+        # Not the time of the log's last write: deadlines may have passed since, and recovery would act on them.
         began_at, in_flight = max(read_head(connection).at, copied.taken_at), frozenset(open_bindings(connection))
     started = time.monotonic()
     recovery = recover(copy, owner=OWNER, now=began_at)
@@ -149,7 +148,7 @@ def _violations(copy: Database) -> list[str]:
 
 
 def _lost(copy: Database, in_flight: frozenset[str]) -> int:
-    """Pods whose binding was committed and that have no node all the same."""
+    """Pods with a committed binding but no node."""
     bindings, pods = tables.bindings, tables.pods
     bound = select(pods.c.key).where(pods.c.node.is_not(None))
     asked = select(bindings.c.pod).where(
@@ -163,7 +162,7 @@ def _lost(copy: Database, in_flight: frozenset[str]) -> int:
 
 
 def _ends(copy: Database, in_flight: frozenset[str]) -> tuple[dict[str, str], Counter[str]]:
-    """How they ended, and why legs were kept."""
+    """How they ended, and why legs were retained."""
     bindings, legs = tables.bindings, tables.binding_legs
     among = copy.dialect.among
     with copy.read() as connection:

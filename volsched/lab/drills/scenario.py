@@ -1,34 +1,34 @@
-"""A scenario: a drill as a small file that people write, with what is broken, how often, and where.
-
-```yaml
-name: sleepers
-kind: sim
-about: workers sleep past their leases while everybody else goes on
-seeds: 1..500
-where: [foreign]
-chances: {sleep: 0.4, crash: 0, wait: 0.25}
-length: 60
-```
-"""
+"""A scenario: a drill as a small file that users write; and the list of drills."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from volsched.lab.simulation.generator import Temper
+from volsched.lab.faults import CHANCES
 from volsched.lab.simulation.schedule import PLACES, Where
+from volsched.lab.simulation.seeds import Temper
+
+# ```yaml
+# name: sleepers
+# kind: sim
+# about: workers sleep past their leases while everybody else goes on
+# seeds: 1..500
+# where: [foreign]
+# chances: {sleep: 0.4, crash: 0, wait: 0.25}
+# length: 60
+# ```
 
 SIM, STACK = KINDS = ("sim", "stack")
 """Stepped in one thread, or real processes that are killed."""
-CHANCES = tuple(it.name for it in fields(Temper) if it.type is float)
 KNOWN = ("name", "kind", "about", "seeds", "where", "chances", "length", "with")
 
 
 class ScenarioError(ValueError):
-    """A scenario that cannot be played; the message names the field and what it may be."""
+    """A scenario that cannot be played; the message names the field and its valid values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +41,15 @@ class DrillScenario:
     chances: Mapping[str, float] = field(default_factory=dict)
     length: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """`with`: what only drills of its kind understand, such as the moment of a kill."""
+    """`with`: settings for drills of its kind only, such as the moment of a kill."""
 
     @property
     def temper(self) -> Temper | None:
         """None: every seed has its own."""
         if not self.chances and self.length is None and self.where == PLACES:
             return None
-        length = {} if self.length is None else {"length": self.length}
-        return Temper(where=self.where, **self.chances, **length)  # type: ignore[arg-type]  # names are checked
+        usual = Temper(where=self.where, chances=self.chances)
+        return usual if self.length is None else replace(usual, length=self.length)
 
 
 def read_seeds(text: str) -> tuple[int, int]:
@@ -117,3 +117,105 @@ def _chances(given: object) -> dict[str, float]:
         if isinstance(chance, bool) or not isinstance(chance, int | float) or not 0 <= chance <= 1:
             raise ScenarioError(f"chances.{name}: it must be a number from 0 to 1")
     return {str(name): float(chance) for name, chance in given.items()}
+
+
+# The drills, one line each; a scenario file adds another.
+
+SCENARIOS: Mapping[str, DrillScenario] = {
+    it.name: it
+    for it in (
+        DrillScenario(
+            name="sim",
+            about="the system stepped from a seed: crashes, sleeps, lost messages, foreign writers, bad clocks",
+        ),
+        DrillScenario(
+            name="sim-crashes",
+            about="like sim, and processes crash soon after nearly every third step",
+            chances={"crash": 0.3, "others": 0.05},
+        ),
+        DrillScenario(
+            name="sim-sleepers",
+            about="like sim, and workers sleep past their leases and go on as if nothing had happened",
+            chances={"sleep": 0.2, "crash": 0.02, "wait": 0.2},
+        ),
+        DrillScenario(
+            name="sim-foreign",
+            about="like sim, on a foreign cluster over a line that loses, delays and refuses calls",
+            where=("foreign",),
+            chances={"call": 0.4, "watch": 0.4},
+        ),
+        DrillScenario(
+            name="sim-crowd",
+            about="like sim, and users, administrators and thieves write at one choice in three",
+            chances={"others": 0.33, "crash": 0.05},
+        ),
+        DrillScenario(
+            name="sim-slow",
+            about="like sim, and provisioners take their time while everybody else does not wait",
+            chances={"slow": 0.95, "others": 0.35, "crash": 0.03, "sleep": 0.03},
+        ),
+        DrillScenario(
+            name="sim-storage",
+            about="like sim, and storage refuses, hangs, raises and delivers too little",
+            where=("local",),
+            chances={"storage": 0.15},
+        ),
+        DrillScenario(
+            name="sim-refusals",
+            about="like sim, and there is always a node that every rule accepts and a provisioner refuses",
+            where=("local",),
+            chances={"misfit": 1, "storage": 0.1},
+        ),
+        DrillScenario(
+            name="sim-clocks",
+            about="like sim, and clocks jump by up to a year either way, often just before a crash",
+            chances={"skew": 0.25, "crash": 0.1, "wait": 0.15},
+        ),
+        DrillScenario(
+            name="sim-attached",
+            about="like sim, and a node attaches one disk, whatever is in flight",
+            where=("local",),
+            chances={"attached": 1.0, "others": 0.03},
+        ),
+    )
+}
+BESIDE: Mapping[str, str] = {
+    "replay": "decide recorded requests again under another profile or configuration, and compare "
+    "(volsched drill replay)",
+    "rehearse": "run recovery on a copy of a store, and say what it would do, in how long "
+    "(volsched drill rehearse)",
+}
+"""Drills that are separate commands."""
+
+
+FILES = Path(__file__).parent / "scenarios"
+"""Drills with real processes: files that any user may write."""
+
+
+def process_drills() -> list[DrillScenario]:
+    return [read_scenario(path) for path in sorted(FILES.glob("*.yaml"))]
+
+
+def scenario_named(name: str) -> DrillScenario:
+    """One of ours, or one from a file."""
+    if name in SCENARIOS:
+        return SCENARIOS[name]
+    if name in {path.stem for path in FILES.glob("*.yaml")}:
+        return read_scenario(FILES / f"{name}.yaml")
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        return read_scenario(path)
+    if name in BESIDE:
+        raise ScenarioError(f'"{name}" is a command of its own: volsched drill {name} --help')
+    near = get_close_matches(name, [it for it, _, _ in described()], 2)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise ScenarioError(
+        f'there is no drill "{name}"{meant or ";"} volsched drill list shows them, or give a scenario FILE.yaml'
+    )
+
+
+def described() -> list[tuple[str, str, str]]:
+    """Name, kind and line of every drill."""
+    played = [*SCENARIOS.values(), *process_drills()]
+    rows = [(it.name, "simulation" if it.kind == SIM else "processes", it.about) for it in played]
+    return [*rows, *((name, "on your store", about) for name, about in BESIDE.items())]

@@ -1,8 +1,4 @@
-"""Everybody else in a simulated run: users, administrators, thieves, and on a foreign cluster its own controllers.
-
-They write as any client does, on the objects as they are; what cannot be done is not done. None of them breaks a
-rule of Kubernetes: nobody takes a volume that is another's, or deletes a claim under a pod.
-"""
+"""The other actors of a simulated run, on either kind of cluster, and the objects that they create."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -10,11 +6,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from volsched.cluster.foreign_server import ForeignApi
 from volsched.cluster.local import LocalCluster
-from volsched.cluster.port import ClusterError, Manifest
-from volsched.kube.data_state import DIRTY
+from volsched.cluster.port import ClusterError, Manifest, whole
+from volsched.cluster.simulated import ForeignApi
 from volsched.kube.manifest import (
+    DIRTY,
     annotations,
     claim_is_bound,
     claim_of,
@@ -24,16 +20,138 @@ from volsched.kube.manifest import (
     status,
     uid,
 )
-from volsched.kube.merge_patch import merged
 from volsched.kube.meta import (
     BIND_COMPLETED,
+    BIND_TIMEOUT_SECONDS,
     BOUND_BY_CONTROLLER,
+    HOSTNAME,
     PROVISIONED_BY,
     ROLLBACK,
     SELECTED_NODE,
     STORAGE_PROVISIONER,
+    ZONE,
 )
-from volsched.lab.simulation.objects import NAMESPACE, OUTSIDE, local_volume
+from volsched.kube.patches import merged
+from volsched.lab.simulation.schedule import ScheduleChoice
+from volsched.provisioning.simulated import SIMULATED
+
+# The objects of simulated clusters: small enough to read in a schedule, rich enough for contention.
+
+NewManifest = dict[str, Any]
+OUTSIDE = "disks.example.com"
+"""A provisioner in its own process."""
+DISKS = "attached.example.com"
+"""A driver with a limit: its volumes are created by hand, and attached to nodes."""
+NAMESPACE = "default"
+PROVISIONERS = {"local": "kubernetes.io/no-provisioner", "inside": SIMULATED, "outside": OUTSIDE}
+"""Class → its provisioner."""
+
+
+def made(choice: ScheduleChoice) -> list[tuple[str, NewManifest]]:
+    """`create NOUN name=… …` as kinds and manifests; omitted fields have plain values."""
+    given = choice.options
+    name = given.get("name", choice.who)
+    match choice.who:
+        case "class":
+            return [("StorageClass", _class(name, given.get("seconds"), given.get("room")))]
+        case "node":
+            # With its drivers: a provisioner would refuse a node without them forever.
+            drivers = _csi_node(name, given.get("limit"))
+            return [("Node", _node(name, given.get("zone", "z1"))), ("CSINode", drivers)]
+        case "misfit":
+            # A separate place for the external provisioner: otherwise it would neither make anything nor release
+            # the node.
+            return [("Node", _node(name, "")), ("CSINode", _csi_node(name, None, key=HOSTNAME))]
+        case "volume":
+            made_here = local_volume(name, given.get("size", "5"), given.get("node", "n1"))
+            return [("PersistentVolume", _attachable(made_here) if "disk" in given else made_here)]
+        case "claim":
+            return [("PersistentVolumeClaim", claim(name, given.get("size", "1"), given.get("class", "local")))]
+        case "pod":
+            return [("Pod", pod(name, given.get("claims", ""), given.get("seconds", "30")))]
+    return []
+
+
+def _node(name: str, zone: str) -> NewManifest:
+    labels = {HOSTNAME: name} | ({ZONE: zone} if zone else {})
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+
+
+def _csi_node(name: str, limit: str | None, *, key: str = ZONE) -> NewManifest:
+    drivers: list[NewManifest] = [{"name": OUTSIDE, "nodeID": name, "topologyKeys": [key]}]
+    if limit is not None:
+        drivers.append({"name": DISKS, "nodeID": name, "topologyKeys": [], "allocatable": {"count": int(limit)}})
+    spec = {"drivers": drivers}
+    return {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}, "spec": spec}
+
+
+def _attachable(volume: NewManifest) -> NewManifest:
+    """The same on a disk that a driver attaches."""
+    spec = {key: value for key, value in volume["spec"].items() if key != "local"}
+    disk = {"driver": DISKS, "volumeHandle": volume["metadata"]["name"]}
+    return {**volume, "spec": {**spec, "csi": disk}}
+
+
+def _class(name: str, seconds: str | None, room: str | None) -> NewManifest:
+    parameters = {} if seconds is None else {"latencySeconds": seconds}
+    parameters |= {} if room is None else {"capacityPerDomain": f"{room}Gi"}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": PROVISIONERS.get(name, OUTSIDE),
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "parameters": parameters,
+    }
+
+
+def local_volume(name: str, size: str, node: str, class_name: str = "local") -> NewManifest:
+    term = {"key": HOSTNAME, "operator": "In", "values": [node]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": f"{size}Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": f"/disks/{name}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+        },
+    }
+
+
+def claim(name: str, size: str, class_name: str) -> NewManifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "resources": {"requests": {"storage": f"{size}Gi"}},
+        },
+    }
+
+
+def pod(name: str, claims: str, seconds: str) -> NewManifest:
+    """`claims` are comma-separated names; `seconds` is how long it waits for its volumes."""
+    mounts = [
+        {"name": f"v{place}", "persistentVolumeClaim": {"claimName": it}}
+        for place, it in enumerate(filter(None, claims.split(",")))
+    ]
+    notes = {BIND_TIMEOUT_SECONDS: seconds}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": notes},
+        "spec": {"containers": [{"name": "main", "image": "app"}], "volumes": mounts},
+    }
+
+
+# They write as any client does, on the current objects; impossible actions are skipped. None of them breaks a
+# rule of Kubernetes: none takes a volume of another claim, or deletes a claim that a pod uses.
 
 VOLUME, CLAIM, POD, NODE = "PersistentVolume", "PersistentVolumeClaim", "Pod", "Node"
 Objects = LocalCluster | ForeignApi
@@ -41,7 +159,7 @@ Objects = LocalCluster | ForeignApi
 
 @dataclass(slots=True)
 class Others:
-    """`born` keeps the manifests that a run created, so that somebody may delete and create them again."""
+    """`born` keeps the manifests that a run created, so that they can be deleted and created again."""
 
     api: Objects
     born: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
@@ -56,7 +174,7 @@ class Others:
         self.api.create(kind, deepcopy(dict(manifest)))
 
     def do(self, deed: str, pick: int) -> bool:
-        """One deed; False where there is nothing to do it to, or it was refused."""
+        """One action; False if it has no target, or was refused."""
         with suppress(ClusterError):
             return self.deeds[deed](pick)
         return False
@@ -79,7 +197,7 @@ class Others:
         }
 
     def _take(self, pick: int) -> bool:
-        """A volume that nobody has goes to a claim of somebody else's, unknown to us."""
+        """A free volume goes to a foreign claim, unknown to us."""
         return self._claimed(pick, {"namespace": "elsewhere", "name": "theirs", "uid": "uid-theirs"})
 
     def _give(self, pick: int) -> bool:
@@ -97,7 +215,7 @@ class Others:
         return self._patch(VOLUME, free, pick, {"spec": {"claimRef": reference}})
 
     def _free(self, pick: int) -> bool:
-        """A reservation that is not used yet is taken off; what was made for a claim is left to it."""
+        """An unused reservation is removed; a volume that was provisioned for a claim stays its own."""
         named = {spec(it).get("volumeName") for it in self._list(CLAIM)}
         loose = [
             it
@@ -113,18 +231,18 @@ class Others:
         return self._patch(VOLUME, self._list(VOLUME), pick, {"metadata": {"labels": {"touched": str(pick)}}})
 
     def _use(self, pick: int) -> bool:
-        """A node agent is about to mount a claim, rather one that a pod still waits with: it may hold data now."""
+        """A node agent is about to mount a claim, preferably one of a waiting pod: it may hold data now."""
         bound = [it for it in self._list(CLAIM) if claim_is_bound(it) and ROLLBACK not in annotations(it)]
         waiting = {name for it in self._list(POD) if not spec(it).get("nodeName") for name in _claims(it)}
         bound = [it for it in bound if metadata(it)["name"] in waiting] or bound
         return self._patch(CLAIM, bound, pick, {"status": {"dataState": DIRTY}}, status=True)
 
     def _misuse(self, pick: int) -> bool:
-        """Both at once: a claim that a pod waits with is in use already, and does not look bound any more."""
+        """Both at once: a claim of a waiting pod is in use already, and no longer looks bound."""
         return self._use(pick) and self._unmark(pick)
 
     def _unmark(self, pick: int) -> bool:
-        """Somebody's tool rewrites the annotations of a claim, rather one in use, and it looks half bound."""
+        """A user's tool rewrites the annotations of a claim, preferably one in use, and it looks half bound."""
         bound = [it for it in self._list(CLAIM) if claim_is_bound(it)]
         bound = [it for it in bound if status(it).get("dataState") == DIRTY] or bound
         return self._patch(CLAIM, bound, pick, {"metadata": {"annotations": {BIND_COMPLETED: None}}})
@@ -144,7 +262,7 @@ class Others:
         return self._delete(POD, self._list(POD), pick)
 
     def _delete_claim(self, pick: int) -> bool:
-        """Not under a pod: whoever deletes a claim deletes its pod first."""
+        """Not while a pod uses it: a user deletes the pod first."""
         used = {name for it in self._list(POD) for name in _claims(it)}
         return self._delete(CLAIM, [it for it in self._list(CLAIM) if metadata(it)["name"] not in used], pick)
 
@@ -156,7 +274,7 @@ class Others:
         return True
 
     def _list(self, kind: str) -> list[Manifest]:
-        return list(self.api.list(kind).objects)
+        return list(whole(self.api.list(kind)).objects)
 
     def _patch(
         self, kind: str, found: list[Manifest], pick: int, patch: Mapping[str, Any], *, status: bool = False
@@ -181,7 +299,7 @@ def _claims(pod: Manifest) -> list[str]:
 
 @dataclass(slots=True)
 class ForeignController:
-    """A foreign cluster's PV controller: it calls a volume bound, and later writes the claim as it had read it."""
+    """A foreign cluster's PV controller: it sets a volume Bound, and later writes the claim from an old read."""
 
     api: ForeignApi
     begun: list[Manifest] = field(default_factory=list)
@@ -189,10 +307,10 @@ class ForeignController:
     def step(self, *, begins: bool = True, finishes: bool = True) -> int:
         before = self.api.head
         if begins:
-            for found in self.api.list(VOLUME).objects:
+            for found in whole(self.api.list(VOLUME)).objects:
                 with suppress(ClusterError):
                     self._look(found)
-            for held in self.api.list(CLAIM).objects:
+            for held in whole(self.api.list(CLAIM)).objects:
                 with suppress(ClusterError):
                     self._let_go(held)
         while finishes and self.begun:
@@ -228,20 +346,20 @@ class ForeignController:
         self.api.update(CLAIM, merged(written, {"status": state}), status=True)
 
     def _let_go(self, held: Manifest) -> None:
-        """The protection of a claim that is to go; nobody of ours deletes one that a pod uses."""
+        """The protection of a claim that is being deleted; none of ours deletes one that a pod uses."""
         if is_being_deleted(held):
             self.api.update(CLAIM, merged(held, {"metadata": {"finalizers": None}}))
 
 
 @dataclass(slots=True)
 class ForeignProvisioner:
-    """A provisioner of a foreign cluster: it says that it works on a claim, and later there is a volume."""
+    """A provisioner of a foreign cluster: it announces work on a claim, and later there is a volume."""
 
     api: ForeignApi
 
     def step(self, *, finishes: bool = True) -> int:
         before = self.api.head
-        for held in self.api.list(CLAIM).objects:
+        for held in whole(self.api.list(CLAIM)).objects:
             with suppress(ClusterError):
                 self._look(held, finishes)
         return int(self.api.head) - int(before)

@@ -1,4 +1,4 @@
-"""The lives of processes in a simulated run: stepped, broken, put to sleep, cut off, their clocks wrong."""
+"""The lives of processes in a simulated run: stepped, crashed, put to sleep, cut off, with wrong clocks."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -7,20 +7,22 @@ from dataclasses import dataclass, field
 from random import Random
 
 from volsched.cluster.simulated import Call, ClusterFaults, Fate, SimulatedCluster
+from volsched.lab.faults import CHANCES
 from volsched.lab.simulation.processes import ProcessLife, RunSurroundings
 from volsched.lab.simulation.schedule import ScheduleChoice
 from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
-from volsched.runtime.restart import STEP_BACK
+from volsched.runtime.runner import STEP_BACK
 
 START = 1_800_000_000 * SECOND
 DEEPEST = 3
-"""So many processes sleep at once; another that is told to goes on."""
+"""So many processes sleep at once; a further one does not."""
 COMMITTED = "commit.after"
 NEVER_SLEPT_AT = frozenset({"commit.before"})
-"""Whoever slept here would hold the store's lock, and everybody else would wait for it."""
+"""A process that slept here would hold the store's lock, and all others would wait for it."""
 CRASH, SLEEP = "crash", "sleep"
-CALLS = (Fate.LOST.value, Fate.FAILED.value, Fate.SLOW.value, Fate.CONFLICT.value)
+CALLS = CHANCES["call"].variants
+FATES_OF_READS = (Fate.LOST, Fate.FAILED, Fate.LIMITED)
 FATES = (CRASH, SLEEP, *CALLS)
 """Options of a step; one of them at a time."""
 ABROAD = ("worker", "mirror")
@@ -39,7 +41,7 @@ class _Frame:
 
 @dataclass(slots=True)
 class _Fate:
-    """At the n-th place, or with the n-th call, that a process comes to from now on."""
+    """At the n-th place, or with the n-th call, that a process reaches from now on."""
 
     kind: str
     left: int
@@ -58,31 +60,31 @@ class Lives:
     """Plays so many choices of the schedule while a process sleeps."""
     now: int = START
     commits: int = 0
-    """By anybody; as long as it stays the same, so does the log."""
+    """By any process; while it stays the same, so does the log."""
     born: dict[str, ProcessLife] = field(default_factory=dict)
     _given: RunSurroundings = field(init=False)
     _births: Counter[str] = field(default_factory=Counter)
     _skews: Counter[str] = field(default_factory=Counter)
     _set_right: set[str] = field(default_factory=set)
-    """Processes whose clocks are right again when they have crashed."""
+    """Processes whose clocks become right when they crash."""
     _cuts: dict[str, int] = field(default_factory=dict)
-    """Process → how many choices are taken when it is reached again."""
+    """Process → the number of choices after which it is connected again."""
     _cut_now: bool = False
     _fates: dict[str, _Fate] = field(default_factory=dict)
-    """What is to happen to a process, soon: in the step that says so, or in a later one of its life."""
+    """What will happen to a process soon: in the step that says so, or in a later one of its life."""
     _frames: list[_Frame | None] = field(default_factory=list)
-    """Steps that are under way, one inside the other; None: somebody who cannot break."""
+    """Steps under way, nested; None: an actor without faults."""
 
     def begin(self, given: RunSurroundings) -> None:
         self._given = given
 
     def clock(self) -> int:
-        """The time as whoever is at work has it."""
+        """The time on the clock of the running process."""
         frame = self._frames[-1] if self._frames else None
         return self.now if frame is None else frame.now
 
     def step(self, choice: ScheduleChoice, at: int) -> tuple[str, Exception | None]:
-        """What happened, and what broke that nobody told to. A process that does not live is started."""
+        """What happened, and any error that was not injected. A dead process is started."""
         who, line = choice.who, self._given.line
         if self._is_busy(who):
             return "it sleeps", None
@@ -120,11 +122,11 @@ class Lives:
         return "it is gone"
 
     def skew(self, who: str, by: int, crash: int = 0) -> str:
-        """`crash`: at the so manieth place that it comes to from now on; and then its clock is right again."""
+        """`crash`: at the n-th place that it reaches from now on; after that its clock is right again."""
         self.counts["clock jumps"] += 1
         self._skews[who] += by
         if by < -STEP_BACK and not self._is_busy(who):
-            # As those do that are served (`engine.standing`).
+            # As processes of `serve` do.
             self.born.pop(who, None)
         if crash:
             self._fates[who] = _Fate(CRASH, crash)
@@ -144,7 +146,7 @@ class Lives:
         return "cut off"
 
     def heal(self) -> None:
-        """Clocks are right again, also those that were ahead, and everybody reaches everybody."""
+        """All clocks are right again, also those that were ahead, and all connections work."""
         for who, skew in self._skews.items():
             if skew > STEP_BACK:
                 self.born.pop(who, None)
@@ -155,7 +157,7 @@ class Lives:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Somebody acts who comes to no place, and whose calls all arrive."""
+        """An actor without fault points, whose calls all succeed."""
         self._frames.append(None)
         try:
             yield
@@ -163,7 +165,7 @@ class Lives:
             self._frames.pop()
 
     def reached(self, point: str) -> None:
-        """A process has come to a place: it may crash here, or sleep while the schedule goes on."""
+        """A process has reached a place: it may crash here, or sleep while the schedule continues."""
         self.commits += point == COMMITTED
         frame = self._frames[-1] if self._frames else None
         if frame is None:
@@ -184,15 +186,15 @@ class Lives:
         self._set_line(frame.choice)
 
     def fate(self, call: Call) -> Fate | None:
-        """What becomes of a call to a foreign cluster."""
+        """The fate of a call to a foreign cluster."""
         frame = self._frames[-1] if self._frames else None
         if frame is None:
             return Fate.ANSWERED
         if self._cut_now:
             return Fate.FAILED
         fate = self._fates.get(frame.who)
-        # What is read cannot be in anybody's way, and is slow only for whoever reads.
-        wanted = fate is not None and fate.kind in CALLS and (call.writes or fate.kind in (Fate.LOST, Fate.FAILED))
+        # A read cannot conflict with others, and is slow only for its reader.
+        wanted = fate is not None and fate.kind in CALLS and (call.writes or fate.kind in FATES_OF_READS)
         if fate is None or not wanted or not fate.comes():
             return Fate.ANSWERED
         del self._fates[frame.who]
@@ -204,7 +206,7 @@ class Lives:
         return any(frame is not None and frame.who == who for frame in self._frames)
 
     def _set_line(self, choice: ScheduleChoice) -> None:
-        """How a watch goes wrong in this step."""
+        """The faults of a watch in this step."""
         line, given = self._given.line, choice.options
         if isinstance(line, SimulatedCluster):
             line.random = Random(choice.number("pick"))
@@ -214,4 +216,6 @@ class Lives:
                 repeated=float("again" in given),
                 coalesced=float("coalesced" in given),
                 expired=float("expired" in given),
+                silent=float("silent" in given),
+                torn=float("torn" in given),
             )

@@ -1,45 +1,55 @@
-"""The processes of a simulated run: each lives on its own memory, and a crash leaves nothing of it but the store.
+"""The processes of a simulated run, where their objects live, and a store that is reset quickly."""
 
-They are the real ones, wired as `serve` and the workers wire them, but for time, ids and wake-ups, which the run
-gives them.
-"""
-
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from multiprocessing.util import Finalize
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+
+from sqlalchemy import event
 
 from volsched.binding.executor import QUEUES, Executor
-from volsched.binding.recovery import recover
+from volsched.binding.recovery import Sweep, recover
 from volsched.binding.rules.phases import Guards
 from volsched.binding.rules.saga import advance
-from volsched.binding.sweep import Sweep
 from volsched.cluster.mirror import Mirror
-from volsched.cluster.port import Cluster
-from volsched.lab.simulation.objects import OUTSIDE
-from volsched.lab.simulation.schedule import ScheduleChoice
-from volsched.log.database import Database
+from volsched.cluster.port import KUBERNETES, Cluster, ClusterError
+from volsched.cluster.simulated import ABLE, Call, ClusterFaults, Fate, ForeignApi, SimulatedCluster
+from volsched.lab.simulation.actors import OUTSIDE, ForeignController, ForeignProvisioner, Others
+from volsched.lab.simulation.schedule import Schedule, ScheduleChoice
+from volsched.log.database import Database, open_database
 from volsched.log.effects import due_queues
+from volsched.log.migrations import migrate
 from volsched.log.reactions import Reaction
+from volsched.log.sessions import Observer, monotonic_clock
 from volsched.provisioning.external import External
-from volsched.provisioning.simulated import Simulated
-from volsched.provisioning.storage_array import Array
+from volsched.provisioning.simulated import Array, Simulated
+from volsched.runtime.clock import SECOND, Clock, rfc3339
+from volsched.runtime.settings import EFFECT_LEASE_SECONDS
 from volsched.runtime.system import ProcessRole, System, embedded, local_cluster
 from volsched.runtime.world import World
 from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
+# They are the real ones, wired as `serve` and the workers wire them, except for time, ids and wake-ups, which
+# the run provides.
+
 MAX_ATTEMPTS = 50
-"""Before an effect is parked: a line that is bad on purpose is no reason to give work up."""
+"""Before an effect is parked: injected call failures are no reason to park work."""
 
 
 @dataclass(slots=True)
 class Bell:
-    """Wake-ups between processes: lost, doubled and late as a run likes, for SQL holds the work."""
+    """Wake-ups between processes: lost, doubled and late as the schedule says, because SQL holds the work."""
 
     waiting: list[str] = field(default_factory=list)
 
     def ring(self, database: Database, now: int) -> None:
-        """For every queue in which something is due, unless a wake-up for it waits already."""
+        """For every queue with due work, unless a wake-up for it is pending."""
         for queue in due_queues(database, QUEUES, now=now):
             if queue not in self.waiting:
                 self.waiting.append(queue)
@@ -51,12 +61,12 @@ class ProcessLife(Protocol):
     def step(self, now: int, choice: ScheduleChoice) -> int: ...
 
     def is_idle(self, position: int, now: int) -> bool:
-        """It has read the log to here, and nothing is due: a step would only find that."""
+        """It has read the log up to here, and nothing is due: a step would do nothing."""
 
 
 @dataclass(slots=True)
 class Deciding:
-    """A scheduler or a controller: it has no hands, and rings for those who have."""
+    """A scheduler or a controller: it carries no effects out, and wakes the workers."""
 
     system: System
 
@@ -76,8 +86,7 @@ class Working:
         if not self.bell.waiting:
             return 0
         queue = self.bell.waiting.pop(choice.number("pick") % len(self.bell.waiting))
-        self.executor.batch = choice.number("batch", 100)
-        progress = self.executor.step(queue, now)
+        progress = replace(self.executor, batch=choice.number("batch", 100)).step(queue, now)
         if progress:
             self.bell.ring(self.executor.database, now)
         return progress.done + progress.retried + progress.deposed
@@ -88,7 +97,7 @@ class Working:
 
 @dataclass(slots=True)
 class Sweeping:
-    """A worker's beat: deadlines, given-up work, recovery once in its life, and wake-ups for whatever is due."""
+    """A worker's beat: deadlines, parked work, recovery once in its life, and wake-ups for due work."""
 
     sweep: Sweep
     bell: Bell
@@ -135,7 +144,7 @@ def _later(due: int | None, now: int) -> bool:
 
 @dataclass(slots=True)
 class RunSurroundings:
-    """What every process of a run is given."""
+    """What every process of a run gets."""
 
     database: Callable[[], Database]
     clock: Callable[[], int]
@@ -143,7 +152,7 @@ class RunSurroundings:
     guards: Guards
     bell: Bell = field(default_factory=Bell)
     line: Cluster | None = None
-    """To a foreign cluster; None where objects live in our own log."""
+    """To a foreign cluster; None if objects live in our own log."""
     inside: Array = field(default_factory=Array)
     outside: Array = field(default_factory=Array)
     """Storage, which survives all processes."""
@@ -184,6 +193,7 @@ class RunSurroundings:
             database,
             self.line or local_cluster(database, clock=self.clock, new_uid=self.new_id),
             f"worker/{owner}",
+            lease=EFFECT_LEASE_SECONDS * SECOND,
             guards=self.guards,
             react=self.react,
             max_attempts=MAX_ATTEMPTS,
@@ -217,6 +227,107 @@ OURS = {
     ),
     "foreign": ("mirror-1", "scheduler-1", "worker-1", "sweep", "scheduler-2", "worker-2", "mirror-2"),
 }  # fmt: skip
-"""Processes by place; those that are numbered 2 are there to be in the others' way."""
+"""Processes by place; those numbered 2 exist to interfere with the others."""
 THEIRS = {"local": (), "foreign": ("pv-controller", "pv-provisioner")}
-"""Of the foreign cluster. They do not crash: what they do half is said in the choice."""
+"""Of the foreign cluster. They do not crash: the choice says what they do by half."""
+
+
+# Where the objects of a simulated run live: in our own log, or in a foreign cluster that others write too.
+
+PLAIN = "plain"
+"""A choice that limits the foreign cluster to the abilities of a present Kubernetes."""
+
+
+@dataclass(slots=True)
+class SimulatedPlace:
+    others: Others
+    api: ForeignApi | None = None
+    line: SimulatedCluster | None = None
+    theirs: set[int] = field(default_factory=set)
+    """The versions of a foreign cluster that others wrote."""
+    _controller: ForeignController | None = None
+    _provisioner: ForeignProvisioner | None = None
+
+    @property
+    def version(self) -> int:
+        return 0 if self.api is None else int(self.api.head)
+
+    def write(self, write: Callable[[], object]) -> str:
+        """A write by others; a refusal is their problem."""
+        before = self.version
+        try:
+            write()
+        except ClusterError as error:
+            return f"refused: {error}"
+        finally:
+            self.theirs.update(range(before + 1, self.version + 1))
+        return "done"
+
+    def step_theirs(self, choice: ScheduleChoice) -> None:
+        """A step of one of a foreign cluster's own controllers, or half of it."""
+        half = choice.options.get("half")
+        if self._controller is not None and choice.who == "pv-controller":
+            self._controller.step(begins=half != "second", finishes=half != "first")
+        elif self._provisioner is not None:
+            self._provisioner.step(finishes=half != "first")
+
+
+def place_of(
+    schedule: Schedule,
+    database: Database,
+    clock: Clock,
+    new_id: Callable[[], str],
+    fate: Callable[[Call], Fate | None],
+) -> SimulatedPlace:
+    if schedule.where == "local":
+        return SimulatedPlace(Others(local_cluster(database, clock=clock, new_uid=new_id)))
+    able = all(choice.verb != PLAIN for choice in schedule.choices)
+    api = ForeignApi(now_text=lambda: rfc3339(clock()), capabilities=ABLE if able else KUBERNETES)
+    line = SimulatedCluster(api, Random(0), ClusterFaults(slow_for=None), before=fate)
+    return SimulatedPlace(Others(api), api, line, set(), ForeignController(api), ForeignProvisioner(api))
+
+
+# A store for simulated runs that is reset quickly: a run should cost its own steps, not the creation of tables.
+#
+# The tables are created once; every run begins with a copy of that file. The engine stays, and with it every
+# statement that SQLAlchemy has compiled. Nothing waits for a disk: a simulated crash loses memory, never the
+# file.
+
+IN_MEMORY = Path("/dev/shm")
+
+
+class Slate:
+    def __init__(self) -> None:
+        usable = IN_MEMORY.is_dir() and os.access(IN_MEMORY, os.W_OK)
+        self._directory = Path(tempfile.mkdtemp(prefix="volsched-drill-", dir=IN_MEMORY if usable else None))
+        # Also at the end of a pool's process, which skips atexit handlers.
+        self._remove = Finalize(self, shutil.rmtree, (self._directory, True), exitpriority=1)
+        self._file = self._directory / "store.db"
+        self._opened = open_database(f"sqlite:///{self._file}")
+        event.listen(self._opened.engine, "connect", _unsynced)
+        migrate(self._opened)
+        self._opened.close()
+        self._empty = self._file.read_bytes()
+
+    def wiped(self) -> Database:
+        """An empty, migrated store; the previous one is gone."""
+        self._opened.close()
+        for beside in ("-wal", "-shm"):
+            Path(f"{self._file}{beside}").unlink(missing_ok=True)
+        self._file.write_bytes(self._empty)
+        return self.another()
+
+    def another(self, clock: Callable[[], int] = monotonic_clock) -> Database:
+        """The same store as another process sees it: with its own cache.
+
+        `clock` is its monotonic one. It has no session: a simulated crash does not end a process.
+        """
+        return Database(self._opened.engine, self._opened.dialect, observer=Observer(clock=clock))
+
+    def close(self) -> None:
+        self._opened.close()
+        self._remove()
+
+
+def _unsynced(raw: Any, _record: object) -> None:
+    raw.execute("PRAGMA synchronous = OFF")

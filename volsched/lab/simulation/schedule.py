@@ -1,7 +1,7 @@
-"""A schedule: every choice of a simulated run, one line each, so that a run is repeated, cut down and read.
+"""A schedule: every choice of a simulated run, one line each, so that a run can be repeated, shrunk and read.
 
-Nothing of a run is drawn while it plays. A choice that cannot be carried out (its process sleeps, its object is
-gone) does nothing, so any part of a schedule is a schedule: to shrink one is to leave choices out.
+Nothing is drawn at random during a run. A choice that cannot be carried out (its process sleeps, its object is
+gone) does nothing, so any part of a schedule is a schedule: shrinking leaves choices out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ PLACES: tuple[Where, ...] = ("local", "foreign")
 
 
 class ScheduleError(ValueError):
-    """A schedule, or a line of one, that cannot be read; the message says where and what would do."""
+    """A schedule, or a line of one, that cannot be parsed; the message says where and what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ScheduleChoice:
         return " ".join(filter(None, (self.verb, self.who, *(f"{k}={v}" for k, v in self.options.items()))))
 
     def number(self, name: str, default: int = 0) -> int:
-        """An option that counts something; what is no number counts as the default."""
+        """A numeric option; anything else counts as the default."""
         text = self.options.get(name, "")
         return int(text) if text.lstrip("-").isdecimal() else default
 
@@ -53,14 +53,14 @@ class Schedule:
     where: Where
     choices: tuple[ScheduleChoice, ...]
     seed: int | None = None
-    """The seed that it was made from; what was cut down since is no longer what that seed gives."""
+    """The seed that it was generated from; a shrunk schedule no longer matches it."""
 
     def of(self, choices: Iterable[ScheduleChoice]) -> "Schedule":
         return Schedule(self.where, tuple(choices), self.seed)
 
 
 def dump_schedule(schedule: Schedule, *, found: Sequence[str] = (), guards_off: Sequence[str] = ()) -> str:
-    """As a file that `--schedule` and the regression tests take; `found` is what it showed when it was kept."""
+    """As a file for `--schedule` and the regression tests; `found`: what it showed when it was saved."""
     head: dict[str, Any] = {"drill": "sim", "where": schedule.where}
     head |= {} if schedule.seed is None else {"seed": schedule.seed}
     head |= {"guards-off": list(guards_off)} if guards_off else {}

@@ -1,10 +1,4 @@
-"""One simulated run: the whole system in one thread, played from a schedule on time that only the schedule moves.
-
-A process is stepped, crashes at the n-th place that it comes to (every commit and every call has two), or sleeps
-there while the next choices of the schedule are played, and then goes on as if nothing had happened: so two
-processes are between each other's reads and writes without a thread. After every choice the invariants are asked
-that hold at any moment; when the schedule is over, faults stop, and everything must come to rest (`calming`).
-"""
+"""One simulated run: the whole system in one thread, played from a schedule, until everything is at rest."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,26 +7,103 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
-from volsched.lab.simulation.objects import made
-from volsched.lab.simulation.observer import RunObserver
-from volsched.lab.simulation.places import SimulatedPlace, place_of
+from volsched.lab.simulation.actors import made
+from volsched.lab.simulation.invariants import RunObserver
 from volsched.lab.simulation.process_lives import Lives
-from volsched.lab.simulation.processes import OURS, THEIRS, RunSurroundings
-from volsched.lab.simulation.quiesce import calm_down
+from volsched.lab.simulation.processes import (
+    OURS,
+    THEIRS,
+    Deciding,
+    RunSurroundings,
+    SimulatedPlace,
+    Slate,
+    place_of,
+)
 from volsched.lab.simulation.schedule import Schedule, ScheduleChoice
-from volsched.lab.simulation.scratch_store import Slate
 from volsched.log.reads.tail import read_head
-from volsched.provisioning.driver import CreateVolume
+from volsched.provisioning.protocol import CreateVolume
 from volsched.questions.invariants import Violation
 from volsched.runtime import fault_points
-from volsched.runtime.clock import MILLISECOND
+from volsched.runtime.clock import MILLISECOND, SECOND
+
+# The end of a simulated run: faults stop, and within bounded rounds everything is at rest and consistent.
+
+ROUNDS = 150
+QUIET = tuple(seconds * SECOND for seconds in (0, 4, 125))
+"""At rest means no move over these waits: beyond leases, back-offs, throttled requests and held room."""
+DRAINING = 60
+SECOND_ONES = "-2"
+"""Processes with this suffix existed to interfere, and are gone now."""
+
+
+def calm_down(run: "Simulation") -> list[Violation]:
+    """The violations when the run had come to rest."""
+    lives, watching = run.lives, run.watching
+    lives.heal()
+    run.mishaps.clear()
+    for array in (run.given.inside, run.given.outside):
+        for name in array.made():
+            array.finish(name)
+    if run.place.line is not None:
+        run.place.line.land()
+    with lives.aside():
+        run.place.write(run.place.others.uncordon)
+    lives.born = {who: life for who, life in lives.born.items() if not who.endswith(SECOND_ONES)}
+    found, still, since = watching.look(lives.commits), 0, lives.now
+    for _ in range(ROUNDS):
+        if found or run.found:
+            return found
+        before, abroad = watching.lookout.position, _head_abroad(run)
+        lives.now += QUIET[still]
+        _round(run, everybody=still == len(QUIET) - 1)
+        found = watching.look(lives.commits) + watching.too_many_plans(since)
+        still = 0 if watching.has_moved(before) or _head_abroad(run) != abroad else still + 1
+        if still == len(QUIET):
+            due, still = watching.deadline(), 0
+            if due is None or due <= lives.now:
+                deciding = lives.born.get("scheduler-1")
+                run.counts.update(watching.ends())
+                system = deciding.system if isinstance(deciding, Deciding) else None
+                return found + watching.look_at_rest(system, lives.now)
+            lives.now = due
+    return [Violation(3, f"something still moves {ROUNDS} rounds after the last fault")]
+
+
+def _head_abroad(run: "Simulation") -> str:
+    """What is only told to a foreign pod is no event of ours until it is observed."""
+    return "" if run.place.line is None else run.place.line.api.head
+
+
+def _round(run: "Simulation", *, everybody: bool) -> None:
+    """Steps every process with work; in a last round all of them, because some poll."""
+    where, lives = run.schedule.where, run.lives
+    for who in OURS[where]:
+        life = lives.born.get(who)
+        idle = not everybody and life is not None and life.is_idle(run.watching.position(lives.commits), lives.now)
+        if who.endswith(SECOND_ONES) or idle:
+            continue
+        run.step(ScheduleChoice("step", who))
+        for _ in range(DRAINING):
+            if not run.given.bell.waiting or run.found:
+                break
+            run.step(ScheduleChoice("step", "worker-1"))
+    for who in THEIRS[where]:
+        with lives.aside():
+            run.place.write(partial(run.place.step_theirs, ScheduleChoice("step", who)))
+
+
+# A process is stepped, crashes at the n-th place that it reaches (every commit and every call has two), or
+# sleeps there while the next choices of the schedule are played, and then continues as if nothing had happened:
+# so two processes interleave between each other's reads and writes without a thread. After every choice the
+# invariants are checked that hold at any moment; when the schedule is over, faults stop, and everything must
+# come to rest (`calm_down`).
 
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
     violations: list[Violation]
     counts: Counter[str]
-    """What went wrong on purpose, how often; and what came of it."""
+    """Injected faults and outcomes, counted."""
     steps: int
     """Choices until the first violation, or all of them."""
     head: str
@@ -87,14 +158,14 @@ class Simulation:
         return RunVerdict(self.found, self.counts, steps, head.hash.hex(), self.notes)
 
     def step(self, choice: ScheduleChoice) -> str:
-        """One step of a process of ours; whoever breaks by itself has not thought of something."""
+        """One step of a process of ours; an error that was not injected is a violation."""
         note, broken = self.lives.step(choice, self.at)
         if broken is not None:
             self.found.append(Violation(7, f"{choice.who}: {type(broken).__name__}: {broken}"))
         return note
 
     def _sleep(self, choices: int) -> None:
-        """A process sleeps at some place; the schedule goes on for so long."""
+        """A process sleeps at some place; the schedule continues for so long."""
         for _ in range(choices):
             if self.found or not self._play_next():
                 return

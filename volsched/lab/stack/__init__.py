@@ -1,5 +1,4 @@
-"""The stack as processes of this machine: what runs, who watches over it, and a handle for people and drills.
+"""The stack as processes of this machine: what runs, the supervisor, and a handle for users and drills.
 
-Nothing below knows of it. It starts the program's own commands as an operator would, and looks at them from
-outside.
+No other package depends on it. It starts and observes the program's own commands as an operator would.
 """

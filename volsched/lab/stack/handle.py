@@ -10,7 +10,7 @@
     stack.down()
 
 A name is an instance (`worker-2`) or a service, which means all of its instances. Only processes that are provably
-the stack's are sent anything (`identity`).
+the stack's are sent anything (`states`).
 """
 
 import signal
@@ -22,21 +22,23 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from volsched.lab.stack.identity import Identity, process_of, send
-from volsched.lab.stack.leftovers import clean
 from volsched.lab.stack.run import AlreadyRunningError, alone, is_locked
 from volsched.lab.stack.services import Definition, instance_name, read_definition
 from volsched.lab.stack.states import (
     SETTLED,
     Condition,
+    Identity,
     Published,
     ServiceState,
     WantedState,
+    process_of,
     read_published,
     read_wanted,
+    send,
     want,
 )
-from volsched.runtime.patience import Patience
+from volsched.lab.stack.supervisor import clean
+from volsched.runtime.clock import Patience
 
 LOOK_SECONDS = 0.02
 READY_SECONDS = 180.0
@@ -44,11 +46,11 @@ DOWN_SECONDS = 120.0
 
 
 class StackError(Exception):
-    """What was asked for cannot be done; the message says what to do instead."""
+    """The request is impossible; the message says what to do instead."""
 
 
 class NotReadyError(StackError):
-    """Something did not come about in time."""
+    """A condition was not met in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,12 @@ class Stack:
 
     @property
     def urls(self) -> dict[str, str]:
-        """What listens where; without passwords."""
+        """The addresses of the services, without passwords."""
         return self.definition.urls
 
     @property
     def database_url(self) -> str:
-        """With its password: for programs, not for people's eyes."""
+        """With its password: for programs, not for display."""
         return (self.directory / "secrets" / "database_url").read_text()
 
     @property
@@ -80,11 +82,11 @@ class Stack:
 
     @property
     def running(self) -> bool:
-        """Whether a supervisor is there."""
+        """Whether a supervisor runs."""
         return is_locked(self.directory)
 
     def launch(self) -> None:
-        """Start a detached supervisor on what `prepare` has written down."""
+        """Start a detached supervisor on the definition that `prepare` wrote."""
         if self.running:
             raise AlreadyRunningError(f"a stack runs in {self.directory} already")
         before = self.seen()
@@ -109,16 +111,17 @@ class Stack:
         self._wait(started, READY_SECONDS, told)
 
     def seen(self) -> Published | None:
-        """What the supervisor published last; None where it has not published anything."""
+        """What the supervisor published last; None if it has not published anything."""
         return read_published(self.directory)
 
-    def wait_ready(self, *, seconds: float = READY_SECONDS) -> None:
+    def wait_ready(self, *, seconds: float = READY_SECONDS, look: Callable[[], None] = lambda: None) -> None:
         """Until everything that should run is healthy. Raises NotReadyError with what is not, and why.
 
-        `seconds`: without one more of them getting healthy.
+        `seconds`: the longest time without another one becoming healthy. `look` is called repeatedly meanwhile.
         """
 
         def settled() -> bool:
+            look()
             seen = self.seen()
             return self.running and seen is not None and process_of(seen.supervisor) is not None and seen.settled
 
@@ -133,16 +136,17 @@ class Stack:
         return "\n".join(f"{it.name} is {it.condition.value}{self._because(it, late)}" for it in late)
 
     def down(self) -> list[tuple[int, str]]:
-        """End everything in good order, or what a dead supervisor has left; pid and service of each leftover."""
+        """End everything gracefully, or what a dead supervisor has left; pid and service of each leftover."""
         asked: Identity | None = None
 
         def ended() -> bool:
-            """Asked again whenever there is another: one that is only starting has not said who it is."""
+            """Repeated for another supervisor: one that is only starting has not published its pid."""
             nonlocal asked
             seen = self.seen()
             if seen is not None and seen.supervisor != asked and send(seen.supervisor, signal.SIGTERM):
                 asked = seen.supervisor
-            return not self.running
+            # It lets go of the directory a moment before its process is gone, and nothing may be left of it.
+            return not self.running and (asked is None or process_of(asked) is None)
 
         if self.running:
             self._wait(ended, DOWN_SECONDS, lambda: "the supervisor does not end")
@@ -154,7 +158,7 @@ class Stack:
     # --- by name ----------------------------------------------------------------------------------------
 
     def instances(self, name: str) -> list[ServiceState]:
-        """The instances that a name means. Raises StackError where there are none."""
+        """The instances that a name means. Raises StackError if there are none."""
         seen = self.seen()
         found = [it for it in seen.instances if name in (it.name, it.service)] if seen else []
         if not found:
@@ -168,11 +172,11 @@ class Stack:
         return [it.pid for it in processes if send(it, number, group=group)]
 
     def kill(self, name: str) -> list[int]:
-        """SIGKILL, with all child processes at once; the supervisor starts it again."""
+        """SIGKILL, with all child processes at once; the supervisor restarts it."""
         return self.signal(name, signal.SIGKILL)
 
     def pause(self, name: str) -> list[int]:
-        """Freeze it where it stands, with all child processes."""
+        """SIGSTOP, with all child processes."""
         return self.signal(name, signal.SIGSTOP)
 
     def resume(self, name: str) -> list[int]:
@@ -185,7 +189,7 @@ class Stack:
         want(self.directory, WantedState({**read_wanted(self.directory).scale, service: count}))
 
     def stop(self, service: str) -> None:
-        """In good order, and it stays down; returns when it is."""
+        """Gracefully, and it stays down; returns when it is."""
         self.scale(service, 0)
         self._wait(
             lambda: all(it.condition is Condition.STOPPED for it in self.instances(service)),
@@ -194,14 +198,14 @@ class Stack:
         )
 
     def start(self, service: str) -> None:
-        """What was stopped, as often as its definition says; returns when it is healthy."""
+        """Start a stopped service with the scale of its definition; returns when it is healthy."""
         count = max(self.definition.service(service).scale, 1)
         self.scale(service, count)
         names = [instance_name(self.definition.service(service), number) for number in range(1, count + 1)]
         self._wait(lambda: all(self._healthy(it) for it in names), READY_SECONDS, self.complaint)
 
     def restart(self, name: str) -> None:
-        """One instance after the other, each ended in good order and healthy again before the next."""
+        """One instance after the other, each ended gracefully and healthy again before the next."""
         for step in rolling(self, [name]):
             self._wait(step, READY_SECONDS + DOWN_SECONDS, self.complaint)
 
@@ -220,7 +224,7 @@ class Stack:
     def _wait(self, condition: Callable[[], bool], seconds: float, told: Callable[[], str]) -> None:
         patience, most = Patience(seconds), (0, 0)
         while not condition():
-            # The most there ever were: a process that dies and is started again and again is no progress.
+            # The maximum so far: a process that repeatedly dies and restarts is no progress.
             most = max(most, self._ended_and_healthy())
             if patience.is_over(most):
                 raise NotReadyError(told())
@@ -233,9 +237,9 @@ class Stack:
 
 
 def rolling(stack: Stack, names: Iterable[str]) -> Iterable[Callable[[], bool]]:
-    """A rolling restart as conditions, one for each instance: it has begun when the next is asked for.
+    """A rolling restart as conditions, one for each instance: it has begun when the next is requested.
 
-    For whoever has something else to do meanwhile, such as keeping up a load: call each until it says yes.
+    For callers with other work meanwhile, such as keeping up a load: call each until it returns True.
     """
     for name in names:
         for instance in stack.instances(name):
@@ -243,7 +247,7 @@ def rolling(stack: Stack, names: Iterable[str]) -> Iterable[Callable[[], bool]]:
                 continue
             service = stack.definition.service(instance.service)
             send(instance.process, signal.Signals[service.stop_signal])
-            # One that is frozen would not hear it.
+            # A stopped process would not handle the signal.
             send(instance.process, signal.SIGCONT)
             yield partial(_renewed, stack, instance, time.monotonic() + service.grace)
 

@@ -1,28 +1,31 @@
-"""A load that bears restarts: pods with claims, created over the API at a steady rate, and their fate.
-
-A `step(now)`, so that whoever restarts or kills things meanwhile does it in between. A request that fails is sent
-again until the API takes it; names are fixed beforehand, so that "exists already" means that it did before.
-"""
+"""A load that tolerates restarts: pods with claims over the API at a steady rate; and how soon they have nodes."""
 
 import http.client
 import itertools
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from sqlalchemy import func, select
 
-from volsched.lab.bench.world import cluster, pods_with_claims
-from volsched.lab.stack.handle import Stack, rolling
+from volsched.lab.bench.bind import BindLoad, BindRow, Clock, append_rate, cluster, pods_with_claims
+from volsched.lab.bench.processes import bench_bind_beside
+from volsched.lab.stack.handle import READY_SECONDS, Stack, rolling
+from volsched.lab.stack.local import free_port, prepare
 from volsched.log import tables
-from volsched.log.database import Database
+from volsched.log.database import Database, open_database
 from volsched.questions.invariants import violations
-from volsched.runtime.clock import SECOND
-from volsched.runtime.patience import Patience
+from volsched.runtime.clock import SECOND, Patience
+
+# A `step(now)`, so that the caller can restart or kill things in between. A failed request is repeated until
+# the API accepts it; names are fixed beforehand, so that "exists already" means that an earlier attempt
+# succeeded.
 
 PATHS = {
     "Namespace": "/api/v1/namespaces",
@@ -38,18 +41,18 @@ TOO_MANY = 429
 TIMEOUT_SECONDS = 10.0
 LOOK_SECONDS = 0.002
 PATIENCE_SECONDS = 120.0
-"""Without a further service that is well again, or a further pod that has a node."""
+"""Without another healthy service, or another pod with a node."""
 CONNECTIONS = 16
 Manifest = dict[str, Any]
 
 
 class LoadError(Exception):
-    """The API does not want what the load sends: no load at all."""
+    """The API refuses what the load sends: there is no load at all."""
 
 
 @dataclass(slots=True)
 class LoadClient:
-    """A few connections, each made anew when it was lost; what is sent together, the API commits together."""
+    """A few connections, each recreated when lost; the API commits together what is sent together."""
 
     url: str
     trusting: ssl.SSLContext | None = None
@@ -57,7 +60,7 @@ class LoadClient:
     _connections: dict[int, http.client.HTTPConnection] = field(default_factory=dict)
 
     def create(self, manifests: Sequence[Manifest]) -> list[Manifest]:
-        """Those that the API has not taken this time; at most one for each connection may be given."""
+        """Returns those that the API did not accept; at most one per connection may be passed."""
         asked = [number for number, manifest in enumerate(manifests) if self._ask(number, manifest)]
         taken = {number for number in asked if self._answered(number, manifests[number])}
         left = [manifest for number, manifest in enumerate(manifests) if number not in taken]
@@ -100,7 +103,7 @@ class LoadClient:
 
 @dataclass(slots=True)
 class Load:
-    """So many pods a second on average: what an outage has delayed is made up for afterwards."""
+    """So many pods per second on average: what an outage has delayed is sent afterwards."""
 
     client: LoadClient
     per_second: float
@@ -108,7 +111,7 @@ class Load:
     """Pods in all: no more than there are volumes for."""
     name: str = "load"
     claims: Sequence[int] = (1,)
-    """How many each pod has, in turn."""
+    """How many claims each pod has, in turn."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Of the pods."""
     sent: int = 0
@@ -118,7 +121,7 @@ class Load:
     """Of the pods that are being created; claims come first."""
 
     def step(self, now: int) -> int:
-        """Create what is due; 0 where nothing is, or the API takes nothing."""
+        """Create what is due; 0 if nothing is, or the API accepts nothing."""
         if self._began is None:
             self._began = now
         if not self._pods:
@@ -143,15 +146,15 @@ class Load:
 class LoadOutcome:
     pods: int
     seconds: float
-    """From the first creation to the last restart; then nothing new was created."""
+    """From the first creation to the last restart; nothing was created after that."""
     restarts: dict[str, float]
     """Service → seconds until all of its instances were healthy again."""
     lost: int
-    """Pods that are in the store and have no node at the end, and those that the API took and are not there."""
+    """Stored pods without a node at the end, and pods that the API accepted but that do not exist."""
     doubled: int
-    """Pods with more than one committed binding, and volumes that two claims have."""
+    """Pods with more than one committed binding, and volumes of two claims."""
     broken: tuple[str, ...]
-    """Invariants that do not hold."""
+    """Violated invariants."""
     retries: int
 
     @property
@@ -160,7 +163,7 @@ class LoadOutcome:
 
 
 def prepare_cluster(client: LoadClient, *, nodes: int, volumes: int) -> None:
-    """The nodes and local volumes that a load is for."""
+    """The nodes and local volumes for a load."""
     manifests = cluster(nodes, volumes)
     while left := list(itertools.islice(manifests, CONNECTIONS)):
         while left := client.create(left):
@@ -177,7 +180,7 @@ def restart_under_load(
     patience: float = PATIENCE_SECONDS,
     least: int = 0,
 ) -> LoadOutcome:
-    """Restart services one by one while the load goes on, and count what became of it; at least so many pods."""
+    """Restart services one by one under load, and count the outcome; at least so many pods."""
     began, took = clock(), dict[str, float]()
 
     def until(condition: Callable[[], bool]) -> None:
@@ -206,7 +209,7 @@ def outcome(
     restarts: dict[str, float],
     patience: float = PATIENCE_SECONDS,
 ) -> LoadOutcome:
-    """What became of a load that has ended; pods that are under way are waited for while they become fewer."""
+    """The outcome of a load that has ended; waits for pods under way while their number decreases."""
     waiting = Patience(patience)
     while (left := lost(database, load.sent)) and not waiting.is_over(left):
         time.sleep(10 * LOOK_SECONDS)
@@ -222,7 +225,7 @@ def outcome(
 
 
 def lost(database: Database, sent: int) -> int:
-    """Not the difference of sent and bound: one whose answer got lost is bound too, and would hide another."""
+    """Not sent minus bound: a pod whose answer got lost is bound too, and would hide a lost one."""
     pods = tables.pods
     asked = select(func.count(), func.count(pods.c.node)).select_from(pods)
     with database.read() as connection:
@@ -248,3 +251,36 @@ def doubled(database: Database) -> int:
 def broken(database: Database) -> tuple[str, ...]:
     with database.read() as connection:
         return tuple(map(str, violations(connection, at_rest=False)))
+
+
+# From a pod's creation to its node on a whole stack: the processes of an operator, on this machine.
+#
+# `bench http` measures what the API adds.
+
+
+@contextmanager
+def scratch_stack(directory: Path, *, workers: int, ready_seconds: float = READY_SECONDS) -> Iterator[Stack]:
+    """A stack that exists as long as it is used, with so many workers."""
+    prepare(directory, api_port=free_port(), scale={"worker": workers})
+    stack = Stack(directory)
+    stack.launch()
+    try:
+        stack.wait_ready(seconds=ready_seconds)
+        yield stack
+    finally:
+        stack.down()
+
+
+def bench_bind_on_stack(stack: Stack, load: BindLoad, *, workers: int, clock: Clock) -> BindRow:
+    """On a stack with an empty store; `workers` is only shown in the row."""
+    database = open_database(stack.database_url)
+    try:
+        return bench_bind_beside(
+            database,
+            load,
+            workers=f"stack, {workers} worker{'s' if workers > 1 else ''}",
+            base=append_rate(database, clock),
+            clock=clock,
+        )
+    finally:
+        database.close()

@@ -1,6 +1,6 @@
 """The stack of docker-compose.yml without Docker: the same commands, PostgreSQL and Redis of this machine.
 
-`tests/stack/test_compose.py` compares the two; whoever changes a command changes it in both.
+`tests/stack/test_compose.py` compares the two; change a command in both.
 """
 
 import socket
@@ -9,29 +9,37 @@ from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
 
-from volsched.lab.stack.postgres_wheel import (
+from volsched.lab.stack.programs import (
     DATABASE,
     USER,
     WheelMissingError,
     commands_directory,
+    find_redis,
     make_cluster,
     postgres_programs,
     system_user,
 )
-from volsched.lab.stack.redis_server import find_redis
-from volsched.lab.stack.secret_files import make_anchor_keys, make_store_secrets
-from volsched.lab.stack.services import Definition, Health, StackService, write_definition
+from volsched.lab.stack.services import (
+    ROLES,
+    Definition,
+    Health,
+    StackService,
+    make_anchor_keys,
+    make_store_secrets,
+    write_definition,
+)
 from volsched.lab.stack.states import WantedState, want
+from volsched.log.service_roles import SERVICES
 from volsched.runtime.health_check import API_URL
-from volsched.runtime.settings import data_directory
+from volsched.runtime.user_files import data_directory
 
 API_PORT = 8700
 HOST = "127.0.0.1"
 SCALABLE = ("scheduler", "controller", "worker")
-"""Of the others there is one: it has a port, data or a task of its own."""
+"""Others have one instance: they have their own port, data or task."""
 UNSYNCED = ("fsync", "full_page_writes")
-"""Switched off where nobody pulls the plug and everything is thrown away: in tests. Not `synchronous_commit`:
-without it a server that is killed forgets what it had committed in the last half second, and drills kill it."""
+"""Switched off where power loss is no concern and all data is temporary: in tests. Not `synchronous_commit`:
+without it a killed server forgets the commits of the last half second, and drills kill it."""
 
 
 def default_directory() -> Path:
@@ -46,10 +54,10 @@ def prepare(
     durable: bool = True,
     imitation: bool = False,
 ) -> Definition:
-    """Make what a stack needs to start, where it is not there yet, and write down what is to run.
+    """Create what a stack needs to start, if it does not exist yet, and write its definition.
 
-    Data, passwords and ports of a stack that was here before stay as they are. Raises MissingError.
-    With `imitation` one of Redis will do where there is no other: for a look, never for a measurement or a drill.
+    Data, passwords and ports of an existing stack are kept. Raises WheelMissingError. `imitation` allows one of
+    Redis if there is no other: for a demonstration, never for a measurement or a drill.
     """
     postgres, redis = postgres_programs(), find_redis(imitation=imitation)
     directory.mkdir(parents=True, exist_ok=True, mode=0o711)
@@ -83,7 +91,10 @@ def prepare(
 
 def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: bool) -> tuple[StackService, ...]:
     secrets, data = directory / "secrets", directory / "postgres"
-    store = {"VOLSCHED_DATABASE_URL_FILE": str(secrets / "database_url")}
+    store = {
+        service: {"VOLSCHED_DATABASE_URL_FILE": str(secrets / f"database_url.{service}")} for service in SERVICES
+    }
+    owner = {"VOLSCHED_DATABASE_URL_FILE": str(secrets / "database_url")}
     queue = {"VOLSCHED_REDIS_URL_FILE": str(secrets / "redis_url")}
     beat = {"VOLSCHED_HEARTBEAT_FILE": str(directory / "run" / "{instance}.heartbeat")}
     anchors = {
@@ -102,7 +113,7 @@ def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: 
             health=Health(
                 command=("pg_isready", "-q", "-h", HOST, "-p", str(ports["postgres"]), "-U", USER, "-d", DATABASE)
             ),
-            # Others' transactions are ended, and what they had committed is safe.
+            # Ends open transactions; committed data is safe.
             stop_signal="SIGINT",
             grace=60,
             user=system_user(),
@@ -110,7 +121,7 @@ def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: 
         StackService(
             name="redis",
             command=("redis-server", str(secrets / "redis.conf")),
-            # By the environment: everybody can read the words of a command.
+            # Through the environment: any user can read the arguments of a command.
             health=Health(command=(
                 "sh", "-c",
                 f'REDISCLI_AUTH="$(sed -n "s/^requirepass //p" {quote(str(secrets / "redis.conf"))})" '
@@ -118,33 +129,39 @@ def services(directory: Path, *, ports: dict[str, int], api_port: int, durable: 
             )),
         ),
         StackService(
-            name="migrate", command=("volsched", "migrate"), environment=store, after=("postgres",), once=True
+            name="migrate",
+            command=("volsched", "migrate", "--roles", str(secrets / ROLES)),
+            environment=owner,
+            after=("postgres",),
+            once=True,
         ),
         StackService(
             name="api",
             command=("volsched", "serve", "api", "--host", HOST, "--port", str(api_port)),
-            environment={**store, API_URL: f"http://{HOST}:{api_port}"},
+            environment={**store["api"], API_URL: f"http://{HOST}:{api_port}"},
             after=("migrate",),
             health=_health("api"),
         ),
         StackService(
             name="scheduler",
             command=("volsched", "serve", "scheduler"),
-            environment={**store, **queue, **beat, "VOLSCHED_SCHEDULER_SHARE": "{number}/{count}"},
+            environment={**store["scheduler"], **queue, **beat, "VOLSCHED_SCHEDULER_SHARE": "{number}/{count}"},
             after=ours,
             health=_health("scheduler"),
         ),
         StackService(
             name="controller",
             command=("volsched", "serve", "controller"),
-            environment={**store, **queue, **beat, **anchors},
+            environment={**store["controller"], **queue, **beat, **anchors},
             after=ours,
             health=_health("controller"),
         ),
         StackService(
             name="worker",
             command=("celery", "-A", "workers.app", "worker", "--concurrency", "2", "--loglevel", "WARNING"),
-            environment={**store, **queue, **beat, "VOLSCHED_INSTANCE": f"{directory.name}-{{instance}}"},
+            environment={
+                **store["worker"], **queue, **beat, "VOLSCHED_INSTANCE": f"{directory.name}-{{instance}}",
+            },
             after=ours,
             health=replace(_health("worker"), interval=30),
         ),
@@ -156,14 +173,14 @@ def _health(service: str) -> Health:
 
 
 def check_ports(definition: Definition) -> None:
-    """Before anything is started: a service that cannot listen would only be started again and again.
+    """Before anything is started: a service that cannot listen would restart endlessly.
 
-    Raises MissingError. What listens there is somebody else's, where nothing of this stack runs.
+    Raises WheelMissingError. If nothing of this stack runs, another program listens there.
     """
     for name, url in definition.urls.items():
         port = urlsplit(url).port or 0
         with socket.socket() as tried:
-            # As the servers do it: what a connection of before has left behind is no hindrance.
+            # As the servers do: remains of an earlier connection do not matter.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 tried.bind((HOST, port))
@@ -174,9 +191,9 @@ def check_ports(definition: Definition) -> None:
 
 
 def _ports(directory: Path) -> dict[str, int]:
-    """Those of before, so that clients find it where it was; else any that are free.
+    """The previous ports, so that clients still find them; else any free ones.
 
-    Of before is what the secrets say: they are the first that is made, and name the ports for ever.
+    The secrets contain the previous ports: they are created first, and never change.
     """
     files = {"postgres": directory / "secrets" / "database_url", "redis": directory / "secrets" / "redis_url"}
     return {

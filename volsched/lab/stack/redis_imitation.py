@@ -1,7 +1,7 @@
-"""An imitation of Redis, for a look at a stack where there is no real one: fakeredis behind two commands of Redis.
+"""An imitation of Redis, to try a stack without a real one: fakeredis behind two commands of Redis.
 
-It does not insist on the password, keeps nothing, and is slow. `volsched stack up` says that it runs;
-everybody who wants to prove something refuses it (`lab/stack/redis_server.py`).
+It does not enforce the password, stores nothing, and is slow. `volsched stack up` reports that it runs;
+measurements, drills and tests refuse it (`lab/stack/programs.py`).
 """
 
 import argparse
@@ -21,7 +21,7 @@ def serve(configuration: Path) -> None:
     settings = dict(words)
     server = TcpFakeServer((settings["bind"], int(settings["port"])))
     server.fake_server.config[b"requirepass"] = settings["requirepass"].encode()
-    # Threads of clients that stay connected are no reason to stay.
+    # Threads of connected clients must not keep the process alive.
     server.daemon_threads = True
     # From another thread: shutdown waits for the loop that the signal has interrupted.
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())

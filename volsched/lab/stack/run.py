@@ -1,4 +1,4 @@
-"""Running a supervisor until it is told to end: in the foreground of a terminal, or detached.
+"""Running a supervisor until it is stopped: in the foreground of a terminal, or detached.
 
 `python -m volsched.lab.stack.run DIRECTORY` is the detached one.
 """
@@ -12,19 +12,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from volsched.lab.stack.leftovers import clean
-from volsched.lab.stack.logs import Line, Merger
 from volsched.lab.stack.services import read_definition
-from volsched.lab.stack.supervisor import Supervisor
+from volsched.lab.stack.states import Line, Merger
+from volsched.lab.stack.supervisor import Supervisor, clean
 from volsched.runtime.clock import system_clock
 
 IDLE_SECONDS = 0.05
 RETRY_SECONDS = 1.0
-"""After the system has refused us something: a disk that is full."""
+"""After an operating-system error, such as a full disk."""
 GLANCE_SECONDS = 0.5
-"""Longer than anybody who only asks whether a supervisor runs holds the lock."""
+"""Longer than a check for a running supervisor holds the lock."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, `kill`, and a terminal that is closed."""
+"""Ctrl-C, `kill`, and a closed terminal."""
 
 
 class AlreadyRunningError(Exception):
@@ -33,7 +32,7 @@ class AlreadyRunningError(Exception):
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """The lock of the directory, which a process that dies cannot leave behind."""
+    """The lock of the directory, which the system releases when a process dies."""
     with (directory / "lock").open("a") as lock:
         end = time.monotonic() + GLANCE_SECONDS
         while not _locked(lock.fileno(), fcntl.LOCK_EX):
@@ -46,7 +45,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def is_locked(directory: Path) -> bool:
-    """Whether a supervisor runs there. Any number may ask at the same time, and hinder nobody."""
+    """Whether a supervisor runs there. Any number of callers may check at the same time, without interference."""
     try:
         with (directory / "lock").open() as lock:
             return not _locked(lock.fileno(), fcntl.LOCK_SH)
@@ -69,11 +68,11 @@ def supervise(
     cleaned: Callable[[list[tuple[int, str]]], None] = lambda _: None,
     changed: Callable[[Supervisor], None] = lambda _: None,
 ) -> None:
-    """Run what `stack.json` says until SIGINT, SIGTERM or SIGHUP, then end it in good order.
+    """Run what `stack.json` says until SIGINT, SIGTERM or SIGHUP, then end it gracefully.
 
-    `told` gets every line that a service prints, `cleaned` what was left of a supervisor before, and `changed` the
-    supervisor whenever something has happened. Whatever they raise ends everything in good order, too: nothing but
-    SIGKILL leaves services behind.
+    `told` gets every line that a service prints, `cleaned` the leftovers of an earlier supervisor, and `changed`
+    the supervisor after every change. Any exception of theirs also ends everything gracefully: only SIGKILL leaves
+    services behind.
     """
     with alone(directory):
         cleaned(clean(directory, read_definition(directory / "stack.json")))
@@ -85,7 +84,7 @@ def supervise(
             supervisor.stop()
             woken.set()
 
-        # A terminal that is closed is no reason to end where `nohup` said so.
+        # Under `nohup` a closed terminal is no reason to end.
         heard = [it for it in ENDING if it != signal.SIGHUP or signal.getsignal(it) != signal.SIG_IGN]
         before = {number: signal.signal(number, ask) for number in heard}
         try:
@@ -101,7 +100,7 @@ def supervise(
 def _repeat(
     supervisor: Supervisor, merger: Merger, woken: threading.Event, changed: Callable[[Supervisor], None]
 ) -> None:
-    """Until it has stopped. A full disk hinders it, and must not end it: what it watches over goes on."""
+    """Until it has stopped. A full disk delays it, but must not end it: its services continue."""
     refused = ""
     while not supervisor.stopped:
         now = system_clock()
@@ -117,7 +116,7 @@ def _repeat(
                     print(f"the supervisor cannot do all of its work: {error}", file=sys.stderr, flush=True)
             woken.wait(IDLE_SECONDS if supervisor.stopping else RETRY_SECONDS)
         if not supervisor.directory.is_dir():
-            # Somebody has removed it, and with it the way to tell us anything.
+            # The directory was removed, and with it the only way to control us.
             supervisor.stop()
         if progress:
             changed(supervisor)
@@ -129,6 +128,6 @@ def _repeat(
 
 
 if __name__ == "__main__":
-    # A shell that starts us in the background has Ctrl-C ignored by us, and every service would inherit that.
+    # A shell that starts us in the background makes us ignore Ctrl-C, and every service would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     supervise(Path(sys.argv[1]).resolve())

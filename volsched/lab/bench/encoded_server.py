@@ -1,0 +1,287 @@
+"""A cluster as bytes: lists and watches in an API server's protocol, made from templates of real size.
+
+It is a process of its own, so that neither its processor time nor its memory counts as the follower's. Objects
+have what real ones have and nobody keeps: managedFields, statuses, environments, images.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import Empty, SimpleQueue
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from volsched.kube.kinds import KINDS
+from volsched.log.events.streams import NAMED
+
+CLAIMED_OF_100 = 15
+"""Pods with a claim, of a hundred."""
+PODS_PER_NODE = 20
+HEAD = 1_000_000
+"""The version of the first list; what it lists is older, what changes is newer."""
+TICK_SECONDS = 0.01
+CHUNK = 1 << 16
+LOOK_SECONDS = 0.2
+KIND_OF_PATH = {named.plural: named.title for named in NAMED}
+_FIELDS: dict[str, Any] = {f"f:field-{index}": {"f:value": {}, "f:other": {}} for index in range(60)}
+_MANAGED = [{"manager": "kubelet", "operation": "Update", "fieldsV1": _FIELDS}]
+_APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 1_000}
+
+
+def counts(pods: int) -> dict[str, int]:
+    """Kind → how many there are; a claim for every second pod, and a volume for every claim."""
+    return {
+        "Node": pods // PODS_PER_NODE,
+        "PersistentVolume": pods // 2,
+        "PersistentVolumeClaim": pods // 2,
+        "Pod": pods,
+    }
+
+
+def listed_lines(kind: str, pods: int) -> Iterator[bytes]:
+    """Every object of the kind, as the first list has it."""
+    for index in range(counts(pods).get(kind, 0)):
+        yield line("ADDED", kind, index, version=HEAD - 1, state=b"0", plain=not has_claim(index))
+
+
+def kind_of_change(number: int) -> str:
+    """Of a hundred changes: heartbeats of nodes, statuses of pods, a few claims."""
+    place = number % 100
+    return "Node" if place < 20 else "PersistentVolumeClaim" if place < 23 else "Pod"
+
+
+def changed_line(number: int, pods: int) -> bytes:
+    kind = kind_of_change(number)
+    index = number * 7 % counts(pods)[kind]
+    state = b"%d" % number
+    return line("MODIFIED", kind, index, version=HEAD + 1 + number, state=state, plain=not has_claim(index))
+
+
+def life_lines(pods: int, first: int) -> Iterator[tuple[str, bytes]]:
+    """Kind and line of all that is told while so many pods come, run and go, each at its own time."""
+    version = HEAD + first
+
+    def told(type_: str, kind: str, index: int, state: bytes, *, plain: bool = False) -> tuple[str, bytes]:
+        nonlocal version
+        version += 1
+        return kind, line(type_, kind, index, version=version, state=state, plain=plain)
+
+    for number in range(pods):
+        index, plain = 10**7 + number, not has_claim(number)
+        if not plain:
+            yield told("ADDED", "PersistentVolumeClaim", index, b"Pending")
+        yield told("ADDED", "Pod", index, b"Pending", plain=plain)
+        if not plain:
+            yield told("MODIFIED", "PersistentVolumeClaim", index, b"Chosen")
+            yield told("ADDED", "PersistentVolume", index, b"Available")
+            yield told("MODIFIED", "PersistentVolume", index, b"Bound")
+            yield told("MODIFIED", "PersistentVolumeClaim", index, b"Bound")
+            yield told("ADDED", "VolumeAttachment", index, b"false")
+            yield told("MODIFIED", "VolumeAttachment", index, b"true")
+        for state in (b"Scheduled", b"Created", b"Started", b"Ready", b"Terminating", b"Ended"):
+            yield told("MODIFIED", "Pod", index, state, plain=plain)
+        yield told("DELETED", "Pod", index, b"Ended", plain=plain)
+        if not plain:
+            for kind in ("VolumeAttachment", "PersistentVolumeClaim", "PersistentVolume"):
+                yield told("DELETED", kind, index, b"Gone")
+
+
+def has_claim(index: int) -> bool:
+    return index % 100 < CLAIMED_OF_100
+
+
+def line(type_: str, kind: str, index: int, *, version: int, state: bytes, plain: bool = False) -> bytes:
+    template = _PLAIN_POD if kind == "Pod" and plain else _TEMPLATES[kind]
+    made = template.replace(b"@I@", b"%d" % index).replace(b"@V@", b"%d" % version).replace(b"@S@", state)
+    return made if type_ == "ADDED" else b'{"type":"' + type_.encode() + made[len(b'{"type":"ADDED') :]
+
+
+def _template(kind: str, name: str, **parts: Any) -> bytes:
+    """In the order in which a server writes the fields."""
+    space = {"namespace": "shop"} if KINDS[kind].namespaced else {}
+    names: dict[str, Any] = {"name": name, **space, "uid": f"{kind}-{name}", "resourceVersion": "@V@"}
+    names |= {"creationTimestamp": "2026-11-17T00:00:00Z", "labels": {"app": "app-@I@"}, "annotations": _APPLIED}
+    body = {"kind": kind, "apiVersion": KINDS[kind].api_version, "metadata": {**names, "managedFields": _MANAGED}}
+    return json.dumps({"type": "ADDED", "object": {**body, **parts}}, separators=(",", ":")).encode() + b"\n"
+
+
+def _pod(volumes: list[dict[str, Any]]) -> bytes:
+    container = {
+        "name": "main",
+        "image": "registry.example/app:1",
+        "env": [{"name": f"V{index}", "value": "x" * 30} for index in range(20)],
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+    }
+    status = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True", "reason": "@S@"}],
+        "podIPs": [{"ip": "10.0.0.1"}],
+        "containerStatuses": [{"name": "main", "ready": True, "restartCount": 0, "imageID": "x" * 100}],
+    }
+    spec = {"nodeName": "node-1", "containers": [container], "volumes": volumes}
+    return _template("Pod", "pod-@I@", spec=spec, status=status)
+
+
+_PLAIN_POD = _pod([{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}])
+_TEMPLATES = {
+    "Node": _template(
+        "Node",
+        "node-@I@",
+        spec={},
+        status={
+            "allocatable": {"cpu": "32", "pods": "110"},
+            "images": [{"names": [f"image-{index}-@S@"], "sizeBytes": index} for index in range(50)],
+            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "@S@"}],
+        },
+    ),
+    "PersistentVolume": _template(
+        "PersistentVolume",
+        "pv-@I@",
+        spec={
+            "capacity": {"storage": "10Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "fast",
+            "claimRef": {"namespace": "shop", "name": "data-@I@", "uid": "PersistentVolumeClaim-data-@I@"},
+            "csi": {"driver": "csi.example.com", "volumeHandle": "h-@I@", "volumeAttributes": {"a": "b"}},
+        },
+        status={"phase": "Bound", "reason": "@S@"},
+    ),
+    "PersistentVolumeClaim": _template(
+        "PersistentVolumeClaim",
+        "data-@I@",
+        spec={"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeName": "pv-@I@"},
+        status={"phase": "Bound", "conditions": [{"type": "Unused", "status": "False", "reason": "@S@"}]},
+    ),
+    "VolumeAttachment": _template(
+        "VolumeAttachment",
+        "va-@I@",
+        spec={"attacher": "csi.example.com", "nodeName": "node-1", "source": {"persistentVolumeName": "pv-@I@"}},
+        status={"attached": "@S@"},
+    ),
+    "Pod": _pod([{"name": "data", "persistentVolumeClaim": {"claimName": "data-@I@"}}]),
+}
+
+
+class EncodedServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, pods: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.pods = pods
+        self.queues: dict[str, SimpleQueue[bytes]] = defaultdict(SimpleQueue)
+        self.watches: dict[str, object] = {}
+        """Kind → its last watch: one that was given up must not take what is for the next."""
+
+    def load(self, rate: int, seconds: int, first: int) -> float:
+        """So many changes a second from now on; answers when it began, by the clock of this machine."""
+        start = time.monotonic()
+        threading.Thread(target=self._pace, args=(start, rate, rate * seconds, first), daemon=True).start()
+        return start
+
+    def live(self, pods: int, first: int) -> int:
+        """The lives of so many pods, as fast as they are read; answers how many changes they are."""
+        sent = 0
+        for kind, made in life_lines(pods, first):
+            self.queues[kind].put(made)
+            sent += 1
+        return sent
+
+    def _pace(self, start: float, rate: int, total: int, first: int) -> None:
+        sent = 0
+        while sent < total:
+            due = min(int((time.monotonic() - start) * rate), total)
+            for number in range(first + sent, first + due):
+                self.queues[kind_of_change(number)].put(changed_line(number, self.pods))
+            sent = due
+            time.sleep(TICK_SECONDS)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: EncodedServer
+
+    def log_message(self, *_: Any) -> None:
+        """Nobody reads it."""
+
+    def do_GET(self) -> None:
+        path, query = urlsplit(self.path).path, dict(parse_qsl(urlsplit(self.path).query))
+        kind = KIND_OF_PATH.get(path.rpartition("/")[2])
+        if path == "/version":
+            self._answer({"major": "1", "minor": "37"})
+        elif path == "/cpu":
+            self._answer({"seconds": time.process_time()})
+        elif kind is None:
+            self._answer({"metadata": {"name": "kube-system", "uid": "encoded"}})
+        elif "watch" not in query:
+            self._answer({"metadata": {"resourceVersion": str(HEAD + 10**9)}, "items": []})
+        elif "sendInitialEvents" in query:
+            self._list(kind)
+        else:
+            self._watch(kind)
+
+    def do_POST(self) -> None:
+        given = {name: int(value) for name, value in parse_qsl(urlsplit(self.path).query)}
+        if urlsplit(self.path).path == "/load":
+            self._answer({"start": self.server.load(given["rate"], given["seconds"], given["first"])})
+        else:
+            self._answer({"changes": self.server.live(given["pods"], given["first"])})
+
+    def _answer(self, body: Any) -> None:
+        text = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def _list(self, kind: str) -> None:
+        self._begin()
+        held = bytearray()
+        for made in listed_lines(kind, self.server.pods):
+            held += made
+            if len(held) >= CHUNK:
+                self._chunk(held)
+                held = bytearray()
+        ends = {"annotations": {"k8s.io/initial-events-end": "true"}, "resourceVersion": str(HEAD)}
+        mark = {"type": "BOOKMARK", "object": {"kind": kind, "metadata": ends}}
+        self._chunk(held + json.dumps(mark).encode() + b"\n")
+        self._chunk(b"")
+
+    def _watch(self, kind: str) -> None:
+        self._begin()
+        queue, this = self.server.queues[kind], object()
+        self.server.watches[kind] = this
+        while self.server.watches[kind] is this:
+            try:
+                held = bytearray(queue.get(timeout=LOOK_SECONDS))
+            except Empty:
+                continue
+            while not queue.empty() and len(held) < CHUNK:
+                held += queue.get()
+            self._chunk(held)
+
+    def _begin(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def _chunk(self, body: bytes | bytearray) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(body), bytes(body)))
+
+
+def _end_with_parent() -> None:
+    """Whoever started this holds the other end of its input, until it ends, however it ends."""
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with EncodedServer(int(sys.argv[1])) as encoded:
+        print(encoded.server_address[1], flush=True)
+        encoded.serve_forever()
