@@ -1,32 +1,196 @@
-"""The Celery app. Its settings are part of the design: SQL holds the work, so Redis may forget everything.
-
-Every worker brings its own beat. Several of them send more sweeps than are needed, which is harmless; a stack in
-which nobody thought of `-B` would never time out a binding.
-"""
+"""The Celery app with its Redis connection, its beat and the state of a process. SQL holds the work."""
 
 import logging
 import os
 import sys
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from celery import Celery, platforms, signals
+from celery.beat import Scheduler
 from celery.worker import state as worker_state
-from kombu import Queue
+from kombu import Connection, Queue
+from kombu.transport import redis, virtual
 
-from volsched.binding.executor import QUEUES
-from volsched.binding.wakeup import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, own_canary, wake_up_name
-from volsched.runtime.clock import skew_from
+from volsched.binding.executor import QUEUES, Executor
+from volsched.binding.recovery import Sweep, recover
+from volsched.binding.wakeup import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, RedisBell, own_canary, wake_up_name
+from volsched.cluster.port import Cluster
+from volsched.log.database import Database
+from volsched.log.reads.tail import read_head
+from volsched.log.store import open_store
+from volsched.runtime.clock import SECOND, skew_from, system_clock
 from volsched.runtime.fault_points import ArmingError, arm_from
+from volsched.runtime.health_check import Heartbeat
+from volsched.runtime.log_format import LogLevel, configure_logging
+from volsched.runtime.log_lines import log_commits
 from volsched.runtime.settings import Settings
-from workers import process
-from workers.broker import SteadyConnection
+from volsched.runtime.system import local_cluster
+
+# The connection to Redis: with Celery's own, a worker can stay idle long after an outage has ended.
+#
+# Found with tests that cut the connection: a worker that had as many unacknowledged messages as its limit, and
+# could acknowledge none of them, took no further message until it was restarted. It had not even noticed that the
+# connection was lost, because it was not waiting for messages any more.
+
+RECONNECT_SECONDS = 2
+
+
+class ForgettingQoS(redis.QoS):
+    """Messages in progress, so that no more are taken than can be worked on."""
+
+    def ack(self, delivery_tag: str) -> None:
+        try:
+            super().ack(delivery_tag)
+        except Exception:
+            # Redis cannot be told any more: the next caller has another connection, and messages may be lost.
+            virtual.QoS.ack(self, delivery_tag)
+            raise
+
+
+class SteadyChannel(redis.Channel):
+    QoS = ForgettingQoS
+
+
+class SteadyTransport(redis.Transport):
+    Channel = SteadyChannel
+
+
+class SteadyConnection(Connection):
+    """Reconnects to Redis at a steady pace.
+
+    Celery's own back-off grows to half a minute, without a setting: after a long outage all work would wait that
+    long although Redis is back.
+    """
+
+    def get_transport_cls(self) -> type[SteadyTransport]:
+        return SteadyTransport
+
+    def ensure_connection(self, *args: Any, **options: Any) -> Any:
+        return super().ensure_connection(
+            *args, **{"interval_start": RECONNECT_SECONDS, "interval_max": RECONNECT_SECONDS, **options}
+        )
+
+
+# The beat of a worker: rings once a second, unless its last ring is still in the queue.
+#
+# Workers that hang, or that wait for a database that does not answer, take no messages. An unconditional beat
+# would fill Redis with rings that have all expired before they are read.
+
+
+class PatientBeat(Scheduler):
+    def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **kwargs: Any) -> Any:
+        if self._waits(entry.task):
+            return None
+        return super().apply_async(entry, producer=producer, advance=advance, **kwargs)
+
+    def _waits(self, name: str) -> bool:
+        try:
+            # Each queue has the name of the task that it wakes (`wakeup.wake_up_name`).
+            channel: Any = self.connection.default_channel
+            return bool(channel.queue_declare(queue=name).message_count)
+        except Exception:
+            # Redis does not answer: sending will fail, and report it.
+            return False
+
+
+# The state of one worker process: its connection to the store, made after the fork and never shared.
+#
+# Made when the process starts. If the store does not answer then, every wake-up retries.
+
+
+@dataclass(slots=True)
+class Hands:
+    owner: str
+    database: Database
+    executor: Executor
+    sweep: Sweep
+    bell: RedisBell
+    heartbeat_file: Path | None
+
+    def answer_health(self, now: int) -> None:
+        with self.database.read() as connection:
+            read_head(connection)
+        # A new one for every answer: the health check waits for this beat, however soon after the last.
+        Heartbeat(self.heartbeat_file).beat(now)
+
+    def recover(self, now: int) -> None:
+        """Once per worker; later, while another worker is recovering."""
+        if _recovered[0] == 0 and recover(self.database, owner=f"worker/{self.owner}", now=now).led:
+            _recovered[0] = 1
+
+
+_recovered = mmap(-1, 1)
+"""Memory that the processes of a worker share, because they are forks of the one that made it. Without a lock: one
+of them may be killed at any moment, and recovering twice does no harm."""
+_hands: Hands | None = None
+
+
+def hands() -> Hands:
+    """Raises what is wrong with the store."""
+    global _hands
+    if _hands is None:
+        _hands = _made()
+    return _hands
+
+
+def close() -> None:
+    global _hands
+    if _hands is not None:
+        _hands.bell.close()
+        _hands.database.close()
+    _hands = None
+
+
+def _made() -> Hands:
+    settings, owner = Settings(), new_id()
+    database = open_store(settings.database_url, name="volsched worker")
+    log_commits(database, slow_seconds=settings.slow_transaction_seconds)
+    with database.read() as connection:
+        began_at = read_head(connection).position
+    return Hands(
+        owner=owner,
+        database=database,
+        executor=Executor(
+            database,
+            _cluster(settings, database),
+            f"worker/{owner}",
+            lease=int(settings.lease_seconds * SECOND),
+            began_at=0 if settings.attached_mode is None else began_at,
+            clock=None if settings.attached_mode is None else system_clock,
+        ),
+        sweep=Sweep(database, f"sweep/{owner}"),
+        bell=RedisBell(settings.redis_url or "", database, system_clock),
+        heartbeat_file=settings.heartbeat_file,
+    )
+
+
+def _cluster(settings: Settings, database: Database) -> Cluster:
+    """Our own log, or the cluster that the store is attached to."""
+    if settings.attached_mode is None:
+        return local_cluster(database, clock=system_clock, new_uid=lambda: str(uuid4()))
+    # Only workers of an attached store need what the extra brings.
+    from volsched.cluster.kubernetes.acting_cluster import acting_cluster
+
+    return acting_cluster(settings.attached_mode, settings.cluster_kubeconfig, settings.cluster_context)
+
+
+def new_id() -> str:
+    return uuid4().hex[:12]
+
+
+# Every worker has its own beat. Several of them send more sweeps than needed, which is harmless; a stack started
+# without `-B` would never time out a binding.
 
 SWEEP_EVERY_SECONDS = 1.0
 SWEEP_EXPIRES_SECONDS = 2.0
 SOFT_SHUTDOWN_SECONDS = 20.0
-"""A batch takes far less, and the usual grace of thirty seconds is not used up."""
+"""A batch takes far less, and the usual grace period of thirty seconds is not used up."""
 TASK_SECONDS = 300
-"""A worker process that hangs for so long is replaced; its leases have run out long before."""
+"""A worker process that hangs this long is replaced; its leases have run out long before."""
 BEAT_LOOK_SECONDS = 1.0
 
 _logger = logging.getLogger(__name__)
@@ -40,24 +204,24 @@ app.conf.update(
     task_serializer="json",
     result_serializer="json",
     task_ignore_result=True,
-    # The row in the database is the guarantee. A message that were kept until its work is done would only come
-    # back, by then without meaning.
+    # The row in the database is the guarantee. A message kept until its work is done would only be delivered
+    # again, by then without meaning.
     task_acks_late=False,
     task_time_limit=TASK_SECONDS,
-    # Each with a key of its own: without, Celery gives all of them the same, and every sweep would be put into
-    # every queue, also into those of workers that are long gone.
+    # Each with a routing key of its own: otherwise Celery gives all of them the same, and every sweep would go
+    # into every queue, including those of workers that are gone.
     task_queues=[Queue(wake_up_name(what), routing_key=wake_up_name(what)) for what in _QUEUES],
     task_routes={wake_up_name(what): {"queue": wake_up_name(what)} for what in _QUEUES},
     task_default_queue=wake_up_name(SWEEP),
     worker_prefetch_multiplier=1,
     worker_soft_shutdown_timeout=SOFT_SHUTDOWN_SECONDS,
     worker_cancel_long_running_tasks_on_connection_loss=True,
-    # Nobody needs to tell workers what to do, and everyone who reaches Redis could.
+    # Workers need no remote control, and every process that reaches Redis could use it.
     worker_enable_remote_control=False,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     broker_transport_options={"socket_timeout": 10, "socket_connect_timeout": 5, "socket_keepalive": True},
-    beat_scheduler="workers.beat:PatientBeat",
+    beat_scheduler="workers.app:PatientBeat",
     beat_max_loop_interval=SWEEP_EVERY_SECONDS,
     beat_schedule={
         what: {
@@ -70,44 +234,51 @@ app.conf.update(
 )
 
 
+def _on_setup_logging(loglevel: int | None = None, **_: Any) -> None:
+    """Our format in place of Celery's; `--loglevel` decides on Celery's own messages."""
+    settings = Settings()
+    configure_logging(settings.log_level or LogLevel.INFO, settings.log_format)
+    logging.getLogger("celery").setLevel(loglevel or logging.WARNING)
+
+
 def _on_worker_init(sender: Any, **_: Any) -> None:
-    """Refuse what cannot work, before any process is forked: later on it would only be logged."""
+    """Refuse unusable settings before any process is forked: later they would only be logged."""
     if Settings().redis_url is None:
         raise SystemExit("VOLSCHED_REDIS_URL is not set: without Redis, workers run inside volsched itself")
     try:
         arm_from(os.environ)
-        # Before the fork: its processes inherit it.
+        # Before the fork: the child processes inherit it.
         skew_from(os.environ)
     except ArmingError as error:
         raise SystemExit(str(error)) from None
-    # Workers need not know of each other, and with these on they have been seen to stop consuming for good after
+    # Workers need not know each other, and with these on they have been seen to stop consuming for good after
     # Redis was restarted (celery issues 8030 and 8091).
     sender.options.update(without_mingle=True, without_gossip=True, without_heartbeat=True, beat=True)
 
 
 def _on_process_init(**_: Any) -> None:
     arm_from(os.environ)
-    process.hands()
+    hands()
 
 
 def _on_process_shutdown(**_: Any) -> None:
-    process.close()
+    close()
 
 
 def _on_beat_init(**_: Any) -> None:
-    # Celery does this for its pool only: the beat of a killed worker would go on for ever.
+    # Celery does this for its pool only: the beat of a killed worker would never end.
     platforms.set_pdeathsig("SIGKILL")  # type: ignore[attr-defined]  # the stubs have forgotten it
 
 
 def _on_ready(sender: Any, **_: Any) -> None:
-    """Whenever it begins to take messages: a connection that was lost has taken its timers along."""
+    """Whenever it begins to take messages: a lost connection has lost its timers too."""
     print("at work until SIGTERM", file=sys.stderr, flush=True)
     _wake_for_all()
     sender.timer.call_repeatedly(BEAT_LOOK_SECONDS, _end_without_beat, (sender.controller.beat,))
 
 
 def _wake_for_all() -> None:
-    """What the dead have left is looked for at once: the beat, a process that is still starting, rings later."""
+    """Look at once for work that dead processes left: the beat, a process that is still starting, rings later."""
     try:
         for what in (*QUEUES, WAIT_FOR_BOUND, SWEEP):
             app.send_task(
@@ -122,16 +293,17 @@ def _wake_for_all() -> None:
 
 
 def _end_without_beat(beat: Any) -> None:
-    """Celery replaces pool processes that die, and not this one: without it nothing would ever be swept again.
+    """Celery replaces pool processes that die, but not this one: without it nothing would ever be swept again.
 
-    Ended in good order; whoever started the worker starts it again.
+    A clean exit; the supervisor restarts the worker.
     """
     if not beat.is_alive() and worker_state.should_stop is None:
         _logger.error("the beat of this worker has died; the worker ends, to be started again with a new one")
         worker_state.should_stop = os.EX_SOFTWARE  # type: ignore[assignment]  # what it is at first is all they know
 
 
-# Not weakly: these are referred to by nobody else.
+# Not weakly: nothing else refers to these.
+signals.setup_logging.connect(_on_setup_logging, weak=False)
 signals.worker_init.connect(_on_worker_init, weak=False)
 signals.worker_process_init.connect(_on_process_init, weak=False)
 signals.worker_process_shutdown.connect(_on_process_shutdown, weak=False)

@@ -1,20 +1,20 @@
-"""The tasks. Each is a look into the database; what it finds depends on that alone, not on who rang how often."""
+"""The tasks. Each reads the database, and its result depends on that alone, not on who rang how often."""
 
 import logging
 from collections.abc import Callable
 
+from volsched.binding.rules.foreign_notice import TELL
 from volsched.binding.rules.saga import ANNOTATE, BIND_POD, PREBIND, RELEASE
 from volsched.binding.wakeup import CANARY, SWEEP, WAIT_FOR_BOUND, wake_up_name
 from volsched.log.errors import StoreError
 from volsched.log.leases import acquire
 from volsched.runtime.clock import MILLISECOND, system_clock
-from workers.app import OWN_CANARY, app
-from workers.process import Hands, hands, new_id
+from workers.app import OWN_CANARY, Hands, app, hands, new_id
 
 ROUNDS = 20
-"""Batches carried out for one wake-up. Then others get their turn: there are fewer processes than queues."""
+"""Batches carried out for one wake-up. Then other queues get their turn: there are fewer processes than queues."""
 TURN = 800 * MILLISECOND
-"""Every worker has a beat, and a look at those that wait reads hundreds of bindings: so often is enough."""
+"""Every worker has a beat, and a look at waiting bindings reads hundreds of them: this often is enough."""
 
 _logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def prebind() -> None:
 
 @app.task(name=wake_up_name(ANNOTATE))
 def annotate() -> None:
-    """Tell provisioners the node that was selected."""
+    """Tell provisioners the selected node."""
     _look(lambda it: _drain(it, ANNOTATE))
 
 
@@ -43,15 +43,21 @@ def bind_pod() -> None:
     _look(lambda it: _drain(it, BIND_POD))
 
 
+@app.task(name=wake_up_name(TELL))
+def tell() -> None:
+    """Tell pods and claims of a foreign cluster."""
+    _look(lambda it: _drain(it, TELL))
+
+
 @app.task(name=wake_up_name(WAIT_FOR_BOUND))
 def wait_for_bound() -> None:
-    """Look at the bindings that wait: no worker is held by them, and their deadlines are rows."""
+    """Look at the waiting bindings: they occupy no worker, and their deadlines are rows."""
     _look(_wait)
 
 
 @app.task(name=wake_up_name(SWEEP))
 def sweep() -> None:
-    """What nobody was woken for, and once in the life of a worker its recovery."""
+    """Work without a wake-up, and once per worker its recovery."""
     _look(_sweep)
 
 
@@ -63,7 +69,7 @@ def canary() -> None:
 
 @app.task(name=wake_up_name(OWN_CANARY))
 def canary_of_this_worker() -> None:
-    """The health check beside this worker rings it, and looks at the file: this process has asked the store."""
+    """Rung by the health check beside this worker, which reads the file: this process has reached the store."""
     _look(lambda it: it.answer_health(system_clock()))
 
 
@@ -71,7 +77,7 @@ def _look(look: Callable[[Hands], object]) -> None:
     try:
         look(hands())
     except StoreError as error:
-        # It is said in a line what is wrong, and the next sweep tries again: no traceback every second.
+        # One line reports the fault, and the next sweep retries: no traceback every second.
         _logger.error("%s", error)
 
 
@@ -80,8 +86,8 @@ def _drain(mine: Hands, queue: str) -> None:
     while rounds < ROUNDS and mine.executor.step(queue, system_clock()):
         rounds += 1
     if rounds > 0:
-        # For what is left of this queue, and for what follows from what was done. One that found nothing rings for
-        # nothing: work that it cannot have, because somebody holds it, would have it run in circles.
+        # For the rest of this queue, and for follow-up work. A task that found nothing does not ring: it would
+        # loop on work that another process holds.
         mine.bell()
 
 
@@ -95,5 +101,5 @@ def _wait(mine: Hands) -> None:
 def _sweep(mine: Hands) -> None:
     mine.sweep.end_parked(system_clock())
     mine.bell()
-    # Last, because it takes a while where thousands are in flight; what it queues is rung for a second later.
+    # Last, because it takes a while where thousands are in flight; its effects are rung for a second later.
     mine.recover(system_clock())

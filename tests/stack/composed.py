@@ -5,6 +5,7 @@ Everything that differs between a container and this machine is in `Local.here`.
 
 import os
 import re
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ from typing import Any
 import yaml
 
 from volsched.lab.stack.local import free_port
-from volsched.lab.stack.postgres_wheel import commands_directory, make_cluster, postgres_programs, system_user
-from volsched.lab.stack.redis_server import find_redis
-from volsched.lab.stack.secret_files import make_compose_secrets
+from volsched.lab.stack.programs import (
+    commands_directory,
+    find_redis,
+    make_cluster,
+    postgres_programs,
+    system_user,
+)
 from volsched.lab.stack.services import Definition, Health, StackService, write_definition
 from volsched.lab.stack.states import WantedState, want
 
@@ -30,8 +35,8 @@ def compose() -> dict[str, Any]:
 
 
 def started_by_default() -> dict[str, dict[str, Any]]:
-    """The services of no profile: those of `docker compose up`."""
-    return {name: it for name, it in compose()["services"].items() if "profiles" not in it}
+    """The services of no profile, those of `docker compose up`, but for the one that makes the others' secrets."""
+    return {name: it for name, it in compose()["services"].items() if "profiles" not in it and name != "secrets"}
 
 
 @dataclass
@@ -39,11 +44,14 @@ class Local:
     directory: Path
     ports: dict[str, int] = field(default_factory=lambda: {it: free_port() for it in ("5432", "6379", "8700")})
 
-    def here(self, text: str) -> str:
-        """What a word of the file means on this machine."""
+    def here(self, text: str, service: str = "") -> str:
+        """What a word of the file means on this machine, to a service."""
         places = {
             "$$": "$",
-            "/run/secrets/": f"{self.directory / 'secrets'}/",
+            "${VOLSCHED_HOST_PATH:-}": "",
+            "/run/secrets/": f"{self.directory / 'services' / service}/",
+            "/secrets": str(self.directory / "secrets"),
+            "/services": str(self.directory / "services"),
             "/tmp/": f"{self.directory / 'run'}/{{instance}}-",
             "/data": str(self.directory / "redis"),
             "/anchors": str(self.directory / "anchors"),
@@ -57,8 +65,8 @@ class Local:
         return re.sub("|".join(map(re.escape, places)), lambda found: places[found[0]], text)
 
     def service(self, name: str, it: dict[str, Any]) -> StackService:
-        environment = {key: self.here(value) for key, value in it.get("environment", {}).items()}
-        command = tuple(map(self.here, it["command"]))
+        environment = {key: self.here(value, name) for key, value in it.get("environment", {}).items()}
+        command = tuple(self.here(word, name) for word in it["command"])
         if name == "postgres":
             # The image's entry point makes the cluster, and says where it is.
             command += ("-D", str(self.directory / "postgres"), "-h", "127.0.0.1", "-p", str(self.ports["5432"]))
@@ -68,21 +76,21 @@ class Local:
             command=command,
             # A container has a name of its own, which is what a worker is called by unless told otherwise.
             environment={**environment, "VOLSCHED_INSTANCE": "{instance}"},
-            after=tuple(it.get("depends_on", ())),
+            after=tuple(service for service in it.get("depends_on", ()) if service != "secrets"),
             once=it["restart"] == "on-failure",
-            health=self._health(it.get("healthcheck", {})),
+            health=self._health(name, it.get("healthcheck", {})),
             stop_signal=it.get("stop_signal", "SIGTERM"),
             grace=seconds(it.get("stop_grace_period", "10s")),
             user=system_user() if name == "postgres" else None,
         )
 
-    def _health(self, check: dict[str, Any]) -> Health | None:
+    def _health(self, name: str, check: dict[str, Any]) -> Health | None:
         if check.get("disable"):
             return None
         kind, *command = check["test"]
         assert kind == "CMD"
         return Health(
-            command=tuple(map(self.here, command)),
+            command=tuple(self.here(word, name) for word in command),
             interval=seconds(check["interval"]),
             timeout=seconds(check["timeout"]),
             retries=check["retries"],
@@ -91,18 +99,21 @@ class Local:
 
     def prepare(self) -> None:
         """What Docker does before the first start: secrets, volumes, and PostgreSQL's entry point."""
-        secrets = self.directory / "secrets"
-        for name in ("secrets", "redis", "run"):
+        for name in ("secrets", "services", "redis", "run"):
             (self.directory / name).mkdir()
-        make_compose_secrets(secrets)
-        for file in secrets.iterdir():
+        for name in ("migrate", *started_by_default()):
+            (self.directory / "services" / name).mkdir(exist_ok=True)
+        command = map(self.here, compose()["services"]["secrets"]["command"])
+        subprocess.run([commands_directory() / next(command), *command], check=True, capture_output=True)
+        made = [*(self.directory / "secrets").iterdir(), *(self.directory / "services").glob("*/*")]
+        for file in made:
             os.chmod(file, 0o600)
             if file.suffix not in (".crt", ".key", ".pub"):
                 file.write_text(self.here(file.read_text()))
         services = started_by_default()
         postgres, redis = postgres_programs(), find_redis()
         given = services["postgres"]["environment"]
-        password = Path(self.here(given["POSTGRES_PASSWORD_FILE"])).read_text()
+        password = Path(self.here(given["POSTGRES_PASSWORD_FILE"], "postgres")).read_text()
         assert (given["POSTGRES_USER"], given["POSTGRES_DB"]) == ("volsched", "volsched")
         make_cluster(postgres, self.directory / "postgres", password)
         definition = Definition(

@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+BUILT_HERE = shutil.ignore_patterns("node_modules", "static")
+"""What .dockerignore keeps out: the image builds its own."""
 
 
 def instructions(file: Path) -> list[tuple[str, str]]:
@@ -32,9 +34,12 @@ def built(directory: Path) -> Path:
         if word == "COPY" and not argument.startswith("--from"):
             *what, _ = argument.split()
             for name in what:
-                copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-                copy(ROOT / name, source / name)
-        elif (word == "RUN" and "-m pip" in argument) or "-m venv" in argument:
+                if (ROOT / name).is_dir():
+                    shutil.copytree(ROOT / name, source / name, ignore=BUILT_HERE)
+                else:
+                    (source / name).parent.mkdir(exist_ok=True)
+                    shutil.copy(ROOT / name, source / name)
+        elif word == "RUN" and re.search("-m (pip|venv|tools.npm) ", argument):
             command = re.sub("|".join(places), lambda found: str(places[found[0]]), argument)
             print("+", command, flush=True)
             path = f"{base / 'bin'}:/usr/bin:/bin"

@@ -16,7 +16,7 @@ import redis
 
 from tests.support.patience import HANG_SECONDS, wait_until
 from volsched.binding.wakeup import wake_up_name
-from volsched.lab.stack.redis_server import find_redis
+from volsched.lab.stack.programs import find_redis
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import psutil
 
-from volsched.lab.stack.bench import scratch_stack
 from volsched.lab.stack.handle import Stack
-from volsched.lab.stack.identity import process_of
-from volsched.lab.stack.load import LOOK_SECONDS, Load, LoadClient, outcome, prepare_cluster
+from volsched.lab.stack.load import LOOK_SECONDS, Load, LoadClient, outcome, prepare_cluster, scratch_stack
+from volsched.lab.stack.states import process_of
 from volsched.log.database import open_database
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import SECOND, system_clock
@@ -90,6 +89,7 @@ def main() -> int:
                     next_kill = now + int(chance.uniform(*PAUSE_SECONDS) * SECOND)
                     killer.kill_one()
                 if not load.step(now):
+                    # The pace of the load: nothing is due before, and nobody is waited for.
                     time.sleep(LOOK_SECONDS)
             seconds = (system_clock() - began) / SECOND
             stack.wait_ready(seconds=READY_SECONDS)

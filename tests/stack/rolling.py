@@ -4,8 +4,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from volsched.lab.stack.bench import scratch_stack
-from volsched.lab.stack.load import Load, LoadClient, prepare_cluster, restart_under_load
+from volsched.lab.stack.load import Load, LoadClient, prepare_cluster, restart_under_load, scratch_stack
 from volsched.log.database import open_database
 from volsched.log.integrity.verify import verify
 from volsched.runtime.clock import system_clock

@@ -9,7 +9,7 @@ from tests.stack.processes import Redis
 from volsched.binding.wakeup import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, RedisBell, wake_up_name
 from volsched.log.database import Database
 from volsched.runtime.clock import system_clock
-from workers.beat import PatientBeat
+from workers.app import PatientBeat
 
 RINGS = 50
 
@@ -41,4 +41,4 @@ def test_rings_of_other_processes_do_not_pile_up_either(broker: Redis, sqlite: D
 
 @pytest.mark.parametrize("name", ["workers/app.py"])
 def test_workers_use_it(name: str) -> None:
-    assert 'beat_scheduler="workers.beat:PatientBeat"' in (Path(__file__).parents[2] / name).read_text()
+    assert 'beat_scheduler="workers.app:PatientBeat"' in (Path(__file__).parents[2] / name).read_text()

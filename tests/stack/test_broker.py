@@ -9,7 +9,7 @@ from kombu.exceptions import OperationalError
 from tests.stack.processes import Redis
 from tests.stack.proxy import Line, to_port
 from tests.support.patience import HANG_SECONDS
-from workers.broker import SteadyConnection
+from workers.app import SteadyConnection
 
 PREFETCH = 2
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.stack.compose_smoke import compose_command
 from tests.stack.composed import FILE, ROOT, Local, compose, seconds, started_by_default
 from tests.stack.local_stacks import passable
 from tests.stack.work import bound_pods, leg_moves
@@ -20,6 +21,7 @@ from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import collection
 from volsched.lab.stack.handle import Stack
 from volsched.lab.stack.local import services
+from volsched.lab.stack.services import FILES_OF
 from volsched.lab.stack.states import Condition
 from volsched.log.database import open_database
 from volsched.log.integrity.verify import verify
@@ -34,6 +36,17 @@ def test_it_is_a_compose_file_by_the_specification_of_compose() -> None:
     checked = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(FILE)]
     ran = subprocess.run(checked, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.skipif(compose_command() is None, reason="there is no docker compose on this machine")
+def test_compose_itself_takes_the_file_with_and_without_its_profiles() -> None:
+    command = [*(compose_command() or ()), "--file", str(FILE)]
+    by_default = {name for name, service in SERVICES.items() if "profiles" not in service}
+    for profile, expected in (("", by_default), ("observability", set(SERVICES))):
+        profiles = ["--profile", profile] if profile else []
+        ran = subprocess.run([*command, *profiles, "config", "--services"], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+        assert set(ran.stdout.split()) == expected
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -58,11 +71,36 @@ def test_every_service_that_stays_is_restarted_and_has_a_health_check() -> None:
     assert all(it["healthcheck"]["test"][0] == "CMD" for it in staying.values())
 
 
-def test_secrets_and_volumes_that_are_used_are_declared_and_no_others() -> None:
-    used = {name for it in SERVICES.values() for name in it.get("secrets", ())}
-    assert used == set(compose()["secrets"])
-    volumes = {it.partition(":")[0] for service in SERVICES.values() for it in service.get("volumes", ())}
-    assert {it for it in volumes if not it.startswith((".", "$"))} == set(compose()["volumes"])
+def test_a_service_mounts_its_own_secrets_and_no_others() -> None:
+    mounted = {
+        name: [it["source"] for it in service.get("volumes", ()) if isinstance(it, dict)]
+        for name, service in SERVICES.items()
+        if name != "secrets"
+    }
+    assert mounted == {name: [f"secrets-{name}"] for name in FILES_OF}
+    for name, files in FILES_OF.items():
+        named = re.findall(r"/run/secrets/([\w.]+)", str({**SERVICES[name], "volumes": ()}))
+        if name != "prometheus":
+            assert set(named) == set(files), name
+
+
+def test_the_image_has_a_directory_for_the_secrets_of_each_service() -> None:
+    """A volume takes over the owner of the image's directory; without one it would be root's."""
+    made = re.search(r"for service in ([a-z ]+); do", (ROOT / "Dockerfile").read_text())
+    assert made
+    assert set(made[1].split()) == set(FILES_OF)
+
+
+def test_volumes_that_are_used_are_declared_and_no_others() -> None:
+    mounts = [it for service in SERVICES.values() for it in service.get("volumes", ())]
+    volumes = {it["source"] if isinstance(it, dict) else _source(it) for it in mounts}
+    assert {it for it in volumes if not it.startswith(".")} == set(compose()["volumes"])
+
+
+def _source(mount: str) -> str:
+    """`${NAME:-default}` is the volume of its default."""
+    default = re.match(r"\$\{\w+:-([^}]*)\}:", mount)
+    return default[1] if default else mount.partition(":")[0]
 
 
 def test_workers_have_time_for_their_soft_shutdown() -> None:
@@ -72,7 +110,7 @@ def test_workers_have_time_for_their_soft_shutdown() -> None:
 def test_mounted_files_of_the_repository_exist() -> None:
     for service in SERVICES.values():
         for it in service.get("volumes", ()):
-            if it.startswith("."):
+            if isinstance(it, str) and it.startswith("."):
                 assert (ROOT / it.partition(":")[0]).exists()
 
 
@@ -84,7 +122,10 @@ def test_the_local_stack_runs_the_same_commands() -> None:
     composed = started_by_default()
     assert set(local) == set(composed)
     for name in OURS:
-        theirs = [it.replace("0.0.0.0", "127.0.0.1") for it in composed[name]["command"]]
+        theirs = [
+            it.replace("0.0.0.0", "127.0.0.1").replace("/run/secrets", "/x/secrets")
+            for it in composed[name]["command"]
+        ]
         assert list(local[name].command) == theirs
         assert set(local[name].after) == set(composed[name].get("depends_on", ()))
     for name in OURS[1:]:
@@ -127,7 +168,7 @@ def test_its_services_bind_pods_together_and_end_in_good_order(composed: tuple[S
     """API with TLS and a client certificate → scheduler → Redis → worker → controller, each as the file says."""
     stack, local = composed
     stack.wait_ready()
-    trusting = ssl.create_default_context(cafile=str(stack.directory / "secrets" / "ca.crt"))
+    trusting = ssl.create_default_context(cafile=str(stack.directory / "services" / "api" / "ca.crt"))
     config = yaml.safe_load((stack.directory / "secrets" / "admin.kubeconfig").read_text())
     trusting.load_cert_chain(*_client_files(stack.directory, config["users"][0]["user"]))
     with httpx.Client(

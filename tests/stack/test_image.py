@@ -44,7 +44,13 @@ def test_nothing_is_installed_but_by_its_hash_and_our_wheel_without_fetching_any
     locked = "install --quiet --only-binary :all: --require-hashes --requirement locks"
     assert installs == [
         f"{locked}/build.lock",
+        f"{locked}/console.lock",
         "wheel --quiet --no-deps --no-build-isolation --wheel-dir /dist .",
         f"{locked}/image.lock",
         "install --quiet --no-deps /dist/volsched-*.whl",
+    ]
+    # The console's packages too are those of a lock with hashes: `ci` takes no others.
+    assert [it for it in arguments("RUN") if "tools.npm" in it] == [
+        "python -m tools.npm ci --omit=dev --loglevel=error",
+        "python -m tools.npm run build --silent",
     ]

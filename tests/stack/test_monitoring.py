@@ -2,19 +2,27 @@
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
 from tests.stack.composed import compose
 from tests.stack.processes import ROOT
+from tests.support.clusters import LOCAL, Stepped, node, pod
 from tests.support.histories import fill
+from tests.support.patience import wait_until
 from tests.support.serving import served
+from tests.support.store_samples import append, create_volume, must, plan
+from volsched.api.health import serve_process_metrics
 from volsched.cli.app import Verbs
 from volsched.log.batch import Head
+from volsched.log.commands import Command
 from volsched.log.database import Database
+from volsched.log.events.envelope import NewEvent
 from volsched.log.integrity.anchors import note_anchor
 from volsched.log.leases import acquire
 from volsched.runtime.clock import SECOND, system_clock
@@ -42,6 +50,25 @@ def expressions() -> Iterator[tuple[str, str]]:
     yield from ((panel["title"], it["expr"]) for panel in panels() for it in panel["targets"])
 
 
+def happening() -> Iterator[Command]:
+    """A claim and a pod that waits for it, a provisioner that fails, and a binding that is given up."""
+    about = {"kind": "PersistentVolumeClaim", "namespace": "db", "name": "late"}
+    made = {
+        "claim/db/late": {"spec": {"storageClassName": "fast"}, "status": {"phase": "Pending"}},
+        "pod/db/late": {"spec": {}, "status": {"phase": "Pending"}},
+        "capacity/db/rack": {"storageClassName": "fast", "capacity": "5Gi"},
+        "notice/db/late.1": {"reason": "ProvisioningFailed", "involvedObject": about},
+    }
+    for stream, manifest in made.items():
+        noun = stream.partition("/")[0]
+        yield append(NewEvent(stream=stream, type=f"{noun.capitalize()}Created", data={"patch": manifest}))
+    for state, is_open in (("compensating", True), ("rolled-back", False)):
+        data = {"state": state, "open": is_open, "reason": "somebody was faster"}
+        yield append(NewEvent(stream="binding/b2", type="BindingMoved", data=data, binding="b2"))
+    yield create_volume("d")
+    yield plan("b3", "d", claim="db/third")
+
+
 @pytest.fixture
 def scraped(sqlite: Database) -> dict[str, set[str]]:
     """Metric → its labels, of a server that has something of everything."""
@@ -51,6 +78,9 @@ def scraped(sqlite: Database) -> dict[str, set[str]]:
     names: dict[str, set[str]] = {}
     with served(sqlite) as up:
         up.http.get("/api/v1/pods")
+        # Counted from here on: a process counts what happens while it runs.
+        must(sqlite, *happening())
+        wait_until(lambda: "volsched_rollbacks_total{" in up.http.get("/metrics").text)
         for line in up.http.get("/metrics").text.splitlines():
             if not line.startswith("#"):
                 found = re.match(r"([a-zA-Z_0-9]+)(?:\{(.*)\})? ", line)
@@ -109,3 +139,15 @@ def test_files_are_where_the_documentation_says() -> None:
     told = (ROOT / "docs" / "operations.md").read_text()
     assert "deploy/alerts.yml" in told
     assert "deploy/dashboard.json" in told
+
+
+def test_a_scheduler_without_an_api_serves_how_long_it_decides(sqlite: Database) -> None:
+    stepped = Stepped(sqlite, [LOCAL, node("node-0"), pod("db")])
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve_process_metrics(sqlite, port)
+    served_text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    assert "volsched_decision_seconds_count 1.0" in served_text
+    assert 'volsched_decision_seconds_bucket{le="+Inf"} 1.0' in served_text

@@ -155,7 +155,7 @@ def test_every_process_survives_and_every_pod_is_bound_once(stack: Stack) -> Non
     stack.more()
     carried = stack.lines["postgres"].carried
     with stack.lines["postgres"].silent(), stack.lines["redis"].silent():
-        # Somebody tries to connect anew, or waits for an answer; then the line is cut under all of them.
+        # Somebody tries to connect again, or waits for an answer; then the line is cut under all of them.
         os.sched_yield()
     stack.more()
     stack.settled()

@@ -15,10 +15,8 @@ import pytest
 import redis
 
 from tests.support.patience import HANG_SECONDS, wait_until
-from volsched.lab.stack.debian_package import COMPLETE
 from volsched.lab.stack.local import free_port, prepare
-from volsched.lab.stack.postgres_wheel import WheelMissingError
-from volsched.lab.stack.redis_server import LOOK_AGAIN_SECONDS, find_redis
+from volsched.lab.stack.programs import COMPLETE, LOOK_AGAIN_SECONDS, WheelMissingError, find_redis
 
 with_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="only where there is apt")
 TOOLS = ("apt-get", "apt-cache", "dpkg-deb", "dpkg-query", "sh", "tar", "gzip", "xz", "zstd")

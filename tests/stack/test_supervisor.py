@@ -15,12 +15,8 @@ import pytest
 
 from tests.support.patience import HANG_SECONDS, wait_until
 from volsched.lab.stack.handle import NotReadyError, Stack, StackError
-from volsched.lab.stack.identity import Identity, identify, marked, process_of, send
-from volsched.lab.stack.instance import MOST_DELAY, back_off
-from volsched.lab.stack.leftovers import leftovers
 from volsched.lab.stack.local import check_ports
-from volsched.lab.stack.logs import Merger, read_lines
-from volsched.lab.stack.postgres_wheel import WheelMissingError, make_cluster, postgres_programs
+from volsched.lab.stack.programs import WheelMissingError, make_cluster, postgres_programs
 from volsched.lab.stack.run import AlreadyRunningError, alone, is_locked
 from volsched.lab.stack.services import (
     Definition,
@@ -31,9 +27,22 @@ from volsched.lab.stack.services import (
     needing,
     write_definition,
 )
-from volsched.lab.stack.states import Condition, Published, ServiceState, publish
+from volsched.lab.stack.states import (
+    Condition,
+    Identity,
+    Merger,
+    Published,
+    ServiceState,
+    identify,
+    marked,
+    process_of,
+    publish,
+    read_lines,
+    send,
+)
+from volsched.lab.stack.supervisor import MOST_DELAY, back_off, leftovers
 from volsched.runtime.clock import SECOND
-from volsched.runtime.heartbeat import Heartbeat
+from volsched.runtime.health_check import Heartbeat
 
 SLEEPS = ("sleep", "1000")
 

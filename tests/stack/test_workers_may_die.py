@@ -3,6 +3,7 @@
 import os
 import signal
 from collections import Counter
+from typing import Any
 
 import psutil
 import pytest
@@ -87,7 +88,7 @@ def test_two_workers_never_overlap_on_a_lane(database: Database, url: str, broke
     """Every leg is written and, because its pod is deleted meanwhile, released: two effects on each lane."""
     lanes = select(func.count()).select_from(tables.effects).where(tables.effects.c.state == "leased")
     shared = lanes.group_by(tables.effects.c.lane).having(func.count() > 1)
-    overlaps = []
+    overlaps: list[Any] = []
 
     def settled() -> bool:
         with database.read() as connection:

@@ -12,10 +12,8 @@ from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.log import tables
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
-from volsched.log.events.decision import Decision, States
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import ObjectState
-from volsched.log.events.object_states import version
+from volsched.log.events.fold import Decision, ObjectState, States, version
 from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
 from volsched.objects import door
