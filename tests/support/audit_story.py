@@ -4,6 +4,8 @@
 the pod ends on the other node. Later the pod and one of its claims go, and that claim's data was dirty.
 """
 
+from dataclasses import replace
+
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.volume_theft import take
 from volsched.log.database import Database
@@ -29,7 +31,7 @@ def tell(database: Database) -> Stepped:
     stepped = Stepped(database, CLUSTER)
     stepped.settle()
     stepped.create(pod("db", "small", "large"))
-    stepped.system.executor.batch = 1
+    stepped.system.executor = replace(stepped.system.executor, batch=1)
     stepped.plan_and_write()
     take(stepped, "n1-large")
     stepped.until(lambda: stepped.node_of("db") is not None)

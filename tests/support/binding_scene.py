@@ -2,11 +2,8 @@
 
 import pytest
 
-from tests.support.binding_world import (
-    Where,
-    World,
-    is_free,
-)
+from tests.support.binding_truths import is_free
+from tests.support.binding_world import Where, World
 from volsched.log.database import Database
 
 A, B, C = "db/a", "db/b", "db/c"

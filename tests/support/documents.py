@@ -7,7 +7,7 @@ blocks of a document are one session on one store, unless a comment above a bloc
 `<!-- new store: NAME -->`       it goes on in an empty store, or in one that a test has filled (`STORES`)
 `<!-- before: COMMAND -->`       what was done and is not shown
 
-A yaml block whose first line is `# NAME.yaml` is a file of the session.
+A yaml or python block whose first line is `# NAME.yaml` or `# NAME.py` is a file of the session.
 
 `…` stands for anything: within a line for some text, on a line of its own for any number of lines. Times, ages,
 ids, hashes and positions differ from run to run and count as equal. A command without output in the document may
@@ -16,12 +16,14 @@ print anything. It must exit with 0 unless `echo $?` follows, or an error is sho
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from typer.testing import CliRunner
 
+from tests.support.patience import HANG_SECONDS
 from volsched.cli.app import app
 
 CHAIN, INTO, STATUS = "&&", ">", ["echo", "$?"]
@@ -85,7 +87,8 @@ def blocks(document: Path) -> Iterator[Block]:
 
 def files(document: Path) -> dict[str, str]:
     """The files that a document shows, by name."""
-    return dict(re.findall(r"^```yaml\n# (\S+\.yaml)\n(.*?\n)```$", document.read_text(), re.M | re.S))
+    text = document.read_text()
+    return dict(re.findall(r"^```(?:yaml|python)\n# (\S+\.(?:yaml|py))\n(.*?\n)```$", text, re.M | re.S))
 
 
 def _take(block: Block, line: str, place: str) -> None:
@@ -165,6 +168,27 @@ class Session:
             if self.status:
                 break
         return out
+
+
+@dataclass(slots=True)
+class ShellSession(Session):
+    """Somebody at a real shell, with the commands and the home that the environment names."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def _new_store(self, name: str | None) -> None:
+        assert name is None, "the store of a shell session is where the program puts it"
+        self._environment = dict(self.environment)
+
+    def _run(self, text: str, place: str) -> str:  # noqa: ARG002 (a shell takes any line)
+        if shlex.split(text) == STATUS:
+            return f"{self.status}\n"
+        ran = subprocess.run(
+            ["bash", "-c", text], cwd=self.directory, env=self._environment, text=True, timeout=HANG_SECONDS,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        self.status = ran.returncode
+        return ran.stdout
 
 
 def _split(words: list[str], at: str) -> list[list[str]]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from volsched.log.commands import Command
-from volsched.log.events.decision import Decision, NewEffect
+from volsched.log.events.fold import Decision, NewEffect
 
 
 def effect(key: str, lane: str | None = None, *, queue: str = "prebind", due: int = 0, **data: Any) -> NewEffect:

@@ -6,14 +6,14 @@ from typing import Any
 
 from sqlalchemy import select
 
-from volsched.cluster.foreign_server import ABLE, ForeignApi
 from volsched.cluster.mirror import KINDS_MIRRORED, Mirror
-from volsched.cluster.port import Capabilities, Manifest
-from volsched.cluster.simulated import ClusterFaults, SimulatedCluster
-from volsched.kube.merge_patch import merged
+from volsched.cluster.port import Capabilities, Manifest, whole
+from volsched.cluster.simulated import ABLE, ClusterFaults, ForeignApi, SimulatedCluster
+from volsched.kube.patches import merged
 from volsched.log.database import Database
 from volsched.log.events.streams import NOUN_OF_KIND
-from volsched.log.rows import VIEWS, object_state
+from volsched.log.row_states import object_state
+from volsched.log.rows import VIEWS
 from volsched.objects.observations import without_null_fields
 
 TIME = "2026-11-16T12:00:00Z"
@@ -37,7 +37,7 @@ def in_cluster(api: ForeignApi) -> dict[str, dict[str, Any]]:
     return {
         f"{kind} {it['metadata'].get('namespace', '')} {it['metadata']['name']}": without_null_fields(it)
         for kind in KINDS_MIRRORED
-        for it in api.list(kind).objects
+        for it in whole(api.list(kind)).objects
     }
 
 

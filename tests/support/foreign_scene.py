@@ -12,7 +12,7 @@ from sqlalchemy import select
 from tests.support.foreign import change
 from tests.support.port_manifests import claim, node, pod, volume
 from tests.support.store_samples import NOW
-from volsched.binding.executor import LEASE, QUEUES, Executor, ExecutorProgress
+from volsched.binding.executor import QUEUES, Executor, ExecutorProgress
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.binding.rules.saga import time_out
 from volsched.cluster.mirror import Mirror
@@ -29,6 +29,7 @@ from volsched.runtime.clock import SECOND
 
 VOLUME, CLAIM, POD, NODE = "PersistentVolume", "PersistentVolumeClaim", "Pod", "Node"
 TIMEOUT = 600 * SECOND
+LEASE = 30 * SECOND
 
 
 class Once:
@@ -57,7 +58,7 @@ class Scene:
             if on is not None:
                 self.add_volume(on)
         self.mirror = Mirror(database, cluster)
-        self.executor = Executor(database, cluster, "worker-1")
+        self.executor = Executor(database, cluster, "worker-1", LEASE)
         self.mirror.step(self.now)
 
     def add_volume(self, name: str) -> None:
@@ -77,6 +78,7 @@ class Scene:
             legs=tuple(self._leg(name, on) for name, on in chosen.items()),
             decided_at=0,
             deadline=self.now + TIMEOUT,
+            staged=True,
         )
         self.must(Command(actor="scheduler", streams=request.streams, decide=partial(plan, request)))
         return self
@@ -100,6 +102,11 @@ class Scene:
         worker = executor or self.executor
         while sum((worker.step(queue, self.now) for queue in QUEUES), start=ExecutorProgress()):
             pass
+
+    def nominate(self) -> "Scene":
+        """The first effect of a plan: the pod shows its future node, and the legs are queued."""
+        assert self.executor.step("prebind", self.now).done == 1
+        return self
 
     def observe(self) -> None:
         while self.mirror.step(self.now):

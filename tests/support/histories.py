@@ -65,7 +65,7 @@ def sql(database: Database, *statements: str, **values: Any) -> None:
 
 
 def rewrite(database: Database, events: list[Event]) -> None:
-    """Replace the whole log by these, linked and numbered anew, head included: a forgery without a seam."""
+    """Replace the whole log by these, linked and numbered again, head included: a forgery without a seam."""
     previous, rows = GENESIS, []
     for position, it in enumerate(events, start=1):
         envelope = (position, *it[1:-1])

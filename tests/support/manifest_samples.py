@@ -128,3 +128,16 @@ def problems(*manifests: Any) -> list[str]:
     except ManifestError as error:
         return [str(problem.defect) for problem in error.problems]
     return []
+
+
+def verdict(kind: str, *changes: tuple[str, Any]) -> list[str]:
+    manifest = sample(kind)
+    for path, value in changes:
+        manifest = changed(manifest, path, value)
+    return problems(manifest)
+
+
+def only_problem(kind: str, *changes: tuple[str, Any]) -> str:
+    found = verdict(kind, *changes)
+    assert len(found) == 1, found
+    return found[0]

@@ -1,13 +1,13 @@
 """How tests wait for other processes and threads: for a condition, never for an amount of time.
 
 Nothing here can be woken by another process, so it looks again and again, with a patience that ends when nothing
-moves any more (volsched.runtime.patience).
+moves any more (volsched.runtime.clock).
 """
 
 import threading
 from collections.abc import Callable
 
-from volsched.runtime.patience import Patience
+from volsched.runtime.clock import Patience
 
 PATIENCE_SECONDS = 120.0
 """Without any progress. Far more than anything takes that does not hang."""

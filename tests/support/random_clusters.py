@@ -21,8 +21,8 @@ from tests.support.objects import (
     storage_class,
     volume,
 )
-from volsched.kube.kinds import Object
 from volsched.kube.meta import ZONE
+from volsched.kube.object_values import Object
 from volsched.kube.storage import Claim, StorageClass, Volume
 from volsched.kube.workloads import Pod
 from volsched.scheduling.rules.snapshot import Snapshot, snapshot_of

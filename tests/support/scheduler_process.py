@@ -19,8 +19,8 @@ from volsched.runtime.clock import system_clock
 from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index import Index
+from volsched.scheduling.queue.entry import Share
 from volsched.scheduling.queue.queue import Queue
-from volsched.scheduling.queue.shares import Share
 from volsched.scheduling.scheduler import Scheduler
 
 IDLE_SECONDS = 0.01

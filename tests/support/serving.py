@@ -78,10 +78,16 @@ def collection(manifest: dict[str, Any]) -> str:
 
 @contextmanager
 def served(
-    database: Database, *, system: bool = False, ring_size: int = RING, limits: Limits = DEFAULT_LIMITS
+    database: Database,
+    *,
+    system: bool = False,
+    ring_size: int = RING,
+    limits: Limits = DEFAULT_LIMITS,
+    strict: bool = False,
+    port: int = 0,
 ) -> Iterator[Served]:
-    """`system`: schedule, bind and run pods too."""
-    listening = listen("127.0.0.1", 0)
+    """`system`: schedule, bind and run pods too. `port`: that of a server that ended, 0: any."""
+    listening = listen("127.0.0.1", port)
     url = address(listening)
     started: list[Server] = []
     ended: list[Exception | None] = []
@@ -111,6 +117,7 @@ def served(
                     committed=wake,
                     ring_size=ring_size,
                     limits=limits,
+                    strict=strict,
                     started=started.append,
                 )
             )

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.support.clusters import Manifest, Stepped, claim, node, pod
+from volsched.cluster.port import whole
 from volsched.log.database import Database
 from volsched.provisioning.external import External
 from volsched.provisioning.protocol import Surroundings, Unfinished
-from volsched.provisioning.simulated import SIMULATED, Simulated
-from volsched.provisioning.storage_array import Array
+from volsched.provisioning.simulated import SIMULATED, Array, Simulated
 from volsched.pv_controller.rules import PluginError, Provision, VolumePlugin
 from volsched.runtime.clock import SECOND
 from volsched.runtime.world import World
@@ -108,7 +108,7 @@ class Cluster(Stepped):
         return None if bound is None else self.cluster.get(VOLUME, bound)
 
     def volumes(self) -> dict[str, Any]:
-        return {it["metadata"]["name"]: it for it in self.cluster.list(VOLUME).objects}
+        return {it["metadata"]["name"]: it for it in whole(self.cluster.list(VOLUME)).objects}
 
     def zones(self, name: str = "data") -> list[str]:
         terms = self.volume(name)["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
@@ -118,7 +118,7 @@ class Cluster(Stepped):
         return dict(self.claim(name)["metadata"].get("annotations", {}))
 
     def told(self, reason: str | None = None) -> list[str]:
-        events = self.cluster.list("Event").objects
+        events = whole(self.cluster.list("Event")).objects
         return [it["message"] if reason else it["reason"] for it in events if reason in (None, it["reason"])]
 
 

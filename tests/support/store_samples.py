@@ -4,9 +4,8 @@ from typing import Any
 
 from volsched.log.commands import Command, Done, Outcome, Precondition
 from volsched.log.database import Database
-from volsched.log.events.decision import NOTHING, Decision, NewEffect, States
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import ObjectState
+from volsched.log.events.fold import NOTHING, Decision, NewEffect, ObjectState, States
 from volsched.log.transaction import execute
 
 NOW = 1_700_000_000_000_000

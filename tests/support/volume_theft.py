@@ -1,5 +1,7 @@
 """Somebody takes a volume away."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
@@ -24,7 +26,7 @@ def stepped(database: Database) -> Stepped:
     stepped.settle()
     stepped.create(pod("db", "small", "large"))
     # One effect at a time, so that there is a moment between the two writes.
-    stepped.system.executor.batch = 1
+    stepped.system.executor = replace(stepped.system.executor, batch=1)
     return stepped
 
 

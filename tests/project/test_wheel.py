@@ -1,9 +1,6 @@
-"""The wheel carries its bill of materials where PEP 770 wants it, and it says what the locks say."""
+"""The wheel carries the migrations, and a bill of materials as PEP 770 wants it, which says what the locks say."""
 
 import json
-import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,22 +8,14 @@ from typing import Any
 import pytest
 
 from hatch_build import read_lock
+from tests.support.base_install import built_wheel
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(tmp_path_factory.mktemp("wheel"))
-
-
-def built(directory: Path) -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
-    environment = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    (found,) = directory.glob("*.whl")
-    return found
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -71,4 +60,13 @@ def test_it_names_no_address_and_no_time_and_the_wheel_is_the_same_every_time(
     schema = bill["$schema"]
     assert "://" not in json.dumps(bill).replace(schema, "")
     assert "timestamp" not in bill["metadata"]
-    assert built(tmp_path).read_bytes() == wheel.read_bytes()
+    assert built_wheel(tmp_path).read_bytes() == wheel.read_bytes()
+
+
+def test_the_wheel_carries_the_migrations(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    scripts = {
+        f"volsched/migrations/versions/{script.name}" for script in (ROOT / "alembic/versions").glob("*.py")
+    }
+    assert scripts
+    assert scripts | {"volsched/migrations/env.py"} <= names

@@ -1,0 +1,35 @@
+"""An empty SQLite store of one's own, for a test that hypothesis begins again and again."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from tests.conftest import unsynced
+from volsched.log.database import Database, open_database
+from volsched.log.migrations import migrate
+
+
+@cache
+def _template() -> bytes:
+    """A migrated file, which is copied instead of migrating every store."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "template.db"
+        database = open_database(f"sqlite:///{path}")
+        migrate(database)
+        with database.read() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        database.close()
+        return path.read_bytes()
+
+
+@contextmanager
+def fresh_store() -> Iterator[Database]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        path.write_bytes(_template())
+        database = open_database(f"sqlite:///{path}")
+        unsynced(database)
+        yield database
+        database.close()

@@ -1,0 +1,120 @@
+"""Kubernetes' own storage components, played over HTTP write by write: the PV controller and a provisioner.
+
+The controller's four writes are separate steps, each made with the version in its cache, and the cache is as old
+as the test leaves it (`look`). So a test can write between any two of them, or let the controller act on old news.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, STORAGE_PROVISIONER
+from volsched.kube.patches import merged
+
+Manifest = dict[str, Any]
+
+
+def volume_path(name: str) -> str:
+    return f"/api/v1/persistentvolumes/{name}"
+
+
+def claim_path(name: str) -> str:
+    return f"/api/v1/namespaces/default/persistentvolumeclaims/{name}"
+
+
+@dataclass
+class PvController:
+    http: httpx.Client
+    volumes: dict[str, Manifest] = field(default_factory=dict)
+    claims: dict[str, Manifest] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """The cache is as the server is now."""
+        for path, cache in (
+            ("/api/v1/persistentvolumes", self.volumes),
+            ("/api/v1/namespaces/default/persistentvolumeclaims", self.claims),
+        ):
+            cache.clear()
+            cache.update({it["metadata"]["name"]: it for it in self.http.get(path).json()["items"]})
+
+    def offer(self) -> None:
+        """New volumes, and volumes that lost their claim, become Available."""
+        self.look()
+        for name, it in self.volumes.items():
+            if not it["spec"].get("claimRef") and it.get("status", {}).get("phase") != "Available":
+                self._put(f"{volume_path(name)}/status", merged(it, {"status": {"phase": "Available"}}))
+
+    def set_phase(self, name: str) -> int:
+        """The second write (the first is skipped: claimRef is there already). Answers the status code."""
+        return self._put(f"{volume_path(name)}/status", merged(self.volumes[name], {"status": {"phase": "Bound"}}))
+
+    def write_claim(self, name: str, volume: str) -> int:
+        marks = {"annotations": {BIND_COMPLETED: "yes", BOUND_BY_CONTROLLER: "yes"}}
+        return self._put(
+            claim_path(name), merged(self.claims[name], {"metadata": marks, "spec": {"volumeName": volume}})
+        )
+
+    def write_claim_status(self, name: str) -> int:
+        held = self.http.get(claim_path(name)).json()
+        return self._put(f"{claim_path(name)}/status", merged(held, {"status": {"phase": "Bound"}}))
+
+    def bind(self) -> int:
+        """Sync every volume that is given to an unbound claim; stops a bind where a write is refused."""
+        self.look()
+        bound = 0
+        for volume, it in list(self.volumes.items()):
+            reference = it["spec"].get("claimRef") or {}
+            held = self.claims.get(reference.get("name", ""))
+            if held is None or held["metadata"]["uid"] != reference.get("uid") or held["spec"].get("volumeName"):
+                continue
+            if it.get("status", {}).get("phase") != "Bound" and self.set_phase(volume) != 200:
+                continue
+            if self.write_claim(reference["name"], volume) == 200:
+                self.write_claim_status(reference["name"])
+                bound += 1
+        return bound
+
+    def order(self, name: str) -> int:
+        """Name the provisioner of a claim whose node is selected."""
+        self.look()
+        marks = {"metadata": {"annotations": {STORAGE_PROVISIONER: "disk.example.com"}}}
+        return self._put(claim_path(name), merged(self.claims[name], marks))
+
+    def _put(self, path: str, manifest: Manifest) -> int:
+        return self.http.put(path, json=manifest).status_code
+
+
+@dataclass
+class ProvisionerPlayer:
+    http: httpx.Client
+
+    def provision(self, name: str) -> str:
+        """Make the volume for the node that is selected on the claim."""
+        held = self.http.get(claim_path(name)).json()
+        made, node = f"pvc-{held['metadata']['uid']}", held["metadata"]["annotations"][SELECTED_NODE]
+        reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": name}
+        term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        body = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": made},
+            "spec": {
+                "capacity": held["spec"]["resources"]["requests"],
+                "accessModes": held["spec"]["accessModes"],
+                "storageClassName": held["spec"]["storageClassName"],
+                "persistentVolumeReclaimPolicy": "Delete",
+                "claimRef": {**reference, "uid": held["metadata"]["uid"]},
+                "csi": {"driver": "disk.example.com", "volumeHandle": made},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+            },
+        }
+        answer = self.http.post("/api/v1/persistentvolumes", json=body)
+        assert answer.status_code == 201, answer.text
+        return made
+
+    def give_back(self, name: str) -> None:
+        """Nothing can be made on that node: it is removed from the claim."""
+        held = self.http.get(claim_path(name)).json()
+        body = merged(held, {"metadata": {"annotations": {SELECTED_NODE: None}}})
+        assert self.http.put(claim_path(name), json=body).status_code == 200
