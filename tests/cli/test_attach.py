@@ -8,19 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.conftest import unsynced
-from tests.support.attached_cluster import gated
+from tests.support.attached_cluster import gated, kubeconfig_for
 from tests.support.serving import Served, served
 from volsched.cli.app import app
 from volsched.kube.meta import GATE, GAVE_UP
 from volsched.log.database import open_database
-
-CONFIG = """apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: c, cluster: {server: "URL"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {}}]
-"""
 
 
 @pytest.fixture
@@ -28,7 +20,7 @@ def strict(tmp_path: Path, migrated_file: Path) -> Iterator[Served]:
     theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
     unsynced(theirs)
     with served(theirs, strict=True) as running:
-        (tmp_path / "config").write_text(CONFIG.replace("URL", running.url))
+        kubeconfig_for(running.url, tmp_path / "config")
         yield running
     theirs.close()
 

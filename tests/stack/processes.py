@@ -94,13 +94,31 @@ class Worker:
 @contextmanager
 def worker(url: str, broker: Redis, *, name: str = "one", **environment: str) -> Iterator[Worker]:
     """Two pool processes and a beat; everything they are told comes through VOLSCHED_ variables."""
+    command = [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--concurrency", "2"]
+    with _started(
+        [*command, "--hostname", f"{name}@%h", "--loglevel", "INFO"], url, broker, f"worker-{name}", environment
+    ) as it:
+        yield it
+
+
+@contextmanager
+def scheduler(url: str, broker: Redis, *words: str, name: str = "one", **environment: str) -> Iterator[Worker]:
+    """`volsched serve scheduler`, beside the workers of the same stack."""
+    command = [sys.executable, "-m", "volsched", "serve", "scheduler", *words]
+    with _started(command, url, broker, f"scheduler-{name}", environment) as it:
+        yield it
+
+
+@contextmanager
+def _started(
+    command: list[str], url: str, broker: Redis, name: str, environment: dict[str, str]
+) -> Iterator[Worker]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("VOLSCHED_")}
     given = {"DATABASE_URL": url, "REDIS_URL": broker.url, "LEASE_SECONDS": "2", **environment}
-    log = broker.directory / f"worker-{name}.log"
-    command = [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--concurrency", "2"]
+    log = broker.directory / f"{name}.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [*command, "--hostname", f"{name}@%h", "--loglevel", "INFO"],
+            command,
             cwd=ROOT,
             env={**inherited, **{f"VOLSCHED_{key}": value for key, value in given.items()}},
             stdin=subprocess.DEVNULL,

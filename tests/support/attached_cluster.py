@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
@@ -43,6 +44,20 @@ def gated(name: str, *claims: str, others: tuple[str, ...] = ()) -> Manifest:
 def ours(name: str, *claims: str) -> Manifest:
     made = pod(name, *claims)
     return {**made, "spec": {**made["spec"], "schedulerName": "volsched"}}
+
+
+KUBECONFIG = """apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "URL"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+"""
+
+
+def kubeconfig_for(url: str, path: Path) -> Path:
+    path.write_text(KUBECONFIG.replace("URL", url))
+    return path
 
 
 @dataclass

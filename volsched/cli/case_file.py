@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from volsched.cli.api_process import Port, limits_of_settings
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.live import live_store
 from volsched.cli.manifest_input import lines_of
 from volsched.cli.operator import user
 from volsched.cli.remote.server_options import choice_of_command
-from volsched.cli.serve import Port, limits_of_settings
 from volsched.cli.store_option import explained
 from volsched.log.migrations import scratch_store
 from volsched.log.retention.backup import back_up, restore

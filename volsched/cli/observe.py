@@ -1,8 +1,7 @@
 """`volsched observe`: follow a cluster that may only be read, and answer every question about it."""
 
 import logging
-import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from time import monotonic
@@ -10,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from volsched.cli.api_process import ApiProcess, ClientCa, Host, Port, ServedAddress, TlsCert, TlsKey
 from volsched.cli.console import Exit, fail, stderr, table_of
 from volsched.cli.live import connected, warn
-from volsched.cli.operator import user
-from volsched.cli.serve import ClientCa, Host, Port, ServedAddress, TlsCert, TlsKey, limits_of_settings
 from volsched.cli.store_option import Db, explained
 from volsched.cluster.observer import ClusterObserver, WrongClusterError
 from volsched.cluster.permissions import MODES, OBSERVE, READS, excess_of_observer
@@ -22,12 +20,11 @@ from volsched.cluster.projection import OBSERVED_KINDS
 from volsched.log.database import Database
 from volsched.log.store import migrate_store, open_store
 from volsched.runtime.clock import system_clock
-from volsched.runtime.runner import looping
+from volsched.runtime.runner import Failed, looping
 from volsched.runtime.settings import configuration, database_url
 from volsched.runtime.user_files import data_directory
 
 if TYPE_CHECKING:
-    from volsched.api.listener import Server
     from volsched.cluster.kubernetes.adapter import KubernetesCluster
 
 EXAMPLES = """**Examples**
@@ -69,8 +66,8 @@ def observe(
     cluster = connected(kubeconfig, context, mode=OBSERVE)
     identity = cluster.describe([*MODES[OBSERVE], *excess_of_observer()])
     kinds = permitted_kinds(identity, allow_excess=allow_excess)
-    url = database_url(db) if db is not None else f"sqlite:///{own_directory() / OBSERVED_STORE}"
     with closing(cluster), explained():
+        url = database_url(db, otherwise=lambda: f"sqlite:///{own_directory() / OBSERVED_STORE}")
         migrate_store(url)
         database = open_store(url, name="volsched observe")
         with closing(database):
@@ -141,43 +138,19 @@ def own_directory() -> Path:
 def _follow(
     database: Database, cluster: "KubernetesCluster", observer: ClusterObserver, where: ServedAddress
 ) -> None:
-    try:
-        from volsched.api.listener import ListenError, address, check_access, listen, serve
-    except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
     from volsched.cluster.kubernetes.streams import reading
 
-    servers: list[Server] = []
-    deaths: list[Exception] = []
-
-    def failed(error: Exception) -> None:
-        deaths.append(error)
-        for server in servers:
-            server.should_exit = True
-
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    tls = where.tls()
-    with ExitStack() as stack:
-        try:
-            check_access(database, where.host, tls, now=system_clock())
-            listening = stack.enter_context(closing(listen(where.host, where.port, tls)))
-        except ListenError as error:
-            fail(Exit.USAGE, str(error))
+    def begin(stack: ExitStack, failed: Failed) -> Callable[[], None]:
         stack.enter_context(reading([cluster.streams[kind] for kind in observer.mirror.kinds]))
         stack.enter_context(looping(observer.step, clock=system_clock, name="volsched-observer", failed=failed))
-        stderr.print(f"observing; questions, API and metrics on {address(listening, tls)} until Ctrl-C")
-        died = serve(
-            database,
-            listening,
-            clock=system_clock,
-            actor=f"api/{user()}",
-            zonal_upgrade=False,
-            configuration=configuration(None),
-            started=servers.append,
-            tls=tls,
-            limits=limits_of_settings(),
-            read_only=True,
-            follows=True,
-        )
-    if died is not None or deaths:
-        fail(Exit.FAILURE, f"the observer ended: {died or deaths[0]}")
+        return lambda: None
+
+    ApiProcess(
+        database=database,
+        where=where,
+        decides=configuration(None),
+        begin=begin,
+        says=lambda url: f"observing; questions, API and metrics on {url} until Ctrl-C",
+        ended="the observer ended: {}",
+        follows=True,
+    ).run()

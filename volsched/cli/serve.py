@@ -4,14 +4,15 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Collection
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from volsched.cli.api_process import ApiProcess, ClientCa, Host, Port, ServedAddress, TlsCert, TlsKey
+from volsched.cli.attachment import AttachMode, TakeOver, attachment_to
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.log_options import (
     LogFormatOption,
@@ -20,6 +21,7 @@ from volsched.cli.log_options import (
     note_log_choice,
     start_logging,
 )
+from volsched.cli.observe import Context, Kubeconfig
 from volsched.cli.operator import user
 from volsched.cli.store_option import Db, opened
 from volsched.library import whole_system
@@ -30,16 +32,11 @@ from volsched.runtime.anchors import anchor_plan, anchoring
 from volsched.runtime.clock import skew_from, system_clock
 from volsched.runtime.fault_points import ArmingError, arm_from
 from volsched.runtime.health_check import Heartbeat
-from volsched.runtime.runner import RestartingSystem, looping, waking
+from volsched.runtime.runner import Failed, RestartingSystem, looping, waking
 from volsched.runtime.settings import Settings, configuration, read_settings
 from volsched.runtime.system import Bell, ProcessRole, System
 from volsched.scheduling.rules.configuration import Configuration, ConfigurationError
 from volsched.workloads.controllers import Upkeep
-
-if TYPE_CHECKING:
-    from volsched.api.access.tls import Tls
-    from volsched.api.limits import Limits
-    from volsched.api.listener import Server
 
 UP_EXAMPLES = """**Examples**
 
@@ -58,6 +55,9 @@ SCHEDULER_EXAMPLES = """**Examples**
 `volsched serve scheduler` places and binds pods; several may run on one store
 
 `VOLSCHED_SCHEDULER_SHARE=2/4 volsched serve scheduler` is the second of four, and begins with its own pods
+
+`volsched serve scheduler --cluster own --context prod` places pods of a real cluster; Celery workers with
+`VOLSCHED_ATTACHED_MODE=own` carry it out
 """
 CONTROLLER_EXAMPLES = """**Examples**
 
@@ -86,26 +86,6 @@ class Optional(StrEnum):
 
 Without = Annotated[list[Optional] | None, typer.Option("--without", help="Leave this out; may be given often.")]
 Config = Annotated[Path | None, typer.Option(help="The scheduler's configuration; else VOLSCHED_CONFIG.")]
-Host = Annotated[str, typer.Option("--host", help="Where to listen; beyond loopback only with TLS.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")]
-TlsCert = Annotated[
-    Path | None,
-    typer.Option(
-        "--tls-cert", metavar="FILE", help="The server's certificate, in PEM; else VOLSCHED_TLS_CERT_FILE."
-    ),
-]
-TlsKey = Annotated[
-    Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key; else VOLSCHED_TLS_KEY_FILE.")
-]
-ClientCa = Annotated[
-    Path | None,
-    typer.Option(
-        "--client-ca",
-        metavar="FILE",
-        help="Whose client certificates are believed; else VOLSCHED_CLIENT_CA_FILE. Without, tokens only.",
-    ),
-]
-
 Strict = Annotated[
     bool,
     typer.Option(
@@ -113,9 +93,14 @@ Strict = Annotated[
         help="Refuse and misbehave as a real API server and its network do, to try a client; on loopback only.",
     ),
 ]
-STRICT_LOOPBACK = (
-    "--strict lets anybody order faults, so it is served without TLS and on loopback only; leave one out"
-)
+ActsOn = Annotated[
+    AttachMode | None,
+    typer.Option(
+        "--cluster",
+        help="Act on a real cluster, as attach --mode does, in place of the store's own objects; else "
+        "VOLSCHED_ATTACHED_MODE, which workers read too.",
+    ),
+]
 
 SIGNAL_SECONDS = 1.0
 """So late a signal may be noticed. The kernel may give it to another thread, above all where the process was
@@ -148,17 +133,39 @@ def api(
 def scheduler(
     db: Db = None,
     config: Config = None,
+    cluster: ActsOn = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    take_over_default_scheduler: TakeOver = False,
     log_level: LogLevelOption = None,
     log_format: LogFormatOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Place pods and plan their bindings, until Ctrl-C. Workers carry them out; without Redis, this process."""
     note_log_choice(log_level, log_format, verbose)
-    _work(
-        db,
-        ProcessRole.SCHEDULER,
-        lambda database, bell: whole_system(database, config=config, bell=bell, roles=(ProcessRole.SCHEDULER,)),
+    start_logging(serves=True)
+    settings = read_settings()
+    mode = cluster or (None if settings.attached_mode is None else AttachMode(settings.attached_mode))
+    if mode is None:
+        if kubeconfig is not None or context is not None or take_over_default_scheduler:
+            fail(Exit.USAGE, "which cluster is given, and not what to do there: give --cluster own or gate")
+        _work(
+            db,
+            ProcessRole.SCHEDULER,
+            lambda database, bell: nullcontext(
+                lambda: whole_system(database, config=config, bell=bell, roles=(ProcessRole.SCHEDULER,))
+            ),
+        )
+        return
+    attachment = attachment_to(
+        kubeconfig or settings.cluster_kubeconfig,
+        context or settings.cluster_context,
+        mode,
+        takes_over_default=take_over_default_scheduler,
     )
+    with closing(attachment.cluster):
+        decides = configured(config)
+        _work(db, ProcessRole.SCHEDULER, lambda database, bell: attachment.systems(database, decides, bell))
 
 
 @app.command("controller", epilog=CONTROLLER_EXAMPLES)
@@ -174,8 +181,8 @@ def controller(
     _work(
         db,
         ProcessRole.CONTROLLER,
-        lambda database, bell: whole_system(
-            database, bell=bell, roles=(ProcessRole.CONTROLLER,), **_chosen(without or ())
+        lambda database, bell: nullcontext(
+            lambda: whole_system(database, bell=bell, roles=(ProcessRole.CONTROLLER,), **_chosen(without or ()))
         ),
     )
 
@@ -213,7 +220,11 @@ def up(
             _serve(database, where, lambda: make(database), configured(config))
 
 
-def _work(db: str | None, role: ProcessRole, make: Callable[[Database, Bell | None], System]) -> None:
+Systems = Callable[[Database, Bell | None], AbstractContextManager[Callable[[], System]]]
+"""Makes systems on a store while the context lasts."""
+
+
+def _work(db: str | None, role: ProcessRole, systems: Systems) -> None:
     """One role of the system, repeated until it is told to end; SIGTERM ends it as Ctrl-C does."""
     arm_process()
     start_logging(serves=True)
@@ -226,15 +237,17 @@ def _work(db: str | None, role: ProcessRole, make: Callable[[Database, Bell | No
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    with opened(db, name=f"volsched {role}", makes=True) as database:
-        bell = bell_of_settings(database)
+    with (
+        opened(db, name=f"volsched {role}", makes=True) as database,
+        systems(database, bell_of_settings(database)) as make,
+    ):
         try:
-            make(database, bell)
+            make()
             plan = anchor_plan(read_settings()) if role is ProcessRole.CONTROLLER else None
         except ConfigurationError as error:
             fail(Exit.USAGE, *error.problems)
         _serve_metrics(database)
-        standing = RestartingSystem(lambda: make(database, bell))
+        standing = RestartingSystem(make)
         beating = Heartbeat(read_settings().heartbeat_file).around(standing.step)
         with (
             closing(standing),
@@ -303,94 +316,12 @@ def configured(config: Path | None) -> Configuration:
         fail(Exit.USAGE, *error.problems)
 
 
-@dataclass(frozen=True, slots=True)
-class ServedAddress:
-    """Where the API listens, and the files that it proves itself with."""
-
-    host: str
-    port: int
-    certificate: Path | None
-    key: Path | None
-    client_ca: Path | None
-    strict: bool = False
-
-    def tls(self) -> "Tls | None":
-        """None: it is served without. What the command line leaves open, the settings say."""
-        from volsched.api.access.tls import TlsError, load_tls
-
-        settings = read_settings()
-        certificate = self.certificate or settings.tls_cert_file
-        key = self.key or settings.tls_key_file
-        client_ca = self.client_ca or settings.client_ca_file
-        if certificate is None and key is None and client_ca is None:
-            return None
-        if certificate is None or key is None:
-            fail(
-                Exit.USAGE,
-                "TLS needs both --tls-cert and --tls-key, also for --client-ca; make them with: "
-                "volsched certs server HOST",
-            )
-        try:
-            return load_tls(certificate, key, client_ca)
-        except TlsError as error:
-            fail(Exit.USAGE, str(error))
-
-
-def limits_of_settings() -> "Limits":
-    from volsched.api.limits import Limits
-
-    settings = read_settings()
-    return Limits(
-        requests_per_second=settings.requests_per_second,
-        body_bytes_per_second=settings.body_bytes_per_second,
-        watches=settings.most_watches,
-        watches_per_caller=settings.most_watches_per_caller,
-        waiting_bytes=settings.most_waiting_bytes,
-        body_bytes=settings.most_body_bytes,
-        hypothesis_seconds=settings.hypothesis_seconds,
-        long_seconds=settings.long_seconds,
-        header_seconds=settings.header_seconds,
-        body_seconds=settings.body_seconds,
-        keep_alive_seconds=settings.keep_alive_seconds,
-    )
-
-
 def _serve(
     database: Database, where: ServedAddress, make: Callable[[], System] | None, decides: Configuration
 ) -> None:
     arm_process()
-    try:
-        # Only these commands need what the extra brings.
-        from volsched.api.listener import ListenError, address, check_access, listen, serve
 
-        tls = where.tls()
-    except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
-    if where.strict and tls is not None:
-        fail(Exit.USAGE, STRICT_LOOPBACK)
-    servers: list[Server] = []
-    deaths: list[Exception] = []
-
-    def failed(error: Exception) -> None:
-        deaths.append(error)
-        for server in servers:
-            server.should_exit = True
-
-    # uvicorn raises a signal again once it has ended in good order: SIGTERM then ends us as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with ExitStack() as stack:
-        try:
-            check_access(database, where.host, tls, now=system_clock())
-            listening = stack.enter_context(closing(listen(where.host, where.port, tls)))
-        except ListenError as error:
-            fail(Exit.USAGE, str(error))
-        url = address(listening, tls)
-        hint = (
-            f"kubectl -s {url} get pods -A"
-            if tls is None
-            else f"volsched kubeconfig --server https://HOST:{url.rpartition(':')[2]} …"
-        )
-        stderr.print(f"serving on {url} until Ctrl-C; try: {hint}")
+    def begin(stack: ExitStack, failed: Failed) -> Callable[[], None]:
         wake: Callable[[], None] = lambda: None  # noqa: E731 - replaced where there is somebody to be woken
         if make is not None:
             standing = RestartingSystem(make)
@@ -398,18 +329,23 @@ def _serve(
             loop = looping(standing.step, clock=system_clock, name="volsched-system", failed=failed)
             wake = stack.enter_context(loop).wake
         ensure_namespaces(database, SYSTEM_NAMESPACES, actor=f"api/{user()}", now=system_clock())
-        died = serve(
-            database,
-            listening,
-            clock=system_clock,
-            actor=f"api/{user()}",
-            zonal_upgrade=not Settings().disable_zonal_upgrade,
-            committed=wake,
-            configuration=decides,
-            started=servers.append,
-            tls=tls,
-            limits=limits_of_settings(),
-            strict=where.strict,
-        )
-    if died is not None or deaths:
-        fail(Exit.FAILURE, f"the server ended: {died or deaths[0]}; what was acknowledged is kept, start it again")
+        return wake
+
+    ApiProcess(
+        database=database,
+        where=where,
+        decides=decides,
+        begin=begin,
+        says=_try_it,
+        ended="the server ended: {}; what was acknowledged is kept, start it again",
+        zonal_upgrade=not Settings().disable_zonal_upgrade,
+    ).run()
+
+
+def _try_it(url: str) -> str:
+    hint = (
+        f"volsched kubeconfig --server https://HOST:{url.rpartition(':')[2]} …"
+        if url.startswith("https:")
+        else f"kubectl -s {url} get pods -A"
+    )
+    return f"serving on {url} until Ctrl-C; try: {hint}"

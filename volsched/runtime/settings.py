@@ -7,6 +7,7 @@ an environment.
 
 import os
 import socket
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -143,12 +144,12 @@ class Settings(BaseSettings):
 
     attached_mode: Literal["own", "gate"] | None = Field(
         default=None,
-        description="Workers: the mode of `volsched attach` whose work they carry out.",
+        description="Workers and `serve scheduler`: how they act on a real cluster, as `--cluster` says.",
     )
     cluster_kubeconfig: Path | None = Field(
-        default=None, description="Workers: where that cluster is; else as kubectl finds it."
+        default=None, description="Where that cluster is; else as kubectl finds it."
     )
-    cluster_context: str | None = Field(default=None, description="Workers: which context of that file.")
+    cluster_context: str | None = Field(default=None, description="Which context of that file.")
     metrics_port: int | None = Field(
         default=None,
         ge=1,
@@ -201,11 +202,14 @@ def read_settings() -> Settings:
         raise ConfigurationError([it.replace(": Value error, ", ": ", 1) for it in problems]) from None
 
 
-def database_url(given: str | None) -> str:
-    """The URL of the store: from `--db`, else the settings."""
-    if given is None:
-        return read_settings().database_url
-    return url_of(given)
+def database_url(given: str | None, *, otherwise: Callable[[], str] | None = None) -> str:
+    """The URL of the store: from `--db`, else the settings; where neither names one, `otherwise`."""
+    if given is not None:
+        return url_of(given)
+    settings = read_settings()
+    if otherwise is not None and "database_url" not in settings.model_fields_set:
+        return otherwise()
+    return settings.database_url
 
 
 def configuration(given: Path | None = None) -> "Configuration":

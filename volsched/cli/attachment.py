@@ -1,0 +1,164 @@
+"""A process that acts on a real cluster: `attach`, and `serve scheduler --cluster`, begin in the same way.
+
+The permissions are compared with the mode's before anything is written, and the store must be the one that belongs
+to this cluster.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from uuid import uuid4
+
+import typer
+
+from volsched.cli.console import Exit, fail, stderr, table_of
+from volsched.cli.live import warn
+from volsched.cli.observe import silence_of
+from volsched.cluster.observer import ClusterObserver, WrongClusterError
+from volsched.cluster.permissions import GATE_MODE, MODES, OWN, WATCHED_KINDS
+from volsched.cluster.port import ClusterIdentity, Permission
+from volsched.kube.meta import GATE
+from volsched.log.database import Database
+from volsched.runtime.clock import SECOND, system_clock
+from volsched.runtime.runner import calls_side_by_side
+from volsched.runtime.system import Bell, ProcessRole, System, embedded
+from volsched.scheduling.rules.configuration import Configuration
+from volsched.scheduling.scheduler import ATTACHED, DEFAULT_SCHEDULER
+
+if TYPE_CHECKING:
+    from volsched.binding.executor import SideBySide
+    from volsched.cluster.kubernetes.adapter import KubernetesCluster
+
+CONNECTIONS = 16
+LEASE_SECONDS = 120
+"""Longer than a call may take: whoever takes an effect over sooner would only repeat it."""
+
+
+class AttachMode(StrEnum):
+    gate = GATE_MODE
+    own = OWN
+
+
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over-default-scheduler",
+        help="Place pods of schedulerName default-scheduler too. Stop kube-scheduler first: two schedulers that "
+        "place the same pods overcommit nodes and fight for volumes.",
+    ),
+]
+
+
+def acting_on(kubeconfig: Path | None, context: str | None, mode: AttachMode) -> "KubernetesCluster":
+    """The cluster, not asked yet; the end of the command where there is no way to it."""
+    try:
+        from volsched.cluster.kubernetes.acting_cluster import acting_cluster
+        from volsched.cluster.kubernetes.kubeconfig import KubeconfigError
+    except ModuleNotFoundError as error:
+        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[cluster]'")
+    try:
+        return acting_cluster(mode.value, kubeconfig, context)
+    except KubeconfigError as error:
+        fail(Exit.USAGE, str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What a system is made from, as often as its store fails and comes back."""
+
+    cluster: "KubernetesCluster"
+    identity: ClusterIdentity
+    kinds: tuple[str, ...]
+    names: tuple[str, ...]
+    """The schedulerNames whose pods are placed."""
+    mode: AttachMode
+
+    @contextmanager
+    def systems(
+        self, database: Database, decides: Configuration, bell: Bell | None
+    ) -> Iterator[Callable[[], System]]:
+        """Makes systems while the context lasts; the end of the command where the store is another cluster's."""
+        from volsched.cluster.kubernetes.streams import reading
+
+        try:
+            self._observer(database)
+        except WrongClusterError as error:
+            fail(Exit.CONFLICT, str(error))
+        with calls_side_by_side(CONNECTIONS) as pool, reading([self.cluster.streams[it] for it in self.kinds]):
+            yield lambda: self._system(database, decides, bell, pool)
+
+    def _system(
+        self, database: Database, decides: Configuration, bell: Bell | None, side_by_side: "SideBySide"
+    ) -> System:
+        return embedded(
+            database,
+            owner=uuid4().hex[:12],
+            clock=system_clock,
+            new_id=lambda: uuid4().hex[:12],
+            cluster=self.cluster,
+            observer=self._observer(database),
+            roles={ProcessRole.SCHEDULER},
+            # Replicas on one PostgreSQL agree on who begins with which pods.
+            share=None,
+            names=self.names,
+            gate=GATE if self.mode is AttachMode.gate else None,
+            configuration=decides,
+            side_by_side=side_by_side,
+            bell=bell,
+            lease=LEASE_SECONDS * SECOND,
+        )
+
+    def _observer(self, database: Database) -> ClusterObserver:
+        observer = ClusterObserver(
+            database,
+            self.cluster,
+            silence=lambda: silence_of(self.cluster),
+            only_observes=False,
+        )
+        observer.mirror.kinds = self.kinds
+        observer.attach(self.identity, system_clock())
+        return observer
+
+
+def attachment_to(
+    kubeconfig: Path | None, context: str | None, mode: AttachMode, *, takes_over_default: bool = False
+) -> Attachment:
+    """The cluster, asked who it is and what we may do; the end of the command where that is too little."""
+    if takes_over_default and mode is AttachMode.gate:
+        fail(Exit.USAGE, "gate mode places no pods; --take-over-default-scheduler is for mode own")
+    names = (*ATTACHED, *((DEFAULT_SCHEDULER, "") if takes_over_default else ()))
+    cluster = acting_on(kubeconfig, context, mode)
+    identity = cluster.describe(MODES[mode])
+    return Attachment(cluster, identity, _permitted_kinds(identity, mode), names, mode)
+
+
+def _permitted_kinds(identity: ClusterIdentity, mode: AttachMode) -> tuple[str, ...]:
+    """Prints the verbs wanted and had; the end of the command where one is missing."""
+    if not identity.reachable or identity.trouble is not None:
+        fail(Exit.FAILURE, identity.trouble or f"{identity.url} does not answer")
+    for warning in identity.warnings:
+        warn(warning)
+    stderr.print(f"cluster {identity.uid or 'unknown'}, Kubernetes {identity.version}, {identity.url}")
+    wanted: dict[str, list[Permission]] = {}
+    for permission in MODES[mode]:
+        below = f"/{permission.subresource}" if permission.subresource else ""
+        wanted.setdefault(f"{permission.kind}{below}", []).append(permission)
+    table = table_of("resource", "we need", "we lack")
+    missing: list[str] = []
+    for resource, permissions in wanted.items():
+        if resource in identity.unserved:
+            table.add_row(resource, "not served", "")
+            continue
+        lacked = [it.verb for it in permissions if not identity.may.get(it)]
+        missing += [f"{verb} {resource}" for verb in lacked]
+        table.add_row(resource, ", ".join(it.verb for it in permissions), ", ".join(lacked) or "-")
+    stderr.print(table)
+    if missing:
+        fail(
+            Exit.FAILURE,
+            f"permission is missing to {', '.join(missing)}; apply what volsched manifests --mode {mode} prints",
+        )
+    return tuple(kind for kind in WATCHED_KINDS if kind not in identity.unserved)
