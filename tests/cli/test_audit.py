@@ -130,6 +130,19 @@ def test_time_to_bound_per_class_and_zone(run: Run, story: str) -> None:
     assert run("audit", "latency", "--since", "2027-01-15T09:00:00Z", "--db", story).out == ""
 
 
+def test_a_zone_label_of_old_is_the_zone_of_the_time_to_bound(run: Run, url: str) -> None:
+    database = open_database(url)
+    unsynced(database)
+    old = node("node-0", **{"failure-domain.beta.kubernetes.io/zone": "zone-old"})
+    stepped = Stepped(database, (LOCAL, old, node("node-1")))
+    stepped.create(volume("disk-0", "5Gi", "node-0"), claim("data", "4Gi"), pod("db", "data"))
+    stepped.create(volume("disk-1", "9Gi", "node-1"), claim("wide", "8Gi"), pod("late", "wide"))
+    stepped.settle()
+    database.close()
+    zones = [(it["zone"], it["count"]) for it in items(run, url, "latency")]
+    assert zones == [("-", 1), ("zone-old", 1), ("all", 2)]
+
+
 def test_orphans_come_in_every_form(run: Run, story: str) -> None:
     found = items(run, story, "orphans")
     assert ("released", "volume/n0-small") in {(it["kind"], it["object"]) for it in found}

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
+from volsched.cli.global_options import PODS
 from volsched.cli.kind_names import bare_name, key_of, kind_of
 from volsched.cli.manifest_input import load_inputs
 from volsched.cli.moment_option import check_as_of
@@ -116,7 +117,7 @@ def pod(
         raise typer.Exit(Exit.UNSATISFIABLE)
 
 
-for other in ("pod", "po", "pods"):
+for other in PODS:
     # As everywhere else; listed once is enough.
     app.command(other, hidden=other != "pod", epilog=EXAMPLES, no_args_is_help=True)(pod)
 

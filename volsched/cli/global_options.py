@@ -29,6 +29,7 @@ CHOICES = ("server", "token_file", "ca_file", "client_cert", "client_key", "kube
 DRY = "--dry-run"
 DRY_VERBS = ("apply", "create", "delete")
 DRY_VALUES = ("none", "client", "server")
+PODS = ("pod", "po", "pods")
 LOG = {"log_level": "level", "log_format": "form", "verbose": "verbose"}
 
 
@@ -53,15 +54,20 @@ def behind_verb(words: Sequence[str], options: Iterable[Any], families: Containe
         before = []
     first = next((at for at, it in enumerate(rest) if it.startswith("-") and it != "-"), len(rest))
     # Before all others: where one is given twice, the one that stood behind the verb counts.
-    return _with_dry_value([*_split_kind(verbs), *rest[:first], *before, *rest[first:]])
+    return _with_dry_value(_with_kind([*verbs, *rest[:first], *before, *rest[first:]]))
 
 
-def _split_kind(verbs: list[str]) -> list[str]:
-    """`explain pod/shop/db`: what is a verb there, is a kind everywhere else."""
-    if len(verbs) != 2 or verbs[0] != "explain":
-        return verbs
-    kind, slash, name = verbs[1].partition("/")
-    return [verbs[0], kind, name] if slash and kind in ("pod", "po", "pods") else verbs
+def _with_kind(words: list[str]) -> list[str]:
+    """`explain db-0`, `explain shop/db-0`, `explain pod/shop/db-0`: pods are the only thing that is explained."""
+    if len(words) < 2 or words[0] != "explain" or words[1].startswith("-") or words[1] in PODS:
+        return words
+    kind, slash, name = words[1].partition("/")
+    if slash and kind in PODS:
+        return ["explain", "pod", name, *words[2:]]
+    if len(words) > 2 and not words[2].startswith("-"):
+        # Another kind and its name: whoever reads the name of the pod says so.
+        return ["explain", "pod", f"{words[1]} {words[2]}", *words[3:]]
+    return ["explain", "pod", *words[1:]]
 
 
 def _with_dry_value(words: list[str]) -> list[str]:

@@ -122,17 +122,20 @@ def kind_of(text: str) -> Named:
 
 def bare_name(named: Named, name: str) -> str:
     """Without the kind that may stand before it: `persistentvolume/disk-7`, `pod/shop/db`, `pod shop/db`."""
-    text = name.strip().replace(" ", "/", 1)
-    kind, slash, rest = text.partition("/")
-    if not slash:
-        return name
+    kind, space, rest = name.strip().partition(" ")
+    if not space:
+        kind, slash, rest = name.partition("/")
+        if not slash:
+            return name
     try:
         given = kind_called(kind)
-    except UnknownKindError:
+    except UnknownKindError as error:
+        if space:
+            fail(Exit.NOT_FOUND, str(error))
         return name
     if given == named:
         return rest
-    if "/" in rest or not named.namespaced:
+    if space or "/" in rest or not named.namespaced:
         fail(Exit.USAGE, f'"{name}" is a {given.singular}, and a {named.singular} is asked for')
     return name
 

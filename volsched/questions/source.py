@@ -5,6 +5,7 @@ Whoever asks gets the same answer: the command line prints it, the API sends it.
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from volsched.kube.object_values import Object
 from volsched.kube.workloads import Pod
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState, State
-from volsched.log.events.streams import KIND_OF_NOUN, kind_called
+from volsched.log.events.streams import KIND_OF_NOUN, UnknownKindError, kind_called
 from volsched.log.reads.lookups import namespace_names
 from volsched.log.reads.tail import event, read_head, state_as_of
 from volsched.questions.context import QuestionContext
@@ -196,13 +197,23 @@ def _pod(seen: Sight, key: str, namespaces: frozenset[str] | None) -> Pod:
     wanted = snapshot.pods.get(key)
     if wanted is None:
         pods = [it for it in snapshot.pods if namespaces is None or it.partition("/")[0] in namespaces]
-        near = difflib.get_close_matches(key, pods, NEAR_NAMES, 0.5) or sorted(pods)[:NEAR_NAMES]
-        known = ", ".join(near) or "none"
-        raise UnknownError(f'pod "{key}" is not in {seen.named}; pods there: {known}')
+        raise UnknownError(f'pod "{key}" is not in {seen.named}; {_instead_of(key, pods)}')
     if not snapshot.nodes:
         over = "" if seen.database is not None else ", or name the store to lay them over: --db"
         raise QuestionError(f"there is no Node in {seen.named}; add those of: kubectl get nodes -o yaml{over}")
     return wanted
+
+
+def _instead_of(key: str, pods: Sequence[str]) -> str:
+    """What somebody meant who asked for a pod that is not there."""
+    first, _, name = key.partition("/")
+    if elsewhere := [it for it in pods if it.partition("/")[2] == name]:
+        return f"did you mean {' or '.join(sorted(elsewhere)[:NEAR_NAMES])}?"
+    with suppress(UnknownKindError):
+        kind = kind_called(first).singular
+        return f"pods are explained; see volsched uses {kind}/{name}, or volsched describe {kind}/{name}"
+    near = difflib.get_close_matches(key, pods, NEAR_NAMES, 0.5) or sorted(pods)[:NEAR_NAMES]
+    return f"pods there: {', '.join(near) or 'none'}"
 
 
 def _node(seen: Sight, node: str | None) -> str | None:

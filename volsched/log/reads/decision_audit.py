@@ -3,9 +3,12 @@
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+import orjson
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select, text, tuple_
 
 from volsched.binding.rules.phases import Phase
+from volsched.kube.manifest import metadata
+from volsched.kube.meta import zone_of
 from volsched.log import tables
 from volsched.log.dialects import dialect_of
 from volsched.log.events.fold import AttemptState, BindingState
@@ -123,7 +126,8 @@ def attempts_for(
 def times_to_bound(connection: Connection, within: Window, *, limit: int) -> list[Took]:
     """Of the legs of the last bindings that were planned in the window and are committed.
 
-    The class is that of the claim, or of its volume once the claim is gone.
+    The class is that of the claim, or of its volume once the claim is gone. The zone is that of the node: of its
+    column, else of the label of before 1.17, which the column does not have.
     """
     claims, volumes, nodes = tables.claims, tables.volumes, tables.nodes
     recent = (
@@ -138,13 +142,24 @@ def times_to_bound(connection: Connection, within: Window, *, limit: int) -> lis
         .subquery()
     )
     asked = (
-        select(func.coalesce(claims.c.class_name, volumes.c.class_name), nodes.c.zone, recent.c.took)
+        select(func.coalesce(claims.c.class_name, volumes.c.class_name), nodes.c.key, nodes.c.zone, recent.c.took)
         .join(_legs, _legs.c.binding == recent.c.id)
         .join(claims, claims.c.key == _legs.c.claim, isouter=True)
         .join(volumes, volumes.c.key == _legs.c.volume, isouter=True)
         .join(nodes, nodes.c.key == recent.c.node, isouter=True)
     )
-    return [Took(*row) for row in connection.execute(asked)]
+    labelled = {
+        key: zone_of(metadata(orjson.loads(manifest)).get("labels") or {})
+        for key, manifest in connection.execute(
+            select(nodes.c.key, nodes.c.manifest).where(
+                nodes.c.zone.is_(None), nodes.c.key.in_(select(recent.c.node))
+            )
+        )
+    }
+    return [
+        Took(class_name, zone or labelled.get(node), took)
+        for class_name, node, zone, took in connection.execute(asked)
+    ]
 
 
 def _page(
