@@ -28,6 +28,8 @@ def db(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> str:
         (["get", "persistentvolume/disk-0", "-o", "name"], "persistentvolume/disk-0"),
         (["get", "volume/disk-0", "-o", "name"], "persistentvolume/disk-0"),
         (["get", "storageclass.storage.k8s.io/local", "-o", "name"], "storageclass/local"),
+        (["get", "all", "-n", "shop", "-o", "name"], "pod/waiting"),
+        (["get", "po,all", "-A", "-o", "name"], "pod/db"),
         (["describe", "claim/shop/wide"], "Namespace:    shop"),
         (["describe", "pod shop/waiting"], "Name:         waiting"),
         (["history", "pod/shop/waiting"], "created"),

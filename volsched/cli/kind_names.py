@@ -8,7 +8,15 @@ import typer
 
 from volsched.cli.completion import complete_kind, complete_namespace
 from volsched.cli.console import Exit, fail
-from volsched.log.events.streams import KIND_OF_NOUN, NAMED, Named, UnknownKindError, kind_called, shown_names
+from volsched.log.events.streams import (
+    CATEGORIES,
+    KIND_OF_NOUN,
+    NAMED,
+    Named,
+    UnknownKindError,
+    kind_called,
+    shown_names,
+)
 
 if TYPE_CHECKING:
     from volsched.objects.submission import Target
@@ -32,7 +40,7 @@ KindArgument = Annotated[
     str,
     typer.Argument(
         metavar="KIND",
-        help=f"One of {', '.join(map(shown_names, NAMED))}; several with commas.",
+        help=f"One of {', '.join(map(shown_names, NAMED))}; several with commas, or all.",
         autocompletion=complete_kind,
     ),
 ]
@@ -63,7 +71,8 @@ def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywher
     kind, slash, name = kinds.partition("/")
     if slash:
         return _of_each([f"{kind}/{name}", *names], kind, namespace, everywhere)
-    found = [kind_of(it) for it in kind.split(",")]
+    named_kinds = [it for word in kind.split(",") for it in CATEGORIES.get(word, (word,))]
+    found = list(dict.fromkeys(map(kind_of, named_kinds)))
     if names and everywhere:
         fail(Exit.USAGE, f"a name is of one namespace; leave -A out, or the name {names[0]}")
     if names and len(found) > 1:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from volsched.kube.kinds import KINDS, Kind
-from volsched.log.events.streams import NAMED, NOUN_OF_KIND, SHORT
+from volsched.log.events.streams import CATEGORIES, NAMED, NOUN_OF_KIND, SHORT
 
 # Events under `events.k8s.io`: the same objects as those of `/api/v1`, with other names for some fields.
 
@@ -54,7 +54,6 @@ _WITH_STATUS = frozenset(
         "VolumeAttachment",
     }
 )
-_CATEGORIES = {"Pod": ("all",), "StatefulSet": ("all",), "Service": ("all",)}
 STATUS = "status"
 BINDING = "binding"
 SCALE = "scale"
@@ -102,7 +101,7 @@ class Resource:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        return _CATEGORIES.get(self.kind.name, ())
+        return tuple(name for name, kinds in CATEGORIES.items() if self.kind.name in kinds)
 
     @property
     def subresources(self) -> tuple[str, ...]:

@@ -71,6 +71,8 @@ SHORT = {
     "PriorityClass": ("pc",),
 }
 """As in kubectl; the missing kinds have no short name there either."""
+CATEGORIES = {"all": ("Pod", "Service", "StatefulSet")}
+"""Several kinds at once, as in kubectl: what runs."""
 PLURALS = {
     "StorageClass": "storageclasses",
     "CSIStorageCapacity": "csistoragecapacities",
