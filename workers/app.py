@@ -3,9 +3,11 @@
 import logging
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +20,8 @@ from kombu.transport import redis, virtual
 from volsched.binding.executor import QUEUES, Executor
 from volsched.binding.recovery import Sweep, recover
 from volsched.binding.wakeup import SWEEP, WAIT_FOR_BOUND, WAKE_UPS, RedisBell, own_canary, wake_up_name
+from volsched.cluster.installation_lock import InstallationLock, holder_of
+from volsched.cluster.permissions import LOCKS
 from volsched.cluster.port import Cluster
 from volsched.log.database import Database
 from volsched.log.reads.tail import read_head
@@ -148,6 +152,7 @@ def close() -> None:
 def _made() -> Hands:
     settings, owner = Settings(), new_id()
     database = open_store(settings.database_url, name="volsched worker")
+    cluster, may_act = _cluster(settings, database)
     log_commits(database, slow_seconds=settings.slow_transaction_seconds)
     with database.read() as connection:
         began_at = read_head(connection).position
@@ -156,11 +161,12 @@ def _made() -> Hands:
         database=database,
         executor=Executor(
             database,
-            _cluster(settings, database),
+            cluster,
             f"worker/{owner}",
             lease=int(settings.lease_seconds * SECOND),
             began_at=0 if settings.attached_mode is None else began_at,
             clock=None if settings.attached_mode is None else system_clock,
+            may_act=may_act,
         ),
         sweep=Sweep(database, f"sweep/{owner}"),
         bell=RedisBell(settings.redis_url or "", database, system_clock),
@@ -168,14 +174,19 @@ def _made() -> Hands:
     )
 
 
-def _cluster(settings: Settings, database: Database) -> Cluster:
-    """Our own log, or the cluster that the store is attached to."""
+def _cluster(settings: Settings, database: Database) -> tuple[Cluster, Callable[[], bool]]:
+    """Our own log, or the cluster that the store is attached to; and whether we may write there now."""
     if settings.attached_mode is None:
-        return local_cluster(database, clock=system_clock, new_uid=lambda: str(uuid4()))
+        return local_cluster(database, clock=system_clock, new_uid=lambda: str(uuid4())), lambda: True
     # Only workers of an attached store need what the extra brings.
     from volsched.cluster.kubernetes.acting_cluster import acting_cluster
 
-    return acting_cluster(settings.attached_mode, settings.cluster_kubeconfig, settings.cluster_context)
+    mode = settings.attached_mode
+    cluster = acting_cluster(mode, settings.cluster_kubeconfig, settings.cluster_context)
+    lock = InstallationLock(
+        cluster, LOCKS[mode], lambda: holder_of(database), clock=system_clock, monotonic=monotonic
+    )
+    return cluster, lock.looks_and_holds
 
 
 def new_id() -> str:

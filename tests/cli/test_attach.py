@@ -3,16 +3,22 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.cluster.conftest import over_http
 from tests.conftest import unsynced
 from tests.support.attached_cluster import gated, kubeconfig_for
 from tests.support.serving import Served, served
 from volsched.cli.app import app
+from volsched.cluster.installation_lock import InstallationLock
+from volsched.cluster.permissions import LOCKS, OWN
 from volsched.kube.meta import GATE, GAVE_UP
 from volsched.log.database import open_database
+from volsched.runtime.clock import system_clock
+from volsched.runtime.runner import looping
 
 
 @pytest.fixture
@@ -47,12 +53,29 @@ def test_a_person_removes_our_gate_from_one_pod_or_from_all(strict: Served, tmp_
     assert GAVE_UP in pod("c")["metadata"]["annotations"]  # type: ignore[index]
 
 
+def test_a_second_installation_refuses_to_act_on_the_same_cluster(
+    strict: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict.namespace("kube-system")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with over_http(strict.url, kinds=(), mode="own") as cluster:
+        rival = InstallationLock(cluster, LOCKS[OWN], lambda: "the-other", clock=system_clock, monotonic=monotonic)
+        rival.step()
+        with looping(rival.step, clock=system_clock, name="rival", failed=lambda _: None):
+            words = ["attach", "--mode", "own", "--kubeconfig", str(tmp_path / "config"), "--port", "0"]
+            done = CliRunner().invoke(app, words)
+    assert done.exit_code == 7, done.output
+    assert "held by another installation, the-other" in done.output.replace("\n", " ")
+    assert rival.is_held()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["attach", "--mode", "gate", "--take-over-default-scheduler"], "gate mode places no pods"),
         (["attach", "--mode", "own", "--kubeconfig", "/nowhere"], "/nowhere"),
         (["manifests", "--flow-schema"], "a mode that acts"),
+        (["serve", "scheduler", "--context", "prod"], "give --cluster own or gate"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_remedy(words: list[str], said: str) -> None:

@@ -76,6 +76,13 @@ def test_a_mode_that_acts_has_its_role_and_keeps_its_store() -> None:
     assert role["rules"] == role_rules(MODES[OWN])
     verbs = {verb for rule in role["rules"] for verb in rule["verbs"]}
     assert not verbs & {"delete", "deletecollection", "update", "escalate", "*"}
+    (lock,) = (it for it in alone if it["kind"] == "Role")
+    assert lock["metadata"]["namespace"] == "kube-system"
+    assert lock["rules"] == role_rules(MODES[OWN], namespace="kube-system")
+    assert [(it["verbs"], it.get("resourceNames")) for it in lock["rules"]] == [
+        (["create"], None),
+        (["get", "update"], ["volsched-volsched"]),
+    ]
     assert "PersistentVolumeClaim" in [it["kind"] for it in alone]
     together = {it["kind"]: it for it in manifests(Installation(mode=OWN, database_secret="db"))}
     assert together["Deployment"]["spec"]["replicas"] == 2

@@ -13,9 +13,10 @@ from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.patience import wait_until
 from tests.support.serving import Served
 from tests.support.storage_players import ProvisionerPlayer, PvController, claim_path, volume_path
+from volsched.cluster.installation_lock import InstallationLock
 from volsched.cluster.kubernetes.adapter import KubernetesCluster
 from volsched.cluster.observer import ClusterObserver
-from volsched.cluster.permissions import GATE_MODE, OWN, WATCHED_KINDS
+from volsched.cluster.permissions import GATE_MODE, LOCKS, OWN, WATCHED_KINDS
 from volsched.cluster.port import KUBERNETES, Cluster
 from volsched.cluster.projection import project
 from volsched.kube.meta import GATE
@@ -69,6 +70,8 @@ class Attached:
     system: System = field(init=False)
     ahead: int = 0
     """By so much the test has moved the clock, in microseconds."""
+    may_act: Callable[[], bool] = lambda: True
+    """Whether the installation holds its lock."""
     sent: list[str] = field(default_factory=list)
     """Every call but lists and watches, in the words of messages."""
 
@@ -102,7 +105,11 @@ class Attached:
             observer=observer,
             roles={ProcessRole.SCHEDULER},
             gate=GATE if self.mode == GATE_MODE else None,
+            may_act=lambda: self.may_act(),
         )
+
+    def lock(self, monotonic: Callable[[], float], find_holder: Callable[[], str | None]) -> InstallationLock:
+        return InstallationLock(self.cluster, LOCKS[self.mode], find_holder, clock=self.now, monotonic=monotonic)
 
     def now(self) -> int:
         return system_clock() + self.ahead

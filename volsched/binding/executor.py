@@ -69,6 +69,10 @@ class EndlessActError(Exception):
     """An act kept writing without an outcome."""
 
 
+class LockLostError(Exception):
+    """Nothing was sent: another installation may act on the cluster now."""
+
+
 class UndecidedError(Exception):
     """The act waits for others; it is tried again a moment later."""
 
@@ -113,9 +117,13 @@ class Executor:
     the store may be a restored one."""
     side_by_side: SideBySide | None = None
     """Makes the calls of a batch several at a time; without, one by one."""
+    may_act: Callable[[], bool] = lambda: True
+    """Whether this installation may write into the cluster. Asked before work is claimed and before each call."""
 
     def step(self, queue: str, now: int) -> ExecutorProgress:
         """One batch of a queue, from claim to record."""
+        if not self.may_act():
+            return ExecutorProgress()
         claimed = claim(
             self.database,
             queue=queue,
@@ -166,6 +174,8 @@ class Executor:
     def _attempted(self, effect: Claimed, known: dict[str, State], now: int) -> Attempted:
         """Any error of the cluster or the act concerns this effect alone and is stored with it."""
         try:
+            if not self.may_act():
+                raise LockLostError("this installation may not write into the cluster any more; see volsched logs")
             if effect.kind == UNGATE:
                 return self._ungated(effect, known)
             return self._told(effect, known, now) if effect.kind == TELL else self._called(effect, known, now)

@@ -4,11 +4,13 @@ The permissions are compared with the mode's before anything is written, and the
 to this cluster.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
@@ -17,13 +19,14 @@ import typer
 from volsched.cli.console import Exit, fail, stderr, table_of
 from volsched.cli.live import warn
 from volsched.cli.observe import silence_of
+from volsched.cluster.installation_lock import DURATION_SECONDS, InstallationLock, holder_of
 from volsched.cluster.observer import ClusterObserver, WrongClusterError
-from volsched.cluster.permissions import GATE_MODE, MODES, OWN, WATCHED_KINDS
+from volsched.cluster.permissions import GATE_MODE, LOCKS, MODES, OWN, WATCHED_KINDS
 from volsched.cluster.port import ClusterIdentity, Permission
 from volsched.kube.meta import GATE
 from volsched.log.database import Database
 from volsched.runtime.clock import SECOND, system_clock
-from volsched.runtime.runner import calls_side_by_side
+from volsched.runtime.runner import calls_side_by_side, looping, repeat_until
 from volsched.runtime.system import Bell, ProcessRole, System, embedded
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.scheduling.scheduler import ATTACHED, DEFAULT_SCHEDULER
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 CONNECTIONS = 16
 LEASE_SECONDS = 120
 """Longer than a call may take: whoever takes an effect over sooner would only repeat it."""
+_log = logging.getLogger("volsched.lock")
 
 
 class AttachMode(StrEnum):
@@ -80,18 +84,38 @@ class Attachment:
     def systems(
         self, database: Database, decides: Configuration, bell: Bell | None
     ) -> Iterator[Callable[[], System]]:
-        """Makes systems while the context lasts; the end of the command where the store is another cluster's."""
+        """Makes systems while the context lasts, and keeps the installation lock.
+
+        The end of the command where the store is another cluster's, or the cluster another installation's.
+        """
         from volsched.cluster.kubernetes.streams import reading
 
         try:
             self._observer(database)
         except WrongClusterError as error:
             fail(Exit.CONFLICT, str(error))
-        with calls_side_by_side(CONNECTIONS) as pool, reading([self.cluster.streams[it] for it in self.kinds]):
-            yield lambda: self._system(database, decides, bell, pool)
+        lock = InstallationLock(
+            self.cluster,
+            LOCKS[self.mode],
+            lambda: holder_of(database),
+            clock=system_clock,
+            monotonic=monotonic,
+        )
+        _take(lock)
+        with (
+            calls_side_by_side(CONNECTIONS) as pool,
+            reading([self.cluster.streams[it] for it in self.kinds]),
+            looping(lock.step, clock=system_clock, name="volsched-lock", failed=_log_death),
+        ):
+            yield lambda: self._system(database, decides, bell, pool, lock.is_held)
 
     def _system(
-        self, database: Database, decides: Configuration, bell: Bell | None, side_by_side: "SideBySide"
+        self,
+        database: Database,
+        decides: Configuration,
+        bell: Bell | None,
+        side_by_side: "SideBySide",
+        may_act: Callable[[], bool],
     ) -> System:
         return embedded(
             database,
@@ -108,6 +132,7 @@ class Attachment:
             configuration=decides,
             side_by_side=side_by_side,
             bell=bell,
+            may_act=may_act,
             lease=LEASE_SECONDS * SECOND,
         )
 
@@ -121,6 +146,21 @@ class Attachment:
         observer.mirror.kinds = self.kinds
         observer.attach(self.identity, system_clock())
         return observer
+
+
+def _take(lock: InstallationLock) -> None:
+    """The lock, or the end of the command; one whose holder is gone is ours after fifteen seconds."""
+    lock.step()
+    if not lock.is_held() and lock.trouble is not None:
+        warn(f"{lock.trouble} (waiting {DURATION_SECONDS} s, in case it is gone)")
+    repeat_until(lock.step, lambda: lock.is_held() or lock.rival_is_alive, clock=system_clock)
+    if lock.rival_is_alive:
+        fail(Exit.CONFLICT, lock.trouble or "another installation acts on this cluster")
+
+
+def _log_death(error: Exception) -> None:
+    """Without renewals the lock runs out by itself, and nothing is written any more."""
+    _log.error("the installation lock is not renewed any more: %s", error)
 
 
 def attachment_to(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from volsched.cluster.installation_lock import NAMESPACE as LOCK_NAMESPACE
 from volsched.cluster.permissions import GATE_MODE, MODES, OBSERVE, OWN, role_rules
 from volsched.kube.meta import GATE
 
@@ -68,6 +69,7 @@ def manifests(wanted: Installation) -> list[Object]:
         _object("v1", "ServiceAccount", wanted),
         _cluster_role(wanted),
         _role_binding(wanted),
+        *_lock_role(wanted),
         _deployment(wanted),
         _network_policy(wanted),
     ]
@@ -116,6 +118,33 @@ def _role_binding(wanted: Installation) -> Object:
         wanted,
         roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": wanted.name},
         subjects=[{"kind": "ServiceAccount", "name": wanted.name, "namespace": wanted.namespace}],
+    )
+
+
+def _lock_role(wanted: Installation) -> tuple[Object, ...]:
+    """For the installation lock, in the one namespace where installations of all namespaces meet."""
+    rules = role_rules(MODES[wanted.mode], namespace=LOCK_NAMESPACE)
+    if not rules:
+        return ()
+    version, metadata = (
+        "rbac.authorization.k8s.io/v1",
+        {
+            "name": f"{wanted.name}-lock",
+            "namespace": LOCK_NAMESPACE,
+            "labels": wanted.labels,
+        },
+    )
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": metadata["name"]}
+    account = {"kind": "ServiceAccount", "name": wanted.name, "namespace": wanted.namespace}
+    return (
+        {"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": version,
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": role,
+            "subjects": [account],
+        },
     )
 
 
@@ -372,7 +401,8 @@ def kustomize_files(wanted: Installation) -> Mapping[str, list[Object]]:
             {
                 "apiVersion": "kustomize.config.k8s.io/v1beta1",
                 "kind": "Kustomization",
-                "namespace": wanted.namespace,
+                # It would move the role of the lock out of its namespace.
+                **({} if wanted.acts else {"namespace": wanted.namespace}),
                 "resources": [f"{wanted.mode}.yaml"],
             }
         ],

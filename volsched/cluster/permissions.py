@@ -8,16 +8,17 @@ the server saw (`GET /strict/calls`) must be in the role, and every verb of the 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from volsched.cluster.port import Permission
+from volsched.cluster.installation_lock import NAMESPACE, lock_name
+from volsched.cluster.port import PLURALS, Permission
 from volsched.cluster.projection import OBSERVED_KINDS
 from volsched.kube.kinds import KINDS
-from volsched.log.events.streams import NAMED
+from volsched.kube.meta import SCHEDULER_NAME
 
 READS = ("get", "list", "watch")
 WRITES = ("create", "update", "patch", "delete")
 OBSERVE, GATE_MODE, OWN = "observe", "gate", "own"
 EVENTS_GROUP = "events.k8s.io"
-_PLURALS = {named.title: named.plural for named in NAMED}
+COORDINATION_GROUP = "coordination.k8s.io"
 
 _OBSERVES = (
     # Which cluster it is: the uid of kube-system. Nothing else is ever read by its name.
@@ -38,8 +39,21 @@ _BINDS_CLAIMS = (
     Permission("patch", "Pod", "status"),
     Permission("create", "Event", group=EVENTS_GROUP),
 )
-_OWNS = (*_FOLLOWS, *_BINDS_CLAIMS, Permission("create", "Pod", "binding"))
-_GATES = (*_FOLLOWS, *_BINDS_CLAIMS, Permission("patch", "Pod"))
+
+
+def _locks(name: str) -> tuple[Permission, ...]:
+    """The installation lock. A role cannot limit `create` to a name: the name is not in the request's path."""
+    named = {"group": COORDINATION_GROUP, "namespace": NAMESPACE}
+    return (
+        Permission("create", "Lease", **named),
+        *(Permission(verb, "Lease", **named, name=name) for verb in ("get", "update")),
+    )
+
+
+LOCKS = {OWN: lock_name(SCHEDULER_NAME), GATE_MODE: lock_name(None)}
+"""Mode → the name of its installation lock."""
+_OWNS = (*_FOLLOWS, *_BINDS_CLAIMS, Permission("create", "Pod", "binding"), *_locks(LOCKS[OWN]))
+_GATES = (*_FOLLOWS, *_BINDS_CLAIMS, Permission("patch", "Pod"), *_locks(LOCKS[GATE_MODE]))
 MODES: Mapping[str, tuple[Permission, ...]] = {OBSERVE: _OBSERVES, GATE_MODE: _GATES, OWN: _OWNS}
 """Whoever may do this, and nothing more, can run the mode. Everybody may ask about themselves (access reviews)."""
 
@@ -54,21 +68,31 @@ def excess_of_observer() -> tuple[Permission, ...]:
 
 def resource_of(permission: Permission) -> tuple[str, str]:
     """Group and resource, as a role names them: `("", "pods/binding")`."""
-    own, _, _ = KINDS[permission.kind].api_version.rpartition("/")
-    group = own if permission.group is None else permission.group
+    group = permission.group
+    if group is None:
+        group, _, _ = KINDS[permission.kind].api_version.rpartition("/")
     below = f"/{permission.subresource}" if permission.subresource else ""
-    return group, f"{_PLURALS[permission.kind]}{below}"
+    return group, f"{PLURALS[permission.kind]}{below}"
 
 
-def role_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
-    """The rules of a role, one for the resources of a group that have the same verbs."""
-    verbs: dict[tuple[str, str], list[str]] = {}
+def role_rules(permissions: Iterable[Permission], *, namespace: str = "") -> list[dict[str, Any]]:
+    """The rules of a role, one for the resources of a group that have the same verbs.
+
+    Of the role for all namespaces, or of the one for `namespace`.
+    """
+    verbs: dict[tuple[str, str, str], list[str]] = {}
     for permission in permissions:
-        verbs.setdefault(resource_of(permission), []).append(permission.verb)
-    rules: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (group, resource), held in sorted(verbs.items()):
-        rules.setdefault((group, tuple(sorted(held))), []).append(resource)
+        if permission.namespace == namespace:
+            verbs.setdefault((*resource_of(permission), permission.name), []).append(permission.verb)
+    rules: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    for (group, resource, name), held in sorted(verbs.items()):
+        rules.setdefault((group, tuple(sorted(held)), name), []).append(resource)
     return [
-        {"apiGroups": [group], "resources": resources, "verbs": list(held)}
-        for (group, held), resources in sorted(rules.items())
+        {
+            "apiGroups": [group],
+            "resources": resources,
+            "verbs": list(held),
+            **({"resourceNames": [name]} if name else {}),
+        }
+        for (group, held, name), resources in sorted(rules.items())
     ]

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from volsched.kube.meta import GATE
 from volsched.log.commands import ConflictError, RejectedError
+from volsched.log.events.streams import NAMED
 from volsched.objects.rules.object_events import AlreadyExistsError, InvalidError, NotFoundError
 
 # Every write is conditional on the version its writer saw (`metadata.resourceVersion`). Versions are decimal
@@ -21,6 +22,8 @@ from volsched.objects.rules.object_events import AlreadyExistsError, InvalidErro
 # knows (`UnansweredError`).
 
 Manifest = Mapping[str, Any]
+PLURALS = {**{named.title: named.plural for named in NAMED}, "Lease": "leases"}
+"""Kind → the resource that is called. A Lease is the only kind that is neither watched nor stored."""
 KnownVersions = Mapping[str, tuple[str, str]]
 """Key → uid and version of every object of one kind that the caller has already."""
 NOTHING_KNOWN: KnownVersions = MappingProxyType({})
@@ -150,6 +153,10 @@ class Permission:
     subresource: str = ""
     group: str | None = None
     """Where it is not the group that we read the kind in."""
+    namespace: str = ""
+    """In this namespace alone; without, in all of them."""
+    name: str = ""
+    """This object alone."""
 
     def __str__(self) -> str:
         return f"{self.verb} {self.kind}{'/' if self.subresource else ''}{self.subresource}"

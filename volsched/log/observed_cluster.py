@@ -62,6 +62,13 @@ def attached_cluster(connection: Connection) -> Mapping[str, Any] | None:
     return None
 
 
+def first_attached(connection: Connection) -> str | None:
+    """Tells stores of one cluster apart: the hash of the event that made this one its mirror."""
+    for it in read_stream(connection, OBSERVED_CLUSTER, limit=1):
+        return it.hash.hex()
+    return None
+
+
 def gaps(connection: Connection) -> list[Gap]:
     """In the order of the log."""
     found = ((it.at, orjson.loads(it.data)) for it in read_stream(connection, OBSERVED_CLUSTER) if it.type == GAP)

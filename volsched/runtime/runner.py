@@ -92,6 +92,14 @@ def looping(
         thread.join()
 
 
+def repeat_until(step: Callable[[int], int], is_over: Callable[[], bool], *, clock: Clock) -> None:
+    """For the start of a process that cannot begin before something is so."""
+    step(clock())
+    while not is_over():
+        time.sleep(IDLE_WAIT_SECONDS)
+        step(clock())
+
+
 @contextmanager
 def waking(database: Database, *loops: Loop) -> Iterator[None]:
     """Every commit to the store wakes the loops, whichever process makes it."""

@@ -75,6 +75,8 @@ class System:
     knows_cluster: Callable[[], bool] = lambda: True
     """Whether every kind was listed since this process began. Before that nothing is decided and nothing is
     written: the views may be those of a restored backup."""
+    may_act: Callable[[], bool] = lambda: True
+    """Whether this installation holds its lock on a foreign cluster; without it, the cluster is only observed."""
     parts: Sequence[Part] = ()
     """The other participants: node agents, provisioners, workload controllers."""
     bell: Bell | None = None
@@ -93,7 +95,7 @@ class System:
     def step(self, now: int) -> int:
         """Let every part do a batch of its work; 0 where nothing could be done now."""
         progress = self._observe(now)
-        if not self.knows_cluster():
+        if not self.knows_cluster() or not self.may_act():
             return progress
         if self._recover_at is not None and now >= self._recover_at:
             led = recover(self.database, owner=self.executor.owner, now=now).led
@@ -213,6 +215,7 @@ def embedded(
     names: tuple[str, ...] | None = None,
     gate: str | None = None,
     side_by_side: SideBySide | None = None,
+    may_act: Callable[[], bool] = lambda: True,
 ) -> System:
     """Everything that works on a cluster, in one process; given a bell, workers carry out the effects.
 
@@ -224,7 +227,8 @@ def embedded(
     `new_uid`, new objects get uids derived from ids. `observer`: follows a foreign cluster in place of a mirror
     of its own. `names`: the schedulerNames whose pods are ours; on a foreign cluster `volsched` alone.
     `gate`: claims of pods behind this gate are bound, and no pod is placed.
-    `side_by_side`: makes the calls to a foreign cluster several at a time.
+    `side_by_side`: makes the calls to a foreign cluster several at a time. `may_act`: whether this installation
+    holds its lock on a foreign cluster.
     """
     uid = new_uid or (lambda: uid_of(new_id()))
     if cluster is None:
@@ -279,10 +283,12 @@ def embedded(
             batch=BATCH,
             began_at=began_at if is_foreign else 0,
             side_by_side=side_by_side,
+            may_act=may_act,
         ),
         sweep=Sweep(database, f"sweep/{owner}"),
         observes=observes,
         knows_cluster=lambda: mirror is None or mirror.is_listed,
+        may_act=may_act,
         parts=parts,
         bell=bell,
         takes_over=takes_over,

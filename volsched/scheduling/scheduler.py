@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from volsched.kube.meta import SCHEDULER_NAME
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Command, ConflictError, Done
 from volsched.log.database import Database
@@ -43,9 +44,9 @@ MOST_HALVINGS = 5
 BIND_TIMEOUT_SECONDS = 600
 _VOLUMES = frozenset({VOLUME_BINDING})
 DEFAULT_SCHEDULER = "default-scheduler"
-OURS = ("", DEFAULT_SCHEDULER, "volsched")
+OURS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
 """Values of schedulerName that mean us, where the cluster is our own."""
-ATTACHED = ("volsched",)
+ATTACHED = (SCHEDULER_NAME,)
 """The same on a cluster that has a scheduler of its own."""
 
 

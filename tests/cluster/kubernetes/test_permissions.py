@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.conftest import over_http
 from tests.conftest import unsynced
-from tests.support.attached_cluster import attached, gated, ours, two_nodes
+from tests.support.attached_cluster import Attached, attached, gated, ours, two_nodes
 from tests.support.clusters import claim
 from tests.support.patience import wait_until
 from tests.support.port_manifests import node
@@ -53,11 +53,20 @@ def observe(running: Served, database: Database) -> None:
         observer.step(now)
 
 
+def take_lock(it: Attached) -> None:
+    """Made by the first process of an installation, renewed by its second."""
+    for _ in range(2):
+        lock = it.lock(lambda: 0.0, lambda: "one")
+        lock.step()
+        assert lock.is_held()
+
+
 def own(running: Served, database: Database) -> None:
     """A pod that is bound, one that fits nowhere, and writes whose answers are lost."""
     with attached(running, database) as it:
         it.create(*two_nodes())
         it.cluster.describe(MODES[OWN])
+        take_lock(it)
         running.create(ours("db", "data", "scratch"), claim("huge", "50Gi"), ours("stuck", "huge"))
         it.fault("lost-answer", "persistentvolumes")
         it.fault("lost-answer", "persistentvolumeclaims")
@@ -87,6 +96,7 @@ def gate(running: Served, database: Database) -> None:
     with attached(running, database, mode=GATE_MODE) as it:
         it.create(*two_nodes())
         it.cluster.describe(MODES[GATE_MODE])
+        take_lock(it)
         running.create(gated("db", "data", "scratch"), claim("huge", "50Gi"), gated("stuck", "huge"))
         it.fault("lost-answer", "persistentvolumes")
         it.fault("lost-answer", "persistentvolumeclaims")

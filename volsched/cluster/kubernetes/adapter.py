@@ -90,7 +90,7 @@ class KubernetesCluster:
                 version=version,
                 url=url,
                 may={permission: self._may(permission) for permission in permissions},
-                unserved=self._unserved({permission.kind for permission in permissions}),
+                unserved=self._unserved({it.kind for it in permissions if it.kind in KINDS}),
                 warnings=warnings,
             )
         except ClusterError as error:
@@ -172,6 +172,20 @@ class KubernetesCluster:
             Refusal.INVALID,
             f'Pod "{key}": Kubernetes takes no pod off its node; delete it instead',
         )
+
+    def lease(self, key: str) -> Manifest | None:
+        try:
+            return self._object(requests.get_lease(key))
+        except CallRefusedError as error:
+            if error.refusal is Refusal.NOT_FOUND:
+                return None
+            raise
+
+    def create_lease(self, manifest: Manifest) -> Manifest:
+        return self._object(requests.create_lease(manifest))
+
+    def update_lease(self, manifest: Manifest) -> Manifest:
+        return self._object(requests.update_lease(manifest))
 
     def close(self) -> None:
         self._transport.close()

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from volsched.cluster.port import Manifest, Permission
+from volsched.cluster.port import PLURALS, Manifest, Permission
 from volsched.kube.kinds import KINDS
 from volsched.kube.meta import FENCE, GATE
-from volsched.log.events.streams import NAMED
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -21,7 +20,7 @@ IDENTITY_PATH = "/api/v1/namespaces/kube-system"
 """The namespace whose uid is the cluster's."""
 REVIEW_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 PAGE_OBJECTS = 500
-_PLURALS = {named.title: named.plural for named in NAMED}
+LEASE_VERSION = "coordination.k8s.io/v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class ApiRequest:
 
 
 def plural(kind: str) -> str:
-    return _PLURALS[kind]
+    return PLURALS[kind]
 
 
 def group_version_path(kind: str) -> str:
@@ -185,6 +184,32 @@ def tell(event: Manifest) -> ApiRequest:
     return ApiRequest(method="POST", path=path, body=body, what=f"tell {event.get('reason')}", kind="Event")
 
 
+def get_lease(key: str) -> ApiRequest:
+    return ApiRequest(method="GET", path=_lease_path(key), what=f'get Lease "{key}"', kind="Lease")
+
+
+def create_lease(manifest: Manifest) -> ApiRequest:
+    key = f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
+    return ApiRequest(
+        method="POST",
+        path=_lease_path(key).rpartition("/")[0],
+        body={"apiVersion": LEASE_VERSION, "kind": "Lease", **manifest},
+        what=f'create Lease "{key}"',
+        kind="Lease",
+    )
+
+
+def update_lease(manifest: Manifest) -> ApiRequest:
+    key = f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
+    body = {"apiVersion": LEASE_VERSION, "kind": "Lease", **manifest}
+    return ApiRequest(method="PUT", path=_lease_path(key), body=body, what=f'update Lease "{key}"', kind="Lease")
+
+
+def _lease_path(key: str) -> str:
+    namespace, _, name = key.partition("/")
+    return f"/apis/{LEASE_VERSION}/namespaces/{quote(namespace, safe='')}/leases/{quote(name, safe='')}"
+
+
 def delete(kind: str, key: str, *, uid: str | None, version: str | None) -> ApiRequest:
     conditions = {"uid": uid, "resourceVersion": version}
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
@@ -211,10 +236,12 @@ def bind(key: str, *, uid: str, version: str, node: str, annotations: Mapping[st
 
 
 def access_review(permission: Permission) -> ApiRequest:
-    own, _, _ = KINDS[permission.kind].api_version.rpartition("/")
-    group = own if permission.group is None else permission.group
+    group = permission.group
+    if group is None:
+        group, _, _ = KINDS[permission.kind].api_version.rpartition("/")
     attributes = {"verb": permission.verb, "group": group, "resource": plural(permission.kind)}
-    attributes |= {"subresource": permission.subresource} if permission.subresource else {}
+    for name in ("subresource", "namespace", "name"):
+        attributes |= {name: value} if (value := getattr(permission, name)) else {}
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

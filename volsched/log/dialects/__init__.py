@@ -25,6 +25,9 @@ class Dialect(Protocol):
     def configure(self, engine: Engine) -> None:
         """Set up every connection of the engine."""
 
+    def place(self, connection: Connection) -> str:
+        """Where the store is, whatever way leads there: the same for all its processes, another for a copy."""
+
     def turn(self, connection: Connection) -> AbstractContextManager[Turn]:
         """Wait until this connection may write; its turn ends when the context is left."""
 

@@ -196,6 +196,14 @@ class Postgres:
             .fetchall()
         )
 
+    def place(self, connection: Connection) -> str:
+        asked = (
+            "SELECT s.system_identifier || '/' || d.oid FROM pg_control_system() s, pg_database d "
+            "WHERE d.datname = current_database()"
+        )
+        (found,) = _driver(connection).execute(asked).fetchone()
+        return str(found)
+
     def is_lost(self, error: BaseException) -> bool:
         state = getattr(error, "sqlstate", None)
         return state is None or state[:2] == "08" or state in SHUTDOWN_STATES

@@ -181,6 +181,10 @@ class Sqlite:
     def begin_migration(self, connection: Connection) -> None:
         _take_lock(_driver(connection))
 
+    def place(self, connection: Connection) -> str:
+        ((_, _, file),) = _driver(connection).execute("PRAGMA database_list").fetchall()[:1]
+        return str(Path(file).resolve())
+
     def is_lost(self, error: BaseException) -> bool:  # noqa: ARG002 - a file does not hang up
         return False
 

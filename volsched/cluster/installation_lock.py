@@ -1,0 +1,178 @@
+"""The installation lock: two installations must not both act on one cluster, and a Lease there says who does.
+
+All processes of an installation share one store, and hold the lock together: its holder is the store, not a
+process. A process that renewed the lock knows that it is good for `DEADLINE_SECONDS`; others take it only after
+they have seen no renewal for `DURATION_SECONDS`. Both are counted by the own monotonic clock of whoever judges:
+clocks of two machines never agree, so no time that is written in the record is compared with anything.
+
+Rejected: the namespace of the installation as the place of the Lease. Two installations in two namespaces would
+not meet. Rejected: one holder among the processes of an installation. Each crash would stop all of them for 15 s.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Protocol
+
+from volsched.cluster.port import CallRefusedError, ClusterError, Manifest, Refusal
+from volsched.log.database import Database
+from volsched.log.observed_cluster import first_attached
+from volsched.runtime.clock import Clock, rfc3339_micro
+
+DURATION_SECONDS = 15
+"""Without a renewal for so long, the lock is free."""
+DEADLINE_SECONDS = 10.0
+"""A process that could not renew the lock for so long acts no more; the rest is for calls that are under way."""
+RETRY_SECONDS = 2.0
+TRIES = 3
+"""Writes of one look: other processes of this installation renew the same record."""
+NAMESPACE = "kube-system"
+GATE_LOCK = "volsched-gate"
+_log = logging.getLogger("volsched.lock")
+
+
+class LeaseCalls(Protocol):
+    def lease(self, key: str) -> Manifest | None: ...
+
+    def create_lease(self, manifest: Manifest) -> Manifest: ...
+
+    def update_lease(self, manifest: Manifest) -> Manifest:
+        """CONFLICT where it is at another version."""
+
+
+def lock_name(scheduler: str | None) -> str:
+    """Of the installation that places the pods of this schedulerName; None: it only binds claims of gated pods."""
+    return GATE_LOCK if scheduler is None else f"volsched-{scheduler}"
+
+
+def holder_of(database: Database) -> str | None:
+    """The name of the installation: one for all processes on this store, another for a copy of the store.
+
+    None: the store does not belong to a cluster yet.
+    """
+    with database.read() as connection:
+        place, origin = database.dialect.place(connection), first_attached(connection)
+    return None if origin is None else sha256(f"{origin}/{place}".encode()).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class InstallationLock:
+    calls: LeaseCalls
+    name: str
+    find_holder: Callable[[], str | None]
+    """The name of our installation, once it has one."""
+    clock: Clock
+    """For the times that people read in the record."""
+    monotonic: Callable[[], float]
+    trouble: str | None = None
+    """Why the last look did not end with the lock in our hands."""
+    rival_is_alive: bool = False
+    """Another installation has renewed the lock while we looked."""
+    holder: str = ""
+    _record: Manifest | None = None
+    _changed_at: float = 0.0
+    """When the record of another installation was last seen to change."""
+    _renewed_at: float | None = None
+    """Before the call that renewed it was sent."""
+    _look_at: float | None = None
+
+    def is_held(self) -> bool:
+        """Whether we may act now."""
+        return self._renewed_at is not None and self.monotonic() - self._renewed_at < DEADLINE_SECONDS
+
+    def step(self, _now: int = 0) -> int:
+        """Look, and renew or take the lock; no more often than every two seconds, however often it is called."""
+        at = self.monotonic()
+        if self._look_at is not None and at < self._look_at:
+            return 0
+        self._look_at = at + RETRY_SECONDS
+        self.holder = self.holder or self.find_holder() or ""
+        if not self.holder:
+            self.trouble = "the store does not belong to a cluster yet; its scheduler makes it so"
+            return 0
+        was_held = self.is_held()
+        try:
+            for _ in range(TRIES):
+                if self._look():
+                    break
+        except ClusterError as error:
+            self.trouble = str(error)
+        if was_held and not self.is_held():
+            _log.error("the lock of this installation is lost, nothing is written any more: %s", self.trouble)
+        return 0
+
+    def looks_and_holds(self) -> bool:
+        """For a process without a thread that renews the lock: it looks when it is about to act."""
+        self.step()
+        return self.is_held()
+
+    def _look(self) -> bool:
+        """Whether the look has ended; not where others changed the record meanwhile."""
+        sent_at = self.monotonic()
+        # Our own record is renewed without reading it: a version that is not ours any more is refused.
+        if self._record is None or self._is_rivals(self._record):
+            self._note(self.calls.lease(f"{NAMESPACE}/{self.name}"))
+        record = self._record
+        if record is not None and self._is_rivals(record):
+            self._renewed_at, self.trouble = None, _told(self.name, record)
+            if self.monotonic() - self._changed_at < _duration(record):
+                return True
+            _log.warning("%s was not renewed for %d s: this installation takes it", self.name, _duration(record))
+        try:
+            write = self.calls.create_lease if record is None else self.calls.update_lease
+            self._record = write(self._ours(record or {}))
+        except CallRefusedError as refused:
+            self._record = None
+            if refused.refusal not in (Refusal.CONFLICT, Refusal.EXISTS, Refusal.NOT_FOUND):
+                raise
+            self.trouble = "others write the lock all the time"
+            return False
+        self._renewed_at, self.trouble, self.rival_is_alive = sent_at, None, False
+        return True
+
+    def _note(self, found: Manifest | None) -> None:
+        """A record that was read: whether it is another's, and has changed since we saw it last."""
+        known, self._record = self._record, found
+        if found is None or not self._is_rivals(found):
+            return
+        if known is None or _version(known) != _version(found):
+            self._changed_at, self.rival_is_alive = self.monotonic(), known is not None
+
+    def _is_rivals(self, record: Manifest) -> bool:
+        return _holder(record) not in ("", self.holder)
+
+    def _ours(self, record: Manifest) -> dict[str, Any]:
+        spec, now = record.get("spec") or {}, rfc3339_micro(self.clock())
+        is_new = spec.get("holderIdentity") != self.holder
+        told = {
+            "holderIdentity": self.holder,
+            "leaseDurationSeconds": DURATION_SECONDS,
+            "acquireTime": now if is_new else spec.get("acquireTime", now),
+            "renewTime": now,
+            "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (1 if is_new and spec else 0),
+        }
+        names = record.get("metadata") or {"name": self.name, "namespace": NAMESPACE}
+        return {"metadata": names, "spec": told}
+
+
+def _holder(record: Manifest) -> str:
+    return str((record.get("spec") or {}).get("holderIdentity") or "")
+
+
+def _version(record: Manifest) -> str:
+    names: Mapping[str, Any] = record["metadata"]
+    return f"{names.get('uid')}/{names['resourceVersion']}"
+
+
+def _duration(record: Manifest) -> int:
+    return int((record.get("spec") or {}).get("leaseDurationSeconds") or DURATION_SECONDS)
+
+
+def _told(name: str, record: Manifest) -> str:
+    spec = record.get("spec") or {}
+    return (
+        f"Lease {NAMESPACE}/{name} is held by another installation, {_holder(record)}, since "
+        f"{spec.get('acquireTime', 'unknown')}, last renewed {spec.get('renewTime', 'unknown')}; two "
+        "installations must not write into one cluster: stop the other one, or run this one on its store"
+    )
