@@ -15,6 +15,11 @@ What a scenario can break ([drills.md](drills.md)). This page is made from `vols
 """
 SECTIONS = {
     FaultWay.STEP: ("Steps of drills with processes", "Under `faults` of a scenario, in order.", "step"),
+    FaultWay.ATTACHED: (
+        "Steps of drills on a foreign cluster",
+        "Under `faults` of a scenario of kind `attached`, in order; each brings pods of its own.",
+        "step",
+    ),
     FaultWay.CHANCE: (
         "Chances of the simulation",
         "Under `chances`, from 0 to 1; usual values are shown.",

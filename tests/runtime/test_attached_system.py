@@ -10,9 +10,9 @@ from tests.conftest import unsynced
 from tests.support.attached_cluster import Attached, attached, ours, two_nodes
 from tests.support.clusters import claim, node, volume
 from tests.support.serving import served
-from tests.support.storage_players import claim_path, volume_path
 from volsched.binding.rules.safe_release import REASONS, SafeRow
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, SELECTED_NODE
+from volsched.lab.storage_players import claim_path, volume_path
 from volsched.log.database import Database, open_database
 from volsched.questions.claims.retained_claims import retained
 from volsched.questions.context import QuestionContext

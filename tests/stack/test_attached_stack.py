@@ -17,8 +17,8 @@ from tests.support.clusters import LOCAL, claim, node, volume
 from tests.support.extent import extended, extent
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, served
-from tests.support.storage_players import ProvisionerPlayer, PvController
 from volsched.kube.meta import SELECTED_NODE
+from volsched.lab.storage_players import ProvisionerPlayer, PvController
 from volsched.log import tables
 from volsched.log.database import Database, open_database
 from volsched.log.integrity.verify import verify

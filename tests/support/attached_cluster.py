@@ -12,7 +12,6 @@ from tests.cluster.conftest import over_http
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.patience import wait_until
 from tests.support.serving import Served
-from tests.support.storage_players import ProvisionerPlayer, PvController, claim_path, volume_path
 from volsched.cluster.installation_lock import InstallationLock
 from volsched.cluster.kubernetes.adapter import KubernetesCluster
 from volsched.cluster.observer import ClusterObserver
@@ -20,6 +19,7 @@ from volsched.cluster.permissions import GATE_MODE, LOCKS, OWN, WATCHED_KINDS
 from volsched.cluster.port import KUBERNETES, Cluster
 from volsched.cluster.projection import project
 from volsched.kube.meta import GATE
+from volsched.lab.storage_players import ProvisionerPlayer, PvController, claim_path, volume_path
 from volsched.log import tables
 from volsched.log.database import Database
 from volsched.log.reads.lookups import keys_of

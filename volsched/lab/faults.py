@@ -1,19 +1,23 @@
 """Every fault that a drill can inject, declared once: its effect, its targets, its engines and its injector.
 
-There are three ways to inject faults, because they break different things: the simulation draws faults by chance,
-a drill with processes takes them as steps, and a fault point stops a process at an exact line. Grammar of
-scenarios, chances, `volsched drill list --faults` and `docs/drill-faults.md` are generated from this table.
+There are four ways to inject faults, because they break different things: the simulation draws faults by chance,
+a drill with processes takes them as steps, so does a drill on a foreign cluster with steps of its own, and a fault
+point stops a process at an exact line. Grammar of scenarios, chances, `volsched drill list --faults` and
+`docs/drill-faults.md` are generated from this table.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from volsched.api.strict.faults import ServerFault
 from volsched.lab.simulation.schedule import PLACES
 from volsched.runtime.fault_points import POINTS
 
 ON_STACK, ON_SQLITE = ENGINES = ("stack", "sqlite")
 """PostgreSQL, Redis and Celery; or API, scheduler and controller on one SQLite file, without separate workers."""
+ON_ATTACHED = "attached"
+"""`volsched attach` on a strict API server of its own, with players of its controllers."""
 LOCAL, FOREIGN = PLACES
 SERVICES = ("api", "scheduler", "controller", "worker", "redis", "postgres", "all")
 
@@ -23,6 +27,8 @@ class FaultWay(StrEnum):
     """Drawn by the simulation, per choice or per step of a process."""
     STEP = "step"
     """Done to the real processes of a drill."""
+    ATTACHED = "attached"
+    """Done to a foreign cluster and the process that is attached to it."""
     POINT = "point"
     """At a named place in the program, where `VOLSCHED_FAULT` makes a process be killed, fail or stop."""
 
@@ -48,6 +54,8 @@ class DrillFault:
     disturbs: bool = False
     """Of a step: bindings in flight when it happens count as hit."""
     kills: bool = False
+    arguments: str = ""
+    """Of a step on a foreign cluster: what follows its name."""
 
     @property
     def usage(self) -> str:
@@ -57,6 +65,8 @@ class DrillFault:
                 return f"{self.name}: {self.usual:g}"
             case FaultWay.POINT:
                 return self.name
+            case FaultWay.ATTACHED:
+                return f"{self.name} {self.arguments}"
         target = "SERVICE" if self.targets == SERVICES else "|".join(self.targets)
         return " ".join(word for word in (self.name, target, "SECONDS" if self.timed else "") if word)
 
@@ -83,6 +93,13 @@ def _step(
     return DrillFault(
         name=name, way=FaultWay.STEP, about=about, on=on, injector=injector, targets=targets, timed=timed,
         disturbs=disturbs, kills=kills,
+    )  # fmt: skip
+
+
+def _attached(name: str, arguments: str, about: str, *targets: str) -> DrillFault:
+    return DrillFault(
+        name=name, way=FaultWay.ATTACHED, about=about, on=(ON_ATTACHED,), arguments=arguments, targets=targets,
+        injector="lab/drills/attached_drill.py",
     )  # fmt: skip
 
 
@@ -132,6 +149,18 @@ FAULTS: tuple[DrillFault, ...] = (
     _step("delete", "pods that can never be bound are deleted", "stuck", disturbs=True),
     _step("steal", "of every other binding in flight, a volume that is not written yet goes to another claim",
           "volumes", disturbs=True),
+    _attached("kill", "POINT[*N]", "pods come, and the attached process is killed at this fault point"),
+    _attached("undo", "POINT[*N]", "pods are deleted half bound, and whoever undoes that is killed at this point"),
+    _attached("cut", "SECONDS", "the line to the API server breaks half way through bindings, for so long"),
+    _attached("restart", "server", "the API server is killed half way through bindings, and started again",
+              "server"),
+    _attached("misbehave", "FAULT N", "the next N answers to us are as bad as a network's or a lagging replica's",
+              *ServerFault),
+    _attached("rival", "N", "another scheduler takes N volumes of the same class while ours binds"),
+    _attached("steal", "written|bound", "a pod's second volume is given to another claim, while its first is only "
+              "written, or is bound already", "written", "bound"),
+    _attached("restore", "early|late", "the store is replaced by a backup of before or after volumes are written, "
+              "a pod and its claim are gone since, and the process of before wakes up later", "early", "late"),
     *(
         DrillFault(name=name, way=FaultWay.POINT, about=about, on=ENGINES, injector="runtime/fault_points.py")
         for name, about in POINTS.items()
@@ -145,3 +174,4 @@ def _by_name(way: FaultWay) -> Mapping[str, DrillFault]:
 
 CHANCES = _by_name(FaultWay.CHANCE)
 STEPS = _by_name(FaultWay.STEP)
+ATTACHED_STEPS = _by_name(FaultWay.ATTACHED)

@@ -70,17 +70,27 @@ class Fault:
 
 
 def arm_from(environ: Mapping[str, str]) -> None:
-    """Arm the environment's fault: VOLSCHED_FAULT=PLACE[*N]:kill|raise|stop, with VOLSCHED_DRILL=1."""
+    """Arm the environment's faults: VOLSCHED_FAULT=PLACE[*N]:kill|raise|stop[,…], with VOLSCHED_DRILL=1."""
     wanted = environ.get(FAULT)
     if wanted is None:
         return
+    faults = [_fault(it) for it in wanted.split(",")]
+
+    def hook(point: str) -> None:
+        for fault in faults:
+            fault(point)
+
+    arm(hook, drill=environ.get(DRILL_FLAG) == "1")
+
+
+def _fault(wanted: str) -> Fault:
     place, _, action = wanted.partition(":")
     point, _, times = place.partition("*")
     if point not in POINTS:
         raise ArmingError(f"{FAULT}: there is no place {point}; there are {', '.join(sorted(POINTS))}")
     if action not in _ACTIONS or not (times or "1").isdecimal():
         raise ArmingError(f"{FAULT}={wanted}: write PLACE[*N]:kill, PLACE[*N]:raise or PLACE[*N]:stop")
-    arm(Fault(point, _ACTIONS[action], int(times or 1)), drill=environ.get(DRILL_FLAG) == "1")
+    return Fault(point, _ACTIONS[action], int(times or 1))
 
 
 def _kill() -> None:

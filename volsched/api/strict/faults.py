@@ -53,6 +53,8 @@ class RequestShape:
     """It requests a streamed list."""
     goes_on: bool = False
     """It requests a further page."""
+    client: str = ""
+    """Its User-Agent."""
 
 
 @dataclass(slots=True)
@@ -62,9 +64,13 @@ class ArmedFault:
     """Only requests of this resource; None: of any."""
     times: int = 1
     seconds: float = 1.0
+    client: str = ""
+    """Only requests of clients whose User-Agent begins so."""
 
     def concerns(self, request: RequestShape) -> bool:
         if request.verb not in _CONCERNS[self.fault] or self.plural not in (None, request.plural):
+            return False
+        if not request.client.startswith(self.client):
             return False
         if self.fault is ServerFault.NOT_STREAMED:
             return request.streamed
@@ -88,7 +94,10 @@ class ArmedFaults:
 
 
 def read_fault(given: Any) -> ArmedFault:
-    """As it is sent: `{"fault": "silent-watch", "resource": "nodes", "times": 2, "seconds": 0.5}`."""
+    """As it is sent: `{"fault": "silent-watch", "resource": "nodes", "times": 2, "seconds": 0.5}`.
+
+    `"client": "volsched"` spares all other clients.
+    """
     if not isinstance(given, dict) or given.get("fault") not in tuple(ServerFault):
         raise FaultRequestError(f"fault must be one of {', '.join(ServerFault)}")
     times, seconds, plural = given.get("times", 1), given.get("seconds", 1.0), given.get("resource")
@@ -98,10 +107,14 @@ def read_fault(given: Any) -> ArmedFault:
         raise FaultRequestError("seconds must be a number from 0 to 600")
     if plural is not None and not isinstance(plural, str):
         raise FaultRequestError("resource must be a plural name, as in the path: nodes")
-    return ArmedFault(ServerFault(given["fault"]), plural, times, float(seconds))
+    client = given.get("client", "")
+    if not isinstance(client, str):
+        raise FaultRequestError("client must be how the User-Agent begins: volsched")
+    return ArmedFault(ServerFault(given["fault"]), plural, times, float(seconds), client)
 
 
 def told_fault(armed: ArmedFault) -> dict[str, Any]:
     """In the form in which it is sent."""
     given = {"fault": armed.fault.value, "resource": armed.plural, "times": armed.times, "seconds": armed.seconds}
+    given |= {"client": armed.client} if armed.client else {}
     return {name: value for name, value in given.items() if value is not None}

@@ -7,6 +7,7 @@ answers which permissions each client has used.
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from urllib.parse import parse_qs
 
 import orjson
@@ -73,7 +74,7 @@ class StrictServer:
         if not isinstance(place, RequestTarget):
             await self._app(scope, receive, send)
             return
-        request = _shape(scope["method"], place, query)
+        request = replace(_shape(scope["method"], place, query), client=_client(scope))
         fault = self.faults.take(request)
         if fault is not None:
             await self._with_fault(fault, scope, receive, send)

@@ -15,10 +15,19 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout, table_of
 from volsched.lab.cli.drill_store import REHEARSE_EXAMPLES, REPLAY_EXAMPLES, rehearse, replay
+from volsched.lab.drills.attached_scenario import attached_play
 from volsched.lab.drills.html_index import RunEntry, index_page
 from volsched.lab.drills.process_scenario import Play, play_of
 from volsched.lab.drills.report import DrillReport, SavedError, as_saved, page, read_saved
-from volsched.lab.drills.scenario import SIM, DrillScenario, ScenarioError, described, read_seeds, scenario_named
+from volsched.lab.drills.scenario import (
+    ATTACHED,
+    SIM,
+    DrillScenario,
+    ScenarioError,
+    described,
+    read_seeds,
+    scenario_named,
+)
 from volsched.lab.drills.timeline import DrillTimeline
 from volsched.lab.faults import ENGINES, FAULTS
 from volsched.lab.simulation.schedule import Schedule, ScheduleError, dump_schedule, read_schedule
@@ -112,6 +121,27 @@ def run_processes(
     except (DrillError, StackError) as error:
         fail(Exit.TIMED_OUT, *str(error).splitlines())
     _show(dated(played.report), played.timeline, html, output)
+
+
+def run_attached(scenario: DrillScenario, html: Path | None, output: Output) -> None:
+    """Exit as with processes; what is started is ended by Ctrl-C too."""
+    try:
+        play = attached_play(scenario)
+    except ScenarioError as error:
+        fail(Exit.USAGE, f"{scenario.name}: {error}")
+    if html is not None:
+        check_writable(html)
+    try:
+        from volsched.lab.drills.attached_drill import play_attached
+        from volsched.lab.drills.process_drill import DrillError
+    except ModuleNotFoundError as error:
+        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[local-stack,cluster]'")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        played = play_attached(play, told=lambda it: stderr.print(escape(it)))
+    except DrillError as error:
+        fail(Exit.TIMED_OUT, *str(error).splitlines())
+    _show(dated(played), None, html, output)
 
 
 def report(
@@ -209,6 +239,8 @@ RUN_EXAMPLES = """**Examples**
 
 `volsched drill run kill-all --engine sqlite --seed 7` without PostgreSQL and Redis, at another random moment
 
+`volsched drill run attached-kills` volsched on a foreign cluster, killed at every named point
+
 `volsched drill run mine.yaml` a scenario of your own (docs/drills.md)
 """
 LIST_EXAMPLES = """**Examples**
@@ -278,6 +310,20 @@ def run(
         fail(Exit.USAGE, str(error))
     if sum(it is not None for it in (seed, seeds, schedule)) > 1:
         fail(Exit.USAGE, "--seed, --seeds and --schedule each say what to play; give one of them")
+    if scenario.kind == ATTACHED:
+        options = {
+            "seeds": seeds,
+            "seed": seed,
+            "schedule": schedule,
+            "jobs": jobs,
+            "trace": trace or None,
+            "keep": keep,
+            "engine": engine,
+        }
+        if given := [it for it, value in options.items() if value is not None]:
+            fail(Exit.USAGE, f"{scenario.name} is played on a foreign cluster: --{given[0]} is for other drills")
+        run_attached(scenario, html, output)
+        return
     if scenario.kind != SIM:
         options = {"seeds": seeds, "schedule": schedule, "jobs": jobs, "trace": trace or None, "keep": keep}
         if given := [it for it, value in options.items() if value is not None]:

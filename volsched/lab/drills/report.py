@@ -27,6 +27,7 @@ INVARIANTS: Mapping[int, str] = {
     8: "a committed pod has all its volumes in reach",
     9: "the index decides as walking all nodes does",
     14: "no capacity is promised twice",
+    15: "what could not be taken back is told",
 }
 """Numbers of invariants (docs/log.md); a drill says which of them it checked."""
 

@@ -22,8 +22,9 @@ from volsched.lab.simulation.seeds import Temper
 # length: 60
 # ```
 
-SIM, STACK = KINDS = ("sim", "stack")
-"""Stepped in one thread, or real processes that are killed."""
+SIM, STACK, ATTACHED = KINDS = ("sim", "stack", "attached")
+"""Stepped in one thread; real processes that are killed; such a process on a foreign cluster."""
+KIND_NAMES = {SIM: "simulation", STACK: "processes", ATTACHED: "foreign cluster"}
 KNOWN = ("name", "kind", "about", "seeds", "where", "chances", "length", "with")
 
 
@@ -81,7 +82,7 @@ def _scenario(given: object, name: str) -> DrillScenario:
         raise ScenarioError(f"{unknown[0]} is unknown; there are {', '.join(KNOWN)}")
     kind = given.get("kind", SIM)
     if kind not in KINDS:
-        raise ScenarioError(f'kind: "{kind}" is unknown; there are {" and ".join(KINDS)}')
+        raise ScenarioError(f'kind: "{kind}" is unknown; there are {", ".join(KINDS)}')
     where = given.get("where", list(PLACES))
     where = [where] if isinstance(where, str) else where
     if not isinstance(where, list) or not where or not set(where) <= set(PLACES):
@@ -92,7 +93,7 @@ def _scenario(given: object, name: str) -> DrillScenario:
     settings = given.get("with", {})
     if not isinstance(settings, dict):
         raise ScenarioError("with: it must be a mapping")
-    other, others = (SIM, ("where", "chances", "length")) if kind == STACK else (STACK, ("with",))
+    other, others = (STACK, ("with",)) if kind == SIM else (SIM, ("where", "chances", "length"))
     for key in others:
         if key in given:
             raise ScenarioError(f"{key} is for drills of kind {other}; this one is of kind {kind}")
@@ -192,8 +193,9 @@ FILES = Path(__file__).parent / "scenarios"
 """Drills with real processes: files that any user may write."""
 
 
-def process_drills() -> list[DrillScenario]:
-    return [read_scenario(path) for path in sorted(FILES.glob("*.yaml"))]
+def process_drills(kind: str = STACK) -> list[DrillScenario]:
+    read = [read_scenario(path) for path in sorted(FILES.glob("*.yaml"))]
+    return [it for it in read if it.kind == kind]
 
 
 def scenario_named(name: str) -> DrillScenario:
@@ -216,6 +218,6 @@ def scenario_named(name: str) -> DrillScenario:
 
 def described() -> list[tuple[str, str, str]]:
     """Name, kind and line of every drill."""
-    played = [*SCENARIOS.values(), *process_drills()]
-    rows = [(it.name, "simulation" if it.kind == SIM else "processes", it.about) for it in played]
+    played = [*SCENARIOS.values(), *process_drills(), *process_drills(ATTACHED)]
+    rows = [(it.name, KIND_NAMES[it.kind], it.about) for it in played]
     return [*rows, *((name, "on your store", about) for name, about in BESIDE.items())]

@@ -1,18 +1,28 @@
 """Kubernetes' own storage components, played over HTTP write by write: the PV controller and a provisioner.
 
 The controller's four writes are separate steps, each made with the version in its cache, and the cache is as old
-as the test leaves it (`look`). So a test can write between any two of them, or let the controller act on old news.
+as its owner leaves it (`look`). So a test can write between any two of them, or let the controller act on old
+news.
+A drill that needs no such precision calls `sync` again and again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import httpx
+from typing import Any, Protocol
 
 from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, STORAGE_PROVISIONER
 from volsched.kube.patches import merged
 
 Manifest = dict[str, Any]
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+
+class RestClient(Protocol):
+    """A client of one server, such as httpx has; an answer has `status_code` and `json()`."""
+
+    def get(self, url: str) -> Any: ...
+    def post(self, url: str, *, json: Any) -> Any: ...
+    def put(self, url: str, *, json: Any) -> Any: ...
 
 
 def volume_path(name: str) -> str:
@@ -25,7 +35,7 @@ def claim_path(name: str) -> str:
 
 @dataclass
 class PvController:
-    http: httpx.Client
+    http: RestClient
     volumes: dict[str, Manifest] = field(default_factory=dict)
     claims: dict[str, Manifest] = field(default_factory=dict)
 
@@ -37,6 +47,20 @@ class PvController:
         ):
             cache.clear()
             cache.update({it["metadata"]["name"]: it for it in self.http.get(path).json()["items"]})
+
+    def sync(self, provisioners: Mapping[str, str]) -> int:
+        """All that it has to do as things stand, and how much that was; `provisioners` by the name of a class."""
+        self.offer()
+        done = self.bind()
+        for name, it in self.claims.items():
+            marks = it["metadata"].get("annotations") or {}
+            wants = (
+                SELECTED_NODE in marks and STORAGE_PROVISIONER not in marks and not it["spec"].get("volumeName")
+            )
+            named = provisioners.get(it["spec"].get("storageClassName", ""), NO_PROVISIONER)
+            if wants and STORAGE_PROVISIONER not in marks and named != NO_PROVISIONER:
+                done += self._order(name, named) == 200
+        return done
 
     def offer(self) -> None:
         """New volumes, and volumes that lost their claim, become Available."""
@@ -78,16 +102,33 @@ class PvController:
     def order(self, name: str) -> int:
         """Name the provisioner of a claim whose node is selected."""
         self.look()
-        marks = {"metadata": {"annotations": {STORAGE_PROVISIONER: "disk.example.com"}}}
+        return self._order(name, "disk.example.com")
+
+    def _order(self, name: str, provisioner: str) -> int:
+        marks = {"metadata": {"annotations": {STORAGE_PROVISIONER: provisioner}}}
         return self._put(claim_path(name), merged(self.claims[name], marks))
 
     def _put(self, path: str, manifest: Manifest) -> int:
-        return self.http.put(path, json=manifest).status_code
+        return int(self.http.put(path, json=manifest).status_code)
 
 
 @dataclass
 class ProvisionerPlayer:
-    http: httpx.Client
+    http: RestClient
+
+    def sync(self, claims: Mapping[str, Manifest], volumes: Mapping[str, Manifest]) -> int:
+        """A volume for every claim that names a provisioner and has none. Answers how many."""
+        waiting = [
+            name
+            for name, it in claims.items()
+            if STORAGE_PROVISIONER in (it["metadata"].get("annotations") or {})
+            and SELECTED_NODE in it["metadata"]["annotations"]
+            and not it["spec"].get("volumeName")
+            and f"pvc-{it['metadata']['uid']}" not in volumes
+        ]
+        for name in waiting:
+            self.provision(name)
+        return len(waiting)
 
     def provision(self, name: str) -> str:
         """Make the volume for the node that is selected on the claim."""

@@ -1,0 +1,231 @@
+"""The foreign cluster of a drill, as everybody but volsched has it: users, administrators, controllers, a rival.
+
+All of it is HTTP to the strict server, without the line that the drill cuts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from volsched.kube.manifest import metadata, spec, status
+from volsched.kube.meta import BINDING_STAMP
+from volsched.lab.drills.cluster_oracle import ClusterHistory, ClusterLook, claims_of
+from volsched.lab.storage_players import NO_PROVISIONER, ProvisionerPlayer, PvController, claim_path, volume_path
+
+Manifest = dict[str, Any]
+LOCAL, NETWORK, SCARCE = "local", "network", "scarce"
+"""Classes: volumes that are there, a provisioner's, and one with two volumes on each node."""
+PROVISIONERS = {LOCAL: NO_PROVISIONER, SCARCE: NO_PROVISIONER, NETWORK: "disk.example.com"}
+CORE = "/api/v1"
+HOME = f"{CORE}/namespaces/default"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+US = "volsched"
+"""How our User-Agent begins."""
+SMALL, LARGE = "2Gi", "20Gi"
+"""The two volumes of a node in class scarce; each fits one of the two claims of a pod."""
+
+
+def storage_class(name: str) -> Manifest:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": PROVISIONERS[name],
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+
+
+def node_object(name: str) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+    }
+
+
+def local_volume(name: str, node: str, *, size: str = SMALL, class_name: str = LOCAL) -> Manifest:
+    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": f"/disks/{name}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+        },
+    }
+
+
+def claim_object(name: str, *, size: str = "1Gi", class_name: str = LOCAL) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "resources": {"requests": {"storage": size}},
+        },
+    }
+
+
+def pod_object(name: str, claims: list[str]) -> Manifest:
+    mounts = [{"name": it, "persistentVolumeClaim": {"claimName": it}} for it in claims]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulerName": "volsched", "containers": [{"name": "main", "image": "app"}], "volumes": mounts},
+    }
+
+
+_PATHS = {
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "Node": f"{CORE}/nodes",
+    "PersistentVolume": f"{CORE}/persistentvolumes",
+    "PersistentVolumeClaim": f"{HOME}/persistentvolumeclaims",
+    "Pod": f"{HOME}/pods",
+}
+
+
+@dataclass(slots=True)
+class ForeignCluster:
+    http: httpx2.Client
+    nodes: int
+    controls: bool = True
+    """Whether its PV controller and provisioner are running."""
+    history: ClusterHistory = field(default_factory=ClusterHistory)
+    _controller: PvController = field(init=False)
+    _provisioner: ProvisionerPlayer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._controller, self._provisioner = PvController(self.http), ProvisionerPlayer(self.http)
+
+    @property
+    def node_names(self) -> list[str]:
+        return [f"node-{number}" for number in range(self.nodes)]
+
+    # --- what everybody else does -----------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self.create(*map(storage_class, PROVISIONERS), *map(node_object, self.node_names))
+
+    def create(self, *manifests: Manifest) -> None:
+        for it in manifests:
+            answer = self.http.post(_PATHS[it["kind"]], json=it)
+            if answer.status_code != 201:
+                raise AssertionError(f"{it['metadata']['name']}: {answer.status_code} {answer.text}")
+
+    def bring_pods(self, batch: str, claims: list[int]) -> list[str]:
+        """Pods with so many claims each, and local volumes for all of them on every node; of several claims the
+        last is provisioned."""
+        local = [max(count - (count > 1), 1) for count in claims]
+        self.create(
+            *(local_volume(f"{batch}-{number}-{it}", it) for number in range(sum(local)) for it in self.node_names)
+        )
+        self._controller.offer()
+        names = []
+        for number, count in enumerate(claims):
+            names.append(f"{batch}-pod-{number}")
+            wanted = [f"{names[-1]}-{it}" for it in range(count)]
+            classes = [LOCAL] * local[number] + [NETWORK] * (count - local[number])
+            self.create(*(claim_object(it, class_name=of) for it, of in zip(wanted, classes, strict=True)))
+            self.create(pod_object(names[-1], wanted))
+        return names
+
+    def bring_scarce_volumes(self, batch: str, node: str) -> None:
+        """One for each claim of a scarce pod, on this node alone."""
+        for name, size in (("small", SMALL), ("large", LARGE)):
+            self.create(local_volume(f"{batch}-{name}-{node}", node, size=size, class_name=SCARCE))
+        self._controller.offer()
+
+    def bring_scarce_pod(self, batch: str, node: str) -> str:
+        """A pod with two claims, and one volume for each of them."""
+        self.bring_scarce_volumes(batch, node)
+        wanted = [f"{batch}-small", f"{batch}-large"]
+        self.create(
+            claim_object(wanted[0], class_name=SCARCE), claim_object(wanted[1], size="10Gi", class_name=SCARCE)
+        )
+        self.create(pod_object(f"{batch}-pod", wanted))
+        return f"{batch}-pod"
+
+    def delete_pod(self, name: str) -> None:
+        self.http.delete(f"{HOME}/pods/{name}?gracePeriodSeconds=0").raise_for_status()
+
+    def delete_claim(self, name: str) -> None:
+        self.http.delete(claim_path(name)).raise_for_status()
+
+    def give_away(self, volume: str, rival: str) -> bool:
+        """Another scheduler prebinds a volume to a claim of its own; False where somebody was faster."""
+        self.create(claim_object(rival, class_name=spec(self.volume(volume))["storageClassName"]))
+        return self._prebind(volume, rival)
+
+    def compete(self, batch: str, count: int) -> int:
+        """Another scheduler takes volumes as ours does, the smallest by name first. Answers how many it got."""
+        free = [name for name, it in self.look().volumes.items() if _is_free(it, LOCAL)]
+        wanted = [f"{batch}-rival-{number}" for number in range(count)]
+        self.create(*(claim_object(it) for it in wanted))
+        return sum(self._prebind(volume, it) for volume, it in zip(sorted(free), wanted, strict=False))
+
+    def free_volume(self, name: str) -> None:
+        """An administrator takes a volume away from a claim that is gone."""
+        patch = {"spec": {"claimRef": None}, "metadata": {"annotations": {BINDING_STAMP: None}}}
+        headers = {"Content-Type": "application/merge-patch+json"}
+        self.http.patch(volume_path(name), json=patch, headers=headers).raise_for_status()
+        self._controller.offer()
+
+    def misbehave(self, fault: str, times: int) -> None:
+        order = {"fault": fault, "times": times, "client": US}
+        self.http.post("/strict/faults", json=order).raise_for_status()
+
+    def _prebind(self, volume: str, rival: str) -> bool:
+        """With the version that it has seen, as kube-scheduler does."""
+        held = self.volume(volume)
+        if spec(held).get("claimRef"):
+            return False
+        uid = metadata(self.http.get(claim_path(rival)).json())["uid"]
+        reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": rival}
+        body = {**held, "spec": {**held["spec"], "claimRef": {**reference, "uid": uid}}}
+        return bool(self.http.put(volume_path(volume), json=body).status_code == 200)
+
+    # --- what is so -------------------------------------------------------------------------------------
+
+    def step(self) -> ClusterLook:
+        """Its controllers act, if they run; then it is looked at and remembered."""
+        if self.controls:
+            self._controller.sync(PROVISIONERS)
+            self._provisioner.sync(self._controller.claims, self._controller.volumes)
+        found = self.look()
+        self.history.see(found)
+        return found
+
+    def look(self) -> ClusterLook:
+        return ClusterLook(*(self._list(kind) for kind in ("Pod", "PersistentVolumeClaim", "PersistentVolume")))
+
+    def events(self) -> list[Manifest]:
+        return list(self.http.get(EVENTS).raise_for_status().json()["items"])
+
+    def volume(self, name: str) -> Manifest:
+        return dict(self.http.get(volume_path(name)).raise_for_status().json())
+
+    def _list(self, kind: str) -> dict[str, Manifest]:
+        items = self.http.get(_PATHS[kind]).raise_for_status().json()["items"]
+        return {metadata(it)["name"]: it for it in items}
+
+
+def _is_free(volume: Mapping[str, Any], class_name: str) -> bool:
+    free = not spec(volume).get("claimRef") and status(volume).get("phase") == "Available"
+    return free and spec(volume)["storageClassName"] == class_name
+
+
+def written_for(look: ClusterLook, pod: str) -> dict[str, str]:
+    """Claim → the volume that is kept for it, of a pod's claims."""
+    wanted = set(claims_of(look.pods[pod]))
+    references = {name: spec(it).get("claimRef") or {} for name, it in look.volumes.items()}
+    return {it["name"]: name for name, it in references.items() if it.get("name") in wanted}
