@@ -14,10 +14,9 @@ from tests.cli.conftest import Run
 from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.history_story import story
+from tests.support.parked_effects import parked_prebind
 from tests.support.serving import served
 from volsched.log.database import open_database
-from volsched.log.effects import claim as claim_effects
-from volsched.log.effects import park
 from volsched.runtime import fault_points
 
 __all__ = ["story"]
@@ -185,8 +184,7 @@ def busy(tmp_path: Path, run: Run) -> str:
     with pytest.raises(fault_points.FaultError):
         stepped.until(lambda: False)
     fault_points.arm(None, drill=False)
-    (taken,) = claim_effects(database, queue="prebind", owner="w", limit=1, now=2**62, lease_for=1)
-    park(database, key=taken.key, fence=taken.fence, error="the volume server is on fire")
+    parked_prebind(database)
     database.close()
     return db
 

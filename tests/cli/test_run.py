@@ -10,9 +10,8 @@ import yaml
 from tests.cli.conftest import Run
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.half_done import CLUSTER, half_done
+from tests.support.parked_effects import parked_prebind
 from volsched.log.database import open_database
-from volsched.log.effects import claim as claim_effects
-from volsched.log.effects import park
 from volsched.runtime.clock import SECOND
 
 
@@ -115,8 +114,7 @@ def test_recover_reports_what_was_in_flight(run: Run, db: str) -> None:
 def test_parked_work_is_listed_retried_and_cancelled(run: Run, db: str) -> None:
     half_done(db)
     database = open_database(f"sqlite:///{db}")
-    (taken,) = claim_effects(database, queue="prebind", owner="w", limit=1, now=2**62, lease_for=1)
-    park(database, key=taken.key, fence=taken.fence, error="the volume server is on fire")
+    taken = parked_prebind(database)
     database.close()
     (listed,) = json.loads(run("effects", "list", "--state", "parked", "--db", db, "-o", "json").out)["items"]
     assert (listed["key"], listed["error"]) == (taken.key, "the volume server is on fire")
@@ -132,8 +130,7 @@ def test_parked_work_is_listed_retried_and_cancelled(run: Run, db: str) -> None:
 def test_cancelling_parked_work_rolls_its_binding_back(run: Run, db: str) -> None:
     half_done(db)
     database = open_database(f"sqlite:///{db}")
-    (taken,) = claim_effects(database, queue="prebind", owner="w", limit=1, now=2**62, lease_for=1)
-    park(database, key=taken.key, fence=taken.fence, error="the volume server is on fire")
+    taken = parked_prebind(database)
     assert run("effects", "cancel", taken.key, "--db", db).code == 0
     stepped = Stepped(database, owner="after")
     stepped.now += 10_000 * SECOND

@@ -18,6 +18,7 @@ from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.command_processes import line, started
 from tests.support.half_done import half_done
+from tests.support.parked_effects import parked_prebind
 from tests.support.patience import HANG_SECONDS
 from tests.support.serving import Served, served
 from tests.support.settled_server import settled
@@ -25,8 +26,6 @@ from volsched.api.access.callers import Role, organizations
 from volsched.api.access.tls import make_authority
 from volsched.cli.remote import server
 from volsched.log.database import open_database
-from volsched.log.effects import claim as claim_effects
-from volsched.log.effects import park
 
 ZONED = volume("zoned", "5Gi", "node-0")
 ZONED["metadata"]["labels"] = {"failure-domain.beta.kubernetes.io/zone": "a"}
@@ -149,8 +148,7 @@ def furnish(db: str) -> None:
 def give_up(db: str) -> None:
     half_done(db)
     database = open_database(f"sqlite:///{db}")
-    (taken,) = claim_effects(database, queue="prebind", owner="w", limit=1, now=2**62, lease_for=1)
-    park(database, key=taken.key, fence=taken.fence, error="the volume server is on fire")
+    parked_prebind(database)
     database.close()
 
 

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import RowMapping, select
 
 from tests.support.effect_work import effect, queue_up
+from tests.support.parked_effects import park
 from tests.support.store_samples import NOW, create_volume, must, run
 from volsched.log import tables
 from volsched.log.batch import lock_head
@@ -24,7 +25,6 @@ from volsched.log.effects import (
     extend,
     list_effects,
     next_due,
-    park,
     retry_later,
     unpark,
 )

@@ -11,9 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.support.extent import extended, extent
 from tests.support.fresh_stores import fresh_store
+from tests.support.parked_effects import park
 from tests.support.store_samples import NOW, create_volume
 from volsched.log.commands import Command, DeposedError, Done, EffectDone, Precondition
-from volsched.log.effects import Retry, claim, extend, list_effects, next_due, park, retry_later, unpark
+from volsched.log.effects import Retry, claim, extend, list_effects, next_due, retry_later, unpark
 from volsched.log.events.fold import Decision, NewEffect
 from volsched.log.transaction import execute
 

@@ -18,7 +18,8 @@ from volsched.kube.object_values import Object
 from volsched.kube.storage import Claim, Volume
 from volsched.scheduling.index import Index
 from volsched.scheduling.queue.entry import Share
-from volsched.scheduling.rules.profile import PARITY
+from volsched.scheduling.rules.cycle import attempt
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED
 from volsched.scheduling.rules.reasons import NO_VOLUME_TO_BIND
 from volsched.scheduling.rules.status import Code
 
@@ -123,7 +124,8 @@ def test_dropping_what_is_not_there_is_nothing() -> None:
 
 def test_explaining_a_node_names_the_volumes_that_came_near() -> None:
     index = cluster(local_volume("small", "1Gi", "n1"))
-    verdict = index.explain(pod("data"), ["n1", "no-such-node"]).verdicts[0]
+    only = frozenset(["n1", "no-such-node"])
+    verdict = attempt(index.snapshot, pod("data"), profile=VOLSCHED, only=only).verdicts[0]
     assert [miss.volume for miss in verdict.answer.rejections[0].misses] == ["small"]
 
 

@@ -198,15 +198,6 @@ def retry_later(
         return Retry.RETRYING
 
 
-def park(database: Database, *, key: str, fence: int, error: str) -> bool:
-    """Give up an effect whose holder knows that no attempt can succeed; False if it is no longer ours."""
-    with database.write_beside_log() as connection:
-        held = _attempts_if_held(database, connection, key, fence) is not None
-        if held:
-            _give_back(database, connection, {key}, state=EffectState.PARKED, error=error)
-    return held
-
-
 def unpark(database: Database, *, key: str, now: int) -> bool:
     """An operator's retry: due at once, with its attempts reset; False if the effect is not parked.
 

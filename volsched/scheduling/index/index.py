@@ -218,10 +218,6 @@ class Index:
         mask = reduce(or_, map(self._held.nodes.mask_of, names), 0)
         return RollCall(SUCCESS, question.claims, {it.node: it for it in call(judge, standing, mask)})
 
-    def explain(self, pod: Pod, nodes: Iterable[str]) -> Attempt:
-        """The un-indexed attempt on some nodes only, every verdict with its reasons."""
-        return attempt(self._held.whole, pod, profile=self.profile, only=frozenset(nodes))
-
     def _is_translated(self, bound: Iterable[Claim]) -> bool:
         """CSI migration (profile `parity`) rewrites affinities per node: then all nodes are scanned."""
         if self.profile.translate is None:
