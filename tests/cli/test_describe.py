@@ -8,22 +8,14 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.cli.stories import tell
 from tests.conftest import unsynced
 from tests.support.clusters import Stepped
 from volsched.log.database import open_database
 
 
-@pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> tuple[str, int]:
-    path = tmp_path_factory.mktemp("story") / "store.db"
-    shutil.copyfile(migrated_file, path)
-    return str(path), tell(path)
-
-
 @pytest.fixture
-def db(story: tuple[str, int]) -> str:
-    return story[0]
+def db(told_store: tuple[str, int]) -> str:
+    return told_store[0]
 
 
 def section(text: str, title: str) -> list[str]:
@@ -92,15 +84,15 @@ def test_a_binding_shows_every_step(run: Run, db: str) -> None:
     assert steps[-1].split()[2:4] == ["BindingMoved", f"binding/{id_}"]
 
 
-def test_a_node_shows_its_pods_and_bindings(run: Run, story: tuple[str, int]) -> None:
-    db, position = story
+def test_a_node_shows_its_pods_and_bindings(run: Run, told_store: tuple[str, int]) -> None:
+    db, position = told_store
     told = json.loads(run("describe", "node", "node-0", "-o", "json", "--db", db, "--as-of", str(position)).out)
     assert told["pods"] == ["default/db"]
     assert [it["pod"] for it in told["bindings"]] == ["default/db"]
 
 
-def test_the_past_is_described_as_it_was(run: Run, story: tuple[str, int]) -> None:
-    db, position = story
+def test_the_past_is_described_as_it_was(run: Run, told_store: tuple[str, int]) -> None:
+    db, position = told_store
     now = json.loads(run("describe", "pod", "db", "-o", "json", "--db", db).out)
     then = json.loads(run("describe", "pod", "db", "-o", "json", "--db", db, "--as-of", str(position)).out)
     assert (then["object"], then["bindings"], then["events"]) == (now["object"], now["bindings"], now["events"])
@@ -110,9 +102,9 @@ def test_the_past_is_described_as_it_was(run: Run, story: tuple[str, int]) -> No
 
 
 def test_a_binding_that_failed_is_told_with_its_reason_and_scheduled_nothing(
-    run: Run, tmp_path: Path, story: tuple[str, int]
+    run: Run, tmp_path: Path, told_store: tuple[str, int]
 ) -> None:
-    shutil.copyfile(story[0], tmp_path / "copy.db")
+    shutil.copyfile(told_store[0], tmp_path / "copy.db")
     database = open_database(f"sqlite:///{tmp_path / 'copy.db'}")
     unsynced(database)
     stepped = Stepped(database, owner="after")
@@ -130,10 +122,10 @@ def test_several_are_several_documents(run: Run, db: str) -> None:
 
 
 def test_an_event_of_an_earlier_object_of_the_name_is_not_its_own(
-    run: Run, tmp_path: Path, story: tuple[str, int]
+    run: Run, tmp_path: Path, told_store: tuple[str, int]
 ) -> None:
     db = str(tmp_path / "copy.db")
-    shutil.copyfile(story[0], db)
+    shutil.copyfile(told_store[0], db)
     pod = run("get", "pod", "waiting", "-n", "shop", "-o", "json", "--db", db).out.encode()
     assert run("delete", "pod", "shop/waiting", "--db", db).code == 0
     assert run("create", "-f", "-", "--db", db, stdin=pod).code == 0

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.cli.stories import tell
 from tests.support.manifest_samples import sample
 from volsched import Engine
 from volsched.kube.kinds import KINDS
@@ -21,17 +20,9 @@ from volsched.questions.get.documents import age
 SECOND = 1_000_000
 
 
-@pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> tuple[str, int]:
-    """A store that is only read, and a position in its past."""
-    path = tmp_path_factory.mktemp("story") / "store.db"
-    shutil.copyfile(migrated_file, path)
-    return str(path), tell(path)
-
-
 @pytest.fixture
-def db(story: tuple[str, int]) -> str:
-    return story[0]
+def db(told_store: tuple[str, int]) -> str:
+    return told_store[0]
 
 
 def table(text: str) -> list[dict[str, str]]:
@@ -143,8 +134,8 @@ def test_several_kinds_stand_under_each_other_with_their_names(run: Run, db: str
     assert [row["NAME"] for row in table(second)] == ["node/node-1"]
 
 
-def test_as_of_shows_what_was_there_then(run: Run, story: tuple[str, int]) -> None:
-    db, position = story
+def test_as_of_shows_what_was_there_then(run: Run, told_store: tuple[str, int]) -> None:
+    db, position = told_store
     now, then = run("get", "nodes,pv,pods", "-A", "-o", "name", "--db", db).out.split(), str(position)
     past = run("get", "nodes,pv,pods", "-A", "-o", "name", "--db", db, "--as-of", then).out.split()
     assert set(past) - set(now) == {"node/node-0"}

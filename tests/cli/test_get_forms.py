@@ -1,7 +1,6 @@
 """`get` as kubectl's users write it (order, fields, paths, columns, labels) and `--dry-run`, here and there."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Ran, Run
-from tests.cli.stories import tell
 from tests.conftest import unsynced
 from tests.support.serving import served
 from volsched.kube.json_path import JsonPathError, parse_path, parse_template, rendered, values_at
@@ -76,13 +74,12 @@ class Places:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[tuple[str, str]]:
-    path = shutil.copyfile(migrated_file, tmp_path_factory.mktemp("forms") / "store.db")
-    tell(path)
+def store(told_store: tuple[str, int]) -> Iterator[tuple[str, str]]:
+    path, _ = told_store
     database = open_database(f"sqlite:///{path}")
     unsynced(database)
     with served(database) as running:
-        yield str(path), running.url
+        yield path, running.url
     database.close()
 
 

@@ -1,16 +1,12 @@
 """Mistakes that people make, each with its answer: the exit code, what is wrong, and what to do about it."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.cli.conftest import Run
-from tests.cli.stories import tell
-from volsched.cli.app import app
 
 NODE: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
 CLAIM: dict[str, Any] = {
@@ -130,13 +126,9 @@ PLACES: list[tuple[str, int, str]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def db(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> str:
-    path = shutil.copyfile(migrated_file, tmp_path_factory.mktemp("mistakes") / "store.db")
-    tell(path)
-    namespace = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
-    assert CliRunner().invoke(app, ["apply", "-f", "-", "--db", str(path)], input=namespace).exit_code == 0
-    return str(path)
+@pytest.fixture
+def db(told_shop: str) -> str:
+    return told_shop
 
 
 def words_of(line: str) -> list[str]:

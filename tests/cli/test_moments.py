@@ -1,16 +1,13 @@
 """Moments as people write them, in their own zone, and what is said of the time before everything."""
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.stories import tell
 from volsched.cli.moment_option import absolute, local_time
 from volsched.log.database import open_database
 from volsched.questions.context import QuestionContext
@@ -108,10 +105,8 @@ def test_times_are_read_and_shown_in_the_zone_of_the_person() -> None:
 
 
 @pytest.fixture
-def db(tmp_path: Path, migrated_file: Path) -> str:
-    path = shutil.copyfile(migrated_file, tmp_path / "store.db")
-    tell(path)
-    return str(path)
+def db(told_store: tuple[str, int]) -> str:
+    return told_store[0]
 
 
 @pytest.mark.usefixtures("berlin")

@@ -1,19 +1,13 @@
 """Objects are named as our own answers and kubectl print them, wherever a name is asked for."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.stories import tell
 
 
-@pytest.fixture(scope="module")
-def db(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> str:
-    path = shutil.copyfile(migrated_file, tmp_path_factory.mktemp("names") / "store.db")
-    tell(path)
-    return str(path)
+@pytest.fixture
+def db(told_store: tuple[str, int]) -> str:
+    return told_store[0]
 
 
 @pytest.mark.parametrize(

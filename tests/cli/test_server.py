@@ -1,6 +1,5 @@
 """`--server`: every verb says over HTTP what it says where the store is, with the same exit code."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Ran, Run
-from tests.cli.stories import tell
 from tests.conftest import unsynced
 from tests.support.serving import Served, served
 from tests.support.settled_server import settled
@@ -45,16 +43,14 @@ class Both:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[tuple[str, Served, int, int]]:
-    path = tmp_path_factory.mktemp("story") / "store.db"
-    shutil.copyfile(migrated_file, path)
-    position = tell(path)
+def store(told_store: tuple[str, int]) -> Iterator[tuple[str, Served, int, int]]:
+    path, position = told_store
     database = open_database(f"sqlite:///{path}")
     unsynced(database)
     with database.read() as connection:
         last = read_head(connection).position
     with served(database) as running:
-        yield str(path), running, position, last
+        yield path, running, position, last
     database.close()
 
 

@@ -1,10 +1,8 @@
 """What a shell offers while somebody types, and tables on a terminal."""
 
 import fcntl
-import json
 import os
 import pty
-import shutil
 import struct
 import subprocess
 import sys
@@ -14,18 +12,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.cli.stories import tell
 from volsched.cli.app import app
 from volsched.cli.table_fit import fitted
 
 
-@pytest.fixture(scope="module")
-def db(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> str:
-    path = shutil.copyfile(migrated_file, tmp_path_factory.mktemp("shell") / "store.db")
-    tell(path)
-    namespace = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
-    assert CliRunner().invoke(app, ["apply", "-f", "-", "--db", str(path)], input=namespace).exit_code == 0
-    return str(path)
+@pytest.fixture
+def db(told_shop: str) -> str:
+    return told_shop
 
 
 def offered(words: str, **environment: str) -> list[str]:

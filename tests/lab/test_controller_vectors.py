@@ -1,28 +1,17 @@
 """The golden vectors of the reference's PV controller: every outcome equal, and a wrong outcome noticed."""
 
 import copy
-import gzip
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.golden_vectors import vectors_by_category
 from volsched.lab.conformance.controller import cluster_of
-from volsched.lab.conformance.vectors import Vector, read_vectors, run_vector
+from volsched.lab.conformance.vectors import Vector, run_vector
 from volsched.pv_controller.rules import VOLSCHED
 
-FILE = Path(__file__).parent / "controller.jsonl.gz"
-
-
-def vectors() -> dict[str, list[Vector]]:
-    by_category: dict[str, list[Vector]] = {}
-    with gzip.open(FILE) as lines:
-        for vector in read_vectors(lines):
-            by_category.setdefault(vector.category, []).append(vector)
-    return by_category
-
-
-VECTORS = vectors()
+VECTORS = vectors_by_category(Path(__file__).parent / "controller.jsonl.gz")
 
 
 def find(name: str) -> Vector:

@@ -1,25 +1,14 @@
 """The golden vectors of the reference's binder: every answer equal, and a wrong answer noticed."""
 
 import copy
-import gzip
 from pathlib import Path
 
 import pytest
 
-from volsched.lab.conformance.vectors import Vector, read_vectors, run_vector
+from tests.support.golden_vectors import vectors_by_category
+from volsched.lab.conformance.vectors import Vector, run_vector
 
-FILE = Path(__file__).parent / "binder.jsonl.gz"
-
-
-def vectors() -> dict[str, list[Vector]]:
-    by_category: dict[str, list[Vector]] = {}
-    with gzip.open(FILE) as lines:
-        for vector in read_vectors(lines):
-            by_category.setdefault(vector.category, []).append(vector)
-    return by_category
-
-
-VECTORS = vectors()
+VECTORS = vectors_by_category(Path(__file__).parent / "binder.jsonl.gz")
 
 
 @pytest.mark.parametrize("category", sorted(VECTORS))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Stepped, claim, node, pod, turned_away, volume
 from volsched.binding.rules.saga import ANNOTATE
 from volsched.cluster.port import CallRefusedError, whole
 from volsched.kube.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
@@ -357,13 +357,7 @@ def test_a_node_that_rejects_the_pod_is_not_tried_again_for_a_while(database: Da
 
 
 def test_a_node_that_rejected_the_pod_is_tried_again_when_it_has_changed(database: Database) -> None:
-    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    stepped.settle()
-    stepped.create(pod("db", "data"))
-    stepped.until(lambda: stepped.node_of("db") == "node-0")
-    found = stepped.cluster.get("Pod", "default/db") or {}
-    stepped.cluster.unassign_pod("default/db", uid=found["metadata"]["uid"], reason="out of memory")
-    stepped.settle()
+    stepped = turned_away(database)
     assert "node(s) previously rejected the pod" in stepped.system.scheduler.waiting()["default/db"]
     held = dict(stepped.cluster.get("Node", "node-0") or {})
     labels = {**held["metadata"]["labels"], "more": "memory"}

@@ -8,7 +8,7 @@ from pydantic_core import from_json
 from sqlalchemy import select
 
 from tests.support.attempt_reads import attempts, change, condition
-from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.clusters import LOCAL, Stepped, claim, node, pod, turned_away
 from volsched.log import tables
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
@@ -17,18 +17,6 @@ from volsched.log.events.fold import Decision
 from volsched.log.transaction import execute
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-
-
-def turned_away(database: Database) -> Stepped:
-    """A pod that its only node has rejected, and whose claim is bound there."""
-    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
-    stepped.settle()
-    stepped.create(pod("db", "data"))
-    stepped.until(lambda: stepped.node_of("db") == "node-0")
-    found = stepped.cluster.get("Pod", "default/db") or {}
-    stepped.cluster.unassign_pod("default/db", uid=found["metadata"]["uid"], reason="out of memory")
-    stepped.settle()
-    return stepped
 
 
 def beat(stepped: Stepped) -> None:

@@ -147,3 +147,15 @@ class Stepped:
         asked = select(events.c.type, events.c.data).where(events.c.stream == f"binding/{binding}")
         with self.database.read() as connection:
             return [f"{row.type} {row.data}" for row in connection.execute(asked.order_by(events.c.version))]
+
+
+def turned_away(database: Database) -> Stepped:
+    """A pod that its only node has rejected, and whose claim is bound there."""
+    stepped = Stepped(database, [LOCAL, node("node-0"), volume("disk", "5Gi", "node-0"), claim("data", "4Gi")])
+    stepped.settle()
+    stepped.create(pod("db", "data"))
+    stepped.until(lambda: stepped.node_of("db") == "node-0")
+    found = stepped.cluster.get("Pod", "default/db") or {}
+    stepped.cluster.unassign_pod("default/db", uid=found["metadata"]["uid"], reason="out of memory")
+    stepped.settle()
+    return stepped

@@ -4,7 +4,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from io import TextIOWrapper
 from itertools import islice
@@ -187,12 +187,8 @@ def write_durably(path: Path, manifest: Manifest, events: Iterable[Event]) -> No
 
 
 def write_whole(path: Path, fill: Callable[[IO[str]], None], is_right: Callable[[Path], bool]) -> None:
-    """Write a file, read it back, and only then give it its name; an existing file is never replaced.
-
-    A process killed meanwhile leaves a file `part-…`, which is never mistaken for a complete one.
-    """
-    aside = path.with_name(f"part-{uuid4().hex[:8]}-{path.name}")
-    try:
+    """Write a file, read it back, and only then give it its name; an existing file is never replaced."""
+    with written_aside(path) as aside:
         with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, PRIVATE)) as raw:
             with _text(raw, path) as out:
                 fill(out)
@@ -202,6 +198,17 @@ def write_whole(path: Path, fill: Callable[[IO[str]], None], is_right: Callable[
         # A link, not a rename, which would replace a file created meanwhile.
         os.link(aside, path)
         sync_directory(path.parent)
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Where to write a file before it gets its name; removed in the end. StoreError where the disk refuses.
+
+    A process killed meanwhile leaves a file `part-…`, which is never mistaken for a complete one.
+    """
+    aside = path.with_name(f"part-{uuid4().hex[:8]}-{path.name}")
+    try:
+        yield aside
     except OSError as error:
         raise StoreError(
             f"{path} cannot be written: {error.strerror}; check the path, its permissions and the room on the disk"

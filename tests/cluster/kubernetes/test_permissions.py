@@ -61,6 +61,21 @@ def take_lock(it: Attached) -> None:
         assert lock.is_held()
 
 
+def write_claims_with_lost_answers(cluster: Attached) -> None:
+    """Until the pod is the next that is written: its claims are chosen, and one of them is provisioned."""
+    cluster.fault("lost-answer", "persistentvolumes")
+    cluster.fault("lost-answer", "persistentvolumeclaims")
+
+    def is_selected() -> bool:
+        cluster.wait(1)
+        return SELECTED_NODE in cluster.marks(cluster.claim("scratch"))
+
+    cluster.until(is_selected)
+    cluster.controller.order("scratch")
+    cluster.provisioner.provision("scratch")
+    cluster.fault("lost-answer", "pods")
+
+
 def own(running: Served, database: Database) -> None:
     """A pod that is bound, one that fits nowhere, and writes whose answers are lost."""
     with attached(running, database) as it:
@@ -68,17 +83,7 @@ def own(running: Served, database: Database) -> None:
         it.cluster.describe(MODES[OWN])
         take_lock(it)
         running.create(ours("db", "data", "scratch"), claim("huge", "50Gi"), ours("stuck", "huge"))
-        it.fault("lost-answer", "persistentvolumes")
-        it.fault("lost-answer", "persistentvolumeclaims")
-
-        def is_selected() -> bool:
-            it.wait(1)
-            return SELECTED_NODE in it.marks(it.claim("scratch"))
-
-        it.until(is_selected)
-        it.controller.order("scratch")
-        it.provisioner.provision("scratch")
-        it.fault("lost-answer", "pods")
+        write_claims_with_lost_answers(it)
 
         def is_bound() -> bool:
             it.wait(1)
@@ -98,17 +103,7 @@ def gate(running: Served, database: Database) -> None:
         it.cluster.describe(MODES[GATE_MODE])
         take_lock(it)
         running.create(gated("db", "data", "scratch"), claim("huge", "50Gi"), gated("stuck", "huge"))
-        it.fault("lost-answer", "persistentvolumes")
-        it.fault("lost-answer", "persistentvolumeclaims")
-
-        def is_selected() -> bool:
-            it.wait(1)
-            return SELECTED_NODE in it.marks(it.claim("scratch"))
-
-        it.until(is_selected)
-        it.controller.order("scratch")
-        it.provisioner.provision("scratch")
-        it.fault("lost-answer", "pods")
+        write_claims_with_lost_answers(it)
 
         def are_free() -> bool:
             it.wait(2)

@@ -4,11 +4,9 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from sqlalchemy import Connection, delete, select
 
@@ -17,7 +15,7 @@ from volsched.log.base import read_base
 from volsched.log.batch import Head
 from volsched.log.database import Database
 from volsched.log.dialects import dialect_of
-from volsched.log.durable_files import PRIVATE, sync_directory
+from volsched.log.durable_files import PRIVATE, sync_directory, written_aside
 from volsched.log.errors import BrokenLogError, Finding, StoreError
 from volsched.log.events.envelope import link
 from volsched.log.integrity.replay import read_seals
@@ -210,8 +208,7 @@ def keep_anchor(directory: Path, anchor: Anchor) -> Path:
     StoreError where the existing one differs: the log was another one then.
     """
     path = directory / NAME.format(position=anchor.position)
-    aside = directory / f"part-{uuid4().hex[:8]}"
-    try:
+    with written_aside(path) as aside:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(aside, "x", opener=lambda name, flags: os.open(name, flags, PRIVATE)) as out:
             out.write(anchor.dump())
@@ -226,13 +223,6 @@ def keep_anchor(directory: Path, anchor: Anchor) -> Path:
                     f"{path}: {REWRITTEN}; keep that file, and run: volsched verify --anchor"
                 ) from None
         sync_directory(directory)
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror}; check the path, its permissions and the room on the disk"
-        ) from error
-    finally:
-        with suppress(OSError):
-            aside.unlink()
     return path
 
 

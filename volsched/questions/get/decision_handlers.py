@@ -1,7 +1,7 @@
 """How bindings and attempts are asked for: pages of them in order of time, one, and the steps of a binding."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from volsched.log.events.fold import AttemptState, BindingState, State
 from volsched.log.events.streams import ATTEMPT, BINDING
@@ -13,44 +13,37 @@ from volsched.questions.context import QuestionContext
 from volsched.questions.get.columns import columns_of
 from volsched.questions.get.describe import steps_of
 from volsched.questions.get.documents import namespace_of
-from volsched.questions.get.list_parameters import AttemptList, BindingList, NamedParameters
+from volsched.questions.get.list_parameters import AttemptList, BindingList, NamedParameters, ReservationList
 from volsched.questions.get.object_rows import ObjectsAnswer, state_rows
 from volsched.questions.refusals import MissingError
 
-Decision = Literal["binding", "attempt"]
+T = TypeVar("T", BindingState, AttemptState)
+
+
+class DecisionPage(NamedTuple, Generic[T]):
+    """Decisions of one page, which the next one follows."""
+
+    rows: list[tuple[str, T]]
+    head: int
+    after: str | None
 
 
 def bindings(context: QuestionContext, asked: BindingList) -> ObjectsAnswer:
-    with context.database.read() as connection:
-        head = read_head(connection).position
-        found = bindings_page(
-            connection,
-            namespace=asked.namespace,
-            after=place_in(asked.after),
-            limit=asked.limit + 1,
-            pod=asked.pod_key,
-            node=asked.node,
-            state=asked.state,
-            id=asked.name,
-        )
-    times = [it.planned_at for _, it in found]
-    return _page(BINDING, found, times, head, context.now, asked.limit)
+    page = binding_page(context, asked, pod=asked.pod_key, node=asked.node, state=asked.state)
+    return _answer(BINDING, page.rows, page.head, context.now, page.after)
 
 
 def attempts(context: QuestionContext, asked: AttemptList) -> ObjectsAnswer:
-    with context.database.read() as connection:
-        head = read_head(connection).position
-        found = attempts_page(
-            connection,
-            namespace=asked.namespace,
-            after=place_in(asked.after),
-            limit=asked.limit + 1,
-            pod=asked.pod_key,
-            node=asked.node,
-            outcome=asked.outcome,
-            id=asked.name,
-        )
-    return _page(ATTEMPT, found, [it.first_at for _, it in found], head, context.now, asked.limit)
+    exact = {"pod": asked.pod_key, "node": asked.node, "outcome": asked.outcome}
+    page = _page(context, asked, attempts_page, lambda it: it.first_at, exact)
+    return _answer(ATTEMPT, page.rows, page.head, context.now, page.after)
+
+
+def binding_page(
+    context: QuestionContext, asked: ReservationList, **exact: str | None
+) -> DecisionPage[BindingState]:
+    """`exact`: values that columns must have; None is any."""
+    return _page(context, asked, bindings_page, lambda it: it.planned_at, exact)
 
 
 def binding(context: QuestionContext, asked: NamedParameters) -> ObjectsAnswer:
@@ -77,16 +70,26 @@ def _one(context: QuestionContext, asked: NamedParameters, noun: str) -> Objects
 
 
 def _page(
-    noun: str,
-    found: Sequence[tuple[str, BindingState]] | Sequence[tuple[str, AttemptState]],
-    times: Sequence[int],
-    head: int,
-    now: int,
-    limit: int,
-) -> ObjectsAnswer:
-    """One more than a page was read: it says whether there is another."""
-    after = place_token(times[limit - 1], found[limit - 1][0]) if len(found) > limit else None
-    return _answer(noun, found[:limit], head, now, after)
+    context: QuestionContext,
+    asked: ReservationList,
+    read: Callable[..., list[tuple[str, T]]],
+    time_of: Callable[[T], int],
+    exact: Mapping[str, str | None],
+) -> DecisionPage[T]:
+    """One more than a page is read: it says whether there is another."""
+    with context.database.read() as connection:
+        head = read_head(connection).position
+        found = read(
+            connection,
+            namespace=asked.namespace,
+            after=place_in(asked.after),
+            limit=asked.limit + 1,
+            id=asked.name,
+            **exact,
+        )
+    rows = found[: asked.limit]
+    after = place_token(time_of(rows[-1][1]), rows[-1][0]) if len(found) > asked.limit else None
+    return DecisionPage(rows, head, after)
 
 
 def _answer(

@@ -6,10 +6,9 @@ from sqlalchemy import Connection
 
 from volsched.binding.rules.phases import Phase
 from volsched.log.events.fold import BindingState
-from volsched.log.reads.decision_audit import bindings_page
 from volsched.log.reads.tail import read_head
-from volsched.questions.audit.answers import place_in, place_token
 from volsched.questions.context import QuestionContext
+from volsched.questions.get.decision_handlers import binding_page
 from volsched.questions.get.documents import OUR_API
 from volsched.questions.get.list_parameters import NamedParameters, ReservationList
 from volsched.questions.get.manifest_columns import (
@@ -40,21 +39,8 @@ COLUMNS = (
 
 def reservations(context: QuestionContext, asked: ReservationList) -> ObjectsAnswer:
     """Those that are held now: a confirmed one is a binding, and one that has ended is history."""
-    with context.database.read() as connection:
-        head = read_head(connection).position
-        found = bindings_page(
-            connection,
-            namespace=asked.namespace,
-            after=place_in(asked.after),
-            limit=asked.limit + 1,
-            state=Phase.RESERVED,
-            id=asked.name,
-        )
-    after = None
-    if len(found) > asked.limit:
-        id_, last = found[asked.limit - 1]
-        after = place_token(last.planned_at, id_)
-    return answer_of(found[: asked.limit], head=head, now=context.now, after=after)
+    page = binding_page(context, asked, state=Phase.RESERVED)
+    return answer_of(page.rows, head=page.head, now=context.now, after=page.after)
 
 
 def one(context: QuestionContext, asked: NamedParameters) -> ObjectsAnswer:
