@@ -14,11 +14,11 @@ import orjson
 from volsched.kube.manifest_reader import load_manifests
 from volsched.kube.meta import ZONE, zone_of
 from volsched.kube.object_values import Object
-from volsched.kube.workloads import Pod
+from volsched.kube.workloads import Node, Pod
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import KIND_OF_NOUN, UnknownKindError, kind_called
-from volsched.log.reads.lookups import namespace_names
+from volsched.log.reads.lookups import is_there, keys_of, namespace_names
 from volsched.log.reads.tail import event, read_head, state_as_of
 from volsched.questions.context import QuestionContext
 from volsched.questions.explain.explain import disclosed, explain_pod
@@ -39,6 +39,7 @@ from volsched.scheduling.rules.profile import PROFILES, Profile
 from volsched.scheduling.rules.snapshot import FIELD_OF
 
 NEAR_NAMES = 5
+STORE = "the store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Sight:
 
     @property
     def named(self) -> str:
-        return "the manifests" if self.database is None else "the store"
+        return "the manifests" if self.database is None else STORE
 
 
 def sight_of(database: Database | None, objects: Iterable[Object], *, profile: Profile) -> Sight:
@@ -192,12 +193,36 @@ def named_object(text: str) -> tuple[type[Object], str]:
     return value, f"default/{key}" if named.namespaced and "/" not in key else key
 
 
+def check_names(
+    database: Database, objects: Sequence[Object], *, pod: str, node: str | None, namespaces: frozenset[str] | None
+) -> None:
+    """UnknownError before a store is loaded, which may hold 100,000 volumes, for names that are not there."""
+    laid = {(type(it), it.meta.key) for it in objects}
+    with database.read() as connection:
+        if (Pod, pod) not in laid and not is_there(connection, "pod", pod):
+            known = [*keys_of(connection, "pod"), *(key for kind, key in laid if kind is Pod)]
+            raise _unknown_pod(pod, known, STORE, namespaces)
+        if node is not None and (Node, node) not in laid and not is_there(connection, "node", node):
+            nodes = [*keys_of(connection, "node"), *(key for kind, key in laid if kind is Node)]
+            raise _unknown_node(node, nodes, STORE)
+
+
+def _unknown_pod(key: str, pods: Iterable[str], where: str, namespaces: frozenset[str] | None) -> UnknownError:
+    may_know = [it for it in pods if namespaces is None or it.partition("/")[0] in namespaces]
+    return UnknownError(f'pod "{key}" is not in {where}; {_instead_of(key, may_know)}')
+
+
+def _unknown_node(node: str, nodes: Iterable[str], where: str) -> UnknownError:
+    near = difflib.get_close_matches(node, list(nodes), NEAR_NAMES, 0.5)
+    meant = f"; did you mean {', '.join(near)}?" if near else ""
+    return UnknownError(f'node "{node}" is not in {where}{meant}')
+
+
 def _pod(seen: Sight, key: str, namespaces: frozenset[str] | None) -> Pod:
     snapshot = seen.index.snapshot
     wanted = snapshot.pods.get(key)
     if wanted is None:
-        pods = [it for it in snapshot.pods if namespaces is None or it.partition("/")[0] in namespaces]
-        raise UnknownError(f'pod "{key}" is not in {seen.named}; {_instead_of(key, pods)}')
+        raise _unknown_pod(key, snapshot.pods, seen.named, namespaces)
     if not snapshot.nodes:
         over = "" if seen.database is not None else ", or name the store to lay them over: --db"
         raise QuestionError(f"there is no Node in {seen.named}; add those of: kubectl get nodes -o yaml{over}")
@@ -218,9 +243,7 @@ def _instead_of(key: str, pods: Sequence[str]) -> str:
 
 def _node(seen: Sight, node: str | None) -> str | None:
     if node is not None and node not in seen.index.snapshot.nodes:
-        near = difflib.get_close_matches(node, seen.index.snapshot.nodes, NEAR_NAMES, 0.5)
-        meant = f"; did you mean {', '.join(near)}?" if near else ""
-        raise UnknownError(f'node "{node}" is not in {seen.named}{meant}')
+        raise _unknown_node(node, seen.index.snapshot.nodes, seen.named)
     return node
 
 

@@ -45,6 +45,12 @@ def result_of(connection: Connection, idempotency_key: str) -> Mapping[str, Any]
     return None if text is None else from_json(text)
 
 
+def is_there(connection: Connection, noun: str, key: str) -> bool:
+    """Whether there is an object of that kind and key now."""
+    table, _ = VIEWS[noun]
+    return connection.execute(select(table.c.key).where(table.c.key == key)).first() is not None
+
+
 def keys_of(connection: Connection, noun: str) -> list[str]:
     """The keys of all objects of a kind, in order."""
     table, _ = VIEWS[noun]

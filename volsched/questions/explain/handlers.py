@@ -4,7 +4,14 @@ from typing import Any
 
 from volsched.questions.context import QuestionContext
 from volsched.questions.explain.parameters import ExplainParameters
-from volsched.questions.source import deciding_profile, explained, explained_as_of, objects_of, sight_of
+from volsched.questions.source import (
+    check_names,
+    deciding_profile,
+    explained,
+    explained_as_of,
+    objects_of,
+    sight_of,
+)
 
 
 def explain(context: QuestionContext, asked: ExplainParameters) -> dict[str, Any]:
@@ -14,5 +21,8 @@ def explain(context: QuestionContext, asked: ExplainParameters) -> dict[str, Any
         )
     profile = deciding_profile(context, asked.profile)
     over = [*context.over, *objects_of(asked.manifests)]
-    seen = sight_of(None if asked.alone else context.store, over, profile=profile)
+    store = None if asked.alone else context.store
+    if store is not None:
+        check_names(store, over, pod=asked.key, node=asked.node, namespaces=context.namespaces)
+    seen = sight_of(store, over, profile=profile)
     return explained(seen, asked.key, node=asked.node, now=context.now, namespaces=context.namespaces)

@@ -70,22 +70,12 @@ class NodeSurroundings:
     profile: Profile
     avoid: frozenset[str] = frozenset()
     demerits: Demerits = NO_DEMERITS
-    _groups: list[list[Volume]] = field(default_factory=list)
-    """Volumes that are reached from the same nodes."""
+    _groups: list[list[Volume]] | None = None
+    """Volumes that are reached from the same nodes. Sorted when first asked for: a pod that fits needs none."""
     _anywhere: dict[str, list[Near]] = field(default_factory=dict)
     _within: dict[str, _Seen] = field(default_factory=dict)
     _choices: dict[tuple[tuple[int, ...], str], list[str]] = field(default_factory=dict)
     """By what is within reach: thousands of nodes of a zone see the same volumes."""
-
-    def __post_init__(self) -> None:
-        everything = list(self.snapshot.stored_volumes.values())
-        groups: dict[VolumeNodeAffinity | None, list[Volume]] = {}
-        for volume in everything:
-            groups.setdefault(volume.node_affinity, []).append(volume)
-        self._groups = list(groups.values())
-        for claim in self.waiting():
-            search = Search(claim=claim, node=None, delay_binding=False)
-            self._anywhere[claim.key] = nearest(search, everything, NEAR_ANYWHERE)
 
     def waiting(self) -> list[Claim]:
         """The pod's claims that are not bound."""
@@ -93,8 +83,17 @@ class NodeSurroundings:
         return [claim for claim in claims if claim is not None and not is_fully_bound(claim)]
 
     def nearest_anywhere(self, claim: Claim) -> list[Near]:
-        """Whatever node they are on."""
-        return self._anywhere.get(claim.key, [])
+        """Whatever node they are on, for the claim as it is in the snapshot."""
+        if claim.key not in self._anywhere:
+            volumes, there = (
+                self.snapshot.stored_volumes.values(),
+                [it for it in self.waiting() if it.key == claim.key],
+            )
+            found = [
+                nearest(Search(claim=it, node=None, delay_binding=False), volumes, NEAR_ANYWHERE) for it in there
+            ]
+            self._anywhere[claim.key] = found[0] if found else []
+        return self._anywhere[claim.key]
 
     def a_node_at(self, volume: Volume) -> Node | None:
         """The first node, by name, that reaches the volume."""
@@ -131,16 +130,24 @@ class NodeSurroundings:
 
     def _seen(self, node: Node) -> _Seen:
         if node.name not in self._within:
-            groups = tuple(place for place, it in enumerate(self._groups) if self._reaches(it[0], node))
+            groups = tuple(place for place, it in enumerate(self._grouped()) if self._reaches(it[0], node))
             rooms = [key for key, it in self.snapshot.capacities.items() if speaks_for(it, node)]
             self._within[node.name] = _Seen(groups, rooms)
         return self._within[node.name]
+
+    def _grouped(self) -> list[list[Volume]]:
+        if self._groups is None:
+            groups: dict[VolumeNodeAffinity | None, list[Volume]] = {}
+            for volume in self.snapshot.stored_volumes.values():
+                groups.setdefault(volume.node_affinity, []).append(volume)
+            self._groups = list(groups.values())
+        return self._groups
 
     def _choice(self, node: Node, within: tuple[int, ...], claim: Claim) -> list[str]:
         """The volumes worth looking at for the claim, where these groups of volumes are within reach."""
         key = within, f"{claim.key} {claim.class_name} {claim.size} {claim.access_modes} {claim.selector}"
         if key not in self._choices:
-            volumes = [volume for place in within for volume in self._groups[place]]
+            volumes = [volume for place in within for volume in self._grouped()[place]]
             search = Search(claim=claim, node=node, enforce_match_fields=self.profile.enforce_match_fields)
             near = [*nearest(search, volumes, NEAR_ON_NODE), *self.nearest_anywhere(claim)]
             # Where volumes name the claim, those alone may serve it.
