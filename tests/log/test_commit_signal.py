@@ -8,7 +8,7 @@ from tests.support.store_samples import create_volume
 from volsched.log.commit_signal import commits
 from volsched.log.database import Database, open_database
 from volsched.log.transaction import execute
-from volsched.runtime.clock import system_clock
+from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.runner import looping, waking
 
 
@@ -38,9 +38,13 @@ def test_a_loop_is_woken_by_a_commit_elsewhere_and_not_only_by_its_own_clock(dat
     try:
         with (
             looping(
-                look, clock=system_clock, name="looking", failed=lambda _: None, idle=2 * HANG_SECONDS
+                look,
+                clock=system_clock,
+                name="looking",
+                failed=lambda _: None,
+                rest=lambda now: now + int(2 * HANG_SECONDS) * SECOND,
             ) as loop,
-            waking(database, loop),
+            waking(database, loop.wake),
         ):
             execute(other, [create_volume("a")], now=1)
             assert found.wait(HANG_SECONDS)

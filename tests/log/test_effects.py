@@ -392,16 +392,16 @@ def test_counts_are_by_queue_and_state(database: Database) -> None:
 
 
 def test_next_due_is_when_a_claim_would_find_something(database: Database) -> None:
-    assert next_due(database, queue="prebind") is None
+    assert next_due(database, queues=["prebind"]) is None
     must(database, queue_up(effect("first", "lane", due=NOW + 7), effect("behind", "lane")))
-    assert next_due(database, queue="prebind") == NOW + 7
+    assert next_due(database, queues=["prebind"]) == NOW + 7
     (held,) = take(database, now=NOW + 7)
-    due = next_due(database, queue="prebind")
+    due = next_due(database, queues=["prebind"])
     assert due == NOW + 7 + LEASE + 1
     assert (take(database, now=due - 1), keys(take(database, now=due))) == ([], ["first"])
     (held,) = take(database, now=2 * due)
     park(database, key=held.key, fence=held.fence, error="no")
-    assert next_due(database, queue="prebind") is None
+    assert next_due(database, queues=["prebind"]) is None
 
 
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)

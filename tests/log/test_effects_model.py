@@ -204,7 +204,7 @@ class QueueOfEffects(RuleBasedStateMachine):
                 for entry in self.heads(queue)
                 if entry.state != "parked"
             ]
-            assert next_due(self.database, queue=queue) == min(times, default=None)
+            assert next_due(self.database, queues=[queue]) == min(times, default=None)
 
 
 TestQueueOfEffects = QueueOfEffects.TestCase

@@ -432,3 +432,23 @@ def test_an_effect_is_leased_for_as_long_as_the_settings_say(
     assert system.executor.lease == seconds * SECOND
     with pytest.raises(FrozenInstanceError):
         system.executor.lease = SECOND  # type: ignore[misc]
+
+
+def test_an_idle_system_rests_until_something_is_due_and_a_second_at_most(sqlite: Database) -> None:
+    stepped = Stepped(sqlite, [node("node-0")])
+    while stepped.step():
+        pass
+    assert stepped.now < stepped.system.rests_until(stepped.now) <= stepped.now + SECOND
+    stepped.step(after=SECOND)
+    assert stepped.system.rests_until(stepped.now + SECOND // 2) <= stepped.now + SECOND
+
+
+def test_a_controller_that_does_not_lead_tries_several_times_a_second(sqlite: Database) -> None:
+    """The death of the leader is no commit that would wake it."""
+    first, second = Stepped(sqlite, [node("node-0")], owner="first"), Stepped(sqlite, owner="second")
+    for stepped in (first, second):
+        while stepped.step():
+            pass
+    assert first.system.controller.leads
+    assert not second.system.controller.leads
+    assert second.system.rests_until(second.now) <= second.now + SECOND // 4

@@ -43,6 +43,8 @@ from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
 TAIL_BEGINS_SECONDS = 60
 LINGER_SECONDS = 0.02
+REREAD_AFTER = 1_000_000
+"""Microseconds after which the tail is read although no commit was heard of."""
 """Between two reads of a busy log: waking every watcher for every event costs more than batching."""
 
 
@@ -144,10 +146,15 @@ class Api:
             tail = Tail(self._services.database, publish, self._services.tally)
             reader = stack.enter_context(
                 looping(
-                    tail.step, clock=self._clock, name="volsched-tail", failed=self._failed, linger=LINGER_SECONDS
+                    tail.step,
+                    clock=self._clock,
+                    name="volsched-tail",
+                    failed=self._failed,
+                    linger=LINGER_SECONDS,
+                    rest=lambda now: now + REREAD_AFTER,
                 )
             )
-            stack.enter_context(waking(self._services.database, reader))
+            stack.enter_context(waking(self._services.database, reader.wake, self._committed))
             stack.enter_context(running(self._services.writer, clock=self._clock))
 
             def committed() -> None:

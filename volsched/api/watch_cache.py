@@ -146,7 +146,7 @@ class Tail:
         if self.position < 0:
             return self._begin()
         try:
-            with self.database.read() as connection:
+            with self.database.glance() as connection:
                 events = tail(connection, after=self.position, limit=CHUNK)
         except ArchivedError:
             # We slept too long, and the missed events are archived.

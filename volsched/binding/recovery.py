@@ -208,7 +208,7 @@ class Sweep:
 
     def look_at_waiting(self, now: int) -> int:
         """Time out overdue bindings, and advance those that can move."""
-        with self.database.read() as connection:
+        with self.database.glance() as connection:
             late = overdue_bindings(connection, now=now, limit=PAGE)
             page = open_bindings(connection, after=self._after, limit=PAGE, planned_before=now - SECOND)
         self._after = page[-1] if len(page) == PAGE else ""
@@ -223,7 +223,7 @@ class Sweep:
 
         Only after the binding has failed or its deadline has passed: until then an operator may retry the work.
         """
-        with self.database.read() as connection:
+        with self.database.glance() as connection:
             parked = parked_effects(connection, limit=PAGE, hopeless_at=now)
         return sum(self.give_up(it, now) for it in parked)
 
@@ -252,7 +252,7 @@ class Sweep:
 
     def _movable(self, bindings: list[str]) -> list[Command]:
         """Commands for the bindings that can move; found without a lock."""
-        states = self._surroundings(bindings)
+        states = self._surroundings(bindings) if bindings else {}
         return [self._command(it, partial(self.react, it)) for it in bindings if self.react(it, states).events]
 
     def _command(self, binding: str, decide: "partial[Decision]") -> Command:

@@ -84,7 +84,7 @@ def attach(
             loop = stack.enter_context(
                 looping(standing.step, clock=system_clock, name="volsched-system", failed=failed)
             )
-            stack.enter_context(waking(database, loop))
+            stack.enter_context(waking(database, loop.wake))
             return loop.wake
 
         ApiProcess(

@@ -251,8 +251,10 @@ def _work(db: str | None, role: ProcessRole, systems: Systems) -> None:
         beating = Heartbeat(read_settings().heartbeat_file).around(standing.step)
         with (
             closing(standing),
-            looping(beating, clock=system_clock, name="volsched-system", failed=failed) as loop,
-            waking(database, loop),
+            looping(
+                beating, clock=system_clock, name="volsched-system", failed=failed, rest=standing.rests_until
+            ) as loop,
+            waking(database, loop.wake),
             anchoring(database, plan, system_clock),
         ):
             stderr.print("at work until Ctrl-C")
@@ -326,7 +328,9 @@ def _serve(
         if make is not None:
             standing = RestartingSystem(make)
             stack.callback(standing.close)
-            loop = looping(standing.step, clock=system_clock, name="volsched-system", failed=failed)
+            loop = looping(
+                standing.step, clock=system_clock, name="volsched-system", failed=failed, rest=standing.rests_until
+            )
             wake = stack.enter_context(loop).wake
         ensure_namespaces(database, SYSTEM_NAMESPACES, actor=f"api/{user()}", now=system_clock())
         return wake

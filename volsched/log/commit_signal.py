@@ -13,7 +13,10 @@ from volsched.log.database import Database
 from volsched.log.dialects.postgres import CHANNEL
 
 LOOK_SECONDS = 0.01
-"""Polling interval for changes of an SQLite file; a poll costs some ten microseconds."""
+"""Polling interval for changes of an SQLite file, while there are some."""
+LOOK_SECONDS_MOST = 0.05
+LOOK_LESS_OFTEN = 1.1
+"""Growth of the interval with every poll that finds none. Waking up for a poll costs more than the poll."""
 
 
 class Commits(Protocol):
@@ -36,14 +39,16 @@ class _File:
     def __init__(self, engine: Engine) -> None:
         self._connection = engine.raw_connection()
         self._seen = self._version()
+        self._look_seconds = LOOK_SECONDS
 
     def heard(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
         while (version := self._version()) == self._seen:
             if time.monotonic() >= end:
                 return False
-            time.sleep(LOOK_SECONDS)
-        self._seen = version
+            time.sleep(self._look_seconds)
+            self._look_seconds = min(self._look_seconds * LOOK_LESS_OFTEN, LOOK_SECONDS_MOST)
+        self._seen, self._look_seconds = version, LOOK_SECONDS
         return True
 
     def close(self) -> None:

@@ -114,12 +114,12 @@ class Recent:
     _at: Place = (0, b"")
     _states: dict[str, State] = field(default_factory=dict)
 
-    def catch_up(self, connection: Connection, head: Place) -> None:
+    def catch_up(self, dialect: Dialect, connection: Connection, head: Place) -> None:
         """Bring the cache up to the log, whose last event is this one."""
         if self._at == head:
             return
         if self._states:
-            since = connection.execute(_SINCE, {"position": self._at[0]}).all()
+            since = dialect.run(connection, _SINCE, {"position": self._at[0]})
             known = bool(since) and (since[0].position, bytes(since[0].hash)) == self._at
             if known and len(since) <= MOST_BEHIND:
                 for event in since[1:]:
@@ -207,6 +207,17 @@ class Database:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
                 yield connection
+
+    @contextmanager
+    def glance(self) -> Iterator[Connection]:
+        """For reads of one statement, by the driver (`dialect.run`). Each is consistent by itself, and a
+        transaction around it would cost more than the read.
+        """
+        self.file.check()
+        with _explained(self.engine, self.dialect), self.engine.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -314,6 +325,8 @@ def _explained(engine: Engine, dialect: Dialect) -> Iterator[None]:
             if words in cause:
                 raise _told(kind, url, remedy) from error
         if dialect.is_lost(driver_error):
+            # The other connections of the pool go the same way; those in use are returned to the old pool.
+            engine.dispose()
             why = " ".join(cause.split())
             raise ConnectionLostError(
                 f"{url}: the server does not answer ({why}); start it, or check VOLSCHED_DATABASE_URL"

@@ -33,6 +33,7 @@ from sqlalchemy import (
     CompoundSelect,
     Connection,
     Select,
+    Update,
     bindparam,
     delete,
     func,
@@ -137,7 +138,7 @@ def claim(
         for found in _claimable(database.dialect):
             room = limit - len(taken)
             if room > 0:
-                rows = connection.execute(found, {**given, "room": room}).all()
+                rows = database.dialect.run(connection, found, {**given, "room": room})
                 # An effect that was renewed, or claimed again, before we locked its row is not abandoned.
                 rows = [row for row in rows if row.key not in abandoned or _is_free(row, abandoned, now)]
                 exhausted = {
@@ -147,18 +148,9 @@ def claim(
                 if exhausted:
                     _give_back(database, connection, exhausted, state=EffectState.PARKED, error=LEASE_RAN_OUT)
         if taken:
-            _change(
-                database,
-                connection,
-                {row.key for row in taken},
-                state=EffectState.LEASED,
-                lease_owner=owner,
-                lease_until=now + lease_for,
-                lease_length=lease_for,
-                lease_session=session,
-                fence=effects.c.fence + 1,
-                attempts=effects.c.attempts + 1,
-            )
+            values = {"owner": owner, "until": now + lease_for, "length": lease_for, "session": session}
+            these = database.dialect.named({row.key for row in taken})
+            database.dialect.run(connection, _taking(database.dialect), {**values, "these": these})
     return [
         Claimed(
             key=row.key,
@@ -245,7 +237,7 @@ def lock_fences(database: Database, connection: Connection, keys: Iterable[str])
     For the process that records outcomes. A claim skips the locked rows; if they were only read, it could take
     over an expired lease between the check of the fence and the commit, and both would have done the effect.
     """
-    rows = connection.execute(_leased(database.dialect), {"these": database.dialect.named(keys)})
+    rows = database.dialect.run(connection, _leased(database.dialect), {"these": database.dialect.named(keys)})
     return {row.key: row.fence for row in rows}
 
 
@@ -286,26 +278,21 @@ def counts(database: Database) -> dict[tuple[str, EffectState], int]:
         return {(queue, EffectState(state)): count for queue, state, count in connection.execute(grouped)}
 
 
-def next_due(database: Database, *, queue: str) -> int | None:
+def next_due(database: Database, *, queues: Iterable[str]) -> int | None:
     """When something can be claimed next if nothing else happens; None: not before an effect is added or done."""
-    here = select(effects.c.due).where(effects.c.queue == queue, _FIRST_OF_LANE)
-    ready = here.where(effects.c.state == EffectState.READY).order_by(effects.c.due).limit(1)
-    leased = select(func.min(effects.c.lease_until)).where(
-        effects.c.queue == queue, effects.c.state == EffectState.LEASED
-    )
-    with database.read() as connection:
-        due, until = connection.execute(ready).scalar(), connection.execute(leased).scalar()
-    times = [time for time in (due, None if until is None else until + 1) if time is not None]
-    return min(times, default=None)
+    with database.glance() as connection:
+        times = database.dialect.run(connection, _next_times(tuple(queues)))
+    return min((time for (time,) in times if time is not None), default=None)
 
 
 def due_queues(database: Database, queues: Iterable[str], *, now: int) -> list[str]:
     """The queues among these in which something can be claimed now."""
     asked = tuple(queues)
-    with database.read() as connection:
+    with database.glance() as connection:
+        # Two views of the queue will do: a claim looks again at what it locks.
         abandoned = database.dialect.named(_abandoned(database, connection, asked, now, "due"))
-        some_due = _some_due(database.dialect, asked)
-        return list(connection.execute(some_due, {"now": now, "abandoned": abandoned}).scalars())
+        values = {"now": now, "abandoned": abandoned}
+        return [queue for (queue,) in database.dialect.run(connection, _some_due(database.dialect, asked), values)]
 
 
 _mate = effects.alias("mate")
@@ -338,6 +325,36 @@ def _claimable(dialect: Dialect) -> tuple[Select[Any], ...]:
         return dialect.claim_rows(found.order_by(*order).limit(bindparam("room")), effects)
 
     return tuple(one(*it) for it in ranges)
+
+
+@cache
+def _next_times(queues: tuple[str, ...]) -> CompoundSelect[Any]:
+    def ready(queue: str) -> Select[Any]:
+        here = effects.c.queue == queue, effects.c.state == EffectState.READY, _FIRST_OF_LANE
+        return select(select(effects.c.due).where(*here).order_by(effects.c.due).limit(1).scalar_subquery())
+
+    def leased(queue: str) -> Select[Any]:
+        until = select(func.min(effects.c.lease_until) + 1)
+        return until.where(effects.c.queue == queue, effects.c.state == EffectState.LEASED)
+
+    return union_all(*(it(queue) for queue in queues for it in (ready, leased)))
+
+
+@cache
+def _taking(dialect: Dialect) -> Update:
+    return (
+        update(effects)
+        .where(dialect.among_named(effects.c.key, "these"))
+        .values(
+            state=EffectState.LEASED,
+            lease_owner=bindparam("owner"),
+            lease_until=bindparam("until"),
+            lease_length=bindparam("length"),
+            lease_session=bindparam("session"),
+            fence=effects.c.fence + 1,
+            attempts=effects.c.attempts + 1,
+        )
+    )
 
 
 @cache
@@ -375,7 +392,7 @@ def _abandoned(
     observer, place = database.observer, f"{why}/{'/'.join(queues)}"
     if not observer.may_look(place):
         return {}
-    rows = {_seen_as(place, row.key): row for row in connection.execute(_held_in(queues))}
+    rows = {_seen_as(place, row.key): row for row in database.dialect.run(connection, _held_in(queues))}
     observer.forget(_seen_as(place, ""), rows.keys())
     terms = {
         name: LeaseTerm(

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import orjson
-from sqlalchemy import CompoundSelect, Connection, select, text, union
+from sqlalchemy import CompoundSelect, Connection, bindparam, select, text, union
 
 from volsched.binding.rules.failures import BindingFailure, kept, told, told_elsewhere
 from volsched.binding.rules.saga import context_of, fail, goes_on
@@ -208,7 +208,7 @@ def touching_bindings(database: Database, connection: Connection, streams: Itera
     if not nouns:
         return set()
     given = {noun: database.dialect.named(keys[noun]) for noun in nouns}
-    return {row[0] for row in connection.execute(_touching(database.dialect, nouns), given)}
+    return {row[0] for row in database.dialect.run(connection, _touching(database.dialect, nouns), given)}
 
 
 @cache
@@ -225,7 +225,10 @@ def _touching(dialect: Dialect, nouns: frozenset[str]) -> CompoundSelect[Any]:
     )
 
 
-def events_after(connection: Connection, position: int) -> list[Event]:
-    events = tables.events
-    rows = connection.execute(select(events).where(events.c.position > position).order_by(events.c.position))
-    return [Event._make(row) for row in rows]
+_AFTER = (
+    select(tables.events).where(tables.events.c.position > bindparam("after")).order_by(tables.events.c.position)
+)
+
+
+def events_after(database: Database, connection: Connection, position: int) -> list[Event]:
+    return [Event._make(row) for row in database.dialect.run(connection, _AFTER, {"after": position})]

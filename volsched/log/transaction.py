@@ -129,8 +129,8 @@ def _finish(database: Database, connection: Connection, finished: Sequence[Effec
     copied, removed = _moving(database.dialect)
     for outcome, keys in by_outcome.items():
         these = database.dialect.named(keys)
-        connection.execute(copied, {"outcome": outcome, "now": now, "these": these})
-        connection.execute(removed, {"these": these})
+        database.dialect.run(connection, copied, {"outcome": outcome, "now": now, "these": these})
+        database.dialect.run(connection, removed, {"these": these})
 
 
 @cache
@@ -185,7 +185,7 @@ def _execute(database: Database, commands: Sequence[Command], now: int, react: R
             head = lock_head(database, connection)
             locked = time.monotonic()
             began = head.position, head.hash
-            database.recent.catch_up(connection, began)
+            database.recent.catch_up(database.dialect, connection, began)
             batch = begin_batch(database, connection, head, now=now, actor=commands[0].actor)
             load(database, connection, batch, (stream for command in commands for stream in _streams(command)))
             guards = _Guards.load(database, connection, commands)
@@ -239,7 +239,7 @@ class _Guards:
             for row in (fetch(connection, tables.leases, "name", leases) if leases else ())
         }
         scans = [it.scan.position for it in read if it.scan is not None]
-        recent = events_after(connection, min(scans)) if scans else []
+        recent = events_after(database, connection, min(scans)) if scans else []
         return cls(results, epochs, lock_fences(database, connection, effects) if effects else {}, recent)
 
     def check(self, command: Command, batch: Batch) -> None:

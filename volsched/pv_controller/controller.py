@@ -142,6 +142,10 @@ class Controller:
             waits = [max(due, self._free_at) for due in (waits or [self._free_at])]
         return min(waits, default=None)
 
+    @property
+    def leads(self) -> bool:
+        return self._lease is not None
+
     def close(self) -> None:
         """Release the lease, so that another process can lead at once."""
         self._operations.clear()

@@ -19,12 +19,16 @@ from volsched.runtime.writer import Writer
 
 IDLE_WAIT_SECONDS = 0.05
 """How long a loop sleeps when nothing wakes it; also the delay until it sees what became due."""
+WRITER_WAIT_SECONDS = 1.0
+"""How long the writer waits; who submits a command wakes it."""
 HEARING_SECONDS = 0.2
 """How long one wait for commits of others lasts, and so the delay of a stop."""
 RETRY_SECONDS = 1.0
 """Delay after a failure of the store."""
 Failed = Callable[[Exception], None]
 """Called with the exception that ended a loop."""
+Rest = Callable[[int], int]
+"""When the next step is due at the latest, given the time."""
 _log = logging.getLogger("volsched.runner")
 
 
@@ -32,10 +36,10 @@ class Loop:
     """A step that a thread repeats: at once while there is work, else when woken or after a while."""
 
     def __init__(
-        self, step: Callable[[int], int], *, clock: Clock, failed: Failed, linger: float, idle: float
+        self, step: Callable[[int], int], *, clock: Clock, failed: Failed, linger: float, rest: Rest | None
     ) -> None:
         self._step, self._clock, self._failed = step, clock, failed
-        self._linger, self._idle = linger, idle
+        self._linger, self._rest = linger, rest
         self._woken = threading.Event()
         self._stopped = threading.Event()
 
@@ -52,6 +56,7 @@ class Loop:
             self._woken.clear()
             try:
                 progress = self._step(self._clock())
+                idle = 0 if progress else self._idle()
             except StoreError as error:
                 # A restarted database comes back; uncommitted work is repeated.
                 _log.warning("%s; trying again", error)
@@ -62,9 +67,16 @@ class Loop:
                 return
             else:
                 if not progress:
-                    self._woken.wait(self._idle)
+                    self._woken.wait(idle)
                 elif self._linger:
                     self._stopped.wait(self._linger)
+
+    def _idle(self) -> float:
+        """Seconds until the next step, if nothing wakes us."""
+        if self._rest is None:
+            return IDLE_WAIT_SECONDS
+        now = self._clock()
+        return max((self._rest(now) - now) / SECOND, IDLE_WAIT_SECONDS)
 
 
 @contextmanager
@@ -75,14 +87,14 @@ def looping(
     name: str,
     failed: Failed,
     linger: float = 0,
-    idle: float = IDLE_WAIT_SECONDS,
+    rest: Rest | None = None,
 ) -> Iterator[Loop]:
     """The step repeated by a thread of its own; leaving the context lets the step in progress end.
 
-    `linger` (seconds) is waited after each step that found work, so that the next one finds more at a time; `idle`
-    at most after one that found nothing.
+    `linger` (seconds) is waited after each step that found work, so that the next one finds more at a time. A loop
+    that `waking` wakes says with `rest` how long it may sleep; without, it polls.
     """
-    loop = Loop(step, clock=clock, failed=failed, linger=linger, idle=idle)
+    loop = Loop(step, clock=clock, failed=failed, linger=linger, rest=rest)
     thread = threading.Thread(target=loop.run, name=name, daemon=True)
     thread.start()
     try:
@@ -101,10 +113,10 @@ def repeat_until(step: Callable[[int], int], is_over: Callable[[], bool], *, clo
 
 
 @contextmanager
-def waking(database: Database, *loops: Loop) -> Iterator[None]:
+def waking(database: Database, *wakes: Callable[[], None]) -> Iterator[None]:
     """Every commit to the store wakes the loops, whichever process makes it."""
     stopped = threading.Event()
-    thread = threading.Thread(target=_hear, args=(database, loops, stopped), name="volsched-commits", daemon=True)
+    thread = threading.Thread(target=_hear, args=(database, wakes, stopped), name="volsched-commits", daemon=True)
     thread.start()
     try:
         yield
@@ -156,7 +168,7 @@ def run_until_idle(
         time.sleep(min(max(due - now, 0) / SECOND, IDLE_WAIT_SECONDS))
 
 
-def _hear(database: Database, loops: Sequence[Loop], stopped: threading.Event) -> None:
+def _hear(database: Database, wakes: Sequence[Callable[[], None]], stopped: threading.Event) -> None:
     while not stopped.is_set():
         try:
             with closing(commits(database)) as heard:
@@ -164,8 +176,8 @@ def _hear(database: Database, loops: Sequence[Loop], stopped: threading.Event) -
                 news = True
                 while not stopped.is_set():
                     if news:
-                        for loop in loops:
-                            loop.wake()
+                        for wake in wakes:
+                            wake()
                     news = heard.heard(HEARING_SECONDS)
         except Exception as error:
             # Any driver error: the loops poll by themselves, a little later.
@@ -176,7 +188,7 @@ def _hear(database: Database, loops: Sequence[Loop], stopped: threading.Event) -
 def _run(writer: Writer, clock: Clock) -> None:
     while not writer.drained:
         if writer.step(clock()) == 0:
-            writer.wait_for_work(IDLE_WAIT_SECONDS)
+            writer.wait_for_work(IDLE_WAIT_SECONDS if writer.retries else WRITER_WAIT_SECONDS)
 
 
 # A self-restarting system: recreated when its memory may be stale.
@@ -210,6 +222,10 @@ class RestartingSystem:
         except StoreError:
             self.failed = True
             raise
+
+    def rests_until(self, now: int) -> int:
+        """When to step again at the latest."""
+        return now if self.system is None else self.system.rests_until(now)
 
     def close(self) -> None:
         if self.system is not None:

@@ -41,6 +41,10 @@ from volsched.workloads.garbage_collector import DEFAULT_KEEP, Keep
 
 SWEEP_EVERY = 1 * SECOND
 RECOVER_AGAIN = 1 * SECOND
+LONGEST_REST = 1 * SECOND
+"""Between two steps: a wake-up may be lost, and the death of another process is no commit."""
+STAND_BY = SECOND // 4
+"""The same for a controller that does not lead: how often it tries to."""
 BATCH = 400
 """Effects in one commit. No other process waits for them here, so it may be more than a worker claims at once."""
 
@@ -131,8 +135,20 @@ class System:
         """When something becomes due without a wake-up; None: nothing waits for a time."""
         waits = [part.next_due() for part in self._all()]
         if self.bell is None:
-            waits += [self.sweep.next_due(), *(next_due(self.database, queue=queue) for queue in QUEUES)]
+            waits += [self.sweep.next_due(), next_due(self.database, queues=QUEUES)]
         return min((due for due in waits if due is not None), default=None)
+
+    def rests_until(self, now: int) -> int:
+        """When to step again after one that found nothing to do, if no commit wakes us before."""
+        if self.observes is not None:
+            # A foreign cluster's changes are no commits.
+            return now
+        is_standby = ProcessRole.CONTROLLER in self.roles and not self.controller.leads
+        waits = [now + (STAND_BY if is_standby else LONGEST_REST), *(part.next_due() for part in self._all())]
+        if self.bell is None:
+            # Deadlines are found by the sweep.
+            waits += [self._sweep_at, next_due(self.database, queues=QUEUES)]
+        return min(due for due in waits if due is not None)
 
     def _all(self) -> tuple[Part, ...]:
         scheduling: tuple[Part, ...] = ()
@@ -166,8 +182,7 @@ class System:
         # Checked first, for all at once: most of the time nothing is due, and claiming takes the write lock.
         due = due_queues(self.database, queues, now=now)
         for queue in queues:
-            # Work done in one queue may add work to the next.
-            if queue in due or (progress and due_queues(self.database, (queue,), now=now)):
+            if queue in due:
                 progress += self.executor.step(queue, now).done
         return progress
 

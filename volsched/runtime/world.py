@@ -34,29 +34,26 @@ class World:
 
     def catch_up(self) -> dict[str, None]:
         """The streams that changed since the last time, in the order in which they did; all of them at first."""
-        with self.database.read() as connection:
-            if self.position < 0:
-                self._load(connection)
-                return dict.fromkeys(self.states)
+        changed: dict[str, None] = {}
+        if self.position >= 0:
             try:
-                return self._follow(connection)
+                with self.database.glance() as connection:
+                    for events in tails(connection, after=self.position):
+                        changed |= self.take(events)
             except ArchivedError:
                 # Unread events are archived: we slept too long, and start over.
-                before = dict.fromkeys(self.states)
-                self._load(connection)
-                return before | dict.fromkeys(self.states)
+                changed |= dict.fromkeys(self.states)
+            else:
+                return changed
+        with self.database.read() as connection:
+            self._load(connection)
+        return changed | dict.fromkeys(self.states)
 
     def _load(self, connection: Connection) -> None:
         loaded = load_world(connection)
         self.position, self.states, self.failures = loaded.position, loaded.states, Failures()
         for binding, state in loaded.failed:
             self.failures.note(binding, state)
-
-    def _follow(self, connection: Connection) -> dict[str, None]:
-        changed: dict[str, None] = {}
-        for events in tails(connection, after=self.position):
-            changed |= self.take(events)
-        return changed
 
     def begin(self, states: Mapping[str, State]) -> None:
         """Start from given states at our position, in place of the views."""

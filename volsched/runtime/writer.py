@@ -96,6 +96,11 @@ class Writer:
         """Closed, with nothing left to do."""
         return self._closed and not self._queue and self._interrupted is None
 
+    @property
+    def retries(self) -> bool:
+        """A batch waits for the database to answer again."""
+        return self._interrupted is not None
+
     def wait_for_work(self, timeout: float) -> None:
         """Block until there may be something to do; the runner calls it between steps."""
         with self._changed:

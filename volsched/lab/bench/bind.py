@@ -4,12 +4,14 @@ import itertools
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from volsched.lab.bench.log import bench_append, must
+from volsched.lab.bench.statement_count import counted
 from volsched.log.commands import Command
 from volsched.log.commit_signal import Commits, commits
 from volsched.log.database import Database
@@ -103,6 +105,8 @@ def micros(seconds: float) -> int:
 
 APPEND_BATCHES = 20
 APPEND_SIZE = 100
+COUNTED = 5
+"""Single pods whose statements are counted."""
 HEARD_SECONDS = 0.1
 """How long to wait for a worker's commit before the clock is read again."""
 
@@ -138,6 +142,12 @@ class BindRow:
     processes: int = 1
     longest_wait_ms: float | None = None
     """The longest wait of any process for the file's write lock; None if there is no lock, or it is unknown."""
+    single_cpu_ms: float | None = None
+    """Processor time of this process for a single pod, its creation included; None where others share the work."""
+    single_statements: float | None = None
+    single_transactions: float | None = None
+    single_write_transactions: float | None = None
+    """For a single pod, its creation included; SQLite only."""
 
     @property
     def ratio(self) -> float:
@@ -165,7 +175,25 @@ def bench_bind(database: Database, load: BindLoad, *, clock: Clock, bell: Bell |
         )
     if database.engine.dialect.name == "sqlite":
         row.longest_wait_ms = database.waits.longest * 1_000
+    if bell is None:
+        _count_singles(database, system, load, row, ids=ids, clock=clock)
     return row
+
+
+def _count_singles(
+    database: Database, system: System, load: BindLoad, row: BindRow, *, ids: Iterator[str], clock: Clock
+) -> None:
+    """Some more pods one by one, not timed: tracing costs time."""
+    bound, began = load.pods + load.singles, time.process_time()
+    with counted(database) as count:
+        for number in range(COUNTED):
+            create(database, pods_with_claims(f"counted-{number}", 1, load.claims), ids, clock)
+            _bind(system, bound + number + 1, clock, None)
+    row.single_cpu_ms = (time.process_time() - began) / COUNTED * 1_000
+    if count is not None:
+        row.single_statements = count.statements / COUNTED
+        row.single_transactions = count.transactions / COUNTED
+        row.single_write_transactions = count.writes / COUNTED
 
 
 def measure_binding(

@@ -131,8 +131,10 @@ def _main(url: str, share: Share) -> None:
 
     collect_seldom()
     with (
-        looping(system.step, clock=system_clock, name="volsched-system", failed=failed) as loop,
-        waking(database, loop),
+        looping(
+            system.step, clock=system_clock, name="volsched-system", failed=failed, rest=system.rests_until
+        ) as loop,
+        waking(database, loop.wake),
     ):
         print(READY, flush=True)
         sys.stdin.readline()

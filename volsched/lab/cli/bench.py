@@ -14,7 +14,7 @@ from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, stderr, stdout
 from volsched.lab.bench.audit import AuditRow, bench_audit
-from volsched.lab.bench.bind import BindLoad, BindRow, bench_bind, workers
+from volsched.lab.bench.bind import COUNTED, BindLoad, BindRow, bench_bind, workers
 from volsched.lab.bench.decide import CLAIM_COUNTS, ROWS, bench_decide
 from volsched.lab.bench.http import BenchMissingError, HttpLoadError, bench_http
 from volsched.lab.bench.log import bench_append, bench_plan, bench_replay, bench_restart, fill
@@ -270,11 +270,12 @@ def bind(
     output: OutputOption = Output.table,
 ) -> None:
     """From a pod's creation to its node, durable: in bulk and one by one, with 1 and with 3 claims."""
-    needed = (pods + singles) * max(CLAIM_COUNTS)
+    needed = (pods + singles + COUNTED) * max(CLAIM_COUNTS)
     if volumes < needed:
-        fail(
-            Exit.USAGE, f"{pods} and {singles} pods with up to {max(CLAIM_COUNTS)} claims need --volumes {needed}"
+        told = (
+            f"{pods}, {singles} and {COUNTED} pods with up to {max(CLAIM_COUNTS)} claims need --volumes {needed}"
         )
+        fail(Exit.USAGE, told)
     if redis is not None and postgres is None:
         fail(Exit.USAGE, "workers need a server that several processes can use; give --postgres URL as well")
     rows = []

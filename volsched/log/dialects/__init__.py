@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from sqlalchemy import Column, ColumnElement, Connection, Engine, Select, Table
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Executable, Select, Table
 
+from volsched.log.dialects.driver_statement import NO_VALUES
 from volsched.log.dialects.postgres import Postgres, postgres_options
 from volsched.log.dialects.sqlite import Sqlite, sqlite_options
 from volsched.log.dialects.writer_queue import Turn
@@ -45,6 +46,11 @@ class Dialect(Protocol):
 
     def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
         """Set the head row to the transaction's last event, and notify listeners of the commit."""
+
+    def run(
+        self, connection: Connection, statement: Executable, values: Mapping[str, Any] = NO_VALUES
+    ) -> list[Any]:
+        """The rows, as named tuples, of a Core statement that is built once and executed by the driver."""
 
     def insert(self, connection: Connection, table: Table, rows: Sequence[Values]) -> None:
         """Add rows, values in the order of the table's columns."""

@@ -1,6 +1,7 @@
 """Hot statements on PostgreSQL: COPY for the log, arrays unnested into one statement for the views."""
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Executable,
     Integer,
     LargeBinary,
     Select,
@@ -25,7 +27,10 @@ from sqlalchemy import (
     event,
     literal,
 )
+from sqlalchemy.dialects.postgresql.psycopg import dialect as compiler_of_postgres
+from sqlalchemy.exc import InvalidatePoolError
 
+from volsched.log.dialects.driver_statement import NO_VALUES, driver_statement
 from volsched.log.dialects.writer_queue import Turn
 from volsched.log.row_states import Row
 from volsched.log.tables import HEAD, all_columns, metadata
@@ -42,6 +47,12 @@ STATEMENT_MS = 300_000
 """No statement of ours takes so long: exports and checks read through a cursor, a chunk per statement."""
 LOCK_MS = 60_000
 """Twice the timeout of an abandoned transaction. A longer wait for the head row fails, and is retried."""
+PING_AFTER_SECONDS = 1.0
+"""A pooled connection that was idle for longer is checked before it is used again. Checking every time would cost
+a round trip per transaction; a server that was restarted within a second costs one error, and its caller retries.
+"""
+RETURNED_AT = "volsched_returned_at"
+"""When a connection was returned to the pool, on the monotonic clock."""
 KEPT_CONNECTIONS = 5
 MOST_CONNECTIONS = 15
 """Per process; docs/operations.md adds them up. They are opened on demand: most processes have one or two."""
@@ -56,12 +67,12 @@ CONNECTING = {
 }
 SCAN_CHUNK = 2_000
 """Rows per round trip of a scan."""
+_COMPILER = compiler_of_postgres()  # type: ignore[no-untyped-call]
 
 
 def postgres_options(name: str) -> dict[str, Any]:
-    """Options of an engine. A pooled connection is checked before it is used again."""
+    """Options of an engine."""
     return {
-        "pool_pre_ping": True,
         "pool_size": KEPT_CONNECTIONS,
         "max_overflow": MOST_CONNECTIONS - KEPT_CONNECTIONS,
         "pool_timeout": POOL_SECONDS,
@@ -84,6 +95,19 @@ class Postgres:
                 f"set_config('statement_timeout', '{STATEMENT_MS}', false)"
             )
             raw.autocommit = False
+
+        @event.listens_for(engine, "checkin")
+        def _returned(_raw: Any, record: Any) -> None:
+            record.info[RETURNED_AT] = time.monotonic()
+
+        @event.listens_for(engine, "checkout")
+        def _taken(raw: Any, record: Any, _proxy: object) -> None:
+            returned_at = record.info.get(RETURNED_AT)
+            if returned_at is not None and time.monotonic() - returned_at > PING_AFTER_SECONDS:
+                try:
+                    engine.dialect.do_ping(raw)
+                except engine.dialect.loaded_dbapi.Error as error:
+                    raise InvalidatePoolError from error
 
     def turn(self, connection: Connection) -> AbstractContextManager[Turn]:  # noqa: ARG002 - for SQLite
         """The server queues the waiters for the head row in order of arrival."""
@@ -118,6 +142,13 @@ class Postgres:
             f"SELECT pg_notify('{CHANNEL}', '') FROM moved",
             (position, hash_, at),
         )
+
+    def run(
+        self, connection: Connection, statement: Executable, values: Mapping[str, Any] = NO_VALUES
+    ) -> list[Any]:
+        it = driver_statement(statement, _COMPILER)
+        cursor = _driver(connection).execute(it.text, it.named(values))
+        return [] if cursor.description is None else list(map(it.row, cursor))
 
     def insert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
         names = ", ".join(f'"{column.name}"' for column in table.columns)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Executable,
     Select,
     Table,
     Text,
@@ -29,7 +30,9 @@ from sqlalchemy import (
     func,
     select,
 )
+from sqlalchemy.dialects.sqlite import dialect as compiler_of_sqlite
 
+from volsched.log.dialects.driver_statement import NO_VALUES, driver_statement
 from volsched.log.dialects.writer_queue import Turn, WriterQueue
 from volsched.log.row_states import Row
 from volsched.log.sqlite_file import (
@@ -50,6 +53,7 @@ QUEUE = "volsched_queue"
 """Where a connection keeps its place in the queue of writers."""
 BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL})
 """The lock is taken, or so many processes contend for it that SQLite gives up."""
+_COMPILER = compiler_of_sqlite()
 _log = logging.getLogger("volsched.log")
 
 
@@ -115,6 +119,12 @@ class Sqlite:
 
     def move_head(self, connection: Connection, position: int, hash_: bytes, at: int) -> None:
         _driver(connection).execute("UPDATE log_head SET position = ?, hash = ?, at = ?", (position, hash_, at))
+
+    def run(
+        self, connection: Connection, statement: Executable, values: Mapping[str, Any] = NO_VALUES
+    ) -> list[Any]:
+        it = driver_statement(statement, _COMPILER)
+        return list(map(it.row, _driver(connection).execute(it.text, it.placed(values))))
 
     def insert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
         _driver(connection).executemany(_insert(table), rows)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, func, or_, select, text
+from sqlalchemy import Connection, and_, bindparam, func, or_, select, text
 
 from volsched.binding.rules.late_writes import UNDO
 from volsched.binding.rules.phases import UNDER_WAY, LegPhase, Phase
@@ -11,12 +11,14 @@ from volsched.binding.rules.saga import BIND_POD, NOMINATE, UNNOMINATE, context_
 from volsched.log import tables
 from volsched.log.batch import load_states
 from volsched.log.database import Database
+from volsched.log.dialects import dialect_of
 from volsched.log.effects import EffectState
 from volsched.log.events.fold import BindingState, State, binding_stream
+from volsched.log.reads.tail import NEVER_REACHED
 
 _OPEN = text("bindings.open")
 _bindings = tables.bindings
-_CAN_FAIL = _bindings.c.state.in_(sorted(UNDER_WAY))
+_CAN_FAIL = or_(*(_bindings.c.state == it for it in sorted(UNDER_WAY)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,16 +92,46 @@ def open_bindings(
     connection: Connection, *, after: str = "", limit: int | None = None, planned_before: int | None = None
 ) -> list[str]:
     """Ids in order; a page at a time, from behind `after`."""
-    asked = select(_bindings.c.id).where(_OPEN, _bindings.c.id > after).order_by(_bindings.c.id)
-    if planned_before is not None:
-        asked = asked.where(_bindings.c.planned_at < planned_before)
-    return list(connection.execute(asked.limit(limit)).scalars())
+    values = {
+        "after": after,
+        "before": NEVER_REACHED if planned_before is None else planned_before,
+        "most": NEVER_REACHED if limit is None else limit,
+    }
+    return [it for (it,) in dialect_of(connection.engine).run(connection, _WAITING, values)]
 
 
 def overdue_bindings(connection: Connection, *, now: int, limit: int) -> list[str]:
     """Those whose deadline has passed while they can still fail by it, oldest first."""
-    asked = select(_bindings.c.id).where(_OPEN, _bindings.c.deadline <= now, _CAN_FAIL)
-    return list(connection.execute(asked.order_by(_bindings.c.deadline).limit(limit)).scalars())
+    values = {"now": now, "most": limit}
+    return [it for (it,) in dialect_of(connection.engine).run(connection, _OVERDUE, values)]
+
+
+# Built once: every second asks for them.
+_WAITING = (
+    select(_bindings.c.id)
+    .where(_OPEN, _bindings.c.id > bindparam("after"), _bindings.c.planned_at < bindparam("before"))
+    .order_by(_bindings.c.id)
+    .limit(bindparam("most"))
+)
+_OVERDUE = (
+    select(_bindings.c.id)
+    .where(_OPEN, _bindings.c.deadline <= bindparam("now"), _CAN_FAIL)
+    .order_by(_bindings.c.deadline)
+    .limit(bindparam("most"))
+)
+_effects = tables.effects
+_PARKED = (
+    select(_effects, _bindings.c.state.label("phase"))
+    .join(_bindings, _bindings.c.id == _effects.c.binding)
+    .where(_effects.c.state == EffectState.PARKED)
+    .order_by(_effects.c.key)
+    .limit(bindparam("most"))
+)
+_FAILED = (_bindings.c.state == Phase.COMPENSATING) & (_effects.c.kind != UNDO)
+_LATE = (_effects.c.kind == BIND_POD) & (_bindings.c.deadline <= bindparam("now"))
+# A nomination has no leg that waits for it: its binding may have ended before.
+_ENDED = or_(_effects.c.kind == NOMINATE, _effects.c.kind == UNNOMINATE) & _bindings.c.open.is_(False)
+_HOPELESS = _PARKED.where(or_(and_(_OPEN, _FAILED | _LATE), _ENDED))
 
 
 def next_deadline(connection: Connection) -> int | None:
@@ -114,20 +146,8 @@ def next_deadline(connection: Connection) -> int | None:
 def parked_effects(connection: Connection, *, limit: int, hopeless_at: int | None = None) -> list[Parked]:
     """Effects that were given up, by key. With a time, only those whose binding ends without them: the binding has
     failed, or its deadline has passed and only the pod is left to be bound."""
-    effects = tables.effects
-    asked = (
-        select(effects, _bindings.c.state.label("phase"))
-        .join(_bindings, _bindings.c.id == effects.c.binding)
-        .where(effects.c.state == EffectState.PARKED)
-        .order_by(effects.c.key)
-        .limit(limit)
-    )
-    if hopeless_at is not None:
-        failed = (_bindings.c.state == Phase.COMPENSATING) & (effects.c.kind != UNDO)
-        late = (effects.c.kind == BIND_POD) & (_bindings.c.deadline <= hopeless_at)
-        # A nomination has no leg that waits for it: its binding may have ended before.
-        ended = effects.c.kind.in_((NOMINATE, UNNOMINATE)) & _bindings.c.open.is_(False)
-        asked = asked.where(or_(and_(_OPEN, failed | late), ended))
+    asked = _PARKED if hopeless_at is None else _HOPELESS
+    rows = dialect_of(connection.engine).run(connection, asked, {"most": limit, "now": hopeless_at})
     return [
         Parked(
             key=row.key,
@@ -137,7 +157,7 @@ def parked_effects(connection: Connection, *, limit: int, hopeless_at: int | Non
             phase=row.phase,
             error=row.error or "no error kept",
         )
-        for row in connection.execute(asked)
+        for row in rows
     ]
 
 

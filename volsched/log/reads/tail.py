@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Select, bindparam, func, select, true
 from volsched.log import tables
 from volsched.log.base import archived, newest_snapshot, read_base
 from volsched.log.batch import Head
+from volsched.log.dialects import dialect_of
 from volsched.log.errors import NewerStoreError, NotMigratedError
 from volsched.log.events.catalogue import CATALOGUE
 from volsched.log.events.envelope import Event, upcast
@@ -53,7 +54,8 @@ def read_head(connection: Connection) -> Head:
 
 def tail(connection: Connection, *, after: int, limit: int) -> list[Event]:
     """The events that follow a position, in order. Positions are commit-ordered: none can appear behind."""
-    found = [Event._make(row) for row in connection.execute(_TAIL, {"after": after, "limit": limit})]
+    rows = dialect_of(connection.engine).run(connection, _TAIL, {"after": after, "limit": limit})
+    found = [Event._make(row) for row in rows]
     # An archive always leaves the last event, so a reader that fell behind one sees a gap, never just nothing.
     if found and found[0].position > after + 1:
         base = read_base(connection)
@@ -63,11 +65,10 @@ def tail(connection: Connection, *, after: int, limit: int) -> list[Event]:
 
 
 def tails(connection: Connection, *, after: int) -> Iterator[list[Event]]:
-    """All events that follow a position, in chunks."""
+    """All events that follow a position, in chunks. Positions are dense, so no common view of them is needed."""
     while events := tail(connection, after=after, limit=CHUNK):
         yield events
         if len(events) < CHUNK:
-            # Nothing can have been added: a read transaction has one consistent view.
             return
         after = events[-1].position
 
