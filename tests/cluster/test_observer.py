@@ -103,6 +103,36 @@ def test_pods_without_claims_are_rows_and_take_part_in_every_answer(database: Da
     assert not verify(database).findings
 
 
+def test_readiness_is_no_event_and_is_known_as_it_is_now(database: Database) -> None:
+    def probed(ready: str, phase: str = "Running") -> dict[str, Any]:
+        told = {"phase": phase, "containerStatuses": [{"name": "c", "ready": ready == "True"}]}
+        conditions = [{"type": "Ready", "status": ready}]
+        return {**pod("db", "data", nodeName="n1"), "status": {**told, "conditions": conditions}}
+
+    cluster = GivenCluster()
+    cluster.put("Pod", probed("False"))
+    observer = ClusterObserver(database, cluster)
+    settle(observer)
+    before = head(database)
+    for ready in ("True", "False", "True"):
+        cluster.put("Pod", probed(ready))
+        settle(observer)
+        assert known(database, "Pod")["shop/db"]["status"] == probed(ready)["status"]
+    assert head(database) == before
+    world = World(database)
+    world.catch_up()
+    held = world.read("pod/shop/db")
+    assert held is not None
+    assert held[0]["status"] == probed("True")["status"]
+    cluster.put("Pod", probed("False", phase="Succeeded"))
+    settle(observer)
+    assert head(database) == before + 1
+    cluster.decoded = 0
+    settle(ClusterObserver(database, cluster), NOW + 60 * SECOND)
+    assert cluster.decoded == 0, "a restart knows the version of the last probe"
+    assert not verify(database).findings
+
+
 def test_a_list_after_a_restart_or_an_expired_cursor_is_a_gap(database: Database) -> None:
     cluster = GivenCluster()
     cluster.put("Node", node("n1"))

@@ -27,7 +27,7 @@ from volsched.cluster.port import (
     PortChange,
     UnansweredError,
 )
-from volsched.cluster.projection import Projection, everything
+from volsched.cluster.projection import Projection, everything, without_readiness
 from volsched.kube.kinds import key_of
 from volsched.kube.manifest import metadata, spec
 from volsched.log.commands import Command, Done
@@ -94,6 +94,28 @@ class MirrorProgress:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PodRows:
+    """Rows of observed pods to write: the whole of a pod without claims, and how a pod with claims is now."""
+
+    plain: dict[str, Manifest] = field(default_factory=dict)
+    logged: dict[str, Manifest] = field(default_factory=dict)
+    gone: dict[str, None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.plain or self.logged or self.gone)
+
+    def put(self, among: dict[str, Manifest], key: str, manifest: Manifest) -> None:
+        self.remove(key)
+        del self.gone[key]
+        among[key] = manifest
+
+    def remove(self, key: str) -> None:
+        self.plain.pop(key, None)
+        self.logged.pop(key, None)
+        self.gone[key] = None
+
+
 @dataclass(slots=True)
 class Mirror:
     database: Database
@@ -125,7 +147,7 @@ class Mirror:
     _reset: set[str] = field(default_factory=set)
     """Kinds whose versions begin anew with their next list."""
     _rows: set[str] | None = None
-    """Keys of the pods that are kept beside the log."""
+    """Keys of the pods that are kept beside the log only."""
     _logged: set[str] = field(default_factory=set)
     """Keys of the pods that are objects of the log."""
 
@@ -139,6 +161,8 @@ class Mirror:
             self._reasons[error.kind] = str(error)
             return MirrorProgress(relisted=True)
         except (ClusterError, ConnectionLostError) as error:
+            # Which pods are in the log and which beside it is read again: perhaps half of a batch was written.
+            self._rows = None
             return MirrorProgress(unanswered=str(error))
 
     @property
@@ -235,9 +259,11 @@ class Mirror:
     def _record(self, told: Sequence[PortChange], now: int) -> MirrorProgress:
         observed, refused = 0, {}
         changes = [change for it in told if (change := self._kept(it)) is not None]
-        logged = changes
+        logged, rows = changes, PodRows()
         if self.only_observes:
-            logged, observed = self._beside_the_log(changes)
+            logged, rows = self._beside_the_log(changes)
+            told_as_events = {it.key for it in logged if it.kind == "Pod"}
+            observed = len(rows.plain) + len(rows.gone.keys() - told_as_events)
         for start in range(0, len(logged), self.batch):
             part = logged[start : start + self.batch]
             outcomes = execute(self.database, [self._command(it) for it in part], now=now, react=self.react)
@@ -248,6 +274,8 @@ class Mirror:
                     refused[_stream(change)] = outcome
         if self.only_observes:
             # Only now: had a transaction failed, a list would pass these over as known.
+            if rows:
+                write_observed_pods(self.database, {**rows.plain, **rows.logged}, rows.gone)
             self._note_versions(it for it in changes if _stream(it) not in refused)
         return MirrorProgress(observed=observed, refused=refused)
 
@@ -265,37 +293,36 @@ class Mirror:
             else:
                 known[change.key] = (str(metadata(change.manifest).get("uid", "")), change.version)
 
-    def _beside_the_log(self, changes: Sequence[PortChange]) -> tuple[list[PortChange], int]:
-        """Writes pods without claims as rows; answers what belongs into the log, and how many rows there were."""
+    def _beside_the_log(self, changes: Sequence[PortChange]) -> tuple[list[PortChange], "PodRows"]:
+        """What belongs into the log, and the rows of pods beside it."""
         logged: list[PortChange] = []
+        rows = PodRows()
         if self._rows is None:
             with self.database.read() as connection:
-                self._rows = set(observed_pod_keys(connection))
                 self._logged = set(keys_of(connection, NOUN_OF_KIND["Pod"]))
-        present: dict[str, Manifest] = {}
-        gone: dict[str, None] = {}
+                self._rows = set(observed_pod_keys(connection)) - self._logged
         for change in changes:
             if change.kind != "Pod":
                 logged.append(change)
-            elif change.manifest is None or _uses_claims(change.manifest):
-                # Perhaps its name had a pod of the other sort before.
-                present.pop(change.key, None)
-                if change.key in self._rows:
-                    gone[change.key] = None
-                if change.key not in self._rows or change.manifest is not None:
+            elif change.manifest is None:
+                rows.remove(change.key)
+                if change.key not in self._rows:
                     logged.append(change)
                 self._rows.discard(change.key)
-                if change.manifest is not None:
-                    self._logged.add(change.key)
+                self._logged.discard(change.key)
+            elif _uses_claims(change.manifest):
+                rows.put(rows.logged, change.key, change.manifest)
+                logged.append(replace(change, manifest=without_readiness(change.manifest)))
+                self._rows.discard(change.key)
+                self._logged.add(change.key)
             else:
-                gone.pop(change.key, None)
+                # Perhaps its name had a pod with claims before.
                 if change.key in self._logged:
                     logged.append(replace(change, manifest=None))
-                present[change.key] = change.manifest
+                rows.put(rows.plain, change.key, change.manifest)
                 self._rows.add(change.key)
-        if present or gone:
-            write_observed_pods(self.database, present, gone)
-        return logged, len(present) + len(gone)
+                self._logged.discard(change.key)
+        return logged, rows
 
     def _command(self, change: PortChange) -> Command:
         fact = Fact(

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from volsched.kube.kinds import KINDS
+from volsched.kube.manifest import status
 from volsched.kube.meta import (
     ALPHA_SELECTED_NODES,
     BETA_STORAGE_CLASS,
@@ -325,6 +326,15 @@ def everything(_: str, manifest: Manifest) -> Manifest:
     return manifest
 
 
+def without_readiness(pod: Manifest) -> Manifest:
+    """What of an observed pod is history. Readiness comes and goes with every probe: it is kept as it is now."""
+    told = status(pod)
+    kept = {name: it for name, it in told.items() if name != "containerStatuses"}
+    if "conditions" in told:
+        kept["conditions"] = [it for it in told["conditions"] if it.get("type") != "Ready"]
+    return {**pod, "status": kept}
+
+
 def words(text: str) -> str:
     """The first line: what follows it are commands, their arguments and their output."""
     line = text.split("\n", 1)[0][:LONGEST_WORDS]
@@ -369,7 +379,7 @@ def _object(keeps: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any], dict[s
         # In the order of the object itself: of two volume sources the first one counts.
         for name, below in value.items():
             keep = keeps.get(name)
-            if keep is not None and (part := keep(below)) is not None:
+            if keep is not None and (part := keep(below)) is not None and (part or name != "annotations"):
                 found[name] = part
         return found
 

@@ -1,11 +1,11 @@
 """What is known of an observed cluster beside its objects' streams.
 
 In the log: which cluster it is, where its history has gaps, that it was restored, that it was not what we had.
-Beside the log, because they would be most of its events and nobody asks for their past: pods without claims, and
-up to where each kind is known. Both are made anew by the first list of a restart.
+Beside the log, because they would be most of its events and nobody asks for their past: pods without claims, the
+readiness of the others, and up to where each kind is known. The first list of a restart writes them again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,9 @@ from volsched.log import tables
 from volsched.log.commands import Command
 from volsched.log.database import Database
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import Decision, ObjectState, States
+from volsched.log.events.fold import Decision, States
 from volsched.log.events.streams import NOUN_OF_KIND, OBSERVED_CLUSTER
 from volsched.log.reads.tail import read_stream
-from volsched.log.row_states import observed_state
 from volsched.log.rows import VIEWS
 
 _pods, _cursors = tables.observed_pods, tables.mirror_cursors
@@ -125,10 +124,9 @@ def observed_versions(connection: Connection, kind: str) -> dict[str, tuple[str,
     return found
 
 
-def observed_pods(connection: Connection) -> list[tuple[str, ObjectState]]:
-    """Pods without claims, in the order of keys."""
-    rows = connection.execute(select(_pods).order_by(_pods.c.key)).mappings()
-    return [(row["key"], observed_state(dict(row))) for row in rows]
+def observed_pods(connection: Connection) -> Iterator[Mapping[str, Any]]:
+    """The row of every pod of an observed cluster, as it is now."""
+    return (dict(row) for row in connection.execute(select(_pods)).mappings())
 
 
 def observed_pod_keys(connection: Connection) -> list[str]:

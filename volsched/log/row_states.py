@@ -39,9 +39,10 @@ def object_state(row: Mapping[str, Any]) -> ObjectState:
     return ObjectState(row["version"], row["rv"], orjson.loads(row["manifest"]), assumed)
 
 
-def observed_state(row: Mapping[str, Any]) -> ObjectState:
-    """A pod without claims of an observed cluster: it has no stream, and so no version of ours."""
-    return ObjectState(0, 0, orjson.loads(row["manifest"]))
+def observed_state(row: Mapping[str, Any], logged: ObjectState | None = None) -> ObjectState:
+    """A pod of an observed cluster as it is now. One without claims has no stream, and so no version of ours."""
+    manifest = orjson.loads(row["manifest"])
+    return ObjectState(0, 0, manifest) if logged is None else logged._replace(manifest=manifest)
 
 
 def binding_state(row: Mapping[str, Any], legs: Sequence[Mapping[str, Any]]) -> BindingState:

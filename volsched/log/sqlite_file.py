@@ -55,6 +55,14 @@ def set_pragmas(raw: Any, pragmas: tuple[str, ...]) -> None:
         raw.execute(f"PRAGMA {pragma}")
 
 
+def used_bytes(raw: Any) -> int:
+    """Pages in use, also those that are still in the write-ahead log; the log itself is written over and over."""
+    pages, free, size = (
+        raw.execute(f"PRAGMA {it}").fetchone()[0] for it in ("page_count", "freelist_count", "page_size")
+    )
+    return int(pages - free) * int(size)
+
+
 def select_rows(raw: Any, table: str, rest: str, values: Mapping[str, Any]) -> Iterator[Row]:
     """Columns of a newer program come too; whoever takes the values takes them by name."""
     cursor = raw.execute(f"SELECT * FROM {table} {rest}", values)

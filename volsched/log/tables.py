@@ -317,7 +317,8 @@ client_leases = Table(
 observed_pods = Table(
     "observed_pods",
     metadata,
-    # Pods of an observed cluster that use no claim. Beside the log: they would be most of its events.
+    # Pods of an observed cluster as they are now. Those that use no claim are nowhere else: they would be most of
+    # the log's events. Of the others the log has all but their readiness.
     Column("key", Text, primary_key=True),
     _text("manifest"),
 )

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -62,33 +62,41 @@ def changed_line(number: int, pods: int) -> bytes:
     return line("MODIFIED", kind, index, version=HEAD + 1 + number, state=state, plain=not has_claim(index))
 
 
-def life_lines(pods: int, first: int) -> Iterator[tuple[str, bytes]]:
-    """Kind and line of all that is told while so many pods come, run and go, each at its own time."""
+def life_lines(pods: int, first: int, *, own_volumes: bool = True) -> Iterator[tuple[str, bytes]]:
+    """Kind and line of all that is told while so many pods come, run and go, each at its own time.
+
+    The claims and volumes of those that have some come and go with them, or stay and are used again.
+    """
     version = HEAD + first
 
-    def told(type_: str, kind: str, index: int, state: bytes, *, plain: bool = False) -> tuple[str, bytes]:
+    def told(type_: str, kind: str, index: int, state: str, *, plain: bool = False) -> tuple[str, bytes]:
         nonlocal version
         version += 1
-        return kind, line(type_, kind, index, version=version, state=state, plain=plain)
+        template = (_PLAIN_LIFE if plain else _CLAIMED_LIFE)[state] if kind == "Pod" else _TEMPLATES[kind]
+        return kind, _filled(template, type_, index, version=version, state=state.encode())
 
     for number in range(pods):
-        index, plain = 10**7 + number, not has_claim(number)
+        index, plain = 10**7 + first + number, not has_claim(number)
+        makes_volume = own_volumes and not plain
+        if makes_volume:
+            yield told("ADDED", "PersistentVolumeClaim", index, "Pending")
+        yield told("ADDED", "Pod", index, "Pending", plain=plain)
+        if makes_volume:
+            yield told("MODIFIED", "PersistentVolumeClaim", index, "Chosen")
+            yield told("ADDED", "PersistentVolume", index, "Available")
+            yield told("MODIFIED", "PersistentVolume", index, "Bound")
+            yield told("MODIFIED", "PersistentVolumeClaim", index, "Bound")
         if not plain:
-            yield told("ADDED", "PersistentVolumeClaim", index, b"Pending")
-        yield told("ADDED", "Pod", index, b"Pending", plain=plain)
-        if not plain:
-            yield told("MODIFIED", "PersistentVolumeClaim", index, b"Chosen")
-            yield told("ADDED", "PersistentVolume", index, b"Available")
-            yield told("MODIFIED", "PersistentVolume", index, b"Bound")
-            yield told("MODIFIED", "PersistentVolumeClaim", index, b"Bound")
-            yield told("ADDED", "VolumeAttachment", index, b"false")
-            yield told("MODIFIED", "VolumeAttachment", index, b"true")
-        for state in (b"Scheduled", b"Created", b"Started", b"Ready", b"Terminating", b"Ended"):
+            yield told("ADDED", "VolumeAttachment", index, "false")
+            yield told("MODIFIED", "VolumeAttachment", index, "true")
+        for state in POD_LIFE[1:]:
             yield told("MODIFIED", "Pod", index, state, plain=plain)
-        yield told("DELETED", "Pod", index, b"Ended", plain=plain)
+        yield told("DELETED", "Pod", index, "Ended", plain=plain)
         if not plain:
-            for kind in ("VolumeAttachment", "PersistentVolumeClaim", "PersistentVolume"):
-                yield told("DELETED", kind, index, b"Gone")
+            yield told("DELETED", "VolumeAttachment", index, "Gone")
+        if makes_volume:
+            for kind in ("PersistentVolumeClaim", "PersistentVolume"):
+                yield told("DELETED", kind, index, "Gone")
 
 
 def has_claim(index: int) -> bool:
@@ -97,37 +105,73 @@ def has_claim(index: int) -> bool:
 
 def line(type_: str, kind: str, index: int, *, version: int, state: bytes, plain: bool = False) -> bytes:
     template = _PLAIN_POD if kind == "Pod" and plain else _TEMPLATES[kind]
+    return _filled(template, type_, index, version=version, state=state)
+
+
+def _filled(template: bytes, type_: str, index: int, *, version: int, state: bytes) -> bytes:
     made = template.replace(b"@I@", b"%d" % index).replace(b"@V@", b"%d" % version).replace(b"@S@", state)
     return made if type_ == "ADDED" else b'{"type":"' + type_.encode() + made[len(b'{"type":"ADDED') :]
 
 
-def _template(kind: str, name: str, **parts: Any) -> bytes:
+def _template(kind: str, name: str, more: Mapping[str, Any] = {}, **parts: Any) -> bytes:
     """In the order in which a server writes the fields."""
     space = {"namespace": "shop"} if KINDS[kind].namespaced else {}
     names: dict[str, Any] = {"name": name, **space, "uid": f"{kind}-{name}", "resourceVersion": "@V@"}
-    names |= {"creationTimestamp": "2026-11-17T00:00:00Z", "labels": {"app": "app-@I@"}, "annotations": _APPLIED}
+    names |= {
+        "creationTimestamp": "2026-11-17T00:00:00Z",
+        "labels": {"app": "app-@I@"},
+        "annotations": _APPLIED,
+        **more,
+    }
     body = {"kind": kind, "apiVersion": KINDS[kind].api_version, "metadata": {**names, "managedFields": _MANAGED}}
     return json.dumps({"type": "ADDED", "object": {**body, **parts}}, separators=(",", ":")).encode() + b"\n"
 
 
-def _pod(volumes: list[dict[str, Any]]) -> bytes:
+def _pod(volumes: list[dict[str, Any]], state: str = "Changed") -> bytes:
+    """As a real server tells a pod in a state of its life; `Changed` is a running one with news."""
     container = {
         "name": "main",
         "image": "registry.example/app:1",
         "env": [{"name": f"V{index}", "value": "x" * 30} for index in range(20)],
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
     }
-    status = {
-        "phase": "Running",
-        "conditions": [{"type": "Ready", "status": "True", "reason": "@S@"}],
+    spec = {"containers": [container], "volumes": volumes} | ({} if state == "Pending" else {"nodeName": "node-1"})
+    deletion = {"deletionTimestamp": "2026-11-17T00:10:00Z", "deletionGracePeriodSeconds": 30}
+    names = deletion if state in ("Terminating", "Ended") else {}
+    return _template("Pod", "pod-@I@", names, spec=spec, status=_pod_status(state))
+
+
+def _pod_status(state: str) -> dict[str, Any]:
+    if state == "Pending":
+        return {"phase": "Pending", "qosClass": "Burstable"}
+    true = ["PodScheduled"]
+    if state != "Scheduled":
+        true.append("Initialized")
+    if state in ("Started", "Ready", "Terminating", "Changed"):
+        true.append("PodReadyToStartContainers")
+    is_ready = state in ("Ready", "Terminating", "Changed")
+    conditions = [{"type": it, "status": "True", "lastTransitionTime": "2026-11-17T00:00:05Z"} for it in true]
+    if state != "Scheduled":
+        ready = {"status": str(is_ready), "lastTransitionTime": "2026-11-17T00:00:09Z"}
+        ready |= {"reason": "@S@"} if state == "Changed" else {} if is_ready else {"reason": "ContainersNotReady"}
+        conditions += [{"type": it, **ready} for it in ("Ready", "ContainersReady")]
+    container = {"name": "main", "ready": is_ready, "started": is_ready, "restartCount": 0, "imageID": "x" * 100}
+    phase = "Running" if is_ready else "Succeeded" if state == "Ended" else "Pending"
+    statuses = [] if state == "Scheduled" else [container]
+    return {
+        "phase": phase,
+        "conditions": conditions,
         "podIPs": [{"ip": "10.0.0.1"}],
-        "containerStatuses": [{"name": "main", "ready": True, "restartCount": 0, "imageID": "x" * 100}],
+        "containerStatuses": statuses,
     }
-    spec = {"nodeName": "node-1", "containers": [container], "volumes": volumes}
-    return _template("Pod", "pod-@I@", spec=spec, status=status)
 
 
-_PLAIN_POD = _pod([{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}])
+_TOKEN = [{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]
+_CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "data-@I@"}}]
+POD_LIFE = ("Pending", "Scheduled", "Created", "Started", "Ready", "Terminating", "Ended")
+_PLAIN_LIFE = {state: _pod(_TOKEN, state) for state in POD_LIFE}
+_CLAIMED_LIFE = {state: _pod(_CLAIM, state) for state in POD_LIFE}
+_PLAIN_POD = _pod(_TOKEN)
 _TEMPLATES = {
     "Node": _template(
         "Node",
@@ -163,7 +207,7 @@ _TEMPLATES = {
         spec={"attacher": "csi.example.com", "nodeName": "node-1", "source": {"persistentVolumeName": "pv-@I@"}},
         status={"attached": "@S@"},
     ),
-    "Pod": _pod([{"name": "data", "persistentVolumeClaim": {"claimName": "data-@I@"}}]),
+    "Pod": _pod(_CLAIM),
 }
 
 
@@ -183,10 +227,10 @@ class EncodedServer(ThreadingHTTPServer):
         threading.Thread(target=self._pace, args=(start, rate, rate * seconds, first), daemon=True).start()
         return start
 
-    def live(self, pods: int, first: int) -> int:
+    def live(self, pods: int, first: int, own_volumes: bool) -> int:
         """The lives of so many pods, as fast as they are read; answers how many changes they are."""
         sent = 0
-        for kind, made in life_lines(pods, first):
+        for kind, made in life_lines(pods, first, own_volumes=own_volumes):
             self.queues[kind].put(made)
             sent += 1
         return sent
@@ -229,7 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
         if urlsplit(self.path).path == "/load":
             self._answer({"start": self.server.load(given["rate"], given["seconds"], given["first"])})
         else:
-            self._answer({"changes": self.server.live(given["pods"], given["first"])})
+            self._answer({"changes": self.server.live(given["pods"], given["first"], bool(given["volumes"]))})
 
     def _answer(self, body: Any) -> None:
         text = json.dumps(body).encode()

@@ -27,12 +27,15 @@ from volsched.cluster.projection import project
 from volsched.lab.bench.encoded_server import HEAD, changed_line, counts, kind_of_change, life_lines, listed_lines
 from volsched.log.database import Database
 from volsched.log.reads.tail import read_head
+from volsched.log.sqlite_file import used_bytes
 from volsched.runtime.clock import system_clock
 
 FOLLOWED = ("Node", "PersistentVolume", "PersistentVolumeClaim", "VolumeAttachment", "Pod")
 SAMPLE = 2_000
 """Objects of a kind, or changes, that are decoded for the baseline."""
 PODS_A_DAY = 10 * 86_400
+MOST_CHANGES = 30
+"""Of one life: versions are told apart by it."""
 UNLIMITED = 1e6
 IDLE_SECONDS = 0.02
 PATIENCE_SECONDS = 600.0
@@ -45,7 +48,8 @@ class MirrorLoad:
     """Changes a second, sustained."""
     burst: int
     seconds: int
-    """Of each of both."""
+    """For which changes are sustained."""
+    burst_seconds: int
     lives: int
     """Pods that come and go while the log's growth is measured."""
 
@@ -154,9 +158,11 @@ def bench_mirror(database: Database, load: MirrorLoad) -> Iterator[MirrorRow]:
         with Follower(database, url).reading() as follower:
             yield bench.listing("restart, nothing changed", follower)
             follower.until(lambda: all(it.last_heard is not None for it in follower.cluster.health().values()))
-            yield bench.changes(follower, "sustained", load.rate, first=0)
-            yield bench.changes(follower, "burst", load.burst, first=load.rate * load.seconds)
-            yield bench.lives(follower, first=(load.rate + load.burst) * load.seconds)
+            yield bench.changes(follower, "sustained", load.rate, load.seconds, first=0)
+            yield bench.changes(follower, "burst", load.burst, load.burst_seconds, first=load.rate * load.seconds)
+            told = load.rate * load.seconds + load.burst * load.burst_seconds
+            yield bench.lives(follower, first=told, own_volumes=True)
+            yield bench.lives(follower, first=told + load.lives * MOST_CHANGES, own_volumes=False)
 
 
 @dataclass
@@ -179,37 +185,38 @@ class _Bench:
 
         return self._row(what, sum(counts(self.load.pods).values()), decoded, work)
 
-    def changes(self, follower: Follower, what: str, rate: int, *, first: int) -> MirrorRow:
-        total = rate * self.load.seconds
+    def changes(self, follower: Follower, what: str, rate: int, seconds: int, *, first: int) -> MirrorRow:
+        total = rate * seconds
         decoded = _decoding(changed_line(first + number, self.load.pods) for number in range(SAMPLE)) * total
         lags: list[float] = []
 
         def work() -> None:
-            asked = {"rate": rate, "seconds": self.load.seconds, "first": first}
+            asked = {"rate": rate, "seconds": seconds, "first": first}
             start = self.http.post("/load", params=asked).json()["start"]
             noted = Lags(start, rate, first, total)
             follower.until(lambda: noted.note(follower.observer.mirror.reached))
             lags.extend(sorted(noted.seconds))
 
-        row = self._row(f"{what}, {rate:,}/s for {self.load.seconds} s", total, decoded, work)
+        row = self._row(f"{what}, {rate:,}/s for {seconds} s", total, decoded, work)
         return replace(row, lag_p99=lags[int(len(lags) * 0.99)])
 
-    def lives(self, follower: Follower, *, first: int) -> MirrorRow:
+    def lives(self, follower: Follower, *, first: int, own_volumes: bool) -> MirrorRow:
         last: dict[str, int] = {}
-        made = list(life_lines(SAMPLE // 10, first))
-        decoded = _decoding(line for _, line in made)
+        decoded = _decoding(line for _, line in life_lines(SAMPLE // 10, first, own_volumes=own_volumes))
         changes = 0
-        for kind, line in life_lines(self.load.lives, first):
+        for kind, line in life_lines(self.load.lives, first, own_volumes=own_volumes):
             last[kind] = int(line.partition(b'"resourceVersion":"')[2].partition(b'"')[0])
             changes += 1
         before = _bytes(self.database)
 
         def work() -> None:
-            self.http.post("/lives", params={"pods": self.load.lives, "first": first})
+            asked = {"pods": self.load.lives, "first": first, "volumes": int(own_volumes)}
+            self.http.post("/lives", params=asked)
             reached = follower.observer.mirror.reached
             follower.until(lambda: all(reached.get(kind, 0) >= version for kind, version in last.items()))
 
-        row = self._row(f"the lives of {self.load.lives:,} pods", changes, decoded * changes, work)
+        volumes = "with volumes of their own" if own_volumes else "that come back to their claims"
+        row = self._row(f"the lives of {self.load.lives:,} pods {volumes}", changes, decoded * changes, work)
         grown = (_bytes(self.database) - before) / self.load.lives * PODS_A_DAY / 1e9
         return replace(row, gigabytes_a_day=grown)
 
@@ -258,5 +265,5 @@ def _head(database: Database) -> int:
 
 
 def _bytes(database: Database) -> int:
-    path = database.file.path
-    return 0 if path is None else sum(it.stat().st_size for it in path.parent.glob(f"{path.name}*"))
+    with database.read() as connection:
+        return used_bytes(connection.connection.driver_connection)

@@ -43,7 +43,7 @@ volsched bench log --postgres postgresql://postgres@localhost/postgres -o json
 MIRROR_EXAMPLES = """
 Examples:
 
-volsched bench mirror --pods 100000 --seconds 60
+volsched bench mirror --pods 100000 --seconds 60 --burst-seconds 60
 """
 HISTORY_EXAMPLES = """
 Examples:
@@ -154,7 +154,8 @@ def mirror(
     ] = 10_000,
     rate: Annotated[int, typer.Option(help="Changes a second, sustained.", min=100)] = 1_000,
     burst: Annotated[int, typer.Option(help="Changes a second, in a burst.", min=100)] = 5_000,
-    seconds: Annotated[int, typer.Option(help="For how long, each of both.", min=1)] = 10,
+    seconds: Annotated[int, typer.Option(help="For how long changes are sustained.", min=1)] = 10,
+    burst_seconds: Annotated[int, typer.Option(help="For how long the burst lasts; a long one: 60.", min=1)] = 5,
     lives: Annotated[int, typer.Option(help="Pods that come and go, to see the log grow.", min=100)] = 2_000,
     output: OutputOption = Output.table,
 ) -> None:
@@ -166,7 +167,7 @@ def mirror(
         from volsched.lab.bench.mirror import BenchStuckError, MirrorLoad, bench_mirror
     except ModuleNotFoundError as error:
         fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[cluster]'")
-    load = MirrorLoad(pods=pods, rate=rate, burst=burst, seconds=seconds, lives=lives)
+    load = MirrorLoad(pods=pods, rate=rate, burst=burst, seconds=seconds, burst_seconds=burst_seconds, lives=lives)
     with scratch_store(None) as database:
         try:
             rows = list(bench_mirror(database, load))

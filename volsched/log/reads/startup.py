@@ -15,11 +15,11 @@ from volsched.kube.storage import StorageClass
 from volsched.kube.workloads import Node
 from volsched.log import tables
 from volsched.log.errors import IntegrityBrokenError
-from volsched.log.events.fold import BindingState, State
+from volsched.log.events.fold import BindingState, ObjectState, State
 from volsched.log.events.streams import BINDING
 from volsched.log.garbage_pause import collector_resting
 from volsched.log.observed_cluster import observed_pods
-from volsched.log.row_states import OVERLAY, Row, binding_state, object_state
+from volsched.log.row_states import OVERLAY, Row, binding_state, object_state, observed_state
 from volsched.log.rows import VIEWS
 from volsched.scheduling.rules.failure_memory import KEPT
 from volsched.workloads.rules.repairs import labelled_node
@@ -88,7 +88,9 @@ def _load_states(connection: Connection) -> dict[str, State]:
     for noun, asked in _OBJECTS.items():
         for row in _rows(connection, asked):
             states[f"{noun}/{row['key']}"] = object_state(row)
-    states |= {f"pod/{key}": state for key, state in observed_pods(connection)}
+    for pod in observed_pods(connection):
+        logged = states.get(stream := f"pod/{pod['key']}")
+        states[stream] = observed_state(pod, logged if isinstance(logged, ObjectState) else None)
     states |= {f"{BINDING}/{id_}": state for id_, state in _bindings(connection, _OPEN, _OPEN_LEGS)}
     return states
 

@@ -7,7 +7,9 @@ Statements are text that every driver takes, and rows are dicts: SQLite's own dr
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import merge
-from typing import Literal, Protocol
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Literal, Protocol
 
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State
@@ -76,8 +78,9 @@ class Now:
         if noun == ATTEMPT:
             return next(map(attempt_state, self.source.rows("attempts", "WHERE id = :key", key=key)), None)
         state = next(map(object_state, self.source.rows(VIEW_TABLES[noun], "WHERE key = :key", key=key)), None)
-        if state is None and noun == "pod":
-            state = next(map(observed_state, self.source.rows("observed_pods", "WHERE key = :key", key=key)), None)
+        if noun == "pod":
+            for row in self.source.rows("observed_pods", "WHERE key = :key", key=key):
+                return observed_state(row, state)
         return state
 
     def every(self, noun: str) -> Iterator[Found]:
@@ -88,11 +91,17 @@ class Now:
                 yield row["id"], attempt_state(row)
         else:
             rows = self.source.rows(VIEW_TABLES[noun], "ORDER BY key")
-            found: Iterator[Found] = ((row["key"], object_state(row)) for row in rows)
-            if noun == "pod":
-                beside = self.source.rows("observed_pods", "ORDER BY key")
-                found = merge(found, ((row["key"], observed_state(row)) for row in beside), key=lambda it: it[0])
-            yield from found
+            found = ((row["key"], object_state(row)) for row in rows)
+            yield from self._with_observed(found) if noun == "pod" else found
+
+    def _with_observed(self, logged: Iterator[tuple[str, ObjectState]]) -> Iterator[Found]:
+        """Pods in the order of keys; one that has a row of the observer is as the row says."""
+        rows = ((row["key"], row) for row in self.source.rows("observed_pods", "ORDER BY key"))
+        # Stable: of two with the same key the log's comes first.
+        for key, group in groupby(merge(logged, rows, key=itemgetter(0)), key=itemgetter(0)):
+            states: list[Any] = [it for _, it in group]
+            logged_state = states[0] if isinstance(states[0], ObjectState) else None
+            yield key, states[0] if states[-1] is logged_state else observed_state(states[-1], logged_state)
 
     def bindings_of(self, what: Concerned, key: str) -> list[tuple[str, BindingState]]:
         if what in ("pod", "node"):

@@ -222,7 +222,10 @@ ROLE = "node-role.kubernetes.io/"
 
 
 def _ready(item: Item) -> str:
-    told = status(item.manifest).get("containerStatuses", ())
+    told = status(item.manifest).get("containerStatuses")
+    if told is None:
+        # The past of an observed pod: how ready it was is not recorded.
+        return "-" if phase(item) == "Running" else f"0/{len(spec(item.manifest).get('containers', ()))}"
     containers = spec(item.manifest).get("containers", ())
     return f"{sum(1 for it in told if it.get('ready'))}/{len(containers)}"
 
