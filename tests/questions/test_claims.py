@@ -12,9 +12,10 @@ from volsched.kube.meta import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NOD
 from volsched.log.database import Database
 from volsched.log.migrations import scratch_store
 from volsched.questions.audit.answers import time_text
+from volsched.questions.claims.data_state import claim_data
 from volsched.questions.claims.half_bound import in_flight
 from volsched.questions.claims.handovers import handovers
-from volsched.questions.claims.parameters import HalfBoundParameters
+from volsched.questions.claims.parameters import ClaimDataParameters, HalfBoundParameters
 from volsched.questions.claims.uses import PROVEN, uses
 from volsched.questions.context import QuestionContext
 from volsched.questions.parameters import ObjectParameters, WindowParameters
@@ -105,6 +106,54 @@ def test_that_nobody_ever_used_a_claim_is_proven_only_without_a_gap(database: Da
     cluster.expired = {"Pod"}
     settle(observer, NOW + 4 * SECOND)
     assert asked("other")["neverUsed"].startswith("not known: pods were not heard of until")
+
+
+def test_data_is_never_used_used_or_unknown_and_says_why(database: Database) -> None:
+    cluster = GivenCluster()
+    observer = ClusterObserver(database, cluster)
+    cluster.put(
+        "PersistentVolumeClaim",
+        {**claim("old"), "metadata": claim("old")["metadata"] | {"creationTimestamp": rfc3339(NOW - 60 * SECOND)}},
+    )
+    cluster.put("Pod", {**pod("early", "late"), "spec": {**pod("early", "late")["spec"], "nodeName": None}})
+    settle(observer)
+    new = ("mounted", "named", "attached", "late")
+    for name in new:
+        cluster.put("PersistentVolumeClaim", claim(name, f"pv-{name}"))
+    settle(observer, NOW + SECOND)
+
+    def told() -> dict[str, tuple[str, str]]:
+        answer = claim_data(QuestionContext(store=database, now=NOW), ClaimDataParameters(claims_in="shop"))
+        return {it["claim"].removeprefix("shop/"): (it["data"], it["why"]) for it in answer.items}
+
+    assert {name for name, (data, _) in told().items() if data == "never-used"} == {*new}
+    assert told()["old"][0] == "unknown"
+    cluster.put("Pod", pod("db", "mounted"))
+    waits = pod("waits", "named")
+    cluster.put("Pod", {**waits, "spec": {"volumes": waits["spec"]["volumes"]}})
+    cluster.put(
+        "VolumeAttachment",
+        {
+            "metadata": {"name": "va"},
+            "spec": {"nodeName": "n1", "source": {"persistentVolumeName": "pv-attached"}},
+        },
+    )
+    # This one was there before its claim.
+    cluster.put("Pod", pod("early", "late"))
+    settle(observer, NOW + 2 * SECOND)
+    assert told() == {
+        "old": ("unknown", f"it was there before it was observed, since {time_text(NOW)}"),
+        "mounted": ("used", "pod shop/db used it on node n1"),
+        "named": ("never-used", "no pod with it ever had a node, and its volume was never attached"),
+        "attached": ("used", "its volume was attached by va"),
+        "late": ("used", "pod shop/early used it on node n1"),
+    }
+    cluster.expired = {"Pod"}
+    settle(observer, NOW + 3 * SECOND)
+    assert told()["mounted"][0] == "used"
+    data, why = told()["named"]
+    assert data == "unknown"
+    assert why.startswith("pods were not heard of until")
 
 
 def test_a_volume_that_is_given_on_with_unknown_contents_is_told(database: Database) -> None:

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -161,6 +161,8 @@ class Sheet:
     with_headers: bool = True
     with_labels: bool = False
     choice: RowChoice = EVERY_ROW
+    data: Mapping[str, str] | None = None
+    """Of claims: whether their volumes were used, by the claims' keys."""
     goes_on: bool = False
     """Rows come one by one, until Ctrl-C."""
     _lines: Lines | None = field(default=None, init=False)
@@ -206,6 +208,7 @@ class Sheet:
             return [*self.shape.headers]
         columns = columns_of(self.named.noun, wide=self.form is not Form.table)
         headers = [*(("NAMESPACE",) if self.with_namespace else ()), *(it.header for it in columns)]
+        headers += ["DATA"] if self.data is not None else []
         return [*headers, "LABELS"] if self.with_labels else headers
 
     def _row(self, item: ObjectRow) -> list[str]:
@@ -223,6 +226,7 @@ class Sheet:
             if self.form is not Form.table or not column.wide
         ]
         shown = [item.namespace, *shown] if self.with_namespace else shown
+        shown += [self.data.get(item.key, "unknown")] if self.data is not None else []
         return [*shown, _labels(item)] if self.with_labels else shown
 
     def _cell(self, header: str, cell: str) -> str:

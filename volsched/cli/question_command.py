@@ -45,6 +45,10 @@ class Client(Protocol):
     def document(self, asked: Question, parameters: "Parameters") -> DatedDocument:
         """The answer as JSON has it, and the time that it is of."""
 
+    def permitted(self, asked: Question, parameters: "Parameters") -> DatedDocument | None:
+        """The document; None where this user may not ask for it."""
+        ...
+
     def objects(self, asked: Question, parameters: "Parameters") -> "ObjectsAnswer":
         """Of a question that is answered with things that have columns."""
 

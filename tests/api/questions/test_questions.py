@@ -60,6 +60,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("audit orphans", {"older_than": "0s"}),
     ("in-flight", {"older_than": "0s"}),
     ("audit handovers", {"limit": 5}),
+    ("audit data", {"claims_in": "default"}),
     ("audit retained", {"limit": 5}),
     ("uses", {"kind": "pv", "name": "n0-small"}),
     ("verify", {}),

@@ -29,20 +29,34 @@ class ServerClient:
         answer = self._told(asked, parameters, JSON)
         return DatedDocument(answer.body, int(answer.headers.get(MOMENT, system_clock())))
 
+    def permitted(self, asked: Question, parameters: "Parameters") -> DatedDocument | None:
+        try:
+            answer = self._asked(asked, parameters, JSON)
+        except ServerRefusedError as error:
+            if error.code in (403, 404):
+                return None
+            self.server.refuse(error, unasked=Exit.USAGE)
+        return DatedDocument(answer.body, int(answer.headers.get(MOMENT, system_clock())))
+
     def objects(self, asked: Question, parameters: "Parameters") -> ObjectsAnswer:
         return table_answer(self._told(asked, parameters, TABLE, WITH_OBJECTS).body)
 
     def _told(
         self, asked: Question, parameters: "Parameters", accept: str, more: Query | None = None
     ) -> ServerAnswer:
-        route = route_for(asked, parameters)
-        path, query, body = request_of(route, parameters)
         try:
-            return self.server.tell(route.method, path, query={**query, **(more or {})}, body=body, accept=accept)
+            return self._asked(asked, parameters, accept, more)
         except ServerRefusedError as error:
             if error.code == 404:
                 raise UnknownError(str(error)) from None
             self.server.refuse(error, unasked=Exit.USAGE)
+
+    def _asked(
+        self, asked: Question, parameters: "Parameters", accept: str, more: Query | None = None
+    ) -> ServerAnswer:
+        route = route_for(asked, parameters)
+        path, query, body = request_of(route, parameters)
+        return self.server.tell(route.method, path, query={**query, **(more or {})}, body=body, accept=accept)
 
 
 def route_for(asked: Question, parameters: "Parameters") -> Route:

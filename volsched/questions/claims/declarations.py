@@ -43,6 +43,26 @@ QUESTIONS = (
         turn="long",
     ),
     Question(
+        name="audit data",
+        help="Whether the volumes of claims were ever used: never-used, used or unknown, and why.",
+        text="Never used is told only of claims that were watched from their creation on, without a gap. "
+        "`volsched get pvc -o wide` has it as a column.",
+        examples="""**Examples**
+
+`volsched audit data -n shop` is which claims may be deleted without a loss
+
+`volsched audit data -o json`
+""",
+        answer="page",
+        parameters=f"{_PARAMETERS}:ClaimDataParameters",
+        handler="volsched.questions.claims.data_state:claim_data",
+        routes=(Route(path="/audit/data"),),
+        access="audit/*",
+        columns=("claim", "volume", "data", "why"),
+        empty="there are no claims",
+        turn="long",
+    ),
+    Question(
         name="audit retained",
         help="What rolled-back bindings had written and could not take back, why, and what may be done about it.",
         text="A claim that is gone since is left out. A deletion is only proposed, and only where the log proves "

@@ -7,6 +7,14 @@ from pydantic import Field
 from volsched.questions.parameters import Parameters, option
 
 
+class ClaimDataParameters(Parameters):
+    claims_in: Annotated[
+        str | None,
+        option("--namespace", "-n", metavar="NS", query="claimsIn"),
+        Field(description="Claims of this namespace; of every one without it."),
+    ] = None
+
+
 class HalfBoundParameters(Parameters):
     older_than: Annotated[
         str,

@@ -6,21 +6,16 @@ proposed only where the log proves that no pod with the claim ever had a node, a
 
 from typing import Any
 
-import orjson
 from sqlalchemy import Connection
 
 from volsched.kube.manifest import Manifest, claim_is_bound, spec, uid
 from volsched.log.events.fold import ObjectState
 from volsched.log.reads.as_of import look_at_head
 from volsched.log.reads.open_bindings import RetainedLeg, retained_legs
-from volsched.log.reads.tail import tails
 from volsched.questions.audit.answers import Answer, time_text
-from volsched.questions.claims.half_bound import claims_of_pod
-from volsched.questions.claims.uses import first_seen
+from volsched.questions.claims.data_state import NEVER_USED, UNKNOWN, data_of
 from volsched.questions.context import QuestionContext
 from volsched.questions.parameters import PageParameters
-
-NEVER_USED, USED = "never-used", "used"
 
 
 def retained(context: QuestionContext, asked: PageParameters) -> Answer:
@@ -38,7 +33,7 @@ def retained(context: QuestionContext, asked: PageParameters) -> Answer:
 
 
 def _item(connection: Connection, leg: RetainedLeg, claim: Manifest) -> dict[str, Any]:
-    data = _data(connection, leg.claim, claim)
+    data, why = data_of(connection, {leg.claim: claim})[leg.claim]
     return {
         "key": leg.key,
         "claim": leg.claim,
@@ -47,7 +42,7 @@ def _item(connection: Connection, leg: RetainedLeg, claim: Manifest) -> dict[str
         "node": leg.node,
         "binding": leg.binding,
         "since": None if leg.ended_at is None else time_text(leg.ended_at),
-        "data": data,
+        "data": f"{data}: {why}" if data == UNKNOWN else data,
         "reason": leg.reason,
         "proposal": _proposal(leg, claim, data),
     }
@@ -60,23 +55,3 @@ def _proposal(leg: RetainedLeg, claim: Manifest, data: str) -> str:
     if data == NEVER_USED:
         return f"keep it, or, if no pod needs it there: kubectl -n {namespace} delete pvc {name}"
     return f"keep it: it may hold data; pods with it run where volume {spec(claim).get('volumeName')} is reached"
-
-
-def _data(connection: Connection, key: str, claim: Manifest) -> str:
-    """Proven only where the claim was watched from its creation on, without a gap."""
-    created, unknown = first_seen(connection, key, claim)
-    if created is None:
-        return f"unknown: {unknown}"
-    users: set[str] = set()
-    for events in tails(connection, after=created.position):
-        for event in events:
-            if event.type == "PodCreated" and key in claims_of_pod(orjson.loads(event.data)["patch"]):
-                users.add(event.stream)
-            if event.stream in users and event.type in ("PodCreated", "PodChanged") and _has_node(event.data):
-                return USED
-    return NEVER_USED
-
-
-def _has_node(data: str) -> bool:
-    patch = orjson.loads(data).get("patch") or {}
-    return bool((patch.get("spec") or {}).get("nodeName"))
