@@ -39,8 +39,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = "play the tests of the cluster port also against this control plane of this machine, and empty it"
-    parser.addoption("--kubeconfig", metavar="FILE", help=told)
+    cluster = parser.getgroup("a real cluster", "-m real_cluster plays these; without more, they only read")
+    cluster.addoption("--kubeconfig", metavar="FILE", help="the cluster; none is played without it")
+    cluster.addoption("--context", metavar="NAME", help="of the kubeconfig; else its current one")
+    cluster.addoption("--allow-writes", action="store_true", help="objects of our own, on this machine only")
+    cluster.addoption("--yes-this-cluster", metavar="UID", help="the uid of its kube-system: writes need it")
+    told = "with both above: also play the port's suite, which DELETES every node, volume, claim and pod there"
+    cluster.addoption("--empty-it", action="store_true", help=told)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -7,16 +7,15 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from random import Random
-from urllib.parse import urlsplit
 
 import pytest
 
 from tests.conftest import unsynced
 from tests.support.patience import HANG_SECONDS
+from tests.support.real_cluster import GivenAccess, refusal_of_writes
 from tests.support.serving import served
 from tests.support.store_samples import NOW
 from volsched.cluster.kubernetes import requests
-from volsched.cluster.kubernetes.access_files import find_access
 from volsched.cluster.kubernetes.adapter import KubernetesCluster, attach
 from volsched.cluster.kubernetes.backoff import TokenBucket
 from volsched.cluster.kubernetes.kubeconfig import ClusterAccess
@@ -60,14 +59,12 @@ def over_http(
     adapter.close()
 
 
-def real_cluster(kubeconfig: Path) -> Iterator[Cluster]:
+def real_cluster(given: GivenAccess) -> Iterator[Cluster]:
     """A scratch control plane of this machine, without controllers; whatever it has of our kinds is deleted."""
-    access = find_access(kubeconfig)
-    assert urlsplit(access.server).hostname in ("127.0.0.1", "::1", "localhost"), (
-        "only a control plane of this machine"
-    )
-    transport = attach(access, bucket=TokenBucket(UNLIMITED, UNLIMITED))
+    transport = attach(given.access, bucket=TokenBucket(UNLIMITED, UNLIMITED))
     adapter = KubernetesCluster(transport, kinds=WATCHED)
+    if (refusal := refusal_of_writes(given, adapter.describe().uid)) is not None:
+        pytest.skip(refusal)
     empty(adapter, transport)
     with suppress(CallRefusedError):
         adapter.create("Namespace", {"metadata": {"name": "db"}})
@@ -95,7 +92,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.module.__name__.rpartition(".")[2] == "test_port" and "cluster" in metafunc.fixturenames:
         real = (
             [pytest.param("real", marks=pytest.mark.real_cluster)]
-            if metafunc.config.getoption("--kubeconfig")
+            if metafunc.config.getoption("--kubeconfig") and metafunc.config.getoption("--empty-it")
             else []
         )
         metafunc.parametrize(
@@ -106,7 +103,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path) -> Iterator[Cluster]:
     if request.param == "real":
-        yield from real_cluster(Path(request.config.getoption("--kubeconfig")))
+        option = request.config.getoption
+        yield from real_cluster(
+            GivenAccess(
+                kubeconfig=Path(option("--kubeconfig")),
+                context=option("--context"),
+                allow_writes=option("--allow-writes"),
+                confirmed_uid=option("--yes-this-cluster"),
+            )
+        )
         return
     if request.param.startswith("simulated"):
         page_size = 1 if request.param.endswith("pages") else 500
