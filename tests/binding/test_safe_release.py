@@ -66,6 +66,17 @@ DYNAMIC = [
 ]
 
 
+STRANDED = [
+    (SafeRow.NODE_GONE, claim(STAMPED, CHOSEN, ORDERED)),
+    (SafeRow.SELECTED, claim(STAMPED, CHOSEN)),
+    (SafeRow.NOT_OURS, claim(CHOSEN, ORDERED)),
+    (SafeRow.GIVEN_BACK, claim(STAMPED, ORDERED)),
+    (SafeRow.PROVISIONING, claim(STAMPED, CHOSEN, ORDERED, NAMED)),
+    (SafeRow.FREE, None),
+]
+"""The selected node is gone for long, and no volume was made."""
+
+
 @pytest.mark.parametrize(("row", "held", "found"), STATIC)
 def test_a_static_leg_is_in_the_row_of_its_claim_and_volume(
     row: SafeRow, held: dict[str, Any] | None, found: dict[str, Any]
@@ -78,12 +89,20 @@ def test_a_dynamic_leg_is_in_the_row_of_its_claim(row: SafeRow, held: dict[str, 
     assert dynamic_row("b1", "claim-1", held) is row
 
 
+@pytest.mark.parametrize(("row", "held"), STRANDED)
+def test_d2_a_claim_whose_node_is_gone_for_long_is_given_back_only_if_it_is_ours(
+    row: SafeRow, held: dict[str, Any] | None
+) -> None:
+    assert dynamic_row("b1", "claim-1", held, is_stranded=True) is row
+
+
 def test_every_row_has_an_example_an_action_and_where_it_is_kept_a_reason() -> None:
-    assert {row for row, *_ in (*STATIC, *DYNAMIC)} == set(SafeRow) == ACTIONS.keys()
+    assert {row for row, *_ in (*STATIC, *DYNAMIC, *STRANDED)} == set(SafeRow) == ACTIONS.keys()
     kept = {row for row, action in ACTIONS.items() if action in (SafeAction.RETAIN, SafeAction.WAIT)}
     assert kept == REASONS.keys()
 
 
-def test_only_what_no_controller_has_begun_is_ever_cleared() -> None:
+def test_only_what_no_controller_has_begun_is_ever_cleared_but_for_a_node_that_is_gone() -> None:
     cleared = {row for row, action in ACTIONS.items() if action is SafeAction.CLEAR}
-    assert cleared == {SafeRow.PREBOUND, SafeRow.CLAIM_GONE, SafeRow.SELECTED, SafeRow.GIVEN_BACK}
+    begun = {SafeRow.NODE_GONE}
+    assert cleared - begun == {SafeRow.PREBOUND, SafeRow.CLAIM_GONE, SafeRow.SELECTED, SafeRow.GIVEN_BACK}

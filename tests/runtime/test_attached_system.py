@@ -191,6 +191,55 @@ def test_d2_a_provisioner_that_gives_the_node_back_frees_the_claim_for_another_p
     assert own.legs()[0][1] == "released"
 
 
+def test_d2_a_node_that_is_gone_for_long_is_removed_from_the_claim_and_the_pod_is_planned_again(
+    own: Attached,
+) -> None:
+    prebound(own, "scratch")
+    own.controller.order("scratch")
+    own.running.create(node("n2"))
+    own.running.http.delete("/api/v1/nodes/n1")
+    assert settled(own) == [("scratch", "retained", REASONS[SafeRow.PROVISIONING])]
+    own.wait(14 * 60)
+    for _ in range(10):
+        own.system.step(own.now())
+    assert own.marks(own.claim("scratch"))[SELECTED_NODE] == "n1"
+    own.wait(60)
+    own.until(lambda: own.marks(own.claim("scratch")).get(SELECTED_NODE) == "n2")
+    events = own.running.http.get("/apis/events.k8s.io/v1/namespaces/default/events").json()["items"]
+    assert ("SelectedNodeRemoved", "scratch") in [(it["reason"], it["regarding"]["name"]) for it in events]
+
+
+def test_d2_a_volume_that_was_made_for_a_node_that_is_gone_is_left_to_its_claim(own: Attached) -> None:
+    prebound(own, "scratch")
+    own.controller.order("scratch")
+    own.provisioner.provision("scratch")
+    own.running.create(node("n2"))
+    own.running.http.delete("/api/v1/nodes/n1")
+    settled(own)
+    own.wait(16 * 60)
+    for _ in range(10):
+        own.system.step(own.now())
+    assert own.marks(own.claim("scratch"))[SELECTED_NODE] == "n1"
+
+
+def test_p2_a_node_whose_kubelet_rejects_is_avoided_for_five_minutes_and_the_claims_stay(own: Attached) -> None:
+    prebound(own, "data")
+    own.controller.bind()
+    own.until(lambda: own.node_of("db") == "n1" and own.has_settled())
+    rejects = {"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected"}}
+    merge = {"content-type": "application/merge-patch+json"}
+    path = "/api/v1/namespaces/default/pods/db/status"
+    assert own.running.http.patch(path, json=rejects, headers=merge).status_code == 200
+    # Its owner makes another, which has to wait for the volume's node; one that is free to choose goes elsewhere.
+    own.create(node("n2"), volume("small-2", "5Gi", "n2"), ours("again", "data"), ours("free", "logs"))
+    own.until(lambda: own.given_to("small-2") == "logs" and own.pod("again").get("status", {}).get("conditions"))
+    assert (own.given_to("small-1"), own.node_of("again")) == ("data", None)
+    assert "rejected" in own.pod("again")["status"]["conditions"][0]["message"]
+    own.controller.bind()
+    own.wait(6 * 60)
+    own.until(lambda: own.node_of("again") == "n1")
+
+
 # Stories -----------------------------------------------------------------------------------------------------
 
 

@@ -71,7 +71,10 @@ def test_scoring_time_outs_and_the_weight_of_volumes() -> None:
 def test_the_old_word_for_the_closest_fit_is_still_read(word: str) -> None:
     assert profile_of(base="parity", scoring={"policy": word}).scoring is ScoringPolicy.CLOSEST_FIT
     waiting = {"backoffInitialSeconds": 2, "backoffMaxSeconds": 60, "unschedulableSeconds": 90}
-    made = configure({"timeouts": {**waiting, "capacityHoldSeconds": 7}}, find=lambda _: None)
+    made = configure(
+        {"timeouts": {**waiting, "capacityHoldSeconds": 7, "goneNodeSeconds": 9}}, find=lambda _: None
+    )
+    assert made.gone_node_seconds == 9
     assert made.waits == QueueWaits(
         first_backoff=2 * SECOND, longest_backoff=60 * SECOND, unschedulable=90 * SECOND
     )
@@ -150,7 +153,7 @@ def test_match_fields_of_a_volume_are_enforced_on_request() -> None:
         (
             {"timeouts": {"bind": 3}},
             "timeouts.bind: there is no such field; known here are bindSeconds, backoffInitialSeconds, "
-            "backoffMaxSeconds, unschedulableSeconds, capacityHoldSeconds",
+            "backoffMaxSeconds, unschedulableSeconds, capacityHoldSeconds, goneNodeSeconds",
         ),
         (
             {"timeouts": {"backoffInitialSeconds": 11}},

@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from volsched.binding.rules.effect_writes import EffectWrite, FenceWrite, GateWrite, Outcome, next_step
-from volsched.binding.rules.foreign_notice import TELL, UNGATE, condition_of, event_of
+from volsched.binding.rules.effect_writes import EffectWrite, FenceWrite, GateWrite, Outcome, next_step, selections
+from volsched.binding.rules.foreign_notice import TELL, UNGATE, UNSELECT, condition_of, event_of
 from volsched.binding.rules.late_writes import UNDO, landed_since, record_undone
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
-from volsched.binding.rules.safe_release import Undecided
+from volsched.binding.rules.safe_release import SafeRow, Undecided, dynamic_row
 from volsched.binding.rules.saga import (
     ANNOTATE,
     BIND_POD,
@@ -32,8 +32,8 @@ from volsched.binding.rules.saga import (
     record_pod,
 )
 from volsched.cluster.port import CallRefusedError, Cluster, ClusterError, Manifest, Refusal, UnansweredError
-from volsched.kube.manifest import has_gate, spec, uid
-from volsched.kube.meta import GAVE_UP
+from volsched.kube.manifest import annotations, has_gate, metadata, spec, uid
+from volsched.kube.meta import BINDING_STAMP, GAVE_UP, SELECTED_NODE
 from volsched.kube.patches import merged
 from volsched.log.batch import load_states
 from volsched.log.commands import Command, DeposedError, Done, EffectDone, Precondition
@@ -178,6 +178,8 @@ class Executor:
                 raise LockLostError("this installation may not write into the cluster any more; see volsched logs")
             if effect.kind == UNGATE:
                 return self._ungated(effect, known)
+            if effect.kind == UNSELECT:
+                return self._unselected(effect)
             return self._told(effect, known, now) if effect.kind == TELL else self._called(effect, known, now)
         except Exception as error:
             return error
@@ -282,6 +284,26 @@ class Executor:
                 if refused.refusal in FINAL:
                     raise
         raise EndlessActError(f"{effect.key}: the pod changes faster than its gate can be removed")
+
+    def _unselected(self, effect: Claimed) -> Command:
+        """Row D2'' of the safe table: judged on what the cluster has now, written on the version that was read."""
+        data, (_, key) = effect.data, noun_and_key(effect.data["streams"][0])
+        for _ in range(MOST_WRITES):
+            claim = self.cluster.get("PersistentVolumeClaim", key)
+            gone = self.cluster.get("Node", data["node"]) is None
+            made = self.cluster.get("PersistentVolume", f"pvc-{data['uid']}") is not None
+            row = dynamic_row(data["stamp"], data["uid"], claim, is_stranded=gone and not made)
+            if claim is None or row is not SafeRow.NODE_GONE or annotations(claim)[SELECTED_NODE] != data["node"]:
+                return self._command(effect, lambda _: NOTHING)
+            dropped = {"metadata": {"annotations": dict.fromkeys((*selections(claim), BINDING_STAMP))}}
+            try:
+                self.cluster.patch(
+                    "PersistentVolumeClaim", key, dropped, version=metadata(claim)["resourceVersion"]
+                )
+            except CallRefusedError as refused:
+                if refused.refusal in FINAL:
+                    raise
+        raise EndlessActError(f"{effect.key}: the claim changes faster than its node can be removed")
 
     def _drive(
         self,

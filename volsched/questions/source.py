@@ -98,12 +98,14 @@ def explained(
 
 def _explained(seen: Sight, wanted: Pod, *, node: str | None, now: int) -> dict[str, Any]:
     states = {} if seen.picture is None else seen.picture.world.states
+    since = rfc3339(now - AVOID_SECONDS * SECOND)
+    rejecting = frozenset[str]() if seen.picture is None else seen.picture.rejecting_nodes(since)
     past, failures = _past(seen, wanted)
     told = explain_pod(
         seen.index,
         wanted,
         only=_node(seen, node),
-        avoid=nodes_to_avoid(wanted.key, states, since=rfc3339(now - AVOID_SECONDS * SECOND)),
+        avoid=nodes_to_avoid(wanted.key, states, since=since) | rejecting,
         demerits=NO_DEMERITS if seen.picture is None else seen.picture.demerits(wanted, now),
         binding=None if seen.picture is None else seen.picture.planned.get(wanted.key),
     )

@@ -38,6 +38,7 @@ from volsched.scheduling.scheduler import ATTACHED, OURS, Scheduler
 from volsched.scheduling.seats import Seat
 from volsched.workloads.controllers import Upkeep, upkeep_parts
 from volsched.workloads.garbage_collector import DEFAULT_KEEP, Keep
+from volsched.workloads.repairs import StaleNodes
 
 SWEEP_EVERY = 1 * SECOND
 RECOVER_AGAIN = 1 * SECOND
@@ -88,8 +89,8 @@ class System:
     takes_over: bool = False
     """At its start it carries out the work in flight itself, also with a bell: only for objects of our own log."""
     roles: Collection[ProcessRole] = frozenset(ProcessRole)
-    gates: GatePatience | None = None
-    """Lets go of pods behind our gate for which no node is found."""
+    beside_scheduler: Sequence[Part] = ()
+    """On a foreign cluster: who lets go of gated pods without a node, and of nodes that are gone."""
     seat: Seat | None = None
     """With one, the scheduler shares the pods with as many others as hold one."""
     _sweep_at: int = 0
@@ -113,7 +114,7 @@ class System:
             if self.seat is not None and self.seat.step(now):
                 self.scheduler.share_as(self.seat.share)
             progress += self.scheduler.step(now)
-            progress += 0 if self.gates is None else self.gates.step(now)
+            progress += sum(part.step(now) for part in self.beside_scheduler)
         progress += self._carry_out(WRITES, now)
         progress += self.catch_up(now)
         if ProcessRole.CONTROLLER in self.roles:
@@ -153,7 +154,7 @@ class System:
     def _all(self) -> tuple[Part, ...]:
         scheduling: tuple[Part, ...] = ()
         if ProcessRole.SCHEDULER in self.roles:
-            scheduling = (self.scheduler,) if self.gates is None else (self.scheduler, self.gates)
+            scheduling = (self.scheduler, *self.beside_scheduler)
         controlling: tuple[Part, ...] = (
             (self.controller, *self.parts) if ProcessRole.CONTROLLER in self.roles else ()
         )
@@ -272,6 +273,12 @@ def embedded(
         observes = lambda now: _observed(mirror, now)  # noqa: E731
     with database.read() as connection:
         began_at = read_head(connection).position
+    beside: list[Part] = []
+    if gate is not None:
+        beside.append(GatePatience(database, picture, gate, f"scheduler/{owner}"))
+    if is_foreign:
+        patience = configuration.gone_node_seconds
+        beside.append(StaleNodes(database, world, f"stale-nodes/{owner}", patience, is_foreign=True))
     if node_agent:
         parts.append(NodeAgent(database, world, f"node-agent/{owner}", uid))
     return System(
@@ -288,7 +295,7 @@ def embedded(
             names=names or (ATTACHED if is_foreign else OURS),
             gate=gate,
         ),
-        gates=None if gate is None else GatePatience(database, picture, gate, f"scheduler/{owner}"),
+        beside_scheduler=tuple(beside),
         controller=Controller(database, world, f"controller/{owner}", provisioners=provisioners, new_uid=uid),
         executor=Executor(
             database,

@@ -22,7 +22,7 @@ from volsched.scheduling.index import Index
 from volsched.scheduling.queue.object_changes import ObjectChange, aspects_of
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.scheduling.rules.dynamic_volumes import PromisedCapacity
-from volsched.scheduling.rules.failure_memory import Demerits, demerits
+from volsched.scheduling.rules.failure_memory import Demerits, demerits, rejected_by_kubelet
 from volsched.scheduling.rules.snapshot import FIELD_OF
 
 NOUNS = frozenset(
@@ -47,6 +47,8 @@ class Picture:
     changes: list[ObjectChange] | None = None
     """What has changed in the picture; None while nothing waits, to save the cost."""
     _nodes_changed: dict[str, int] = field(default_factory=dict)
+    _rejecting: dict[str, str] = field(default_factory=dict)
+    """Node → when its kubelet last rejected a pod. The pod's owner deletes it soon: this outlasts it."""
     _bindings: dict[str, BindingState] = field(default_factory=dict)
     _reserved: dict[str, int] = field(default_factory=dict)
     _imagined: dict[str, PromisedCapacity] = field(default_factory=dict)
@@ -138,6 +140,12 @@ class Picture:
                 ObjectChange(known[key], known[key], let_go=True) for key in capacities if key in known
             ]
 
+    def rejecting_nodes(self, since: str) -> frozenset[str]:
+        """Nodes whose kubelets rejected a pod after `since` (RFC 3339)."""
+        if not self._rejecting:
+            return frozenset()
+        return frozenset(node for node, at in self._rejecting.items() if at > since)
+
     def demerits(self, pod: Pod, now: int) -> Demerits:
         """The demerits of nodes in a decision about the pod, from its failed bindings."""
         index = self.index
@@ -201,6 +209,9 @@ class Picture:
         if self._shown.get(stream) == shown:
             return
         self._shown[stream] = shown
+        if noun == "pod" and (rejected := rejected_by_kubelet(manifest)) is not None:
+            node, at = rejected
+            self._rejecting[node] = max(at, self._rejecting.get(node, ""))
         if overlay is not None and (assumed := merged(manifest, overlay.patch)) != manifest:
             value = KIND_OF_NOUN[noun].read(assumed)
         if noun in ("node", "csinode"):

@@ -207,6 +207,7 @@ class Reserver:
             return attempt(index.snapshot, pod, profile=index.profile, only={node})
         since = rfc3339(now - AVOID_SECONDS * SECOND)
         avoid = nodes_to_avoid(pod.key, self.picture.world.states, since=since)
+        avoid |= self.picture.rejecting_nodes(since)
         return index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))
 
     def _command(self, planned: Planned, asked: ReservationRequest, actor: str) -> Command:

@@ -176,7 +176,7 @@ class Scheduler:
         index, since = self.picture.index, rfc3339(now - AVOID_SECONDS * SECOND)
         avoid = nodes_to_avoid(
             pod.key, self.picture.world.states, since=since, changed_at=self.picture.node_changed_at
-        )
+        ) | self.picture.rejecting_nodes(since)
         snapshot = index.snapshot
         try:
             found = index.decide(pod, avoid=avoid, demerits=self.picture.demerits(pod, now))

@@ -3,8 +3,10 @@
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from volsched.binding.rules.foreign_notice import tell_effect, unselect_effect
 from volsched.kube.kinds import key_of
 from volsched.kube.manifest import annotations, uid
+from volsched.kube.meta import BINDING_STAMP
 from volsched.kube.workloads import Node
 from volsched.log.base import read_base
 from volsched.log.commands import Command, ConflictError, Done, Precondition
@@ -51,6 +53,9 @@ class StaleNodes:
     database: Database
     world: World
     owner: str
+    patience_seconds: int = GONE_SECONDS
+    is_foreign: bool = False
+    """The claims are a foreign cluster's: only nodes that we selected are removed, by an effect."""
     _agenda: Agenda = field(default_factory=Agenda)
     _promised: dict[str, str] = field(default_factory=dict)
     """Claim → the node that it waits for; both as streams."""
@@ -87,6 +92,8 @@ class StaleNodes:
     def _look_at_claim(self, stream: str) -> None:
         manifest = manifest_of(self.world.states, stream)
         node = None if manifest is None else promised_node(manifest)
+        if self.is_foreign and BINDING_STAMP not in annotations(manifest or {}):
+            node = None
         before = self._promised.pop(stream, None)
         if before is not None:
             self._waiting[before].discard(stream)
@@ -118,8 +125,9 @@ class StaleNodes:
             since = None if state is None or stream not in self._promised else self._gone_since(stream)
             if state is None or since is None:
                 continue
-            if now < since + GONE_SECONDS * SECOND:
-                self._agenda.put_off(stream, since + GONE_SECONDS * SECOND)
+            due = since + self.patience_seconds * SECOND
+            if now < due:
+                self._agenda.put_off(stream, due)
             else:
                 found[stream] = state
         return found
@@ -158,6 +166,8 @@ class StaleNodes:
     def _removing(self, stream: str, state: ObjectState, now: int) -> Command:
         claim = state.manifest or {}
         node = self._promised[stream].partition("/")[2]
+        if self.is_foreign:
+            return self._removing_there(stream, state, node)
         said = door.notice(
             CLAIM, key_of(CLAIM, claim), door.controller(self.owner, now),
             uid=uid(claim), type_="Normal", reason=REMOVED, message=removed(node),
@@ -166,6 +176,26 @@ class StaleNodes:
         # A binding's plan changes the claim too, so a plan made meanwhile refuses this write.
         write = door.update(CLAIM, without_promise(claim), door.controller(self.owner, now), seen=state)
         return door.together(write.command, said, precondition=Precondition(versions={stream: state.version}))
+
+    def _removing_there(self, stream: str, state: ObjectState, node: str) -> Command:
+        claim = state.manifest or {}
+        removal = unselect_effect(claim, node)
+        told = tell_effect(
+            removal.key,
+            kind=CLAIM,
+            key=key_of(CLAIM, claim),
+            uid=uid(claim),
+            type_="Normal",
+            reason=REMOVED,
+            message=removed(node),
+        )
+        decided = Decision(effects=(removal, told))
+        return Command(
+            actor=self.owner,
+            streams=(stream,),
+            decide=lambda _: decided,
+            precondition=Precondition(versions={stream: state.version}),
+        )
 
 
 # The zonal upgrade of existing volumes: all of them at the start, then every new or changed one.

@@ -297,7 +297,7 @@ def _release_safely(binding: str, leg: LegState, states: States) -> EffectWrite 
             return LegOutcome(phase=LegPhase.RELEASED, reason=leg.reason)
     if leg.dynamic:
         assert claim is not None
-        dropped = dict.fromkeys((*_selections(held or {}), BINDING_STAMP))
+        dropped = dict.fromkeys((*selections(held or {}), BINDING_STAMP))
         return _claim_write(leg, claim, {"metadata": {"annotations": dropped}})
     assert volume is not None
     patch = unbind_patch(volume.manifest or {})
@@ -322,7 +322,7 @@ def _release_static(binding: str, leg: LegState, states: States, guards: Guards)
             if ROLLBACK not in annotations(held):
                 return _claim_write(leg, claim, {"metadata": {"annotations": {ROLLBACK: binding}}})
             if spec(held).get("volumeName"):
-                dropped = {"metadata": {"annotations": dict.fromkeys((BOUND_BY_CONTROLLER, *_selections(held)))}}
+                dropped = {"metadata": {"annotations": dict.fromkeys((BOUND_BY_CONTROLLER, *selections(held)))}}
                 return _claim_write(leg, claim, {"spec": {"volumeName": None}, **dropped})
     return EffectWrite(
         kind="PersistentVolume", key=leg.volume or "", patch=unbind_patch(volume.manifest), version=version(volume)
@@ -368,11 +368,11 @@ def _release_dynamic(binding: str, leg: LegState, states: States, guards: Guards
     # A provisioner that removes the node has refused for good; one that is not sure keeps it.
     if spec(held).get("volumeName") or (ordered and SELECTED_NODE in annotations(held)):
         return _retained(STILL_PROVISIONING)
-    dropped = dict.fromkeys((*_selections(held), BINDING_STAMP))
+    dropped = dict.fromkeys((*selections(held), BINDING_STAMP))
     return _claim_write(leg, claim, {"metadata": {"annotations": dropped}})
 
 
-def _selections(claim: Manifest) -> tuple[str, ...]:
+def selections(claim: Manifest) -> tuple[str, ...]:
     """All annotations that commit the claim to a node: the stable name, and the alpha names if present."""
     return (SELECTED_NODE, *(key for key in ALPHA_SELECTED_NODES if key in annotations(claim)))
 

@@ -7,8 +7,9 @@ same words become an effect, in a queue of their own behind all work that binds 
 from collections.abc import Mapping
 from typing import Any
 
-from volsched.kube.kinds import KINDS
-from volsched.kube.manifest import Manifest, spec
+from volsched.kube.kinds import KINDS, key_of
+from volsched.kube.manifest import Manifest, annotations, metadata, spec, uid
+from volsched.kube.meta import BINDING_STAMP
 from volsched.log.events.fold import NewEffect
 from volsched.log.events.streams import stream_of
 from volsched.scheduling.rules.attempts import refused_conditions
@@ -17,6 +18,8 @@ TELL = "tell"
 """A kind of effect, with the queue of its name."""
 UNGATE = "ungate"
 """A kind of effect: a pod's gate is removed though its claims are not bound. In the queue of pods' bindings."""
+UNSELECT = "unselect"
+"""A kind of effect: the node that is gone is removed from a claim. In the queue of releases."""
 CONTROLLER = "volsched.io/scheduler"
 MOST_NOTE = 1_024
 MOST_INSTANCE = 128
@@ -40,6 +43,23 @@ def ungate_effect(key: str, uid: str, reason: str) -> NewEffect:
     stream = stream_of("Pod", key)
     data = {"streams": (stream,), "uid": uid, "reason": reason}
     return NewEffect(key=f"{UNGATE}/{uid}", lane=f"{UNGATE}/{uid}", queue="bind_pod", kind=UNGATE, data=data)
+
+
+def unselect_effect(claim: Manifest, node: str) -> NewEffect:
+    """Once for each version of a claim."""
+    names = metadata(claim)
+    stream, version = (
+        stream_of("PersistentVolumeClaim", key_of("PersistentVolumeClaim", claim)),
+        names["resourceVersion"],
+    )
+    data = {"streams": (stream,), "uid": uid(claim), "node": node, "stamp": annotations(claim)[BINDING_STAMP]}
+    return NewEffect(
+        key=f"{UNSELECT}/{uid(claim)}/{version}",
+        lane=f"{UNSELECT}/{uid(claim)}",
+        queue="release",
+        kind=UNSELECT,
+        data=data,
+    )
 
 
 def condition_of(data: Mapping[str, Any], pod: Manifest, now: str) -> dict[str, Any] | None:

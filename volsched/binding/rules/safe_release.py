@@ -49,6 +49,8 @@ class SafeRow(StrEnum):
     PROVISIONING = "D2"
     GIVEN_BACK = "D2'"
     """A provisioner has removed the node: it made nothing and will make nothing."""
+    NODE_GONE = "D2''"
+    """A provisioner was asked, and the node is gone for longer than our patience; no volume was made."""
 
 
 class SafeAction(StrEnum):
@@ -68,6 +70,7 @@ ACTIONS = {
     SafeRow.CLAIM_GONE: SafeAction.CLEAR,
     SafeRow.CLAIM_GONE_LATE: SafeAction.RETAIN,
     SafeRow.SELECTED: SafeAction.CLEAR,
+    SafeRow.NODE_GONE: SafeAction.CLEAR,
     SafeRow.PROVISIONING: SafeAction.RETAIN,
     SafeRow.GIVEN_BACK: SafeAction.CLEAR,
 }
@@ -112,7 +115,8 @@ def static_row(
     return SafeRow.CLAIM_GONE_LATE if is_being_deleted(claim) or named else SafeRow.HALF_BOUND
 
 
-def dynamic_row(binding: str, claim_uid: str, claim: Manifest | None) -> SafeRow:
+def dynamic_row(binding: str, claim_uid: str, claim: Manifest | None, *, is_stranded: bool = False) -> SafeRow:
+    """`is_stranded`: the node has been gone for longer than our patience, and the provisioner made no volume."""
     if claim is None or uid(claim) != claim_uid:
         return SafeRow.FREE
     marks = annotations(claim)
@@ -123,4 +127,6 @@ def dynamic_row(binding: str, claim_uid: str, claim: Manifest | None) -> SafeRow
     if SELECTED_NODE not in marks:
         return SafeRow.GIVEN_BACK
     ordered = STORAGE_PROVISIONER in marks or BETA_STORAGE_PROVISIONER in marks
-    return SafeRow.PROVISIONING if ordered else SafeRow.SELECTED
+    if not ordered:
+        return SafeRow.SELECTED
+    return SafeRow.NODE_GONE if is_stranded else SafeRow.PROVISIONING

@@ -20,6 +20,8 @@ from volsched.scheduling.rules.profile import PROFILES, VOLSCHED, Profile, Scori
 
 BIND_TIMEOUT_SECONDS = 600
 CAPACITY_HOLD_SECONDS = 120
+GONE_NODE_SECONDS = 900
+"""Provisioners have no common time-out; most give up after fifteen tries, within this time."""
 MOST_WEIGHT = 1000
 MOST_SECONDS = 7 * 24 * 3600
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel)
@@ -70,6 +72,7 @@ class TimeoutSettings(BaseModel):
     backoff_max_seconds: Seconds = 10
     unschedulable_seconds: Seconds = 300
     capacity_hold_seconds: Seconds = CAPACITY_HOLD_SECONDS
+    gone_node_seconds: Seconds = GONE_NODE_SECONDS
 
 
 class SchedulerSettings(BaseModel):
@@ -90,6 +93,8 @@ class Configuration:
     """Of pods in the queue."""
     capacity_hold_seconds: int = CAPACITY_HOLD_SECONDS
     """How long room is held that a driver should have published as used."""
+    gone_node_seconds: int = GONE_NODE_SECONDS
+    """On a foreign cluster: how long a provisioner may work for a node that is gone."""
 
 
 DEFAULT = Configuration()
@@ -125,6 +130,7 @@ def configure(document: Any, *, find: Callable[[str], Plugin | None]) -> Configu
             unschedulable=given.unschedulable_seconds * SECOND,
         ),
         given.capacity_hold_seconds,
+        given.gone_node_seconds,
     )
 
 

@@ -14,7 +14,7 @@ from volsched.binding.rules.reasons import (
     RESERVATION_LOST,
     STILL_PROVISIONING,
 )
-from volsched.kube.manifest import annotations, metadata, status
+from volsched.kube.manifest import annotations, metadata, spec, status
 from volsched.kube.meta import TOPOLOGY_LABELS
 from volsched.kube.workloads import Node, Pod
 from volsched.log.events.fold import BindingState, LegState, State, States, living
@@ -224,6 +224,41 @@ def nodes_to_avoid(
         if (_written_at(node, states) if changed_at is None else changed_at(node)) <= held.rv
         and not _made_after(node, last, states)
     )
+
+
+_KUBELET_REJECTIONS = frozenset(
+    {
+        "InvalidNodeInfo",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "PodOSSelectorNodeLabelDoesNotMatch",
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+        "VolumeAttachmentLimitExceeded",
+    }
+)
+_OUT_OF = "OutOf"
+"""How a kubelet begins the reason that names the resource it lacks: OutOfcpu, OutOfpods."""
+
+
+def rejected_by_kubelet(pod: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The node whose kubelet refused to run the pod, and when it got the pod (RFC 3339); else None.
+
+    A real cluster takes no pod off its node: it stays Failed, and its owner makes another. So what is remembered
+    is the node, for every pod: its kubelet knows of something that the rules of a decision do not see. The
+    kubelet gives no time of its own, and rejects pods as soon as it gets them.
+    """
+    told, node = status(pod), spec(pod).get("nodeName")
+    reason = str(told.get("reason") or "")
+    if not node or told.get("phase") != "Failed":
+        return None
+    if reason not in _KUBELET_REJECTIONS and not reason.startswith(_OUT_OF):
+        return None
+    conditions = told.get("conditions")
+    listed = [it for it in conditions if isinstance(it, dict)] if isinstance(conditions, list) else []
+    times = (str(it.get("lastTransitionTime", "")) for it in listed if it.get("type") == "PodScheduled")
+    return str(node), max(times, default="")
 
 
 def _turned_away_at(conditions: Any) -> str:
