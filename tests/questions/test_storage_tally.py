@@ -2,26 +2,17 @@
 
 import pytest
 
-from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
-from volsched.api.watch_cache import changes_of
+from tests.support.attached_cluster import gated
+from tests.support.clusters import LOCAL, START, Stepped, claim, node, pod, volume
+from tests.support.followed_tally import followed
 from volsched.kube.meta import LEGACY_ZONE, ZONE
 from volsched.log.database import Database
-from volsched.log.events.fold import State
 from volsched.log.reads.startup import load_world
-from volsched.log.reads.tail import tail
 from volsched.questions.status.pending_reasons import shortened
 from volsched.questions.status.storage_tally import StorageRow, StorageTally, volume_place
 
 GI = 2**30
-
-
-def followed(database: Database) -> StorageTally:
-    """All of the log, event by event."""
-    tally, states = StorageTally(), dict[str, State]()
-    with database.read() as connection:
-        for _ in changes_of(tail(connection, after=0, limit=10_000), states, tally.follow):
-            pass
-    return tally
+SECOND = 1_000_000
 
 
 def loaded(database: Database) -> StorageTally:
@@ -66,6 +57,15 @@ def test_what_is_kept_up_is_what_is_counted_anew(sqlite: Database) -> None:
     assert kept.volumes_by_use() == anew.volumes_by_use()
     assert kept.claims() == anew.claims()
     assert (kept.pods(), kept.pending()) == (anew.pods(), anew.pending())
+
+
+def test_pods_behind_our_gate_are_counted_and_those_of_others_are_not(sqlite: Database) -> None:
+    theirs = pod("theirs")
+    theirs["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+    Stepped(sqlite, [LOCAL, node("node-0"), gated("ours"), theirs])
+    for tally in (followed(sqlite), loaded(sqlite)):
+        count, oldest = tally.gated()
+        assert (count, oldest is not None and oldest >= START - SECOND) == (1, True)
 
 
 def test_a_volume_that_a_binding_has_taken_is_reserved(sqlite: Database) -> None:

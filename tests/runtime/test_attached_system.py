@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import unsynced
 from tests.support.attached_cluster import Attached, attached, ours, two_nodes
 from tests.support.clusters import claim, node, volume
+from tests.support.followed_tally import followed
 from tests.support.serving import served
 from volsched.binding.rules.safe_release import REASONS, SafeRow
 from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, SELECTED_NODE
@@ -267,6 +268,7 @@ def test_a_second_volume_stolen_between_plan_and_write_frees_the_first_and_the_p
     assert own.given_to(f"small-{stolen[-1]}") is None
     volumes = {own.claim(it)["spec"]["volumeName"] for it in ("data", "logs")}
     assert volumes == {f"small-{other[-1]}", f"large-{other[-1]}"}
+    assert followed(own.database).conflicts == {"local": 1}
 
 
 def test_nothing_is_written_before_the_cluster_was_listed(own: Attached) -> None:

@@ -18,6 +18,7 @@ from tests.support.patience import wait_until
 from tests.support.serving import served
 from tests.support.store_samples import append, create_volume, must, plan
 from volsched.api.health import serve_process_metrics
+from volsched.binding.rules.reasons import CHANGED
 from volsched.cli.app import Verbs
 from volsched.log.batch import Head
 from volsched.log.commands import Command
@@ -67,6 +68,8 @@ def happening() -> Iterator[Command]:
         yield append(NewEvent(stream="binding/b2", type="BindingMoved", data=data, binding="b2"))
     yield create_volume("d")
     yield plan("b3", "d", claim="db/third")
+    data = {"leg": 0, "state": "voided", "open": False, "reason": f'PersistentVolume "d" {CHANGED}'}
+    yield append(NewEvent(stream="binding/b3", type="LegMoved", data=data, binding="b3"))
 
 
 @pytest.fixture
@@ -80,7 +83,7 @@ def scraped(sqlite: Database) -> dict[str, set[str]]:
         up.http.get("/api/v1/pods")
         # Counted from here on: a process counts what happens while it runs.
         must(sqlite, *happening())
-        wait_until(lambda: "volsched_rollbacks_total{" in up.http.get("/metrics").text)
+        wait_until(lambda: "volsched_conflicts_total{" in up.http.get("/metrics").text)
         for line in up.http.get("/metrics").text.splitlines():
             if not line.startswith("#"):
                 found = re.match(r"([a-zA-Z_0-9]+)(?:\{(.*)\})? ", line)

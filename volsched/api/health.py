@@ -293,6 +293,10 @@ def _waits(tally: StorageTally, now: int) -> Iterator[Metric]:
     oldest = tally.oldest_pending()
     waited = 0.0 if oldest is None else max(now - oldest, 0) / SECOND
     yield _plain("volsched_pod_pending_oldest_seconds", "For how long the oldest of them has waited.", waited)
+    gated, first = tally.gated()
+    yield _plain("volsched_pods_gated", "Pods that wait behind our scheduling gate.", gated)
+    behind = 0.0 if first is None else max(now - first, 0) / SECOND
+    yield _plain("volsched_pod_gated_oldest_seconds", "For how long the oldest of them has waited.", behind)
     yield HistogramMetricFamily(
         "volsched_pod_bound_seconds",
         "From the creation of a pod until it had its node, since this process started.",
@@ -308,6 +312,12 @@ def _waits(tally: StorageTally, now: int) -> Iterator[Metric]:
         ended.add_metric((outcome,), buckets=times.buckets(), sum_value=times.sum)
     yield ended
     yield _counted("volsched_rollbacks", "Bindings that were given up.", "reason", tally.rollbacks)
+    yield _counted(
+        "volsched_conflicts",
+        "Volumes and claims that others wrote between our plan and our write.",
+        "class",
+        tally.conflicts,
+    )
     yield _counted(
         "volsched_provisioning_failures",
         "How often a provisioner failed to make a volume.",

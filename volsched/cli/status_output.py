@@ -71,6 +71,9 @@ def _blocks(document: Document, now: int) -> Iterator[RenderableType]:
     yield from _work(document["effects"], now)
     if document["storage"]:
         yield _storage(document)
+    if conflicts := document.get("conflicts"):
+        told = ", ".join(f"{it['count']} {it['class']}" for it in conflicts)
+        yield Text(f"lost to other writers, by class: {told}; see: volsched audit rollbacks")
     yield Text(_leases(document["leases"], now))
 
 

@@ -25,6 +25,13 @@ STILL_PROVISIONING = "undecided: a provisioner may still be working on it; its v
 UNDONE = "written late, after the leg had ended, and undone"
 
 
+def taken_object(reason: str) -> tuple[str, str] | None:
+    """Kind and key of the object that somebody else changed before our write; None for any other reason."""
+    kind, _, rest = reason.partition(' "')
+    key, quote, told = rest.partition('" ')
+    return (kind, key) if quote and told == CHANGED else None
+
+
 # Pods and nodes that block a binding.
 def node_not_found(node: str) -> str:
     return f'failed to get node "{node}": node "{node}" not found'

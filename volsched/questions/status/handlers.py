@@ -40,6 +40,7 @@ def status(context: QuestionContext, _: Parameters) -> dict[str, Any]:
             {"class": it.class_name, "zone": it.zone, "phase": it.kind, "count": it.count, "bytes": it.bytes}
             for it in tally.claims()
         ],
+        "conflicts": [{"class": name, "count": count} for name, count in sorted(tally.conflicts.items())],
         "roomReservedBytes": gauges.reserved_bytes,
         "leases": [
             {

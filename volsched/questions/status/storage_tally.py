@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from volsched.binding.rules.phases import Phase
-from volsched.kube.manifest import annotations, is_being_deleted, metadata, spec, status
+from volsched.binding.rules.reasons import CHANGED, taken_object
+from volsched.kube.manifest import annotations, has_gate, is_being_deleted, metadata, spec, status
 from volsched.kube.meta import HOSTNAME, LEGACY_ZONE, SELECTED_NODE, ZONE, zone_of
 from volsched.kube.quantity import INT64_MAX, QuantityError, parse_quantity
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import BindingState, ObjectState, State
-from volsched.log.events.streams import BINDING, noun_and_key
+from volsched.log.events.streams import BINDING, noun_and_key, stream_of
 from volsched.log.garbage_pause import collector_resting
 from volsched.log.meters import WAIT_BOUNDS, TimeHistogram
 from volsched.log.rows import class_name_of
@@ -89,12 +90,16 @@ class StorageTally:
     """By reason, without the names in it."""
     failed_provisionings: Counter[str] = field(default_factory=Counter)
     """By class."""
+    conflicts: Counter[str] = field(default_factory=Counter)
+    """By class: volumes and claims that others wrote between our plan and our write."""
     _groups: dict[str, tuple[Group, int]] = field(default_factory=dict)
     """Stream of a volume, claim or capacity object → the group that it counts in, and its bytes."""
     _counts: dict[Group, list[int]] = field(default_factory=dict)
     """Group → how many, and their bytes."""
     _capacities: dict[str, tuple[str, StoragePlace, int]] = field(default_factory=dict)
     _pending: dict[str, Pending] = field(default_factory=dict)
+    _gated: dict[str, int] = field(default_factory=dict)
+    """Pod behind our gate → when it was made."""
     _pods: Counter[str] = field(default_factory=Counter)
     """By phase."""
     _pod_phases: dict[str, str] = field(default_factory=dict)
@@ -129,6 +134,8 @@ class StorageTally:
     def _follow_binding(self, event: Event) -> None:
         if event.type == "BindingPlanned":
             self._planned[event.stream] = event.at
+        elif event.type == "LegMoved" and CHANGED in event.data:
+            self._follow_conflict(event)
         elif event.type == "BindingMoved":
             data = orjson.loads(event.data)
             if not data["open"]:
@@ -137,6 +144,12 @@ class StorageTally:
                 reason = shortened(str(data.get("reason") or NONE))
                 known = reason in self.rollbacks or len(self.rollbacks) < MOST_REASONS
                 self.rollbacks[reason if known else OTHER] += 1
+
+    def _follow_conflict(self, event: Event) -> None:
+        taken = taken_object(str(orjson.loads(event.data).get("reason") or ""))
+        if taken is not None:
+            group = self._groups.get(stream_of(*taken))
+            self.conflicts[NONE if group is None else group[0].class_name] += 1
 
     def volumes_by_phase(self) -> list[StorageRow]:
         return self._rows(VolumeGroup, "phase")
@@ -171,6 +184,11 @@ class StorageTally:
         with self._lock:
             return min((it.since for it in self._pending.values()), default=None)
 
+    def gated(self) -> tuple[int, int | None]:
+        """How many pods wait behind our gate, and since when the oldest does."""
+        with self._lock:
+            return len(self._gated), min(self._gated.values(), default=None)
+
     def pods(self) -> dict[str, int]:
         with self._lock:
             return {phase: count for phase, count in sorted(self._pods.items()) if count}
@@ -180,6 +198,7 @@ class StorageTally:
         self._counts.clear()
         self._capacities.clear()
         self._pending.clear()
+        self._gated.clear()
         self._pods.clear()
         self._pod_phases.clear()
         self._zones.clear()
@@ -247,6 +266,7 @@ class StorageTally:
 
     def _take_pod(self, stream: str, state: ObjectState, event: Event | None) -> None:
         manifest, before = state.manifest, self._pending.pop(stream, None)
+        gated_since = self._gated.pop(stream, None)
         phase = self._pod_phases.pop(stream, None)
         if phase is not None:
             self._pods[phase] -= 1
@@ -262,6 +282,8 @@ class StorageTally:
             return
         created = parse_rfc3339(str(metadata(manifest).get("creationTimestamp", ""))) or 0
         since = event.at if event is not None and event.type == "PodCreated" else created
+        if has_gate(manifest):
+            self._gated[stream] = since if gated_since is None else gated_since
         reason = pending_reason(manifest, in_flight=state.assumed is not None)
         self._pending[stream] = Pending(reason, since if before is None else before.since)
 
