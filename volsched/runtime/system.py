@@ -182,9 +182,12 @@ class System:
         progress = 0
         # Checked first, for all at once: most of the time nothing is due, and claiming takes the write lock.
         due = due_queues(self.database, queues, now=now)
-        for queue in queues:
-            if queue in due:
-                progress += self.executor.step(queue, now).done
+        for place, queue in enumerate(queues, start=1):
+            done = self.executor.step(queue, now).done if queue in due else 0
+            if done and queues[place:]:
+                # Work done in one queue may add work to the next ones.
+                due = due_queues(self.database, queues[place:], now=now)
+            progress += done
         return progress
 
     def _sweep(self, now: int) -> int:

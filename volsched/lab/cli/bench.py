@@ -17,6 +17,7 @@ from volsched.lab.bench.audit import AuditRow, bench_audit
 from volsched.lab.bench.bind import COUNTED, BindLoad, BindRow, bench_bind, workers
 from volsched.lab.bench.decide import CLAIM_COUNTS, ROWS, bench_decide
 from volsched.lab.bench.http import BenchMissingError, HttpLoadError, bench_http
+from volsched.lab.bench.idle import IdleBenchError, bench_idle
 from volsched.lab.bench.log import bench_append, bench_plan, bench_replay, bench_restart, fill
 from volsched.lab.bench.processes import bench_bind_of_processes
 from volsched.lab.bench.stories import fill_stories
@@ -76,6 +77,13 @@ volsched bench bind --nodes 500 --volumes 5000 --postgres postgresql://postgres@
 volsched bench bind --processes 4
 
 volsched bench bind --stack --workers 1 --workers 4
+"""
+IDLE_EXAMPLES = """
+Examples:
+
+volsched bench idle
+
+volsched bench idle --seconds 60 --postgres postgresql://postgres@localhost/postgres
 """
 HTTP_EXAMPLES = """
 Examples:
@@ -295,6 +303,24 @@ def bind(
                     rows.append(measure(database, bell=_bell(redis, database)))
             if stack and server is None:
                 rows += _on_stacks(workers_of_stack or [1, 2, 4], load)
+    _print([row.as_json() for row in rows], output)
+
+
+@app.command(epilog=IDLE_EXAMPLES)
+def idle(
+    seconds: Annotated[float, typer.Option(help="How long to measure.", min=1)] = 20,
+    postgres: Server = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """The processor time of `volsched up` with nothing to do, as a part of one core."""
+    rows = []
+    for server in _servers(postgres):
+        with scratch_store(server) as database:
+            url = database.engine.url.render_as_string(hide_password=False)
+            try:
+                rows.append(bench_idle(url, database.engine.dialect.name, seconds=seconds))
+            except IdleBenchError as error:
+                fail(Exit.FAILURE, str(error))
     _print([row.as_json() for row in rows], output)
 
 

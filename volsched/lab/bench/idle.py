@@ -1,0 +1,79 @@
+"""What a process costs that has nothing to do: `volsched up` on an empty store, beside a process that only sleeps.
+
+The baseline is a Python process that wakes up twenty times a second and does nothing: the cheapest way to poll.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+SETTLE_SECONDS = 5.0
+"""From the first answer to the start of the measurement: the caches are filled and the lease is taken by then."""
+POLLER = "import time\nprint('serving', flush=True)\nwhile True: time.sleep(0.05)"
+READY = "serving"
+USER_TICKS, SYSTEM_TICKS = 11, 12
+"""Places in /proc/PID/stat, counted from behind the process's name."""
+
+
+class IdleBenchError(Exception):
+    """Nothing was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleRow:
+    engine: str
+    seconds: float
+    percent_of_core: float
+    baseline_percent_of_core: float
+    """Of a process that polls twenty times a second and does nothing."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def bench_idle(url: str, engine: str, *, seconds: float) -> IdleRow:
+    """`url` is that of an empty, migrated store."""
+    if not Path("/proc/self/stat").exists():
+        raise IdleBenchError("the processor time of another process is read from /proc, which is not there")
+    served = [sys.executable, "-m", "volsched", "up", "--db", url, "--port", "0"]
+    with _started(served) as up, _started([sys.executable, "-u", "-c", POLLER]) as poller:
+        time.sleep(SETTLE_SECONDS)
+        before, began = (_cpu_seconds(up), _cpu_seconds(poller)), time.monotonic()
+        time.sleep(seconds)
+        took = time.monotonic() - began
+        used = _cpu_seconds(up) - before[0], _cpu_seconds(poller) - before[1]
+    return IdleRow(
+        engine=engine,
+        seconds=took,
+        percent_of_core=used[0] / took * 100,
+        baseline_percent_of_core=used[1] / took * 100,
+    )
+
+
+@contextmanager
+def _started(command: Sequence[str]) -> Iterator[int]:
+    """The id of a process that has said that it is ready."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = []
+            for line in process.stdout:
+                told.append(line)
+                if READY in line:
+                    break
+            else:
+                raise IdleBenchError(f"{' '.join(command[1:4])} ended: {''.join(told).strip()}")
+            yield process.pid
+        finally:
+            process.terminate()
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")
