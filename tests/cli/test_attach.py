@@ -74,7 +74,14 @@ def test_a_second_installation_refuses_to_act_on_the_same_cluster(
     [
         (["attach", "--mode", "gate", "--take-over-default-scheduler"], "gate mode places no pods"),
         (["attach", "--mode", "own", "--kubeconfig", "/nowhere"], "/nowhere"),
+        (["attach", "--mode", "advise", "--take-over-default-scheduler"], "advise mode places no pods"),
+        (["serve", "scheduler", "--cluster", "advise"], "attach --mode advise"),
         (["manifests", "--flow-schema"], "a mode that acts"),
+        (["manifests", "--mode", "advise"], "--tls-secret"),
+        (
+            ["manifests", "--mode", "advise", "--tls-secret", "t", "--owned-class", "fast"],
+            "schedulerName volsched",
+        ),
         (["serve", "scheduler", "--context", "prod"], "give --cluster own or gate"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from volsched.cluster.install_manifests import Installation, helm_files, kustomize_files, manifests
-from volsched.cluster.permissions import GATE_MODE, MODES, OBSERVE, OWN, READS, role_rules
+from volsched.cluster.permissions import ADVISE, GATE_MODE, MODES, OBSERVE, OWN, READS, role_rules
 from volsched.cluster.projection import OBSERVED_KINDS
 from volsched.kube.meta import GATE
 
@@ -90,6 +90,27 @@ def test_a_mode_that_acts_has_its_role_and_keeps_its_store() -> None:
     assert "PersistentVolumeClaim" not in together
 
 
+def test_an_adviser_reads_only_and_is_reached_by_kube_scheduler() -> None:
+    objects = {it["kind"]: it for it in manifests(Installation(mode=ADVISE, tls_secret="volsched-tls"))}
+    assert {verb for rule in objects["ClusterRole"]["rules"] for verb in rule["verbs"]} == set(READS)
+    (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"][:4] == ["volsched", "attach", "--mode", "advise"]
+    assert objects["Service"]["metadata"]["name"] == "volsched-adviser"
+    assert objects["NetworkPolicy"]["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8700}]}]
+    assert not {"Role", "MutatingAdmissionPolicy"} & objects.keys()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_chart_of_any_mode_is_what_is_applied_without_one(mode: str) -> None:
+    wanted = Installation(image="registry.example/volsched:1", mode=mode, tls_secret="volsched-tls")
+    chart = helm_files(wanted, version="1.0.0")
+    text = yaml.safe_dump_all(chart[f"templates/{mode}.yaml"])
+    values = {"Release.Namespace": "volsched", "Values.image": wanted.image, "Values.tlsSecret": "volsched-tls"}
+    for name, value in values.items():
+        text = text.replace(f"{{{{ .{name} }}}}", value)
+    assert list(yaml.safe_load_all(text)) == [it for it in manifests(wanted) if it["kind"] != "Namespace"]
+
+
 def test_gate_mode_sets_its_gate_by_a_policy_and_never_places_a_pod() -> None:
     objects = {it["kind"]: it for it in manifests(Installation(mode=GATE_MODE))}
     policy = objects["MutatingAdmissionPolicy"]["spec"]
@@ -111,7 +132,13 @@ ACTING = Installation(mode=OWN, database_secret="db", owned_classes=("fast",), p
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_release_takes_the_manifests(release: str) -> None:
-    for manifest in (*manifests(SERVED), *manifests(ACTING), *manifests(Installation(mode=OWN))):
+    advising = Installation(mode=ADVISE, tls_secret="volsched-tls")
+    for manifest in (
+        *manifests(SERVED),
+        *manifests(ACTING),
+        *manifests(Installation(mode=OWN)),
+        *manifests(advising),
+    ):
         if manifest["kind"].startswith("ValidatingAdmissionPolicy") and release == "1.29.0":
             # There it is beta: whoever wants owned classes needs 1.30.
             continue

@@ -85,8 +85,12 @@ def served(
     limits: Limits = DEFAULT_LIMITS,
     strict: bool = False,
     port: int = 0,
+    follows: bool = False,
+    reserves: bool = True,
+    binds: bool = True,
 ) -> Iterator[Served]:
-    """`system`: schedule, bind and run pods too. `port`: that of a server that ended, 0: any."""
+    """`system`: schedule, bind and run pods too. `port`: that of a server that ended, 0: any. `follows`: the store
+    is that of a followed cluster."""
     listening = listen("127.0.0.1", port)
     url = address(listening)
     started: list[Server] = []
@@ -119,6 +123,10 @@ def served(
                     limits=limits,
                     strict=strict,
                     started=started.append,
+                    read_only=follows,
+                    follows=follows,
+                    reserves=reserves,
+                    binds=binds,
                 )
             )
 
@@ -133,7 +141,7 @@ def served(
             # A story that was stepped before, on time of its own, leaves its lease and its clock behind.
             failed = {line.removeprefix("[-]").split()[0] for line in checks if line.startswith("[-]")}
             assert "[+]store ok" in checks
-            assert failed <= {"controller", "clock"}, checks
+            assert failed <= {"controller", "clock", "cluster"}, checks
             yield Served(url, database, http, kubernetes, started[0], ended)
         finally:
             started[0].should_exit = True

@@ -67,10 +67,13 @@ class Api:
         strict: bool = False,
         read_only: bool = False,
         follows: bool = False,
+        reserves: bool = True,
+        binds: bool = True,
     ) -> None:
         """`committed` is called after every commit; `failed`, when a required thread has died. `hosts` are the
         names of a TLS server, whose callers authenticate; without, all are local. `strict`: refuse and misbehave
-        as a real API server does. `read_only`: the objects are another cluster's."""
+        as a real API server does. `read_only`: the objects are another cluster's; then `reserves` says whether
+        reservations are made, and `binds` whether anybody carries out what is bound."""
         self.fan = Fan(ring_size=min(ring_size, WINDOW) if strict else ring_size)
         self._strict = strict
         self._committed, self._failed, self._clock = committed, failed, clock
@@ -86,6 +89,8 @@ class Api:
             tells_apart=hosts is not None,
             read_only=read_only,
             follows=follows,
+            reserves=reserves,
+            binds=binds,
         )
         self._registry = CollectorRegistry()
         self._registry.register(StoreMetrics(database, self.fan, clock, self._services.tally))
@@ -122,7 +127,7 @@ class Api:
             middleware=[
                 *([Middleware(StrictServer, self.fan)] if self._strict else []),
                 Middleware(Gate, self._services, self._hosts, self._registry),
-                *([Middleware(ReadOnly)] if self._services.read_only else []),
+                *([Middleware(ReadOnly, self._services)] if self._services.read_only else []),
             ],
             exception_handlers={404: _unserved, 405: _not_allowed},
         )

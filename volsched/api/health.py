@@ -60,7 +60,7 @@ async def ready(services: Services) -> Checks:
     now = services.clock()
     wrong = {"clock": _clock(head, now), "controller": _controller(leading, now)}
     if services.follows:
-        wrong["cluster"] = await services.read(_cluster, services)
+        wrong["cluster"] = await services.read(cluster_trouble, services)
     return checks | {"store": None, "shutdown": stopping} | wrong
 
 
@@ -89,8 +89,8 @@ def _look(services: Services) -> tuple[Head, LeaseStanding | None]:
     return head, next((it for it in standings if it.lease.name == LEASE_NAME), None)
 
 
-def _cluster(services: Services) -> str | None:
-    """Every kind that is observed was listed, and was heard of a short while ago."""
+def cluster_trouble(services: Services) -> str | None:
+    """None: every kind that is observed was listed, and was heard of a short while ago."""
     with services.database.read() as connection:
         cursors = known_cursors(connection)
     if not cursors:

@@ -109,6 +109,8 @@ def serve(
     strict: bool = False,
     read_only: bool = False,
     follows: bool = False,
+    reserves: bool = True,
+    binds: bool = True,
 ) -> Exception | None:
     """Serve until stopped; returns the fatal error, if there was one. In the main thread, Ctrl-C stops it.
 
@@ -134,6 +136,8 @@ def serve(
         strict=strict,
         read_only=read_only,
         follows=follows,
+        reserves=reserves,
+        binds=binds,
     )
     server = Server(api, tls)
     started(server)

@@ -1,6 +1,7 @@
-"""The API of an observer: whoever wants to change an object is told to ask the cluster itself.
+"""The API of a followed cluster: whoever wants to change an object is told to ask the cluster itself.
 
-The store is what was observed; an object that somebody wrote here would be in no cluster.
+The store is what was observed; an object that somebody wrote here would be in no cluster. Reservations are no
+objects of the cluster: a process that decides takes them. The extender says itself whether it binds.
 """
 
 import re
@@ -10,10 +11,15 @@ from typing import Any
 from volsched.api.access.access_reviews import ACCESS, RULES, SELF
 from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import ApiError
+from volsched.api.services import Services
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _QUESTIONS = re.compile(r"/apis/volsched\.io/v1/(namespaces/[^/]+/)?(explain|simulate)")
 """Sent as bodies because they are long; nothing is changed by them."""
+_ADVICE = frozenset({"/extender/filter", "/extender/prioritize", "/extender/preempt"})
+_BIND = "/extender/bind"
+_RESERVATIONS = re.compile(r"/apis/volsched\.io/v1/namespaces/[^/]+/reservations(/[^/]+(/renew)?)?")
+_CONFIRM = re.compile(r"/apis/volsched\.io/v1/namespaces/[^/]+/reservations/[^/]+/confirm")
 REFUSAL = (
     "this server observes a cluster and changes nothing; send it to the cluster itself, whose address is in the "
     "event ClusterAttached"
@@ -22,17 +28,27 @@ Message = MutableMapping[str, Any]
 
 
 class ReadOnly:
-    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
-        self._app = app
+    def __init__(self, app: Callable[..., Awaitable[None]], services: Services) -> None:
+        self._app, self._services = app, services
 
     async def __call__(self, scope: Message, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
-        if scope["type"] != "http" or is_read(scope["method"], scope["path"]):
+        if scope["type"] != "http" or self._is_allowed(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return
         await HttpAnswer(ApiError(405, REFUSAL).status, 405).response()(scope, receive, send)
+
+    def _is_allowed(self, method: str, path: str) -> bool:
+        if is_read(method, path) or path == _BIND:
+            # Where nobody binds, the extender refuses by itself, in words that kube-scheduler reads.
+            return True
+        if self._services.binds and _CONFIRM.fullmatch(path):
+            return True
+        return self._services.reserves and _RESERVATIONS.fullmatch(path) is not None
 
 
 def is_read(method: str, path: str) -> bool:
     if method in READS:
         return True
-    return method == "POST" and (path in (ACCESS, RULES, SELF) or _QUESTIONS.fullmatch(path) is not None)
+    if method != "POST":
+        return False
+    return path in _ADVICE or path in (ACCESS, RULES, SELF) or _QUESTIONS.fullmatch(path) is not None

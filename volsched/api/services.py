@@ -55,6 +55,10 @@ class Services:
     """The objects are those of an observed cluster."""
     follows: bool = False
     """This process observes the cluster itself: its answers are as fresh as the last message received."""
+    reserves: bool = True
+    """Reservations are made, renewed and ended."""
+    binds: bool = True
+    """What is bound or confirmed here is carried out: by this process, or by workers."""
     shares: WatchShares = field(init=False)
     tally: StorageTally = field(default_factory=StorageTally)
     """Kept up by the reader behind the watches."""

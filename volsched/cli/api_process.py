@@ -101,6 +101,9 @@ class ApiProcess:
     zonal_upgrade: bool = False
     follows: bool = False
     """The objects are a foreign cluster's: they are followed here, and written there."""
+    reserves: bool = True
+    binds: bool = True
+    """Whether reservations are taken, and whether somebody carries out what the extender binds."""
 
     def run(self) -> None:
         """Until Ctrl-C or SIGTERM; a failure of any part ends the command."""
@@ -145,6 +148,8 @@ class ApiProcess:
                 strict=self.where.strict,
                 read_only=self.follows,
                 follows=self.follows,
+                reserves=self.reserves,
+                binds=self.binds,
             )
         if died is not None or deaths:
             fail(Exit.FAILURE, self.ended.format(died or deaths[0]))

@@ -1,4 +1,4 @@
-"""`volsched attach`: act on a real cluster, in one process: observe it, decide, and write decisions into it."""
+"""`volsched attach`: decide for a real cluster, in one process: follow it, and write decisions or give advice."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from volsched.kube.manifest import has_gate
 from volsched.kube.meta import GATE, GAVE_UP
 from volsched.log.store import migrate_store, open_store
 from volsched.runtime.clock import system_clock
-from volsched.runtime.runner import Failed, RestartingSystem, looping, waking
+from volsched.runtime.runner import Failed, Restartable, RestartingSystem, looping, waking
 from volsched.runtime.settings import database_url
 
 if TYPE_CHECKING:
@@ -30,12 +30,16 @@ EXAMPLES = """**Examples**
 
 `volsched attach --mode own --context prod` schedules the pods of that cluster whose schedulerName is volsched
 
+`volsched attach --mode advise` answers the extender calls of a kube-scheduler, and writes nothing
+
 `volsched manifests --mode own | kubectl apply -f -` runs it in the cluster, with exactly the permissions it needs
 
 `volsched audit retained` lists what was written and could not be taken back
 """
 ATTACHED_STORE = "attached.db"
 """In the user's data directory, beside the observer's: this one knows every pod and every version."""
+ADVISED_STORE = "advised.db"
+"""Its own: open bindings of a store that acted would wait here for an executor."""
 UNGATE_TRIES = 5
 
 Mode = Annotated[
@@ -43,7 +47,8 @@ Mode = Annotated[
     typer.Option(
         "--mode",
         help="own: place pods of schedulerName volsched and bind their claims. gate: bind the claims of pods "
-        "behind our scheduling gate, and let their own scheduler place them.",
+        "behind our scheduling gate, and let their own scheduler place them. advise: answer filter and "
+        "prioritize of a kube-scheduler, and write nothing.",
     ),
 ]
 
@@ -73,10 +78,16 @@ def attach(
     with ExitStack() as outer:
         outer.enter_context(closing(attachment.cluster))
         outer.enter_context(explained())
-        url = database_url(db, otherwise=lambda: f"sqlite:///{own_directory() / ATTACHED_STORE}")
+        advises = mode is AttachMode.advise
+        store = ADVISED_STORE if advises else ATTACHED_STORE
+        url = database_url(db, otherwise=lambda: f"sqlite:///{own_directory() / store}")
         migrate_store(url)
         database = outer.enter_context(closing(open_store(url, name=f"volsched attach {mode}")))
-        make = outer.enter_context(attachment.systems(database, decides, bell_of_settings(database)))
+        make: Callable[[], Restartable]
+        if advises:
+            make = outer.enter_context(attachment.advisers(database))
+        else:
+            make = outer.enter_context(attachment.systems(database, decides, bell_of_settings(database)))
 
         def begin(stack: ExitStack, failed: Failed) -> Callable[[], None]:
             standing = RestartingSystem(make)
@@ -92,9 +103,10 @@ def attach(
             where=ServedAddress(host, port, tls_cert, tls_key, client_ca),
             decides=decides,
             begin=begin,
-            says=lambda url: f"attached; questions, API and metrics on {url} until Ctrl-C",
+            says=lambda url: f"attached ({mode}); questions, API and metrics on {url} until Ctrl-C",
             ended="it ended: {}; what was acknowledged is kept, start it again",
             follows=True,
+            binds=mode is AttachMode.own,
         ).run()
 
 

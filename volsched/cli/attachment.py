@@ -16,18 +16,19 @@ from uuid import uuid4
 
 import typer
 
+from volsched.binding.recovery import Sweep
 from volsched.cli.console import Exit, fail, stderr, table_of
 from volsched.cli.live import warn
 from volsched.cli.observe import silence_of
 from volsched.cluster.installation_lock import DURATION_SECONDS, InstallationLock, holder_of
 from volsched.cluster.observer import ClusterObserver, WrongClusterError
-from volsched.cluster.permissions import GATE_MODE, LOCKS, MODES, OWN, WATCHED_KINDS
+from volsched.cluster.permissions import ADVISE, GATE_MODE, LOCKS, MODES, OWN, WATCHED_KINDS
 from volsched.cluster.port import ClusterIdentity, Permission
 from volsched.kube.meta import GATE
 from volsched.log.database import Database
 from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.runner import calls_side_by_side, looping, repeat_until
-from volsched.runtime.system import Bell, ProcessRole, System, embedded
+from volsched.runtime.system import Adviser, Bell, ProcessRole, System, embedded
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.scheduling.scheduler import ATTACHED, DEFAULT_SCHEDULER
 
@@ -42,6 +43,7 @@ _log = logging.getLogger("volsched.lock")
 
 
 class AttachMode(StrEnum):
+    advise = ADVISE
     gate = GATE_MODE
     own = OWN
 
@@ -81,6 +83,21 @@ class Attachment:
     mode: AttachMode
 
     @contextmanager
+    def advisers(self, database: Database) -> Iterator[Callable[[], Adviser]]:
+        """Makes what follows the cluster and writes nothing into it; no lock is needed for that."""
+        from volsched.cluster.kubernetes.streams import reading
+
+        self._check_store(database)
+        with reading([self.cluster.streams[it] for it in self.kinds]):
+            yield lambda: Adviser(self._observer(database), Sweep(database, f"sweep/{uuid4().hex[:12]}"))
+
+    def _check_store(self, database: Database) -> None:
+        try:
+            self._observer(database)
+        except WrongClusterError as error:
+            fail(Exit.CONFLICT, str(error))
+
+    @contextmanager
     def systems(
         self, database: Database, decides: Configuration, bell: Bell | None
     ) -> Iterator[Callable[[], System]]:
@@ -90,10 +107,7 @@ class Attachment:
         """
         from volsched.cluster.kubernetes.streams import reading
 
-        try:
-            self._observer(database)
-        except WrongClusterError as error:
-            fail(Exit.CONFLICT, str(error))
+        self._check_store(database)
         lock = InstallationLock(
             self.cluster,
             LOCKS[self.mode],
@@ -167,8 +181,8 @@ def attachment_to(
     kubeconfig: Path | None, context: str | None, mode: AttachMode, *, takes_over_default: bool = False
 ) -> Attachment:
     """The cluster, asked who it is and what we may do; the end of the command where that is too little."""
-    if takes_over_default and mode is AttachMode.gate:
-        fail(Exit.USAGE, "gate mode places no pods; --take-over-default-scheduler is for mode own")
+    if takes_over_default and mode is not AttachMode.own:
+        fail(Exit.USAGE, f"{mode} mode places no pods; --take-over-default-scheduler is for mode own")
     names = (*ATTACHED, *((DEFAULT_SCHEDULER, "") if takes_over_default else ()))
     cluster = acting_on(kubeconfig, context, mode)
     identity = cluster.describe(MODES[mode])

@@ -10,7 +10,7 @@ import typer
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cluster.install_manifests import Installation, helm_files, kustomize_files
 from volsched.cluster.install_manifests import manifests as objects_of
-from volsched.cluster.permissions import OBSERVE
+from volsched.cluster.permissions import ADVISE, OBSERVE
 from volsched.cluster.projection import shown_projection
 from volsched.kube.yaml_values import dump_yaml
 
@@ -24,6 +24,8 @@ EXAMPLES = """**Examples**
 
 `volsched manifests --mode own --database-secret volsched-db` schedules pods of schedulerName volsched
 
+`volsched manifests --mode advise --tls-secret volsched-tls` answers kube-scheduler (docs/extender.md)
+
 `volsched manifests --show-projection` is every field that is ever kept of an object
 """
 
@@ -36,8 +38,10 @@ class Packaging(StrEnum):
 
 def manifests(
     mode: Annotated[
-        Literal["observe", "gate", "own"],
-        typer.Option(help="What it may do: observe writes nothing; gate binds claims; own places pods too."),
+        Literal["observe", "advise", "gate", "own"],
+        typer.Option(
+            help="What it may do: observe and advise write nothing; gate binds claims; own places pods too."
+        ),
     ] = "observe",
     output: Annotated[Packaging, typer.Option("--output", "-o", help="In which form.")] = Packaging.yaml,
     to: Annotated[
@@ -82,6 +86,10 @@ def manifests(
             Exit.USAGE,
             "--database-secret, --owned-class and --flow-schema are for a mode that acts; add --mode own",
         )
+    if mode == ADVISE and tls_secret is None:
+        fail(Exit.USAGE, "kube-scheduler asks an adviser from another pod, by TLS; give --tls-secret NAME")
+    if mode == ADVISE and owned_class:
+        fail(Exit.USAGE, "pods of an owned class need schedulerName volsched, whom an adviser never places")
     wanted = Installation(
         namespace=namespace,
         image=image,

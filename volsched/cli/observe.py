@@ -153,4 +153,6 @@ def _follow(
         says=lambda url: f"observing; questions, API and metrics on {url} until Ctrl-C",
         ended="the observer ended: {}",
         follows=True,
+        reserves=False,
+        binds=False,
     ).run()

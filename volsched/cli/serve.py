@@ -146,6 +146,8 @@ def scheduler(
     start_logging(serves=True)
     settings = read_settings()
     mode = cluster or (None if settings.attached_mode is None else AttachMode(settings.attached_mode))
+    if mode is AttachMode.advise:
+        fail(Exit.USAGE, "an adviser schedules nothing; run volsched attach --mode advise instead")
     if mode is None:
         if kubeconfig is not None or context is not None or take_over_default_scheduler:
             fail(Exit.USAGE, "which cluster is given, and not what to do there: give --cluster own or gate")

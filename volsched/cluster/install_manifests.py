@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from volsched.cluster.installation_lock import NAMESPACE as LOCK_NAMESPACE
-from volsched.cluster.permissions import GATE_MODE, MODES, OBSERVE, OWN, role_rules
+from volsched.cluster.permissions import ADVISE, GATE_MODE, MODES, OBSERVE, OWN, role_rules
 from volsched.kube.meta import GATE
 
-COMPONENTS = {OBSERVE: "observer", GATE_MODE: "gate", OWN: "scheduler"}
+COMPONENTS = {OBSERVE: "observer", ADVISE: "adviser", GATE_MODE: "gate", OWN: "scheduler"}
 """Mode → the last part of the names of its objects."""
 PORT = 8700
 UID = 10001
@@ -358,7 +358,9 @@ def _database(wanted: Installation) -> list[Object]:
 
 
 def _network_policy(wanted: Installation) -> Object:
-    inside = [{"from": [{"podSelector": {}}], "ports": [{"protocol": "TCP", "port": PORT}]}]
+    # kube-scheduler asks from the network of a host, which no selector names; callers prove who they are.
+    anywhere: Object = {} if wanted.mode in (ADVISE, OWN) else {"from": [{"podSelector": {}}]}
+    inside = [{**anywhere, "ports": [{"protocol": "TCP", "port": PORT}]}]
     ports = [("TCP", 443), ("TCP", 6443), ("UDP", 53), ("TCP", 53)]
     ports += [] if wanted.database_secret is None else [("TCP", 5432)]
     return _object(
@@ -411,6 +413,7 @@ def kustomize_files(wanted: Installation) -> Mapping[str, list[Object]]:
 
 
 _DESCRIBED = {
+    ADVISE: "Answers kube-scheduler's extender calls with joint capacity and reservations. It never writes.",
     GATE_MODE: "Binds the claims of gated pods as one recorded transaction; their own scheduler places them.",
     OBSERVE: "Observes the volumes of a cluster: why, since when, what if. It reads and never writes.",
     OWN: "Schedules pods of schedulerName volsched, and binds their claims as one recorded transaction.",

@@ -16,7 +16,7 @@ from volsched.kube.meta import SCHEDULER_NAME
 
 READS = ("get", "list", "watch")
 WRITES = ("create", "update", "patch", "delete")
-OBSERVE, GATE_MODE, OWN = "observe", "gate", "own"
+OBSERVE, ADVISE, GATE_MODE, OWN = "observe", "advise", "gate", "own"
 EVENTS_GROUP = "events.k8s.io"
 COORDINATION_GROUP = "coordination.k8s.io"
 
@@ -26,7 +26,7 @@ _OBSERVES = (
     *(Permission(verb, kind) for kind in OBSERVED_KINDS for verb in ("list", "watch")),
 )
 WATCHED_KINDS = tuple(kind for kind in OBSERVED_KINDS if kind != "Event")
-"""Of the modes that act: they tell events and read none."""
+"""Of the modes that decide: they tell events, or nothing, and read none."""
 _FOLLOWS = (
     Permission("get", "Namespace"),
     *(Permission(verb, kind) for kind in WATCHED_KINDS for verb in ("list", "watch")),
@@ -54,7 +54,12 @@ LOCKS = {OWN: lock_name(SCHEDULER_NAME), GATE_MODE: lock_name(None)}
 """Mode → the name of its installation lock."""
 _OWNS = (*_FOLLOWS, *_BINDS_CLAIMS, Permission("create", "Pod", "binding"), *_locks(LOCKS[OWN]))
 _GATES = (*_FOLLOWS, *_BINDS_CLAIMS, Permission("patch", "Pod"), *_locks(LOCKS[GATE_MODE]))
-MODES: Mapping[str, tuple[Permission, ...]] = {OBSERVE: _OBSERVES, GATE_MODE: _GATES, OWN: _OWNS}
+MODES: Mapping[str, tuple[Permission, ...]] = {
+    OBSERVE: _OBSERVES,
+    ADVISE: _FOLLOWS,
+    GATE_MODE: _GATES,
+    OWN: _OWNS,
+}
 """Whoever may do this, and nothing more, can run the mode. Everybody may ask about themselves (access reviews)."""
 
 

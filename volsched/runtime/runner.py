@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from volsched.binding.executor import SideBySide
 from volsched.log.commit_signal import commits
@@ -200,12 +201,18 @@ STEP_BACK = 10 * SECOND
 """A smaller step back only delays work by as much."""
 
 
+class Restartable(Protocol):
+    def step(self, now: int) -> int: ...
+    def rests_until(self, now: int) -> int: ...
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class RestartingSystem:
     """Stepped in place of the system itself."""
 
-    make: Callable[[], System]
-    system: System | None = None
+    make: Callable[[], Restartable]
+    system: Restartable | None = None
     failed: bool = False
     _last: int = 0
     """The time of the previous step."""

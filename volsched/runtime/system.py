@@ -211,6 +211,30 @@ class System:
         return len(changed)
 
 
+@dataclass(slots=True)
+class Adviser:
+    """Follows a foreign cluster and ends reservations that are over. It decides nothing by itself, plans nothing
+    and has no executor: what it answers is decided when it is asked."""
+
+    observer: ClusterObserver
+    sweep: Sweep
+    _sweep_at: int = 0
+
+    def step(self, now: int) -> int:
+        progress = self.observer.step(now)
+        if now < self._sweep_at or not self.observer.mirror.is_listed:
+            return progress
+        self._sweep_at = now + SWEEP_EVERY
+        return progress + self.sweep.step(now)
+
+    def rests_until(self, now: int) -> int:
+        """What the cluster's watches bring wakes nobody."""
+        return now
+
+    def close(self) -> None:
+        """It holds nothing that others wait for."""
+
+
 def embedded(
     database: Database,
     *,

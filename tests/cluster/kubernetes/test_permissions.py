@@ -19,12 +19,18 @@ from tests.support.serving import Served, served
 from tests.support.store_samples import NOW
 from volsched.api.strict.calls import call_of
 from volsched.api.strict.server import CALLS_PATH, FAULTS_PATH
+from volsched.binding.recovery import Sweep
 from volsched.cluster.observer import PROOF_EVERY, ClusterObserver
-from volsched.cluster.permissions import GATE_MODE, MODES, OBSERVE, OWN, resource_of
+from volsched.cluster.permissions import ADVISE, GATE_MODE, MODES, OBSERVE, OWN, WATCHED_KINDS, resource_of
 from volsched.cluster.projection import OBSERVED_KINDS, project
 from volsched.kube.meta import SELECTED_NODE
+from volsched.lab.storage_players import PvController
 from volsched.log.database import Database, open_database
-from volsched.runtime.clock import SECOND
+from volsched.log.reads.open_bindings import open_bindings
+from volsched.runtime.clock import SECOND, system_clock
+from volsched.runtime.system import Adviser
+
+RESERVATIONS = "/apis/volsched.io/v1/namespaces/default/reservations"
 
 
 def observe(running: Served, database: Database) -> None:
@@ -76,6 +82,40 @@ def write_claims_with_lost_answers(cluster: Attached) -> None:
     cluster.fault("lost-answer", "pods")
 
 
+def advise(running: Served, database: Database) -> None:
+    """Follows the cluster, takes a reservation and answers a filter; bind is refused before anything is sent."""
+    running.namespace("kube-system")
+    with over_http(running.url, kinds=WATCHED_KINDS, project=project, mode=ADVISE) as cluster:
+        observer = ClusterObserver(database, cluster, only_observes=False)
+        observer.mirror.kinds = WATCHED_KINDS
+        observer.attach(cluster.describe(MODES[ADVISE]), system_clock())
+        adviser = Adviser(observer, Sweep(database, "sweep/test"))
+        (wanting,) = running.create(*two_nodes(), ours("db", "data"))[-1:]
+        PvController(running.http).offer()
+
+        with served(database, follows=True, binds=False) as api:
+
+            def fits() -> bool:
+                adviser.step(system_clock())
+                found = api.http.post("/extender/filter", json={"Pod": wanting, "NodeNames": ["n1"]}).json()
+                return bool(found.get("NodeNames") == ["n1"])
+
+            wait_until(fits)
+            reserved = api.http.post(RESERVATIONS, json={"spec": {"pod": "db"}})
+            assert reserved.status_code == 201, reserved.text
+            bind = {"PodName": "db", "PodNamespace": "default", "PodUID": wanting["metadata"]["uid"], "Node": "n1"}
+            assert "binds nothing" in api.http.post("/extender/bind", json=bind).json()["Error"]
+        # Nobody renews it, and the sweep ends it.
+        adviser.step(system_clock() + 3_600 * SECOND)
+        with database.read() as connection:
+            assert not open_bindings(connection)
+        wait_until(lambda: all(health.last_heard is not None for health in cluster.health().values()))
+        cluster.lists.streams = False
+        for kind in WATCHED_KINDS:
+            observer.mirror.list_again(kind, "to see pages")
+        adviser.step(system_clock())
+
+
 def own(running: Served, database: Database) -> None:
     """A pod that is bound, one that fits nowhere, and writes whose answers are lost."""
     with attached(running, database) as it:
@@ -121,7 +161,12 @@ def gate(running: Served, database: Database) -> None:
         it.until(it.has_settled)
 
 
-RUNS: dict[str, Callable[[Served, Database], None]] = {OBSERVE: observe, GATE_MODE: gate, OWN: own}
+RUNS: dict[str, Callable[[Served, Database], None]] = {
+    OBSERVE: observe,
+    ADVISE: advise,
+    GATE_MODE: gate,
+    OWN: own,
+}
 
 
 @pytest.mark.parametrize("mode", MODES)

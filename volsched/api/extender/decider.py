@@ -92,6 +92,10 @@ class BindError(Exception):
     """The pod cannot be bound to the node; the message says why."""
 
 
+class UnseenPodError(BindError):
+    """Another pod, or none, has this name here; a cluster that is followed may not have been heard of yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExtenderPlacement:
     """The pod is on its node."""
@@ -112,6 +116,9 @@ class Desk:
     new_id: Callable[[], str]
     submit: Callable[[Command], object]
     """Commits a command, and returns once it is durable; raises the refusal."""
+    follows: bool = False
+    """The pods are those of a followed cluster: their uids say which pod is meant, and their versions are that
+    cluster's, which the caller may have seen earlier or later than we have."""
     picture: Picture = field(init=False)
     strangers: Strangers = field(init=False)
 
@@ -167,7 +174,8 @@ class Desk:
 
     def _call(self, pod: Pod, names: tuple[str, ...], now: int) -> RollCall:
         self.picture.catch_up(now)
-        self.strangers.meet(pod, self.picture.world.states)
+        if not self.follows:
+            self.strangers.meet(pod, self.picture.world.states)
         return self.picture.index.roll_call(pod, names, avoid=self._avoid(pod, now))
 
     def _avoid(self, pod: Pod, now: int) -> frozenset[str]:
@@ -218,12 +226,13 @@ class Desk:
         """None: the pod exists, and has neither a node nor a binding."""
         held = living(self.picture.world.states, f"pod/{asked.pod}")
         if held is None or held.manifest is None:
-            raise BindError(f'pod "{asked.pod}" not found; bind acts on pods of this API')
+            raise UnseenPodError(f'pod "{asked.pod}" not found; bind acts on pods of this API')
         metadata = held.manifest["metadata"]
         if not asked.uid:
             raise BindError(NO_UID.format(pod=asked.pod))
         if metadata.get("uid") != asked.uid:
-            raise BindError(f'pod "{asked.pod}" has uid {metadata.get("uid")}, not {asked.uid}: it is another pod')
+            found = metadata.get("uid")
+            raise UnseenPodError(f'pod "{asked.pod}" has uid {found}, not {asked.uid}: it is another pod')
         if version := self.strangers.version_of(asked.uid):
             raise BindError(STRANGER.format(pod=asked.pod, version=version))
         node = spec(held.manifest).get("nodeName")

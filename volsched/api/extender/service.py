@@ -18,8 +18,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from volsched.api.extender import messages
-from volsched.api.extender.decider import BindError, Desk, ExtenderPlacement
-from volsched.api.health import HttpMetrics
+from volsched.api.extender.decider import BindError, Desk, ExtenderPlacement, Underway, UnseenPodError
+from volsched.api.health import HttpMetrics, cluster_trouble
 from volsched.api.kubernetes.negotiation import JSON, HttpAnswer, media_type
 from volsched.api.kubernetes.statuses import INTERNAL, RETRY_AFTER_SECONDS, UNSERVED, ApiError, store_error
 from volsched.api.limits import receive_body
@@ -34,12 +34,18 @@ LOADING_SECONDS = 2.0
 """How long a call may wait for the world to be loaded, before the client must retry."""
 LOOK_AGAIN_SECONDS = 0.25
 """A binding is checked whenever a pod changes; a failing one changes none, and is found by polling."""
+UNSEEN_SECONDS = 2
+"""How long bind waits for a pod of a followed cluster: its scheduler may have heard of it a moment earlier."""
 OVERTIME_SECONDS = 30
 """After a binding's deadline: by then the sweep should have ended it."""
 MOST_BYTES = 64 * 2**20
 """One message may hold thousands of whole nodes."""
 LARGE = 256 * 2**10
 """Messages of this many bytes are handled in a thread: they would block the event loop."""
+ADVISES = (
+    "this volsched binds nothing: it observes or advises; leave bindVerb out and VolumeBinding enabled, or run "
+    "volsched attach --mode own"
+)
 NOT_LOADED = "the extender is still reading the log; try again"
 _log = logging.getLogger("volsched.api")
 P = ParamSpec("P")
@@ -130,12 +136,24 @@ class Extender:
     async def _bind(self, request: Request, body: bytes) -> Any:
         """Answers when the pod is on its node. A repeated call waits for the same binding."""
         asked = messages.read_assignment(body)
+        if not self._services.binds:
+            return messages.binding_result(ADVISES)
         # Unique to this process: a planner is not shown its own actor's events, because it knows them.
         actor = f"{self._services.author().actor}/extender-{self._instance}"
         ring = self._services.fan.rings["pod"]
         news = ring.news()
+        until = self._services.clock() + (UNSEEN_SECONDS * SECOND if self._services.follows else 0)
+        stands: ExtenderPlacement | Underway | None = None
         try:
-            stands = await self._ask(self._at.bind, asked, actor=actor, now=self._services.clock())
+            while stands is None:
+                try:
+                    stands = await self._ask(self._at.bind, asked, actor=actor, now=self._services.clock())
+                except UnseenPodError:
+                    if self._services.clock() >= until:
+                        raise
+                    await asyncio.wait({news}, timeout=LOOK_AGAIN_SECONDS)
+                    news.cancel()
+                    news = ring.news()
             self._services.committed()
             while not isinstance(stands, ExtenderPlacement):
                 if self._services.fan.stopping or await request.is_disconnected():
@@ -173,7 +191,14 @@ class Extender:
         return await anyio.to_thread.run_sync(lambda: call(*args, **named), limiter=self._turn)
 
     async def _ready(self) -> None:
-        """ApiError 503 until the world is loaded."""
+        """ApiError 503 until the world is loaded; of a followed cluster, also while nothing is heard of it.
+
+        kube-scheduler goes on without us, or tries again; a node that we have not heard of yet would be refused.
+        """
+        if self._services.follows:
+            trouble = await self._services.read(cluster_trouble, self._services)
+            if trouble is not None:
+                raise ApiError(503, f"{trouble}; try again", details={"retryAfterSeconds": RETRY_AFTER_SECONDS})
         if self._desk is not None:
             return
         if self._loading is None:
@@ -191,7 +216,7 @@ class Extender:
         def submit(command: Command) -> object:
             return services.writer.submit(command).result()
 
-        desk = Desk(services.database, self._configuration, new_uid, submit)
+        desk = Desk(services.database, self._configuration, new_uid, submit, services.follows)
         await self._ask(desk.picture.catch_up, services.clock())
         self._desk = desk
 
