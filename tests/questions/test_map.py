@@ -90,6 +90,26 @@ def test_more_volumes_than_are_asked_for_are_counted_and_not_listed(stepped: Ste
     assert group(answer, "z0")["states"]["free"]["volumes"] == 2
 
 
+def test_what_the_database_counts_is_what_is_counted_one_by_one(stepped: Stepped) -> None:
+    stepped.create(volume("n0-vast", "16Ti", "n0"), claim("data", "4Gi"), pod("db", "data"))
+    stepped.settle()
+    stepped.create(claim("log", "3Gi"), pod("web", "log"), claim("huge", "99Ti"), pod("big", "huge"))
+    stepped.plan_and_write()
+    listed, head = drawn(stepped), str(drawn(stepped)["position"])
+    assert {"assumed", "bound", "free"} <= set(states(listed).values())
+    without_lists = {"volumes": None, "nodes": listed["nodes"]}
+    # The present is counted where it is stored, the past is folded: they are the same at the head.
+    for asked in ({"detail": 3}, {"detail": 3, "as_of": head}):
+        assert drawn(stepped, **asked) | {"at": listed["at"]} == listed | without_lists
+    for narrowed in (
+        {"node": "n0"},
+        {"within": "z1"},
+        {"state": "bound"},
+        {"class_name": "local", "state": "assumed"},
+    ):
+        assert drawn(stepped, detail=4, **narrowed) == drawn(stepped, **narrowed)
+
+
 def test_the_map_of_a_past_moment_is_what_it_was_then(stepped: Stepped) -> None:
     before = drawn(stepped)["position"]
     stepped.create(claim("data", "4Gi"), pod("db", "data"))

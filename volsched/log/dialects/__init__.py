@@ -69,7 +69,10 @@ class Dialect(Protocol):
     def rows(self, connection: Connection, table: str, rest: str, values: Mapping[str, Any]) -> Iterator[Row]:
         """The rows of a table; `rest` is the statement from WHERE or ORDER BY on, with values as `:name`."""
 
-    def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
+    def json_text(self, column: Column[str], path: Sequence[str]) -> ColumnElement[str | None]:
+        """The part at the path of a column that holds JSON: a text as it is, anything else as JSON."""
+
+    def among(self, column: ColumnElement[str], keys: Iterable[str]) -> ColumnElement[bool]:
         """The column is one of the keys, as one parameter: Core's IN has one per key, which is slow with many."""
 
     def among_named(self, column: Column[str], name: str) -> ColumnElement[bool]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import (
     ARRAY,
+    JSON,
     BigInteger,
     Boolean,
     Column,
@@ -24,8 +25,11 @@ from sqlalchemy import (
     Text,
     any_,
     bindparam,
+    cast,
     event,
+    func,
     literal,
+    literal_column,
 )
 from sqlalchemy.dialects.postgresql.psycopg import dialect as compiler_of_postgres
 from sqlalchemy.exc import InvalidatePoolError
@@ -190,7 +194,11 @@ class Postgres:
         names = [entry.name for entry in cursor.description]
         return (dict(zip(names, row, strict=True)) for row in cursor)
 
-    def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
+    def json_text(self, column: Column[str], path: Sequence[str]) -> ColumnElement[str | None]:
+        steps = (literal_column(f"'{step}'") for step in path)
+        return func.json_extract_path_text(cast(column, JSON), *steps, type_=Text)
+
+    def among(self, column: ColumnElement[str], keys: Iterable[str]) -> ColumnElement[bool]:
         return column == any_(literal(list(keys), ARRAY(Text)))
 
     def among_named(self, column: Column[str], name: str) -> ColumnElement[bool]:

@@ -28,6 +28,7 @@ from sqlalchemy import (
     bindparam,
     event,
     func,
+    literal_column,
     select,
 )
 from sqlalchemy.dialects.sqlite import dialect as compiler_of_sqlite
@@ -151,7 +152,10 @@ class Sqlite:
     def rows(self, connection: Connection, table: str, rest: str, values: Mapping[str, Any]) -> Iterator[Row]:
         return select_rows(_driver(connection), table, rest, values)
 
-    def among(self, column: Column[str], keys: Iterable[str]) -> ColumnElement[bool]:
+    def json_text(self, column: Column[str], path: Sequence[str]) -> ColumnElement[str | None]:
+        return func.json_extract(column, literal_column(f"'$.{'.'.join(path)}'"), type_=Text)
+
+    def among(self, column: ColumnElement[str], keys: Iterable[str]) -> ColumnElement[bool]:
         return _among(column, json.dumps(list(keys)))
 
     def among_named(self, column: Column[str], name: str) -> ColumnElement[bool]:
@@ -199,7 +203,7 @@ class Sqlite:
         return False
 
 
-def _among(column: Column[str], listed: str | BindParameter[str]) -> ColumnElement[bool]:
+def _among(column: ColumnElement[str], listed: str | BindParameter[str]) -> ColumnElement[bool]:
     return column.in_(select(func.json_each(listed).table_valued("value").c.value))
 
 

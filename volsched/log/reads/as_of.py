@@ -7,7 +7,7 @@ by folding only those, so that the cost follows the question and not the whole h
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from volsched.log import tables
 from volsched.log.base import archived, load_base, read_base
@@ -19,6 +19,9 @@ from volsched.log.reads.tail import events_of_binding, fold_event, read_head, st
 from volsched.log.reads.views import Concerned, Found, Now, deletion_of
 from volsched.log.row_states import Row
 from volsched.log.rows import VIEWS
+
+FEW = 200
+"""Objects that are read one by one; more of them are folded in one pass over the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +83,25 @@ class AsOf:
     def steps_of(self, binding: str) -> list[Event]:
         return [it for it in events_of_binding(self.connection, binding) if it.position <= self.position]
 
+    def changed_since(self, noun: str) -> dict[str, State | None]:
+        """The objects that have changed after the position → what they were then; None: they were not there."""
+        self._refuse_archived()
+        events = tables.events
+        of_noun = events.c.stream.startswith(f"{noun}/")
+        asked = select(events.c.stream).where(of_noun, events.c.position > self.position).distinct()
+        changed = [noun_and_key(stream)[1] for (stream,) in self.connection.execute(asked)]
+        if len(changed) <= FEW:
+            return {key: self.one(noun, key) for key in changed}
+        then = self._fold(noun, events.c.stream.in_(asked))
+        return {key: then.get(key) for key in changed}
+
     def _all(self, noun: str) -> dict[str, State]:
         if noun not in self._folded:
             self._folded[noun] = self._fold(noun)
         return self._folded[noun]
 
-    def _fold(self, noun: str) -> dict[str, State]:
-        base = read_base(self.connection)
-        if self.position < base.position:
-            raise archived(self.connection, f"position {self.position}", base)
+    def _fold(self, noun: str, *which: ColumnElement[bool]) -> dict[str, State]:
+        self._refuse_archived()
         states = {
             stream: state
             for stream, state in load_base(self.connection).states.items()
@@ -97,7 +110,7 @@ class AsOf:
         events = tables.events
         asked = (
             select(events)
-            .where(events.c.stream.startswith(f"{noun}/"), events.c.position <= self.position)
+            .where(events.c.stream.startswith(f"{noun}/"), events.c.position <= self.position, *which)
             .order_by(events.c.position)
         )
         for it in self.connection.execute(asked):
@@ -105,6 +118,11 @@ class AsOf:
                 states.get(it.stream), it.position, it.version, it.type, it.schema, it.at, it.data
             )
         return {noun_and_key(stream)[1]: state for stream, state in states.items() if _is_there(state)}
+
+    def _refuse_archived(self) -> None:
+        base = read_base(self.connection)
+        if self.position < base.position:
+            raise archived(self.connection, f"position {self.position}", base)
 
 
 def _is_there(state: State) -> bool:

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from volsched.kube.manifest import Manifest, metadata, spec, volume_reaches
+from volsched.kube.manifest import volume_reaches
 from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS
 
 UNLABELLED = "-"
 """In place of a label that a node does not have."""
 Path = tuple[str, ...]
+Labels = Mapping[str, Any]
 MOST_KEYS = 20
 
 
@@ -34,31 +35,37 @@ class MapPlaces:
     """Labels of nodes, the widest first."""
     paths: dict[str, Path] = field(default_factory=dict)
     """Node → its groups."""
-    _nodes: dict[str, Manifest] = field(default_factory=dict)
+    _nodes: dict[str, Labels] = field(default_factory=dict)
     _by_label: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     _label_keys: set[str] = field(default_factory=set)
     _known: dict[bytes, MapPlace] = field(default_factory=dict)
+    _spelled: dict[tuple[str | None, str | None], MapPlace] = field(default_factory=dict)
+    """The same by the texts themselves, which need not be parsed to be found again."""
 
-    def put(self, name: str, node: Manifest) -> None:
-        labels = _labels(node)
-        self._nodes[name] = node
+    def put(self, name: str, labels_text: str | None) -> None:
+        labels = _labels(labels_text)
+        self._nodes[name] = labels
         self.paths[name] = tuple(str(labels.get(key) or UNLABELLED) for key in self.keys)
         self._label_keys.update(labels)
         for key, value in labels.items():
             self._by_label.setdefault((key, str(value)), set()).add(name)
 
-    def of(self, volume: Manifest) -> MapPlace:
-        required = (spec(volume).get("nodeAffinity") or {}).get("required")
-        zones = {
-            key: value
-            for key, value in _labels(volume).items()
-            if key in TOPOLOGY_LABELS and key in self._label_keys
-        }
+    def of(self, affinity: str | None, labels: str | None) -> MapPlace:
+        """Of a volume with this required node affinity and these labels, both as JSON."""
+        spelled = affinity, labels
+        if spelled not in self._spelled:
+            self._spelled[spelled] = self._of(
+                None if affinity is None else orjson.loads(affinity), _labels(labels)
+            )
+        return self._spelled[spelled]
+
+    def _of(self, required: Any, labels: Labels) -> MapPlace:
+        zones = {key: value for key, value in labels.items() if key in TOPOLOGY_LABELS and key in self._label_keys}
         if required is None and not zones:
             return MapPlace(())
         known = orjson.dumps([required, zones])
         if known not in self._known:
-            self._known[known] = self._place(volume, required, zones)
+            self._known[known] = self._place(required, zones)
         return self._known[known]
 
     def label_keys(self) -> list[str]:
@@ -72,8 +79,8 @@ class MapPlaces:
         topology = sorted(grouping, key=lambda key: ("topology" not in key, key))
         return topology[:MOST_KEYS]
 
-    def _place(self, volume: Manifest, required: Any, zones: Mapping[str, Any]) -> MapPlace:
-        nodes = self._reaching(volume, required, zones)
+    def _place(self, required: Any, zones: Mapping[str, Any]) -> MapPlace:
+        nodes = self._reaching(required, zones)
         if len(nodes) == 1:
             (name,) = nodes
             return MapPlace(self.paths[name], name)
@@ -81,7 +88,7 @@ class MapPlaces:
             return MapPlace((), None, reached=False)
         return MapPlace(_common([self.paths[name] for name in nodes]))
 
-    def _reaching(self, volume: Manifest, required: Any, zones: Mapping[str, Any]) -> set[str]:
+    def _reaching(self, required: Any, zones: Mapping[str, Any]) -> set[str]:
         labels = [(key, str(value)) for key, value in zones.items()]
         terms = [] if required is None else required.get("nodeSelectorTerms") or []
         parts = terms[0].get("matchExpressions") or [] if len(terms) == 1 else []
@@ -91,15 +98,17 @@ class MapPlaces:
             sets = [self._by_label.get(label, set()) for label in labels]
             return set.intersection(*sets) if sets else set(self._nodes)
         within = [self._by_label.get(label, set()) for label in labels]
+        volume = {"spec": {"nodeAffinity": {"required": required}}}
         return {
             name
-            for name, node in self._nodes.items()
-            if volume_reaches(volume, node) and all(name in them for them in within)
+            for name, labels_of_node in self._nodes.items()
+            if all(name in them for them in within)
+            and volume_reaches(volume, {"metadata": {"labels": labels_of_node}})
         }
 
 
-def _labels(manifest: Manifest) -> Mapping[str, Any]:
-    found = metadata(manifest).get("labels")
+def _labels(text: str | None) -> Labels:
+    found = None if text is None else orjson.loads(text)
     return found if isinstance(found, dict) else {}
 
 

@@ -4,16 +4,18 @@ A page that shows 50,000 volumes needs numbers for each rack and not each volume
 nodes and volumes are listed only up to a limit, and whoever wants to see more of them asks within a group.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
-from volsched.kube.manifest import Manifest, claim_of, is_being_deleted, spec, status
+import orjson
+
+from volsched.kube.manifest import claim_of
 from volsched.kube.storage import LOST
-from volsched.log.events.fold import ObjectState, State
+from volsched.log.events.fold import ObjectState
+from volsched.log.reads.storage_lines import ClaimLine, PodLine, StorageLines, VolumeCount, VolumeLine
 from volsched.log.reads.tail import read_head
 from volsched.log.reads.views import Look
-from volsched.log.rows import class_name_of
 from volsched.questions.audit.answers import time_text
 from volsched.questions.claims.half_bound import claims_of_pod
 from volsched.questions.context import QuestionContext
@@ -34,7 +36,7 @@ from volsched.questions.map.volume_state import VolumeState, volume_state
 from volsched.questions.refusals import QuestionError
 from volsched.questions.registry import API_VERSION
 from volsched.questions.status.pending_reasons import pending_reason
-from volsched.questions.status.storage_tally import NONE, TERMINATED, quantity_bytes
+from volsched.questions.status.storage_tally import NONE, TERMINATED
 
 MOST_WAITING = 200
 MOST_LEVELS = 4
@@ -47,17 +49,20 @@ def volume_map(context: QuestionContext, asked: MapParameters) -> VolumeMap:
     with context.database.read() as connection:
         look, moment = look_in(connection, asked.as_of, now=context.now)
         survey = MapSurvey(asked, MapPlaces(keys))
-        survey.take(look)
+        survey.take(StorageLines(connection, look))
         head = read_head(connection)
         at = head.at if asked.as_of is None else moment
         return survey.document(position=look.position, head=head.position, at=at)
 
 
-@dataclass(slots=True)
-class ClaimOnMap:
-    requested: int
-    data: str | None
-    pods: list[str] = field(default_factory=list)
+class PlacedVolume(NamedTuple):
+    name: str
+    place: MapPlace
+    state: str
+    bytes: int
+    class_name: str
+    claim: str | None
+    binding: str | None
 
 
 @dataclass(slots=True)
@@ -66,32 +71,106 @@ class MapSurvey:
 
     asked: MapParameters
     places: MapPlaces
-    claims: dict[str, ClaimOnMap] = field(default_factory=dict)
-    volumes: list[MapVolume] = field(default_factory=list)
+    claims: dict[str, ClaimLine] = field(default_factory=dict)
     waiting: list[WaitingPod] = field(default_factory=list)
     waiting_pods: int = 0
+    _listed: list[PlacedVolume] = field(default_factory=list)
+    """As long as there are few enough."""
+    _volumes: int = 0
+    _counts: dict[MapPlace, Counts] = field(default_factory=dict)
+    _classes: dict[tuple[str, str], MapClass] = field(default_factory=dict)
     _pods_on: dict[str, int] = field(default_factory=dict)
+    _pods_of: dict[str, list[str]] = field(default_factory=dict)
+    """Of the claims of volumes that are listed."""
     _schedulable: dict[str, bool] = field(default_factory=dict)
+    _inside: Path = ()
 
-    def take(self, look: Look) -> None:
-        for name, node in _objects(look.every("node")):
-            self.places.put(name, node.manifest or {})
-            self._schedulable[name] = not spec(node.manifest or {}).get("unschedulable")
-        lost = dict(self._take_claims(look))
-        for key, state in _objects(look.every("pod")):
-            if self._is_within(key):
-                self._take_pod(key, state)
-        for name, state in _objects(look.every("volume")):
-            lost.pop(name, None)
-            self._take_volume(name, state)
-        for name, (claim, class_name) in lost.items():
-            self._add(
-                _lost(name, claim, class_name, self.claims[claim].requested), MapPlace((), None, reached=False)
-            )
+    def take(self, lines: StorageLines) -> None:
+        asked = self.asked
+        self._inside = tuple(it for it in asked.within.split("/") if it)
+        for node in sorted(lines.nodes()):
+            self.places.put(node.key, node.labels)
+            self._schedulable[node.key] = not node.unschedulable
+        is_whole = asked.as_of is None and asked.namespace is None and not asked.text
+        if is_whole and lines.volume_total() > asked.detail:
+            self._take_counts(lines)
+        else:
+            self._take_lines(lines)
+
+    def _take_lines(self, lines: StorageLines) -> None:
+        """One by one: of a past moment, of a namespace, of a search, or where there are few."""
+        self.claims = {it.key: it for it in lines.claims()}
+        lost = {it.volume: it for it in self.claims.values() if it.phase == LOST and self._is_within(it.key)}
+        for volume in lines.volumes():
+            lost.pop(volume.key, None)
+            self._take_volume(volume)
+        self._take_lost(lost.values())
+        shown, waiting = self._shown_claims(), []
+        for pod in lines.pods():
+            if not self._is_within(pod.key):
+                continue
+            if shown:
+                self._take_mounts(pod, shown)
+            if pod.phase in TERMINATED:
+                continue
+            if pod.node:
+                self._pods_on[pod.node] = self._pods_on.get(pod.node, 0) + 1
+            elif not pod.deleting:
+                waiting.append(pod.key)
+        self._take_waiting(lines.look, sorted(waiting)[:MOST_WAITING], len(waiting))
+
+    def _take_counts(self, lines: StorageLines) -> None:
+        """Counted by the database, and read one by one only where few of many are left."""
+        affinities: set[str | None] = set()
+        for alike in lines.volume_counts():
+            if self._take_alike(alike):
+                affinities.add(alike.affinity)
+        odd = list(lines.odd_volumes())
+        self._take_volumes(lines, odd)
+        if self._is_listed():
+            self._forget_volumes()
+            affinities |= {it.affinity for it in odd}
+            self._take_volumes(lines, list(lines.volumes_with(affinities)))
+        lost = {it.volume: it for it in lines.claims_in(LOST)}
+        self._take_lost(it for it in lost.values() if lines.look.one("volume", it.volume or "") is None)
+        shown = self._shown_claims()
+        if shown:
+            nodes = {it.place.node for it in self._listed}
+            for pod in lines.pods_with_claims(None if None in nodes else {it for it in nodes if it is not None}):
+                self._take_mounts(pod, shown)
+        waiting = 0
+        for node, pods in lines.pod_counts(ended=TERMINATED):
+            if node:
+                self._pods_on[node] = self._pods_on.get(node, 0) + pods
+            else:
+                waiting += pods
+        self._take_waiting(lines.look, lines.pods_without_node(ended=TERMINATED, most=MOST_WAITING), waiting)
+
+    def _take_alike(self, alike: VolumeCount) -> bool:
+        """Whether they are in the picture."""
+        place, state = (
+            self.places.of(alike.affinity, alike.labels),
+            volume_state(alike.phase, taken=alike.claimed).value,
+        )
+        class_name = alike.class_name or NONE
+        if not self._is_asked_for(place, state, class_name):
+            return False
+        self._count(place, state, class_name, alike.volumes, alike.bytes, alike.requested)
+        return True
+
+    def _take_volumes(self, lines: StorageLines, volumes: list[VolumeLine]) -> None:
+        named = {it for it in map(_claim_of, volumes) if it is not None}
+        self.claims |= {it.key: it for it in lines.claims_named(named)}
+        for volume in volumes:
+            self._take_volume(volume)
+
+    def _forget_volumes(self) -> None:
+        self._volumes = 0
+        for counted in (self._listed, self._counts, self._classes):
+            counted.clear()
 
     def document(self, *, position: int, head: int, at: int) -> VolumeMap:
         nodes = self._nodes()
-        listed = len(self.volumes) <= self.asked.detail
         return {
             "apiVersion": API_VERSION,
             "kind": "VolumeMap",
@@ -100,79 +179,97 @@ class MapSurvey:
             "at": time_text(at),
             "by": list(self.places.keys),
             "labels": self.places.label_keys(),
-            "classes": self._classes(),
+            "classes": [self._classes[key] for key in sorted(self._classes)],
             "groups": self._groups(nodes),
             "nodes": nodes if len(nodes) <= max(self.asked.detail, 1) * 2 else None,
-            "volumes": self.volumes if listed else None,
+            "volumes": [self._entry(it) for it in sorted(self._listed)] if self._is_listed() else None,
             "waiting": self.waiting,
             "waitingPods": self.waiting_pods,
         }
 
-    def _take_claims(self, look: Look) -> Iterator[tuple[str, tuple[str, str]]]:
-        """The volumes that claims are bound to and that may not be there → the claim, and its class."""
-        for key, state in _objects(look.every("claim")):
-            claim = state.manifest or {}
-            requests = (spec(claim).get("resources") or {}).get("requests") or {}
-            data = status(claim).get("dataState")
-            self.claims[key] = ClaimOnMap(
-                quantity_bytes(requests.get("storage")), None if data is None else str(data)
-            )
-            volume = spec(claim).get("volumeName")
-            if status(claim).get("phase") == LOST and volume and self._is_within(key):
-                yield str(volume), (key, class_name_of(claim) or NONE)
+    def _is_listed(self) -> bool:
+        return self._volumes <= self.asked.detail
 
-    def _take_pod(self, key: str, state: ObjectState) -> None:
-        pod = state.manifest or {}
-        used = list(claims_of_pod(pod))
-        for claim in used:
-            if claim in self.claims:
-                self.claims[claim].pods.append(key)
-        node = spec(pod).get("nodeName")
-        if status(pod).get("phase") in TERMINATED:
-            return
-        if node:
-            self._pods_on[node] = self._pods_on.get(node, 0) + 1
-        elif not is_being_deleted(pod):
-            self.waiting_pods += 1
-            if len(self.waiting) < MOST_WAITING:
-                reason = pending_reason(pod, in_flight=state.assumed is not None)
-                self.waiting.append({"pod": key, "reason": reason, "claims": used})
-
-    def _take_volume(self, name: str, state: ObjectState) -> None:
-        volume = state.manifest or {}
-        assumed = state.assumed if state.assumed is not None and state.assumed.rv == state.rv else None
-        claim = _claim_key(volume) or (None if assumed is None else _claim_key(assumed.patch))
+    def _take_volume(self, volume: VolumeLine) -> None:
+        claim, assumed = _claim_of(volume), _is_assumed(volume)
         if self.asked.namespace is not None and (claim is None or not self._is_within(claim)):
             return
-        claimed = None if claim is None else self.claims.get(claim)
-        place = self.places.of(volume)
-        entry: MapVolume = {
-            "name": name,
-            "path": list(place.path),
-            "node": place.node,
-            "state": volume_state(state).value,
-            "bytes": quantity_bytes((spec(volume).get("capacity") or {}).get("storage")),
-            "storageClass": class_name_of(volume) or NONE,
-            "claim": claim,
-            "pods": [] if claimed is None else claimed.pods,
-            "data": None if claimed is None else claimed.data,
-            "binding": None if assumed is None else assumed.binding,
-            "reached": place.reached,
-        }
-        self._add(entry, place)
+        place = self.places.of(volume.affinity, volume.labels)
+        state = volume_state(volume.phase, taken=assumed or volume.claim is not None).value
+        binding = volume.assumed_binding if assumed else None
+        size, class_name = volume.bytes or 0, volume.class_name or NONE
+        self._add(PlacedVolume(volume.key, place, state, size, class_name, claim, binding))
 
-    def _add(self, volume: MapVolume, place: MapPlace) -> None:
+    def _take_lost(self, claims: Iterable[ClaimLine]) -> None:
+        for claim in claims:
+            if claim.volume:
+                self.claims[claim.key] = claim
+                self._add(_lost(claim.volume, claim))
+
+    def _add(self, volume: PlacedVolume) -> None:
+        if not self._is_asked_for(volume.place, volume.state, volume.class_name):
+            return
+        words = (volume.name, volume.claim or "", volume.place.node or "")
+        if self.asked.text and not any(self.asked.text.lower() in it.lower() for it in words):
+            return
+        claimed = None if volume.claim is None else self.claims.get(volume.claim)
+        requested = 0 if claimed is None else claimed.bytes or 0
+        self._count(volume.place, volume.state, volume.class_name, 1, volume.bytes, requested)
+        if self._is_listed():
+            self._listed.append(volume)
+
+    def _is_asked_for(self, place: MapPlace, state: str, class_name: str) -> bool:
         asked = self.asked
-        if asked.class_name is not None and volume["storageClass"] != asked.class_name:
-            return
-        if asked.state is not None and volume["state"] != asked.state:
-            return
-        if not self._is_inside(place.path, place.node):
-            return
-        words = (volume["name"], volume["claim"] or "", volume["node"] or "")
-        if asked.text and not any(asked.text.lower() in it.lower() for it in words):
-            return
-        self.volumes.append(volume)
+        return (
+            (asked.class_name is None or class_name == asked.class_name)
+            and (asked.state is None or state == asked.state)
+            and self._is_inside(place.path, place.node)
+        )
+
+    def _count(
+        self, place: MapPlace, state: str, class_name: str, volumes: int, size: int, requested: int
+    ) -> None:
+        self._volumes += volumes
+        _count(self._counts.setdefault(place, {}), state, volumes, size)
+        key = class_name, place.path[0] if place.path else NONE
+        row = self._classes.get(key)
+        if row is None:
+            row = self._classes[key] = {"storageClass": key[0], "group": key[1], "states": {}, "requested": 0}
+        _count(row["states"], state, volumes, size)
+        row["requested"] += requested
+
+    def _shown_claims(self) -> set[str]:
+        return {it.claim for it in self._listed if it.claim is not None} if self._is_listed() else set()
+
+    def _take_mounts(self, pod: PodLine, shown: set[str]) -> None:
+        for claim in _claims(pod):
+            if claim in shown:
+                self._pods_of.setdefault(claim, []).append(pod.key)
+
+    def _take_waiting(self, look: Look, pods: list[str], count: int) -> None:
+        self.waiting_pods = count
+        for key in pods:
+            state = look.one("pod", key)
+            if isinstance(state, ObjectState) and state.manifest is not None:
+                reason = pending_reason(state.manifest, in_flight=state.assumed is not None)
+                claims = list(claims_of_pod(state.manifest))
+                self.waiting.append({"pod": key, "reason": reason, "claims": claims})
+
+    def _entry(self, volume: PlacedVolume) -> MapVolume:
+        claimed = None if volume.claim is None else self.claims.get(volume.claim)
+        return {
+            "name": volume.name,
+            "path": list(volume.place.path),
+            "node": volume.place.node,
+            "state": volume.state,
+            "bytes": volume.bytes,
+            "storageClass": volume.class_name,
+            "claim": volume.claim,
+            "pods": sorted(self._pods_of.get(volume.claim or "", ())),
+            "data": None if claimed is None else claimed.data,
+            "binding": volume.binding,
+            "reached": volume.place.reached,
+        }
 
     def _is_within(self, key: str) -> bool:
         return self.asked.namespace is None or key.startswith(f"{self.asked.namespace}/")
@@ -180,15 +277,11 @@ class MapSurvey:
     def _is_inside(self, path: Path, node: str | None) -> bool:
         if self.asked.node:
             return node == self.asked.node
-        inside = tuple(it for it in self.asked.within.split("/") if it)
-        return path[: len(inside)] == inside
+        return path[: len(self._inside)] == self._inside
 
     def _nodes(self) -> list[MapNode]:
         """Of a namespace, a class or a search only those that have something of it."""
-        states: dict[str, Counts] = {}
-        for volume in self.volumes:
-            if volume["node"] is not None:
-                _count(states.setdefault(volume["node"], {}), volume)
+        states = {place.node: counts for place, counts in self._counts.items() if place.node is not None}
         asked = self.asked
         sparse = (
             asked.namespace is not None or asked.text or asked.state is not None or asked.class_name is not None
@@ -226,57 +319,55 @@ class MapSurvey:
                 it = group(path)
                 it["nodes"] += 1
                 it["pods"] += node["pods"]
-        for volume in self.volumes:
-            paths = list(_above(volume["path"]))
+        for place, counts in self._counts.items():
+            paths = list(_above(place.path))
             for path in paths:
-                _count(group(path)["states"], volume)
-            if volume["node"] is None:
-                _count(group(paths[-1])["own"], volume)
+                _count_all(group(path)["states"], counts)
+            if place.node is None:
+                _count_all(group(paths[-1])["own"], counts)
         return [found[path] for path in sorted(found)]
 
-    def _classes(self) -> list[MapClass]:
-        rows: dict[tuple[str, str], MapClass] = {}
-        for volume in self.volumes:
-            key = volume["storageClass"], volume["path"][0] if volume["path"] else NONE
-            if key not in rows:
-                rows[key] = {"storageClass": key[0], "group": key[1], "states": {}, "requested": 0}
-            _count(rows[key]["states"], volume)
-            claimed = self.claims.get(volume["claim"] or "")
-            rows[key]["requested"] += 0 if claimed is None else claimed.requested
-        return [rows[key] for key in sorted(rows)]
 
-
-def _objects(found: Iterable[tuple[str, State]]) -> Iterator[tuple[str, ObjectState]]:
-    return ((key, state) for key, state in found if isinstance(state, ObjectState))
-
-
-def _above(path: list[str]) -> Iterator[Path]:
+def _above(path: list[str] | Path) -> Iterator[Path]:
     return (tuple(path[:depth]) for depth in range(len(path) + 1))
 
 
-def _count(counts: Counts, volume: MapVolume) -> None:
-    entry: StateCount = counts.setdefault(volume["state"], {"volumes": 0, "bytes": 0})
-    entry["volumes"] += 1
-    entry["bytes"] += volume["bytes"]
+def _count(counts: Counts, state: str, volumes: int, size: int) -> None:
+    entry: StateCount | None = counts.get(state)
+    if entry is None:
+        counts[state] = {"volumes": volumes, "bytes": size}
+    else:
+        entry["volumes"] += volumes
+        entry["bytes"] += size
 
 
-def _claim_key(volume: Manifest | Mapping[str, Any]) -> str | None:
-    reference = claim_of(volume)
+def _count_all(counts: Counts, more: Counts) -> None:
+    for state, entry in more.items():
+        _count(counts, state, entry["volumes"], entry["bytes"])
+
+
+def _is_assumed(volume: VolumeLine) -> bool:
+    return volume.assumed_binding is not None and volume.assumed_rv == volume.rv
+
+
+def _claim_of(volume: VolumeLine) -> str | None:
+    """The claim that it names, or that a binding has assumed for it."""
+    if volume.claim or not _is_assumed(volume):
+        return volume.claim
+    reference = None if volume.assumed_patch is None else claim_of(orjson.loads(volume.assumed_patch))
     return None if not reference else f"{reference.get('namespace')}/{reference.get('name')}"
 
 
-def _lost(name: str, claim: str, class_name: str, size: int) -> MapVolume:
+def _claims(pod: PodLine) -> Iterator[str]:
+    if pod.volumes is None:
+        return iter(())
+    namespace, _, name = pod.key.partition("/")
+    names = {"namespace": namespace, "name": name}
+    return claims_of_pod({"metadata": names, "spec": {"volumes": orjson.loads(pod.volumes)}})
+
+
+def _lost(name: str, claim: ClaimLine) -> PlacedVolume:
     """What a claim is bound to and is not there; it had the size that the claim asks for, at least."""
-    return {
-        "name": name,
-        "path": [],
-        "node": None,
-        "state": VolumeState.LOST.value,
-        "bytes": size,
-        "storageClass": class_name,
-        "claim": claim,
-        "pods": [],
-        "data": None,
-        "binding": None,
-        "reached": False,
-    }
+    place = MapPlace((), None, reached=False)
+    class_name = claim.class_name or NONE
+    return PlacedVolume(name, place, VolumeState.LOST.value, claim.bytes or 0, class_name, claim.key, None)

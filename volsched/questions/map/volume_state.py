@@ -2,9 +2,6 @@
 
 from enum import StrEnum
 
-from volsched.kube.manifest import claim_of, status
-from volsched.log.events.fold import ObjectState
-
 
 class VolumeState(StrEnum):
     FREE = "free"
@@ -19,16 +16,12 @@ class VolumeState(StrEnum):
     """A claim is bound to it, and it is not there."""
 
 
-_OF_PHASE = {"Available": VolumeState.FREE, "Bound": VolumeState.BOUND, "Released": VolumeState.RELEASED}
+_OF_PHASE = {"Bound": VolumeState.BOUND, "Released": VolumeState.RELEASED}
 
 
-def volume_state(state: ObjectState) -> VolumeState:
-    manifest = state.manifest or {}
-    phase = status(manifest).get("phase") or "Pending"
-    assumed = state.assumed is not None and state.assumed.rv == state.rv
-    if phase in ("Available", "Pending") and (assumed or claim_of(manifest)):
-        return VolumeState.ASSUMED
-    if phase == "Pending":
-        # Nobody has looked at it yet.
-        return VolumeState.FREE
-    return _OF_PHASE.get(str(phase), VolumeState.UNKNOWN)
+def volume_state(phase: str | None, *, taken: bool) -> VolumeState:
+    """`taken`: an open binding or a claim has it."""
+    if phase in ("Available", "Pending", None):
+        # Pending: nobody has looked at it yet.
+        return VolumeState.ASSUMED if taken else VolumeState.FREE
+    return _OF_PHASE.get(phase, VolumeState.UNKNOWN)
