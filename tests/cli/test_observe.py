@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.conftest import unsynced
-from tests.support.patience import wait_until
+from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, served
 from volsched.api.read_only import is_read
 from volsched.cli.kubectl_plugin import plugin_arguments
@@ -123,6 +123,10 @@ def test_a_cluster_is_followed_answered_for_and_not_written(
                 changed = {**NODE, "metadata": {"name": "node-2"}}
                 cluster.create(changed)
                 wait_until(lambda: client.get("/api/v1/nodes/node-2").status_code == 200)
+                page = client.get("/", headers={"accept": "text/html"}, follow_redirects=True)
+                assert (page.status_code, page.url.path) == (200, "/ui/")
+                drawn = client.get("/apis/volsched.io/v1/map", timeout=HANG_SECONDS).json()
+                assert {it["name"] for it in drawn["nodes"]} == {"node-1", "node-2"}
                 refusal = client.delete("/api/v1/nodes/node-2")
                 assert refusal.status_code == 405
                 assert "send it to the cluster itself" in refusal.json()["message"]

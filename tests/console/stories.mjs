@@ -76,6 +76,82 @@ const stories = {
     await page.getByTestId("changes").getByText("shop/data-db-0").waitFor();
   },
 
+  async "a range is picked, the slider narrows to it and to one object, and failures alone are shown"(page) {
+    await open(page, "map");
+    await page.locator(".map-page").waitFor();
+    const ends = () => page.getByTestId("range").locator("span").allTextContents();
+    const whole = await ends();
+    const field = page.getByLabel("Go to a time, an event or 2h ago");
+    await field.fill("100..160");
+    await field.press("Enter");
+    await page.waitForURL(/from=100&to=160/);
+    await page.waitForFunction((before) => document.querySelector("[data-testid=range]").textContent !== before, whole.join(""));
+    await page.getByLabel("Moment of the log").press("Home");
+    await page.waitForURL(/at=100/);
+    await page.getByRole("button", { name: "Whole log" }).click();
+    await page.waitForFunction((before) => document.querySelector("[data-testid=range]").textContent === before, whole.join(""));
+    const strip = await page.getByTestId("range").boundingBox();
+    await page.mouse.move(strip.x + strip.width * 0.3, strip.y + 5);
+    await page.mouse.down();
+    await page.mouse.move(strip.x + strip.width * 0.6, strip.y + 5);
+    await page.mouse.up();
+    await page.waitForURL(/from=\d+&to=\d+/);
+    await open(page, "volume/n7-large");
+    await page.getByLabel("slider over these alone").check();
+    await page.getByText("moments of n7-large alone").waitFor();
+    await page.getByRole("button", { name: "One event back" }).click();
+    await page.waitForURL(/at=\d+/);
+    const moment = new URL(page.url()).hash.match(/at=(\d+)/)[1];
+    await page.getByTestId("events").locator("li.here", { hasText: `#${moment}` }).waitFor();
+    await open(page, "audit?failures=1");
+    await page.getByTestId("events").locator("li.wrong").first().waitFor();
+    assert.equal(await page.getByTestId("events").locator("li:not(.wrong):not(.idle)").count(), 0);
+  },
+
+  async "nodes are grouped by three labels, one inside the other"(page) {
+    await open(page, "map");
+    const levels = page.getByRole("form", { name: "Filters" }).getByLabel(/^(Group by|then)/);
+    await levels.nth(1).selectOption({ label: "rack" });
+    await levels.nth(2).selectOption({ label: "row" });
+    await page.waitForURL(/by=.*zone.*rack.*row/);
+    await open(page, "map?by=topology.kubernetes.io/zone,topology.example.com/rack,topology.example.com/row&in=zone-a/rack-0/row-0&view=list");
+    await page.getByRole("link", { name: "n0-large" }).waitFor();
+    await page.getByRole("link", { name: "n3-large" }).waitFor({ state: "detached" });
+  },
+
+  async "an operator releases a volume with a reason, and nobody else is offered it"(page) {
+    await open(page, "volume/n7-large");
+    await page.getByText("Whom it served").waitFor();
+    assert.equal(await page.getByText("Release it").count(), 0);
+    const operator = await signedIn(browser, given.operator);
+    await open(operator, "volume/n7-large");
+    await operator.getByText("Release it").click();
+    await operator.getByRole("button", { name: "Release the volume" }).click();
+    // The browser itself asks for the reason first.
+    assert.equal(await operator.locator(".act [role=status]").count(), 0);
+    await operator.getByLabel("Reason").fill("wiped, ticket 4711");
+    await operator.getByRole("button", { name: "Release the volume" }).click();
+    await operator.locator(".facts .state", { hasText: "Available" }).waitFor();
+    // A context that is closed takes this one-process browser with it.
+    await operator.goto("about:blank");
+  },
+
+  async "the report of a drill is opened, and its violations are read"(page) {
+    await open(page, "drills");
+    const report = (more) => Buffer.from(JSON.stringify({
+      drill: "kill-all", about: "everybody is killed", passed: true, faults: { kill: 3 }, in_flight: 4, resumed: 3, rolled_back: 1, double_binds: 0, leaked: 0,
+      lost_pods: 0, recovery_ms: { each: [1200] }, delays_ms: [], violations: [], invariants: [{ invariant: 1, holds: "no volume has two claims", violations: 0 }], ...more,
+    }));
+    await page.getByLabel("Files").setInputFiles([
+      { name: "good.json", mimeType: "application/json", buffer: report({}) },
+      { name: "bad.json", mimeType: "application/json", buffer: report({ drill: "<b>split</b>", violations: ["1: volume disk-7 has two claims"] }) },
+      { name: "other.json", mimeType: "application/json", buffer: Buffer.from("[1]") },
+    ]);
+    await page.getByText("2 reports, 1 passed").waitFor();
+    await page.getByTestId("violations").getByText("volume disk-7 has two claims").waitFor();
+    await page.getByText("other.json: this is no report of a drill").waitFor();
+  },
+
   async "the present is followed without being asked again, and a click on the map opens what is under it"(page) {
     await open(page, "map");
     await page.getByText(/Live · up to date/).waitFor();
@@ -159,7 +235,7 @@ const stories = {
 
   async "no page has a serious finding of axe, light or dark, wide or on a phone"(page) {
     const wrong = [];
-    const pages = ["map", "map?view=list", "now", "whatif", "audit", "pod/shop/archive-0", "volume/n7-large"];
+    const pages = ["map", "map?view=list", "now", "whatif", "audit", "drills", "pod/shop/archive-0", "volume/n7-large?only=1", "node/node-1", `binding/${given.undone}`];
     for (const [scheme, width] of [["light", 1280], ["dark", 390]]) {
       await page.emulateMedia({ colorScheme: scheme });
       await page.setViewportSize({ width, height: 800 });

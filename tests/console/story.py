@@ -12,14 +12,17 @@ from volsched.log.database import open_database
 from volsched.log.migrations import migrate
 from volsched.runtime.clock import SECOND, system_clock
 
-RACK = "topology.example.com/rack"
+RACK, ROW = "topology.example.com/rack", "topology.example.com/row"
 HOSTILE = "<img src=x onerror=document.title='executed'>"
 """Nothing that has a name may be called so; labels of volumes' annotations, reasons and messages may say it."""
 Manifest = dict[str, Any]
 
 
 def cluster() -> list[Manifest]:
-    nodes = [node(f"node-{i}", **{ZONE: f"zone-{'abc'[i // 3]}", RACK: f"rack-{i // 2}"}) for i in range(9)]
+    nodes = [
+        node(f"node-{i}", **{ZONE: f"zone-{'abc'[i // 3]}", RACK: f"rack-{i // 2}", ROW: f"row-{i % 2}"})
+        for i in range(9)
+    ]
     volumes = [
         it
         for i in range(9)

@@ -16,6 +16,8 @@ from tools.npm import WEB, node
 from volsched.api.access.callers import Role
 from volsched.api.access.tls import make_authority
 from volsched.log.database import open_database
+from volsched.log.events.fold import BindingState
+from volsched.log.reads.as_of import look_at_head
 
 STORIES = Path(__file__).parent / "stories.mjs"
 
@@ -30,6 +32,9 @@ def test_the_stories_of_the_console_are_played_in_a_real_browser(tmp_path: Path)
         "operator": issue_token(database, "otto", Role.OPERATOR),
         "viewer": issue_token(database, "vera", Role.VIEWER, namespaces=["bank"]),
     }
+    with database.read() as connection:
+        bindings = look_at_head(connection).every("binding")
+        undone = next(id_ for id_, it in bindings if isinstance(it, BindingState) and it.state == "rolled-back")
     database.close()
     authority = make_authority(tmp_path / "authority")
     certificate, key = write_issued(tmp_path, authority.for_server(["127.0.0.1"], lasts=LONG), "server")
@@ -38,12 +43,12 @@ def test_the_stories_of_the_console_are_played_in_a_real_browser(tmp_path: Path)
         told = line(server.stderr)
         found = re.search(r"https://[\d.:]+", told)
         assert found, told
-        given = {"web": str(WEB), "url": found[0], **tokens}
+        given = {"web": str(WEB), "url": found[0], "undone": undone, **tokens}
         played = subprocess.run(
             [node(), STORIES, json.dumps(given)], capture_output=True, text=True, timeout=HANG_SECONDS
         )
     assert played.returncode == 0, played.stderr
     results = [json.loads(it) for it in played.stdout.splitlines()]
-    assert len(results) == 11
+    assert len(results) == 15
     wrong = "\n\n".join(f"{it['story']}:\n{it['wrong']}" for it in results if it["wrong"] is not None)
     assert not wrong, wrong

@@ -3,11 +3,12 @@
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.stack.local_stacks import local_stack
 from tests.support.extent import FULL
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import HANG_SECONDS, PATIENCE_SECONDS
 from volsched.cli.remote.server import RemoteServer
 from volsched.lab.cli.conform import RealPace
 from volsched.lab.conformance.live_player import Player
@@ -33,4 +34,13 @@ def test_they_end_as_on_a_real_control_plane(tmp_path: Path, capsys: pytest.Capt
                     minutes = (time.monotonic() - began) / 60
                     told = f"differs: {verdict.deviations}" if verdict.deviations else "equal"
                     print(f"{number}/{len(sample)} after {minutes:.1f} min: {scenario.name} {told}", flush=True)
+        # The stack's API serves the console too, and draws what was played.
+        page = httpx.get(f"{stack.urls['api']}/", headers={"accept": "text/html"}, follow_redirects=True)
+        assert (page.status_code, page.url.path) == (200, "/ui/")
+        drawn = (
+            httpx.get(f"{stack.urls['api']}/apis/volsched.io/v1/map", timeout=HANG_SECONDS)
+            .raise_for_status()
+            .json()
+        )
+        assert drawn["groups"][0]["nodes"] > 0
     assert failed == {}

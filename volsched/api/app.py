@@ -111,7 +111,7 @@ class Api:
             Route("/api{rest:path}", kubernetes),
             Route("/extender/{verb:path}", Extender(self._services, metrics, self._configuration)),
             Route("/", _root),
-            Route("/ui/{place:path}", console_files()),
+            Route("/ui/{place:path}", console_files(opened=self._own.expect_questions)),
             Route("/version", _constant(lambda _: discovery.server_version())),
             Route("/openapi/v2", _constant(lambda _: discovery.version_2())),
             Route("/openapi/v3", _constant(lambda _: discovery.root())),

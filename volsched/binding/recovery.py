@@ -244,6 +244,12 @@ class Sweep:
         execute(self.database, [noting, failing], now=now, react=self.react)
         self.give_up(parked, now)
 
+    def cancel_binding(self, binding: str, now: int, *, why: str) -> bool:
+        """For operators: the binding fails and is undone; False if it has ended, or is committing already."""
+        failing = self._command(binding, partial(fail, binding, f"{OPERATOR}: {why}"))
+        (outcome,) = execute(self.database, [failing], now=now, react=self.react)
+        return _has_moved(outcome)
+
     def retry(self, parked: Parked, now: int, *, why: str | None = None) -> bool:
         """For operators: the effect is due at once, with its attempts reset; False if it is not parked."""
         noting = self._command(parked.binding, _noting(parked, "retried", why))

@@ -40,8 +40,10 @@ NOT_BUILT = b"""<!doctype html>
 SMALLEST_PACKED = 1_000
 
 
-def console_files(static: Path = STATIC) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint for everything below `/ui/`."""
+def console_files(
+    static: Path = STATIC, *, opened: Callable[[], None] = lambda: None
+) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint for everything below `/ui/`; `opened` is called when somebody opens the page."""
 
     async def file(request: Request) -> Response:
         place = request.path_params["place"] or INDEX
@@ -49,6 +51,8 @@ def console_files(static: Path = STATIC) -> Callable[[Request], Awaitable[Respon
             return _answer(NOT_BUILT, "text/html; charset=utf-8", ALWAYS_ASK, code=404)
         if place not in _names(static):
             return _answer(b"the console has no such file\n", "text/plain", ALWAYS_ASK, code=404)
+        if place == INDEX:
+            opened()
         found = (static / place).stat()
         packed = "gzip" in request.headers.get("accept-encoding", "") and found.st_size > SMALLEST_PACKED
         media = mimetypes.guess_type(place)[0] or "application/octet-stream"

@@ -100,7 +100,7 @@ def _of_own() -> Iterator[Served]:
         rest = (path.removeprefix("/namespaces/shop") if path.startswith("/namespaces/") else path).strip("/")
         resource, *names = re.sub(r"{.+?}", "other", rest).split("/")
         verbs = {"GET": "get" if names else "list", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
-        row = "bindings/steps" if names[1:] == ["steps"] else resource
+        row = f"bindings/{names[1]}" if names[1:] in (["steps"], ["cancel"]) else resource
         place = BASE + re.sub(r"{.+?}", "other", path)
         yield Served(operation.method, place, f"{GROUP} {row}", verbs[operation.method])
         if resource in ("describe", "explain", "map") and operation.method == "GET":

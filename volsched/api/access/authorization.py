@@ -154,6 +154,8 @@ TABLE: tuple[AllowRow, ...] = (
     _row(STORAGE, "volumeattachments/status", viewer=("get",), operator=STATUS),
     _row(OURS, "bindings/*", viewer=READ, operator=READ, scheduler=READ),
     _row(OURS, "bindings/steps", auditor=READ, recorded=True),
+    _row(OURS, "bindings/cancel", operator=("create",)),
+    _row(OURS, "volumes/*", operator=("create",)),
     _row(OURS, "attempts/*", viewer=READ, operator=READ, scheduler=READ),
     _row(OURS, f"{DESCRIBE}/*", viewer=READ, operator=READ),
     _row(OURS, f"{DESCRIBE}/{AS_OF}", auditor=READ, recorded=True),

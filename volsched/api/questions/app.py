@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from uuid import uuid4
 
 import anyio
@@ -116,6 +117,11 @@ class Own:
             return await anyio.to_thread.run_sync(call, limiter=self._limiter(operation.turn))
         finally:
             self._waiting -= 1
+
+    def expect_questions(self) -> None:
+        """Somebody opens the console, whose first picture is a long question."""
+        with suppress(UnsendableError):
+            self._sides.warm()
 
     def close(self) -> None:
         self._sides.close()

@@ -50,6 +50,12 @@ class Renewal(Body):
     ttlSeconds: int = Field(default=DEFAULT_SECONDS, ge=1, le=MOST_SECONDS)  # noqa: N815
 
 
+class CertainReason(Body):
+    """Why; nothing is done without it."""
+
+    reason: str = Field(min_length=1, max_length=LONGEST_REASON, pattern=PLAIN_TEXT)
+
+
 class Reason(Body):
     """Why; kept with what is done."""
 

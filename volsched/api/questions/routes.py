@@ -3,7 +3,7 @@
 from volsched.api.kubernetes.negotiation import MERGE_PATCH
 from volsched.api.kubernetes.queries import FieldValidation
 from volsched.api.questions import effects, reservations
-from volsched.api.questions.models import Reason, Renewal, Reservation, ReservationPatch
+from volsched.api.questions.models import CertainReason, Reason, Renewal, Reservation, ReservationPatch
 from volsched.api.questions.operations import Operation, Param, question_operations
 
 NAMESPACED = "/namespaces/{namespace}"
@@ -22,6 +22,10 @@ OPERATIONS: tuple[Operation, ...] = (
           writes=True, codes=(409,)),
     _post("/effects/{name}/cancel", "Let a binding end without its parked work.", effects.cancel, "Status",
           body=Reason, writes=True, codes=(409,)),
+    _post("/bindings/{name}/cancel", "Undo a binding that is under way.", effects.cancel_binding, "Status",
+          body=CertainReason, needs_body=True, writes=True, codes=(409,)),
+    _post("/volumes/{name}/release", "Make a released volume Available again, whatever data is on it.",
+          effects.release_volume, "Status", body=CertainReason, needs_body=True, writes=True, codes=(409,)),
     _post("/leases/{name}/free", "Take such a role from its holder.", effects.free_one, "Status", body=Reason,
           writes=True, codes=(409,)),
     _post(HELD, "Hold volumes and room for a pod.", reservations.create, "Reservation", body=Reservation,

@@ -52,11 +52,13 @@ class SideProcesses:
     _idle: list["_Side"] = field(default_factory=list)
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
+    _begun: bool = False
 
     def serve(self, operation: int, asked: OperationRequest, *, seconds: float) -> HttpAnswer:
         """The operation's answer, in the calling thread; ApiError 504 when its time is over."""
         until = time.monotonic() + seconds
         with self._turn:
+            self._begun = True
             side = self._idle.pop() if self._idle else None
         side = side or _Side.started(self.database, self.configuration)
         try:
@@ -79,6 +81,13 @@ class SideProcesses:
             return answer
         code, message, reason, details = answer
         raise ApiError(code, message, reason=reason, details=details)
+
+    def warm(self) -> None:
+        """Start the first one before its question comes: loading the program takes longer than most answers."""
+        with self._turn:
+            if not self._begun and not self._closed:
+                self._begun = True
+                self._idle.append(_Side.started(self.database, self.configuration))
 
     def close(self) -> None:
         with self._turn:

@@ -195,7 +195,7 @@ class Postgres:
         return (dict(zip(names, row, strict=True)) for row in cursor)
 
     def json_text(self, column: Column[str], path: Sequence[str]) -> ColumnElement[str | None]:
-        steps = (literal_column(f"'{step}'") for step in path)
+        steps: list[ColumnElement[str]] = [literal_column(f"'{step}'", Text) for step in path]
         return func.json_extract_path_text(cast(column, JSON), *steps, type_=Text)
 
     def among(self, column: ColumnElement[str], keys: Iterable[str]) -> ColumnElement[bool]:

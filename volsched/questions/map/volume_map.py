@@ -55,7 +55,7 @@ def volume_map(context: QuestionContext, asked: MapParameters) -> VolumeMap:
         return survey.document(position=look.position, head=head.position, at=at)
 
 
-class PlacedVolume(NamedTuple):
+class VolumeOnMap(NamedTuple):
     name: str
     place: MapPlace
     state: str
@@ -74,7 +74,7 @@ class MapSurvey:
     claims: dict[str, ClaimLine] = field(default_factory=dict)
     waiting: list[WaitingPod] = field(default_factory=list)
     waiting_pods: int = 0
-    _listed: list[PlacedVolume] = field(default_factory=list)
+    _listed: list[VolumeOnMap] = field(default_factory=list)
     """As long as there are few enough."""
     _volumes: int = 0
     _counts: dict[MapPlace, Counts] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class MapSurvey:
         state = volume_state(volume.phase, taken=assumed or volume.claim is not None).value
         binding = volume.assumed_binding if assumed else None
         size, class_name = volume.bytes or 0, volume.class_name or NONE
-        self._add(PlacedVolume(volume.key, place, state, size, class_name, claim, binding))
+        self._add(VolumeOnMap(volume.key, place, state, size, class_name, claim, binding))
 
     def _take_lost(self, claims: Iterable[ClaimLine]) -> None:
         for claim in claims:
@@ -206,7 +206,7 @@ class MapSurvey:
                 self.claims[claim.key] = claim
                 self._add(_lost(claim.volume, claim))
 
-    def _add(self, volume: PlacedVolume) -> None:
+    def _add(self, volume: VolumeOnMap) -> None:
         if not self._is_asked_for(volume.place, volume.state, volume.class_name):
             return
         words = (volume.name, volume.claim or "", volume.place.node or "")
@@ -255,7 +255,7 @@ class MapSurvey:
                 claims = list(claims_of_pod(state.manifest))
                 self.waiting.append({"pod": key, "reason": reason, "claims": claims})
 
-    def _entry(self, volume: PlacedVolume) -> MapVolume:
+    def _entry(self, volume: VolumeOnMap) -> MapVolume:
         claimed = None if volume.claim is None else self.claims.get(volume.claim)
         return {
             "name": volume.name,
@@ -366,8 +366,8 @@ def _claims(pod: PodLine) -> Iterator[str]:
     return claims_of_pod({"metadata": names, "spec": {"volumes": orjson.loads(pod.volumes)}})
 
 
-def _lost(name: str, claim: ClaimLine) -> PlacedVolume:
+def _lost(name: str, claim: ClaimLine) -> VolumeOnMap:
     """What a claim is bound to and is not there; it had the size that the claim asks for, at least."""
     place = MapPlace((), None, reached=False)
     class_name = claim.class_name or NONE
-    return PlacedVolume(name, place, VolumeState.LOST.value, claim.bytes or 0, class_name, claim.key, None)
+    return VolumeOnMap(name, place, VolumeState.LOST.value, claim.bytes or 0, class_name, claim.key, None)

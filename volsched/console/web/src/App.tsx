@@ -5,6 +5,7 @@ import { signIn, token, unauthorized } from "./api";
 import { forbidden, start, timeline, trouble } from "./live";
 import { MapPage } from "./map/MapPage";
 import { AuditPage } from "./pages/AuditPage";
+import { DrillsPage } from "./pages/DrillsPage";
 import { NowPage } from "./pages/NowPage";
 import { ObjectPage } from "./pages/ObjectPage";
 import { WhatIfPage } from "./pages/WhatIfPage";
@@ -12,10 +13,10 @@ import { amend, at, link, namespace, place } from "./route";
 import { TimeBar } from "./TimeBar";
 
 const PAGES: Record<string, ComponentType> = {
-  map: MapPage, now: NowPage, whatif: WhatIfPage, audit: AuditPage,
+  map: MapPage, now: NowPage, whatif: WhatIfPage, audit: AuditPage, drills: DrillsPage,
   pod: ObjectPage, claim: ObjectPage, volume: ObjectPage, node: ObjectPage, binding: ObjectPage,
 };
-const NAVIGATION: [string, string][] = [["map", "Map"], ["now", "Now"], ["whatif", "What if"], ["audit", "Audit"]];
+const NAVIGATION: [string, string][] = [["map", "Map"], ["now", "Now"], ["whatif", "What if"], ["audit", "Audit"], ["drills", "Drills"]];
 
 export function App() {
   useEffect(start, []);

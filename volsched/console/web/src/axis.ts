@@ -20,12 +20,14 @@ export interface Axis {
 
 const PAUSE_SECONDS = 300;
 
-export function makeAxis(points: readonly Point[]): Axis {
+/** `even`: the points are all events that there are, and not samples of them. */
+export function makeAxis(points: readonly Point[], even = false): Axis {
   const events = Math.max(1, (points.at(-1)?.[0] ?? 0) - (points[0]?.[0] ?? 0));
   const weights: number[] = points.length > 0 ? [0] : [];
   for (let i = 1; i < points.length; i++) {
     const seconds = Math.max(0, points[i]![1] - points[i - 1]![1]) / 1e6;
-    weights.push((points[i]![0] - points[i - 1]![0]) / events + Math.log2(1 + seconds) / 250);
+    const share = even ? 1 / (points.length - 1) : (points[i]![0] - points[i - 1]![0]) / events;
+    weights.push(share + Math.log2(1 + seconds) / 250);
   }
   const sum = weights.reduce((total, it) => total + it, 0) || 1;
   const places: number[] = [];

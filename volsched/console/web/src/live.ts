@@ -1,8 +1,8 @@
 /** The moment that is looked at: the log's curve, kept up while it is live, and what follows from the address. */
 import { computed, effect, signal } from "@preact/signals";
 import { ApiError, get, own, type LogTimeline, token } from "./api";
-import { makeAxis, positionOfTime, timeOfPosition } from "./axis";
-import { amend, at, namespace } from "./route";
+import { makeAxis, positionOfTime, timeOfPosition, type Point } from "./axis";
+import { amend, at, namespace, range } from "./route";
 
 const POLL_MILLISECONDS = 2000;
 
@@ -12,11 +12,21 @@ export const forbidden = signal(false);
 /** When the server was last heard of. */
 export const heard = signal(0);
 export const now = signal(Date.now());
-export const axis = computed(() => makeAxis((timeline.value?.points ?? []) as [number, number][]));
+/** One object that the slider is narrowed to: its events are the only moments. */
+export const subject = signal<{ name: string; points: readonly Point[] } | null>(null);
+/** The curve of the range that was picked. */
+const part = signal<LogTimeline | null>(null);
+/** The whole log, which knows the time of every position. */
+export const whole = computed(() => makeAxis((timeline.value?.points ?? []) as [number, number][]));
+/** What the slider covers: one object, a range, or all of it. */
+export const axis = computed(() => {
+  if (subject.value) return makeAxis(subject.value.points, true);
+  return range.value && part.value ? makeAxis(part.value.points as [number, number][]) : whole.value;
+});
 export const head = computed(() => timeline.value?.head ?? 0);
 /** The position of the address; the end of the log where it is live. */
 export const position = computed(() => (at.value === null ? head.value : Number(at.value)));
-export const shownAt = computed(() => timeOfPosition(axis.value, position.value));
+export const shownAt = computed(() => timeOfPosition(whole.value, position.value));
 
 async function read(points: number): Promise<LogTimeline> {
   const found = await get<LogTimeline>(own("/timeline", namespace.value), { points });
@@ -51,6 +61,18 @@ export function start(): void {
       void poll();
     }
   });
+  effect(() => {
+    const picked = range.value;
+    // A range without an end grows with the log.
+    if (!picked || (picked.to === null && head.value === 0)) return;
+    get<LogTimeline>(own("/timeline", namespace.value), { points: 600, since: picked.from, until: picked.to }).then(
+      (found) => {
+        if (range.value?.from === picked.from && range.value.to === picked.to) part.value = found;
+      },
+      // What is wrong with a range is told where it was written; the slider stays as it is.
+      () => undefined,
+    );
+  });
   setInterval(() => {
     now.value = Date.now();
     if (!document.hidden) void poll();
@@ -73,7 +95,16 @@ export function parseMoment(text: string, clockNow = Date.now()): number | null 
   const time = ago
     ? clockNow - Number(ago[1]) * seconds[ago[2]!]! * 1000
     : Date.parse(/\d[ t]\d/.test(word) && !/(z|[+-]\d\d:?\d\d)$/.test(word) ? `${word.replace(" ", "T")}Z` : word);
-  return Number.isNaN(time) ? undefined : positionOfTime(axis.value, time * 1000);
+  return Number.isNaN(time) ? undefined : positionOfTime(whole.value, time * 1000);
+}
+
+/** `120..260` or `2h..1h`: a part of the log; undefined where it is none. */
+export function parseRange(text: string, clockNow = Date.now()): { from: string; to: string | null } | undefined {
+  const [first, last, ...rest] = text.split("..");
+  if (last === undefined || rest.length > 0 || !first?.trim()) return undefined;
+  const [from, to] = [parseMoment(first, clockNow), parseMoment(last, clockNow)];
+  if (from === undefined || from === null || to === undefined || (to !== null && to <= from)) return undefined;
+  return { from: String(Math.max(1, from)), to: to === null ? null : String(to) };
 }
 
 export const failures = computed(() =>

@@ -25,14 +25,19 @@ window.addEventListener("hashchange", () => {
   place.value = parsePlace(location.hash);
 });
 
-/** What is kept from page to page: the moment, and the namespace. */
-const KEPT = ["at", "vs", "ns"];
+/** What is kept from page to page: the moment, the range of the slider, and the namespace. */
+const KEPT = ["at", "vs", "from", "to", "ns"];
 export const kept = computed(() =>
   Object.fromEntries(Object.entries(place.value.query).filter(([name]) => KEPT.includes(name))),
 );
 /** The position that is looked at; null: now, and what follows. */
 export const at = computed(() => place.value.query.at ?? null);
 export const versus = computed(() => place.value.query.vs ?? null);
+/** The part of the log that the slider covers; null: all of it, or from or up to where it is named. */
+export const range = computed(() => {
+  const { from = null, to = null } = place.value.query;
+  return from === null && to === null ? null : { from, to };
+});
 export const namespace = computed(() => place.value.query.ns ?? "");
 
 export function link(page: string, rest: string[] = [], query: Record<string, string | null> = {}): string {

@@ -1,7 +1,7 @@
 /** Small parts that every page uses. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError } from "./api";
+import { ApiError, own, post } from "./api";
 import { link, linkOfStream } from "./route";
 
 export interface Loaded<T> {
@@ -34,6 +34,8 @@ export function useAnswer<T>(key: string, ask: (signal: AbortSignal) => Promise<
     wanted.current.ask(controller.signal).then((value) => end(value, null), (error: Error) => end(null, error));
   };
   useEffect(() => {
+    // Nothing to ask yet.
+    if (key === "") return;
     if (under.current && subjectOf(under.current.key) === subjectOf(key) && key.includes("@live")) return;
     under.current?.controller.abort();
     begin();
@@ -98,5 +100,40 @@ export function Table({ head, rows, label, empty = "nothing" }: {
         <tbody>{rows.map((cells) => <tr>{cells.map((it, i) => <td data-label={head[i]}>{it ?? "–"}</td>)}</tr>)}</tbody>
       </table>
     </div>
+  );
+}
+
+/** Whether the reader may do it, as the server says; until it has said so, no. */
+export function useMay(resource: string, act: string): boolean {
+  const asked = useAnswer<{ status: { allowed: boolean } }>(`may ${resource}/${act}`, () =>
+    post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {
+      apiVersion: "authorization.k8s.io/v1", kind: "SelfSubjectAccessReview",
+      spec: { resourceAttributes: { group: "volsched.io", resource, subresource: act, verb: "create" } },
+    }));
+  return asked.value?.status.allowed === true;
+}
+
+/** An act of an operator: nothing is done without a reason, which goes into the log. */
+export function Act({ path, acts, done }: { path: string; acts: Record<string, string>; done?: () => void }) {
+  const [said, setSaid] = useState<string | null>(null);
+  return (
+    <form class="act" onSubmit={async (event) => {
+      event.preventDefault();
+      const field = event.currentTarget.elements.namedItem("reason") as HTMLInputElement;
+      const act = (event.submitter as HTMLButtonElement).value;
+      const reason = field.value.trim();
+      if (!reason) return setSaid("Say why: it is kept with what is done.");
+      try {
+        setSaid((await post<{ message: string }>(own(`${path}/${act}`), { reason })).message);
+        field.value = "";
+        done?.();
+      } catch (error) {
+        setSaid((error as Error).message);
+      }
+    }}>
+      <input name="reason" required placeholder="reason, for the log" aria-label="Reason" autocomplete="off" />
+      {Object.entries(acts).map(([act, title]) => <button type="submit" value={act}>{title}</button>)}
+      {said && <p role="status" class="note">{said}</p>}
+    </form>
   );
 }

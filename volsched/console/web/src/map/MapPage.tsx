@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { get, own, type MapVolume, type VolumeMap } from "../api";
 import { bytes, count } from "../format";
-import { head } from "../live";
+import { head, trouble } from "../live";
 import { amend, at, link, namespace, place, versus } from "../route";
 import { Card, Ref, StateMark, Table, Trouble, useAnswer } from "../ui";
 import { changesBetween, type VolumeChange } from "./changes";
@@ -10,6 +10,8 @@ import { byName, remember, sizeFor, STATES, type Known, type Size } from "./layo
 import { MapCanvas, type Marks } from "./MapCanvas";
 
 const LISTED = 300;
+/** As many labels as the server groups by. */
+const LEVELS = 4;
 const FILTERS = ["by", "in", "class", "state", "text"];
 
 export function mapQuery(query: Record<string, string>, asOf: string | null) {
@@ -20,8 +22,8 @@ export function MapPage() {
   const { query } = place.value;
   const asked = mapQuery(query, at.value);
   const scope = JSON.stringify([namespace.value, ...FILTERS.map((it) => query[it])]);
-  // Live: asked again when the log has grown.
-  const key = `${scope}@${at.value ?? `live ${head.value}`}`;
+  // Live: asked once it is known where the log ends, and again when it has grown.
+  const key = at.value === null && head.value === 0 && trouble.value === null ? "" : `${scope}@${at.value ?? `live ${head.value}`}`;
   const path = own("/map", namespace.value);
   const answer = useAnswer<VolumeMap>(key, (signal) => get(path, asked, signal));
   const other = useAnswer<VolumeMap | null>(`${scope}~${versus.value}`, (signal) =>
@@ -80,15 +82,16 @@ function Filters({ map, size }: { map: VolumeMap; size: Size }) {
     amend({ [name]: event.currentTarget.value || null });
   return (
     <form class="filters" onSubmit={(event) => event.preventDefault()} aria-label="Filters">
-      {[0, 1].map((level) => (
+      {Array.from({ length: Math.min(LEVELS, labels.length, chosen.length + 1) }, (_, level) => (
         <label>{level === 0 ? "Group by" : "then"}
           <select value={chosen[level] ?? ""} onChange={(event) => {
             const next = [...chosen];
             next[level] = event.currentTarget.value;
+            if (!next[level]) next.length = level;
             amend({ by: next.filter(Boolean).join(",") || null, in: null });
           }}>
             {level > 0 && <option value="">–</option>}
-            {labels.map((it) => <option value={it}>{it.split("/").at(-1)}</option>)}
+            {labels.filter((it) => it === chosen[level] || !chosen.includes(it)).map((it) => <option value={it}>{it.split("/").at(-1)}</option>)}
           </select>
         </label>
       ))}

@@ -4,7 +4,7 @@ import { get, own } from "../api";
 import type { LogEntry } from "../lanes";
 import { amend, at, place } from "../route";
 import { Card, Table, Trouble, useAnswer } from "../ui";
-import { EventList } from "./ObjectPage";
+import { EventList, isFailure } from "./ObjectPage";
 
 interface Page { items: LogEntry[]; metadata?: { continue?: string } }
 const FIELDS: [string, string, string][] = [
@@ -26,7 +26,8 @@ export function AuditPage() {
   const search = (after?: string) => get<Page>(own("/audit/events"), { ...asked, until: asked.until ?? at.value, limit: 100, continue: after });
   const found = useAnswer<Page | null>(key, () => (query.q ? Promise.resolve(null) : search()));
   const pages = [...(found.value ? [found.value] : []), ...(more.key === key ? more.pages : [])];
-  const items = pages.flatMap((it) => it.items);
+  const failuresOnly = query.failures === "1";
+  const items = pages.flatMap((it) => it.items).filter((it) => !failuresOnly || isFailure(it));
   const next = pages.at(-1)?.metadata?.continue;
   return (
     <article class="audit-page">
@@ -44,7 +45,10 @@ export function AuditPage() {
         </div>
       </form>
       {query.q ? <QuestionRows name={query.q} /> : (
-        <Card title={`${items.length}${next ? "+" : ""} events`} aside={<button type="button" disabled={items.length === 0} onClick={() => save("events.jsonl", items.map((it) => JSON.stringify(it)).join("\n"))}>Export</button>}>
+        <Card title={`${items.length}${next ? "+" : ""} events`} aside={<>
+          <label><input type="checkbox" checked={failuresOnly} onChange={() => amend({ failures: failuresOnly ? null : "1" })} /> failures only</label>
+          <button type="button" disabled={items.length === 0} onClick={() => save("events.jsonl", items.map((it) => JSON.stringify(it)).join("\n"))}>Export</button>
+        </>}>
           {found.error && <Trouble error={found.error} what="The search" />}
           <EventList items={items} />
           {next && <button type="button" onClick={async () => setMore({ key, pages: [...(more.key === key ? more.pages : []), await search(next)] })}>Earlier ones</button>}

@@ -1,10 +1,10 @@
 /** How things stand: in flight, waiting, given up, storage left, leases, integrity. */
 import { useEffect, useState } from "preact/hooks";
-import { get, own, post } from "../api";
+import { get, own } from "../api";
 import { ago, bytes, count, duration } from "../format";
 import { head, now } from "../live";
 import { link } from "../route";
-import { Card, Ref, StateMark, Table, Trouble, useAnswer } from "../ui";
+import { Act, Card, Ref, StateMark, Table, Trouble, useAnswer, useMay } from "../ui";
 
 interface Status {
   position: number;
@@ -84,35 +84,16 @@ const seconds = (value: number | null) => (value === null || value === undefined
 /** Work that was given up. Acting needs the operator's role, and a reason that goes into the log. */
 function Parked({ parked }: { parked: number }) {
   const [done, setDone] = useState(0);
+  const may = useMay("effects", "retry");
   const found = useAnswer<Rows>(`parked ${parked} ${done}`, (signal) => get(own("/effects"), { state: "parked" }, signal));
-  const [said, setSaid] = useState<string | null>(null);
-  const act = async (name: string, verb: "retry" | "cancel", reason: string) => {
-    try {
-      const answer = await post<{ message: string }>(own(`/effects/${encodeURIComponent(name)}/${verb}`), { reason });
-      setSaid(answer.message);
-      setDone(done + 1);
-    } catch (error) {
-      setSaid((error as Error).message);
-    }
-  };
   return (
     <Card title="Work that was given up">
-      {said && <p role="status" class="note">{said}</p>}
       {found.value?.items.length === 0 && <p class="quiet">none</p>}
       <ul class="plain">
         {found.value?.items.map((it) => (
           <li>
             <strong>{it.metadata.name}</strong> <span class="small quiet">{it.status?.error}</span>
-            <form class="act" onSubmit={(event) => {
-              event.preventDefault();
-              const reason = (event.currentTarget.elements.namedItem("reason") as HTMLInputElement).value.trim();
-              const verb = (event.submitter as HTMLButtonElement).value as "retry" | "cancel";
-              if (reason) void act(it.metadata.name, verb, reason);
-            }}>
-              <input name="reason" required placeholder="reason, for the log" aria-label="Reason" />
-              <button type="submit" value="retry">Retry</button>
-              <button type="submit" value="cancel">Cancel</button>
-            </form>
+            {may && <Act path={`/effects/${encodeURIComponent(it.metadata.name)}`} acts={{ retry: "Retry", cancel: "Cancel" }} done={() => setDone(done + 1)} />}
           </li>
         ))}
       </ul>

@@ -1,11 +1,11 @@
 /** A pod, claim, volume, node or binding: what it is at the moment, why, and all that happened to it. */
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, get, own, split } from "../api";
-import { clock, micros } from "../format";
+import { clock, duration, micros } from "../format";
 import { lanesOf, type LogEntry } from "../lanes";
-import { goTo, head, position } from "../live";
-import { at, link, place } from "../route";
-import { Card, Facts, Ref, StateMark, StreamRef, Table, Trouble, useAnswer } from "../ui";
+import { goTo, head, position, subject } from "../live";
+import { amend, at, link, place } from "../route";
+import { Act, Card, Facts, Ref, StateMark, StreamRef, Table, Trouble, useAnswer, useMay } from "../ui";
 import { ExplainView, type Explanation } from "./Explain";
 import { LanesView } from "./Lanes";
 
@@ -40,6 +40,7 @@ export function ObjectPage() {
     <article class={`object-page ${described.busy ? "busy" : ""}`}>
       <h1><span class="quiet">{page}</span> {key}</h1>
       {described.error && <Trouble error={described.error} what={`This ${page}`} />}
+      {doc && page === "volume" && at.value === null && ["Released", "Failed"].includes(doc.object.status?.phase) && <Release name={name} />}
       {doc && page !== "binding" && <Overview kind={page} name={key} doc={doc} />}
       {page === "binding" && <BindingView id={key} />}
       {page === "pod" && namespace && <ExplainCard namespace={namespace} name={name} moment={moment} />}
@@ -50,6 +51,27 @@ export function ObjectPage() {
       {doc?.events && doc.events.length > 0 && <KubernetesEvents events={doc.events} />}
       {doc && <details class="card"><summary>Manifest</summary><pre>{JSON.stringify(doc.object, null, 2)}</pre></details>}
     </article>
+  );
+}
+
+/** Acts are for operators, on the present alone, folded until somebody wants one. */
+function Release({ name }: { name: string }) {
+  if (!useMay("volumes", "release")) return null;
+  return (
+    <details class="card"><summary>Release it</summary>
+      <p>It becomes Available for any claim, with whatever data is on it. Nothing is wiped.</p>
+      <Act path={`/volumes/${encodeURIComponent(name)}`} acts={{ release: "Release the volume" }} />
+    </details>
+  );
+}
+
+function Cancel({ id }: { id: string }) {
+  if (!useMay("bindings", "cancel")) return null;
+  return (
+    <details class="card"><summary>Cancel it</summary>
+      <p>What it has written is undone; what may hold data is kept, and its pod is tried again.</p>
+      <Act path={`/bindings/${encodeURIComponent(id)}`} acts={{ cancel: "Cancel the binding" }} />
+    </details>
   );
 }
 
@@ -142,6 +164,7 @@ function FormerOwners({ name }: { name: string }) {
 function Timeline({ kind, namespace, name }: { kind: string; namespace: string | null; name: string }) {
   const [failuresOnly, setFailuresOnly] = useState(false);
   const [quiet, setQuiet] = useState(true);
+  const only = place.value.query.only === "1";
   const found = useAnswer<Page<LogEntry>>(`history ${kind} ${namespace}/${name} ${at.value}`, (signal) =>
     get(own(`/history/${kind}/${encodeURIComponent(name)}`, namespace), { limit: 500, until: at.value }, signal));
   const items = (found.value?.items ?? []).filter((it) =>
@@ -151,22 +174,43 @@ function Timeline({ kind, namespace, name }: { kind: string; namespace: string |
       <>
         <label><input type="checkbox" checked={failuresOnly} onChange={() => setFailuresOnly(!failuresOnly)} /> failures only</label>
         <label><input type="checkbox" checked={!quiet} onChange={() => setQuiet(!quiet)} /> notices too</label>
+        <label><input type="checkbox" checked={only} onChange={() => amend({ only: only ? null : "1" })} /> slider over these alone</label>
       </>
     )}>
+      {only && <SliderOver kind={kind} namespace={namespace} name={name} />}
       {found.error && <Trouble error={found.error} what="Its history" />}
       {found.value && <EventList items={items} />}
     </Card>
   );
 }
 
+/** Narrows the time slider to the moments of one object, whichever of them is looked at. */
+function SliderOver({ kind, namespace, name }: { kind: string; namespace: string | null; name: string }) {
+  const found = useAnswer<Page<LogEntry>>(`moments ${kind} ${namespace}/${name}`, (signal) =>
+    get(own(`/history/${kind}/${encodeURIComponent(name)}`, namespace), { limit: 500 }, signal));
+  useEffect(() => {
+    const points = (found.value?.items ?? []).map((it) => [it.position, micros(it.at)] as const).sort((a, b) => a[0] - b[0]);
+    subject.value = points.length > 1 ? { name: namespace ? `${namespace}/${name}` : name, points } : null;
+    return () => {
+      subject.value = null;
+    };
+  }, [found.value]);
+  return null;
+}
+
 export function isFailure(entry: LogEntry): boolean {
   return /Failed|Freed/.test(entry.type) || /compensating|rolled-back|voided|failed|lost/i.test(entry.what);
 }
 
+const IDLE_SECONDS = 600;
+const idle = (one: LogEntry, other: LogEntry) => Math.abs(micros(one.at) - micros(other.at)) / 1e6;
+
 export function EventList({ items }: { items: LogEntry[] }) {
   return (
     <ol class="events" data-testid="events">
-      {items.map((it) => (
+      {items.map((it, i) => (
+        <>
+        {i > 0 && idle(items[i - 1]!, it) >= IDLE_SECONDS && <li class="idle quiet small">{duration(idle(items[i - 1]!, it))} without an event</li>}
         <li class={`${isFailure(it) ? "wrong" : ""} ${it.position === position.value ? "here" : ""}`}>
           <button type="button" class="stamp" onClick={() => goTo(it.position, true)} title="Look at this moment">
             {clock(micros(it.at))} <span class="quiet">#{it.position}</span>
@@ -179,6 +223,7 @@ export function EventList({ items }: { items: LogEntry[] }) {
             </div>
           </div>
         </li>
+        </>
       ))}
     </ol>
   );
@@ -193,8 +238,10 @@ function KubernetesEvents({ events }: { events: NonNullable<Description["events"
   );
 }
 
+const ENDED = ["committed", "rolled-back"];
+
 function BindingView({ id }: { id: string }) {
-  const found = useAnswer(`lanes ${id} ${at.value}`, async (signal) => {
+  const found = useAnswer(`lanes ${id}@${at.value ?? `live ${head.value}`}`, async (signal) => {
     const own_ = await get<Page<LogEntry>>(own(`/history/binding/${encodeURIComponent(id)}`), { limit: 500, until: at.value }, signal);
     return { events: own_.items, foreign: await foreignChanges(own_.items, signal) };
   });
@@ -214,6 +261,7 @@ function BindingView({ id }: { id: string }) {
           <p class="foreign-note" data-testid="foreign">Event #{it.position}: <strong>{it.actor}</strong> changed <StreamRef stream={it.object} /> in between: {it.what}</p>
         ))}
       </Card>
+      {at.value === null && !ENDED.includes(lanes.outcome) && <Cancel id={id} />}
       <Card title="Everything that was done for it"><EventList items={found.value.events} /></Card>
     </>
   );
