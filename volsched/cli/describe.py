@@ -7,10 +7,10 @@ import typer
 
 from volsched.cli.completion import complete_name
 from volsched.cli.console import Exit, fail
-from volsched.cli.kind_names import KindArgument, NamespaceOption, wanted, words_of
-from volsched.cli.moment_option import AsOfOption, check_as_of, local_time
+from volsched.cli.kind_names import wanted, words_of
+from volsched.cli.moment_option import check_as_of, local_time
 from volsched.cli.output import Form, Lines, print_documents, write
-from volsched.cli.question_command import checked, client_of
+from volsched.cli.question_command import checked, client_of, declared
 from volsched.cli.store_option import Db
 from volsched.kube.manifest import metadata
 from volsched.kube.manifest_reader import dump_manifests
@@ -29,24 +29,23 @@ TOP = ("apiVersion", "kind", "metadata")
 FORMS = (Form.table.value, Form.json.value, Form.yaml.value)
 
 
+@declared(QUESTION, without=("name",))
 def describe(
-    kind: KindArgument,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Which; NS/NAME too.", autocompletion=complete_name)
     ] = None,
-    namespace: NamespaceOption = None,
-    as_of: AsOfOption = None,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the answer.")
     ] = Form.table.value,
     db: Db = None,
+    **words: Any,
 ) -> None:
     if output not in FORMS:
         fail(Exit.USAGE, f"describe has no form {output}; use -o table, json or yaml, or volsched get")
-    asked = wanted(kind, names or [], namespace=namespace, everywhere=False)
+    asked = wanted(words["kind"], names or [], namespace=words["namespace"], everywhere=False)
     if not all(it.keys for it in asked):
         fail(Exit.USAGE, f"which one? volsched describe {asked[0].named.singular} NAME")
-    as_of = check_as_of(as_of)
+    as_of = check_as_of(words["as_of"])
     told: list[DatedDocument] = []
     missing: list[str] = []
     with client_of(db) as client:
@@ -64,9 +63,6 @@ def describe(
         _print(it.document, it.moment)
     if missing:
         fail(Exit.NOT_FOUND, *missing)
-
-
-describe.__doc__ = QUESTION.description
 
 
 def _print(told: dict[str, Any], now: int) -> None:

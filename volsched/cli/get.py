@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,16 +11,14 @@ from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.kind_names import (
     DEFAULT_NAMESPACE,
     AllOption,
-    KindArgument,
     NamedObject,
-    NamespaceOption,
     kind_of,
     wanted,
 )
-from volsched.cli.moment_option import AsOfOption, check_as_of
+from volsched.cli.moment_option import check_as_of
 from volsched.cli.object_source import AskedObjects, ObjectSource
 from volsched.cli.output import Form, FormOption, ObjectForm, Sheet, form_of, print_documents, write
-from volsched.cli.question_command import Client, checked, client_of
+from volsched.cli.question_command import Client, checked, client_of, declared
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.row_choice import FieldSelectorOption, SortOption, row_choice
 from volsched.cli.store_option import Db
@@ -34,13 +32,12 @@ QUESTION = question("get")
 EXAMPLES = QUESTION.examples
 
 
+@declared(question("get object"), without=("name",))
 def get(
-    kind: KindArgument,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="NAME", help="Only these; NS/NAME too.", autocompletion=complete_name),
     ] = None,
-    namespace: NamespaceOption = None,
     everywhere: AllOption = False,
     selector: Annotated[
         str | None,
@@ -52,11 +49,11 @@ def get(
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Rows alone.")] = False,
     show_labels: Annotated[bool, typer.Option("--show-labels", help="With the labels in a last column.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on with every change, until Ctrl-C.")] = False,
-    as_of: AsOfOption = None,
     db: Db = None,
+    **words: Any,
 ) -> None:
-    shape = form_of(output)
-    asked = wanted(kind, names or [], namespace=namespace, everywhere=everywhere)
+    shape, as_of = form_of(output), words["as_of"]
+    asked = wanted(words["kind"], names or [], namespace=words["namespace"], everywhere=everywhere)
     labels = _selector(selector, asked)
     choice = row_choice(fields, order, [it.named for it in asked])
     if watch and as_of is not None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout
 from volsched.cli.manifest_input import lines_of, written
 from volsched.cli.progress import progress_bar
-from volsched.cli.question_command import checked, client_of
+from volsched.cli.question_command import checked, client_of, declared
 from volsched.cli.remote.server_choice import chosen_server, refuse_server
 from volsched.cli.store_option import Db, explained, opened, position_of
 from volsched.log.base import read_base
@@ -181,19 +181,8 @@ def _counts(states: dict[str, State]) -> dict[str, dict[str, int]]:
 SHOWN = 20
 MOST_SENT = 1_000
 """Anchors that a server is asked about, the newest."""
-VERIFY_EXAMPLES = """
-Examples:
-
-volsched verify
-
-volsched verify --write-anchor /mnt/elsewhere/anchor.json
-
-volsched verify --anchor /mnt/elsewhere/anchor.json -o json
-
-volsched verify --anchor /mnt/anchors --public-key anchor.pub
-
-volsched verify --archive 2024.jsonl.gz --archive 2025.jsonl.gz
-"""
+VERIFICATION = question("verify")
+VERIFY_EXAMPLES = VERIFICATION.examples
 UNPROVEN = (
     "nothing outside the database proves this log: somebody with the database could have rewritten all of it; "
     "see --anchor"
@@ -206,13 +195,8 @@ BY = {
 }
 
 
+@declared(VERIFICATION)
 def verify(
-    anchor: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE|DIR", help="The log must still hold what this anchor, export or directory says."
-        ),
-    ] = None,
     public_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Every anchor must be signed with this key.")
     ] = None,
@@ -227,18 +211,11 @@ def verify(
     ] = None,
     db: Db = None,
     output: OutputOption = Output.table,
+    **words: Any,
 ) -> None:
-    """Prove that the log is whole and unchanged, and that views, tokens, leases and results are what it says.
-
-    Nothing is repaired; writers may go on. A log that was cut or rewritten together with its head row is only
-    found with an anchor from before; up to which position one proves it is told. Where events were archived, the
-    proof begins behind them, or with the first there ever was if the archives are given. --write-anchor signs with
-    VOLSCHED_ANCHOR_KEY_FILE where that is set. Exit 5 with the position, or table, key and column, of what is
-    wrong, and where an anchor is not signed with --public-key.
-    """
-    if public_key is not None and anchor is None:
+    if public_key is not None and not words["anchor"]:
         fail(Exit.USAGE, "--public-key needs --anchor FILE or DIR: there is nothing else that is signed")
-    anchors = {} if anchor is None else _read_anchors(anchor)
+    anchors = _read_anchors(Path(words["anchor"])) if words["anchor"] else {}
     unsigned = [] if public_key is None else _without_signature(anchors, public_key)
     wanted = sorted(anchors.values(), key=lambda it: it.position)
     served = chosen_server(db) is not None
@@ -246,7 +223,7 @@ def verify(
         fail(Exit.USAGE, "--archive and --write-anchor need the store itself; run it there, without --server")
     lines = tuple(it.dump() for it in (wanted[-MOST_SENT:] if served else wanted))
     with client_of(db, archives=archive or (), bar="Verifying") as client:
-        answer = client.document(question("verify"), checked("verify", anchors=lines))
+        answer = client.document(VERIFICATION, checked(VERIFICATION.name, anchors=lines))
     told = answer.document
     if told["ok"] and not unsigned and write_anchor is not None:
         line = _signed(Anchor(told["position"], bytes.fromhex(told["hash"]), answer.moment)).dump()

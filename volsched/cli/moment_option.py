@@ -1,21 +1,12 @@
 """Moments as people write and read them: `--as-of`, times in the zone of whoever asks."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from volsched.cli.console import Exit, fail
 
 if TYPE_CHECKING:
     from volsched.questions.parameters import Parameters
-
-AsOfOption = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of", metavar="TIME|POSITION", help="As it was then: 1234, 2025-11-16T22:00:00Z, 2h, yesterday 14:00."
-    ),
-]
 
 
 def absolute(text: str) -> str:

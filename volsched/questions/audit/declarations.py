@@ -276,7 +276,24 @@ QUESTIONS = (
     Question(
         name="verify",
         help="Prove that the log is whole and the views are what it says.",
-        examples="",
+        text="""Tokens, leases and results are compared with it too. Nothing is repaired; writers may go on. A log
+that was cut or rewritten together with its head row is only found with an anchor from before; up to
+which position one proves it is told. Where events were archived, the proof begins behind them, or
+with the first there ever was if the archives are given. --write-anchor signs with
+VOLSCHED_ANCHOR_KEY_FILE where that is set. Exit 5 with the position, or table, key and column, of
+what is wrong, and where an anchor is not signed with --public-key.""",
+        examples="""**Examples**
+
+`volsched verify`
+
+`volsched verify --write-anchor /mnt/elsewhere/anchor.json`
+
+`volsched verify --anchor /mnt/elsewhere/anchor.json -o json`
+
+`volsched verify --anchor /mnt/anchors --public-key anchor.pub`
+
+`volsched verify --archive 2024.jsonl.gz --archive 2025.jsonl.gz`
+""",
         answer="document",
         schema="Verification",
         parameters=f"{_PARAMETERS}:VerifyParameters",

@@ -106,10 +106,10 @@ class ExportParameters(Parameters):
 class VerifyParameters(Parameters):
     anchor: Annotated[
         str,
-        Spelling("body", ("--anchor",), "FILE"),
-        Field(description="The log must still hold what this anchor or export says."),
+        Spelling("body", ("--anchor",), "FILE|DIR"),
+        Field(description="The log must still hold what this anchor, export or directory says."),
     ] = ""
-    anchors: Annotated[tuple[str, ...], Spelling("body", ("--anchors",), "FILE"), Field(description="More.")] = ()
+    anchors: Annotated[tuple[str, ...], Spelling("body", typed=False), Field(description="More.")] = ()
 
 
 class Verify(Body):
