@@ -52,12 +52,12 @@ class PvController:
         """All that it has to do as things stand, and how much that was; `provisioners` by the name of a class."""
         self.offer()
         done = self.bind()
-        for name, it in self.claims.items():
-            marks = it["metadata"].get("annotations") or {}
+        for name, claim in self.claims.items():
+            marks = claim["metadata"].get("annotations") or {}
             wants = (
-                SELECTED_NODE in marks and STORAGE_PROVISIONER not in marks and not it["spec"].get("volumeName")
+                SELECTED_NODE in marks and STORAGE_PROVISIONER not in marks and not claim["spec"].get("volumeName")
             )
-            named = provisioners.get(it["spec"].get("storageClassName", ""), NO_PROVISIONER)
+            named = provisioners.get(claim["spec"].get("storageClassName", ""), NO_PROVISIONER)
             if wants and STORAGE_PROVISIONER not in marks and named != NO_PROVISIONER:
                 done += self._order(name, named) == 200
         return done
@@ -65,9 +65,9 @@ class PvController:
     def offer(self) -> None:
         """New volumes, and volumes that lost their claim, become Available."""
         self.look()
-        for name, it in self.volumes.items():
-            if not it["spec"].get("claimRef") and it.get("status", {}).get("phase") != "Available":
-                self._put(f"{volume_path(name)}/status", merged(it, {"status": {"phase": "Available"}}))
+        for name, manifest in self.volumes.items():
+            if not manifest["spec"].get("claimRef") and manifest.get("status", {}).get("phase") != "Available":
+                self._put(f"{volume_path(name)}/status", merged(manifest, {"status": {"phase": "Available"}}))
 
     def set_phase(self, name: str) -> int:
         """The second write (the first is skipped: claimRef is there already). Answers the status code."""
@@ -80,19 +80,23 @@ class PvController:
         )
 
     def write_claim_status(self, name: str) -> int:
-        held = self.http.get(claim_path(name)).json()
-        return self._put(f"{claim_path(name)}/status", merged(held, {"status": {"phase": "Bound"}}))
+        claim = self.http.get(claim_path(name)).json()
+        return self._put(f"{claim_path(name)}/status", merged(claim, {"status": {"phase": "Bound"}}))
 
     def bind(self) -> int:
         """Sync every volume that is given to an unbound claim; stops a bind where a write is refused."""
         self.look()
         bound = 0
-        for volume, it in list(self.volumes.items()):
-            reference = it["spec"].get("claimRef") or {}
-            held = self.claims.get(reference.get("name", ""))
-            if held is None or held["metadata"]["uid"] != reference.get("uid") or held["spec"].get("volumeName"):
+        for volume, manifest in list(self.volumes.items()):
+            reference = manifest["spec"].get("claimRef") or {}
+            claim = self.claims.get(reference.get("name", ""))
+            if (
+                claim is None
+                or claim["metadata"]["uid"] != reference.get("uid")
+                or claim["spec"].get("volumeName")
+            ):
                 continue
-            if it.get("status", {}).get("phase") != "Bound" and self.set_phase(volume) != 200:
+            if manifest.get("status", {}).get("phase") != "Bound" and self.set_phase(volume) != 200:
                 continue
             if self.write_claim(reference["name"], volume) == 200:
                 self.write_claim_status(reference["name"])
@@ -132,30 +136,30 @@ class ProvisionerPlayer:
 
     def provision(self, name: str) -> str:
         """Make the volume for the node that is selected on the claim."""
-        held = self.http.get(claim_path(name)).json()
-        made, node = f"pvc-{held['metadata']['uid']}", held["metadata"]["annotations"][SELECTED_NODE]
+        claim = self.http.get(claim_path(name)).json()
+        volume, node = f"pvc-{claim['metadata']['uid']}", claim["metadata"]["annotations"][SELECTED_NODE]
         reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": name}
         term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
         body = {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
-            "metadata": {"name": made},
+            "metadata": {"name": volume},
             "spec": {
-                "capacity": held["spec"]["resources"]["requests"],
-                "accessModes": held["spec"]["accessModes"],
-                "storageClassName": held["spec"]["storageClassName"],
+                "capacity": claim["spec"]["resources"]["requests"],
+                "accessModes": claim["spec"]["accessModes"],
+                "storageClassName": claim["spec"]["storageClassName"],
                 "persistentVolumeReclaimPolicy": "Delete",
-                "claimRef": {**reference, "uid": held["metadata"]["uid"]},
-                "csi": {"driver": "disk.example.com", "volumeHandle": made},
+                "claimRef": {**reference, "uid": claim["metadata"]["uid"]},
+                "csi": {"driver": "disk.example.com", "volumeHandle": volume},
                 "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
             },
         }
         answer = self.http.post("/api/v1/persistentvolumes", json=body)
         assert answer.status_code == 201, answer.text
-        return made
+        return volume
 
     def give_back(self, name: str) -> None:
         """Nothing can be made on that node: it is removed from the claim."""
-        held = self.http.get(claim_path(name)).json()
-        body = merged(held, {"metadata": {"annotations": {SELECTED_NODE: None}}})
+        claim = self.http.get(claim_path(name)).json()
+        body = merged(claim, {"metadata": {"annotations": {SELECTED_NODE: None}}})
         assert self.http.put(claim_path(name), json=body).status_code == 200

@@ -152,15 +152,15 @@ class ObjectWrite:
         return Decision(events=(event, *admitted.beside), result=result)
 
     def _answer(self, position: int | None) -> WrittenObject:
-        found = self.found if isinstance(self.found, ObjectState) else None
-        before = found.manifest if found is not None else None
+        state = self.found if isinstance(self.found, ObjectState) else None
+        before = state.manifest if state is not None else None
         event = self.admitted.event
         if event is None:
-            assert found is not None
-            return WrittenObject(versioned(found))
+            assert state is not None
+            return WrittenObject(versioned(state))
         gone = is_deletion(event)
         after = (before if gone else merged(before or {}, event.data["patch"])) or {}
-        rv = position if position is not None else found.rv if before is not None and found is not None else None
+        rv = position if position is not None else state.rv if before is not None and state is not None else None
         names = {**metadata(after), **({} if rv is None else {"resourceVersion": str(rv)})}
         if gone:
             # This very write may have removed the last finalizer.

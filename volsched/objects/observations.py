@@ -51,17 +51,17 @@ def without_null_fields(value: Any) -> Any:
 
 def _decide(fact: Fact, states: States) -> Decision:
     stream = stream_of(fact.kind, fact.key)
-    held = living(states, stream)
-    known = None if held is None else origin_version(held)
+    state = living(states, stream)
+    known = None if state is None else origin_version(state)
     if known is not None and fact.version <= int(known) and not fact.is_reset:
         return NOTHING
     if fact.manifest is None:
-        return NOTHING if held is None else Decision(events=(deleted_event(stream),))
+        return NOTHING if state is None else Decision(events=(deleted_event(stream),))
     manifest = without_null_fields(fact.manifest)
     # A late write of a binding that was given up is undone by any process that observes it.
     effects = undoing(stream, manifest, states)
     return Decision(
-        events=tuple(_events(fact, stream, None if held is None else held.manifest, manifest)), effects=effects
+        events=tuple(_events(fact, stream, None if state is None else state.manifest, manifest)), effects=effects
     )
 
 

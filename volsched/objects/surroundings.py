@@ -48,11 +48,11 @@ def has_surroundings(subject: Subject, *, zonal_upgrade: bool) -> bool:
     """Whether anything must be looked up. Mostly not, and then the caller need not wait for a thread."""
     if subject.changes and subject.kind == CLAIM:
         return True
-    made = subject.manifest
-    return made is not None and (
-        lacks_class(subject.kind, made)
-        or bool(claim_uid(subject.kind, made))
-        or (zonal_upgrade and asks_for_nodes(subject.kind, made))
+    manifest = subject.manifest
+    return manifest is not None and (
+        lacks_class(subject.kind, manifest)
+        or bool(claim_uid(subject.kind, manifest))
+        or (zonal_upgrade and asks_for_nodes(subject.kind, manifest))
     )
 
 
@@ -89,11 +89,11 @@ def read_budgets(database: Database, namespace: str) -> tuple[str, ...]:
 def _is_claim_known(connection: Connection, subject: Subject) -> bool:
     """A past life is enough: a provisioner whose claim was deleted meanwhile must still be able to save its
     volume, or the storage behind it would never be deleted."""
-    made = subject.manifest or {}
-    uid = claim_uid(subject.kind, made)
+    manifest = subject.manifest or {}
+    uid = claim_uid(subject.kind, manifest)
     if uid is None:
         return True
-    ref = spec(made)["claimRef"]
+    ref = spec(manifest)["claimRef"]
     stream = stream_of(CLAIM, f"{ref.get('namespace')}/{ref.get('name')}")
     return any(life.uid == uid for life in lives(connection, stream))
 

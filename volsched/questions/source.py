@@ -27,7 +27,13 @@ from volsched.questions.explain.stored_decisions import attempts_at, failing, pa
 from volsched.questions.history.moments import position_of
 from volsched.questions.refusals import QuestionError, UnknownError
 from volsched.questions.simulate.changes import index_of, lay_over
-from volsched.questions.simulate.simulate import NoSuchZoneError, NotThereError, Scenario, simulate, told
+from volsched.questions.simulate.simulate import (
+    NoSuchZoneError,
+    NotThereError,
+    Scenario,
+    outcome_document,
+    simulate,
+)
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.settings import configuration
 from volsched.runtime.world import World
@@ -167,7 +173,7 @@ def simulated(seen: Sight, scenario: Scenario) -> dict[str, Any]:
     if scenario == Scenario():
         raise QuestionError("nothing to try; name something to drain, to lose, to add or to delete")
     try:
-        return told(simulate(seen.index, scenario))
+        return outcome_document(simulate(seen.index, scenario))
     except NotThereError as error:
         known = list(getattr(seen.index.snapshot, FIELD_OF[error.kind]))
         near = difflib.get_close_matches(error.name, known, NEAR_NAMES, 0.5) or sorted(known)[:NEAR_NAMES]

@@ -63,11 +63,11 @@ class BenchCluster:
 
 def claims_of(prefix: str, count: int, *, odd: int = 0) -> list[Claim]:
     """Claims that look for volumes; `odd` other than 0 gives sizes that no other number gives."""
-    made = []
+    claims = []
     for place in range(count):
         mebibytes = 1024 * GIB_OF_CLAIMS[place] - odd * 3 % 1024
-        made.append(_claim(f"{prefix}-{place}", f"{mebibytes}Mi"))
-    return made
+        claims.append(_claim(f"{prefix}-{place}", f"{mebibytes}Mi"))
+    return claims
 
 
 def pod_of(name: str, claims: list[str], **asks: Any) -> Pod:
@@ -366,12 +366,12 @@ class _Bench:
             pod, claims = self._wanting(-1 - turn, odd=turn)
             for claim in claims:
                 self.index.put(claim)
-            made, whole = self.index.decide(pod), self.index.snapshot
+            decision, whole = self.index.decide(pod), self.index.snapshot
             names = sorted(whole.nodes)[:: max(1, len(whole.nodes) // SAMPLED_NODES)]
             # If no node fits, as on a very small cluster, the reasons of all nodes are compared.
-            only = None if made.chosen is None else {*names, made.chosen.node}
-            if _outcome(made) != _outcome(attempt(whole, pod, profile=TERSE, only=only)):
-                raise WrongAnswerError(f"for pod {pod.key}: {made.chosen or made.status}")
+            only = None if decision.chosen is None else {*names, decision.chosen.node}
+            if _outcome(decision) != _outcome(attempt(whole, pod, profile=TERSE, only=only)):
+                raise WrongAnswerError(f"for pod {pod.key}: {decision.chosen or decision.status}")
 
     def walk_ms(self) -> float:
         """After `check`, which has left its claims."""
@@ -389,16 +389,16 @@ class _Bench:
         claims = claims_of(f"c{turn}", self.count, odd=odd)
         return pod_of(f"pod-{turn}", [claim.name for claim in claims], **self.cluster.asks), claims
 
-    def _take(self, pod: Pod, made: Attempt) -> None:
-        if made.chosen is None:
+    def _take(self, pod: Pod, decision: Attempt) -> None:
+        if decision.chosen is None:
             return
         if self.cluster.asks:
-            self.index.put(replace(pod, node_name=made.chosen.node))
-        for binding in made.chosen.answer.bindings:
+            self.index.put(replace(pod, node_name=decision.chosen.node))
+        for binding in decision.chosen.answer.bindings:
             self.index.put(bind_volume(binding.volume, binding.claim)[0])
-        for provision in made.chosen.answer.provisions:
+        for provision in decision.chosen.answer.provisions:
             claim = provision.claim
-            notes = {**claim.meta.annotations, SELECTED_NODE: made.chosen.node}
+            notes = {**claim.meta.annotations, SELECTED_NODE: decision.chosen.node}
             self.index.put(replace(claim, meta=replace(claim.meta, annotations=notes)))
             if provision.capacity is not None:
                 key = provision.capacity.key

@@ -43,11 +43,11 @@ def request(method: str, path: str, body: bytes = b"") -> Request:
 @contextmanager
 def connected(port: int, count: int) -> Iterator[list[socket.socket]]:
     with ExitStack() as stack:
-        made = [socket.create_connection(("127.0.0.1", port), timeout=STALLED_SECONDS) for _ in range(count)]
-        for it in made:
-            stack.enter_context(it)
-            it.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield made
+        sockets = [socket.create_connection(("127.0.0.1", port), timeout=STALLED_SECONDS) for _ in range(count)]
+        for connection in sockets:
+            stack.enter_context(connection)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield sockets
 
 
 @dataclass(slots=True)
@@ -59,9 +59,9 @@ class LoadCaller:
     sent_at: float = 0.0
     busy: bool = False
 
-    def ask(self, asked: Request, now: float) -> None:
+    def ask(self, request: Request, now: float) -> None:
         self.sent_at, self.busy, self.got = now, True, b""
-        self.socket.sendall(asked)
+        self.socket.sendall(request)
 
     def read(self) -> bool:
         """True once the answer is complete."""
@@ -79,11 +79,11 @@ class LoadCaller:
         return not self.busy
 
 
-def answer(port: int, asked: Request) -> bytes:
+def answer(port: int, request: Request) -> bytes:
     """One answer's body."""
     with connected(port, 1) as (one,):
         caller = LoadCaller(one)
-        caller.ask(asked, 0.0)
+        caller.ask(request, 0.0)
         while not caller.read():
             pass
         return caller.got.partition(b"\r\n\r\n")[2]
@@ -94,22 +94,22 @@ def hurry(port: int, requests: Iterable[Request], *, callers: int, clock: Clock)
     waiting, count = iter(requests), 0
     with connected(port, callers) as sockets, selectors.DefaultSelector() as selector:
         begun = clock()
-        for it in sockets:
-            caller = LoadCaller(it)
-            asked = next(waiting, None)
-            if asked is not None:
-                caller.ask(asked, 0.0)
-                selector.register(it, selectors.EVENT_READ, caller)
+        for connection in sockets:
+            caller = LoadCaller(connection)
+            request = next(waiting, None)
+            if request is not None:
+                caller.ask(request, 0.0)
+                selector.register(connection, selectors.EVENT_READ, caller)
         while selector.get_map():
             for key, _ in _ready(selector):
                 caller = key.data
                 if caller.read():
                     count += 1
-                    asked = next(waiting, None)
-                    if asked is None:
+                    request = next(waiting, None)
+                    if request is None:
                         selector.unregister(caller.socket)
                     else:
-                        caller.ask(asked, 0.0)
+                        caller.ask(request, 0.0)
         return count, clock() - begun
 
 
@@ -311,16 +311,16 @@ def _row(
     ours: Serving,
     bare: Serving,
     what: str,
-    asked: Sequence[Request],
-    asked_bare: Sequence[Request],
+    requests: Sequence[Request],
+    bare_requests: Sequence[Request],
     *,
     callers: int,
     clock: Clock,
 ) -> HttpRow:
     spent = ours.spent()
-    count, seconds = hurry(ours.port, asked, callers=callers, clock=clock)
+    count, seconds = hurry(ours.port, requests, callers=callers, clock=clock)
     spent = ours.spent() - spent
-    bare_count, bare_seconds = hurry(bare.port, asked_bare, callers=callers, clock=clock)
+    bare_count, bare_seconds = hurry(bare.port, bare_requests, callers=callers, clock=clock)
     return HttpRow(what, count / seconds, bare_count / bare_seconds, _each(spent, count))
 
 
@@ -329,7 +329,7 @@ def _watched(
 ) -> HttpRow:
     listed = orjson.loads(answer(ours.port, request("GET", f"{NODES}?limit=1")))
     since = listed["metadata"]["resourceVersion"]
-    found = fan_out(
+    spread = fan_out(
         ours.port,
         request("GET", f"{NODES}?watch=true&resourceVersion={since}"),
         [_create(f"watched-{index}") for index in range(writes)],
@@ -339,12 +339,12 @@ def _watched(
         clock=clock,
         cost=ours.spent,
     )
-    latencies = sorted(found.latencies)
+    latencies = sorted(spread.latencies)
     return HttpRow(
         f"create, {watchers} watch",
-        found.writes / found.seconds,
+        spread.writes / spread.seconds,
         None,
-        _each(found.cost, found.writes),
+        _each(spread.cost, spread.writes),
         latencies[len(latencies) // 2] * MILLISECONDS,
         latencies[len(latencies) * 99 // 100] * MILLISECONDS,
     )
@@ -392,11 +392,11 @@ def _started(command: Sequence[str], environment: "os._Environ[str] | dict[str, 
         try:
             assert process.stdout is not None
             said = process.stdout.readline()
-            found = _ADDRESS.search(said)
-            if found is None:
+            address = _ADDRESS.search(said)
+            if address is None:
                 process.kill()
                 raise HttpLoadError(f"a server did not start: {said}{process.stdout.read()}".strip())
-            yield Serving(int(found[1]), _cpu_seconds(process.pid))
+            yield Serving(int(address[1]), _cpu_seconds(process.pid))
         finally:
             process.terminate()
             try:

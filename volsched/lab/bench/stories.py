@@ -128,7 +128,7 @@ def _begin(story: Story, position: int) -> list[tuple[str, list[NewEvent]]]:
     spec = {"storageClassName": CLASSES[story.number % len(CLASSES)]}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}}
-    made = [_of(f"claim/{story.key}", "ClaimCreated", claim), _of(f"pod/{story.key}", "PodCreated", pod)]
+    created = [_of(f"claim/{story.key}", "ClaimCreated", claim), _of(f"pod/{story.key}", "PodCreated", pod)]
     reasons = [
         {"reason": "node(s) didn't find available persistent volumes to bind", "nodes": 97, "some": ["node-001"]}
     ]
@@ -144,7 +144,7 @@ def _begin(story: Story, position: int) -> list[tuple[str, list[NewEvent]]]:
         NewEvent(stream=f"volume/{story.volume}", type="VolumeAssumed", data=assumed, binding=story.id),
         NewEvent(stream=f"pod/{story.key}", type="PodAssumed", data=on_pod, binding=story.id),
     ]
-    return [("cli/apply/bench" if _by_hand(story) else "statefulsets/bench", made), ("scheduler/bench", plan)]
+    return [("cli/apply/bench" if _by_hand(story) else "statefulsets/bench", created), ("scheduler/bench", plan)]
 
 
 def _go_on(story: Story, position: int) -> list[tuple[str, list[NewEvent]]]:

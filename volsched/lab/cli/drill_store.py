@@ -61,35 +61,37 @@ def replay(
         first, last = 0 if since is None else position_of(database, since), position_of(database, until)
         if first > last:
             fail(Exit.USAGE, f"--from is position {first:,} and --to {last:,}, which is before it; exchange them")
-        found = redecide(database, profile=chosen, after=first, until=last)
+        comparison = redecide(database, profile=chosen, after=first, until=last)
     if output is Output.json:
-        print_json(found.as_json())
+        print_json(comparison.as_json())
     else:
-        _print_comparison(found)
+        _print_comparison(comparison)
 
 
-def _print_comparison(found: Comparison) -> None:
-    span = f"after position {found.first:,} until {found.last:,}"
-    stdout.print(f"DECIDED AGAIN under profile {escape(found.profile)}: {len(found.requests):,} requests {span}")
-    if not found.requests:
+def _print_comparison(comparison: Comparison) -> None:
+    span = f"after position {comparison.first:,} until {comparison.last:,}"
+    stdout.print(
+        f"DECIDED AGAIN under profile {escape(comparison.profile)}: {len(comparison.requests):,} requests {span}"
+    )
+    if not comparison.requests:
         stdout.print("no request was recorded in there; give an earlier --from, or a later --to")
         return
-    for verdict, count in sorted(found.verdicts.items()):
+    for verdict, count in sorted(comparison.verdicts.items()):
         stdout.print(f"  {verdict}: {count:,}")
-    stdout.print(f"placements changed: {len(found.changed):,} of {len(found.requests):,}")
+    stdout.print(f"placements changed: {len(comparison.changed):,} of {len(comparison.requests):,}")
     table = table_of("", "recorded", "decided again")
-    for what, (then, now) in _figures(found.recorded, found.again).items():
+    for what, (then, now) in _figures(comparison.recorded, comparison.again).items():
         table.add_row(what, then, now)
     stdout.print(table)
-    changed = found.changed
+    changed = comparison.changed
     if changed:
         table = table_of("position", "pod", "recorded", "decided again", "")
-        for it in changed[:SHOWN]:
+        for request in changed[:SHOWN]:
             then, now = (
                 f"{side.node} {','.join(sorted(side.volumes.values()))}".rstrip() if side.node else "nowhere"
-                for side in (it.recorded, it.again)
+                for side in (request.recorded, request.again)
             )
-            table.add_row(str(it.position), escape(it.pod), escape(then), escape(now), it.verdict)
+            table.add_row(str(request.position), escape(request.pod), escape(then), escape(now), request.verdict)
         stdout.print(table)
     if len(changed) > SHOWN:
         stdout.print(f"and {len(changed) - SHOWN:,} more; -o json has them all")
@@ -98,14 +100,14 @@ def _print_comparison(found: Comparison) -> None:
 def _figures(recorded: Figures, again: Figures) -> dict[str, tuple[str, str]]:
     def both(show: str) -> tuple[str, str]:
         texts = []
-        for it in (recorded, again):
-            part = it.fragmentation
+        for figures in (recorded, again):
+            part = figures.fragmentation
             texts.append(
                 {
-                    "placed": f"{it.placed:,}",
-                    "unschedulable": f"{it.unschedulable:,}",
-                    "waste": f"{it.wasted_bytes / GIB:,.1f} GiB",
-                    "skew": f"{it.zone_skew:,}",
+                    "placed": f"{figures.placed:,}",
+                    "unschedulable": f"{figures.unschedulable:,}",
+                    "waste": f"{figures.wasted_bytes / GIB:,.1f} GiB",
+                    "skew": f"{figures.zone_skew:,}",
                     "fragmentation": "-" if part is None else f"{100 * part:.0f} %",
                 }[show]
             )
@@ -139,31 +141,31 @@ def rehearse(
         fail(Exit.USAGE, "--backup and --db both say what to rehearse on; give one of them")
     if backup is not None:
         with explained(str(backup)), copied_from(lines_of(str(backup))) as copy:
-            found = rehearse_copy(copy, horizon=seconds * SECOND)
+            rehearsal = rehearse_copy(copy, horizon=seconds * SECOND)
     else:
         with opened(db) as database:
             read_only(database)
             with copied(database, now=now_us()) as copy:
-                found = rehearse_copy(copy, horizon=seconds * SECOND)
-    _tell(found, output)
-    if not found.report.passed:
+                rehearsal = rehearse_copy(copy, horizon=seconds * SECOND)
+    _tell(rehearsal, output)
+    if not rehearsal.report.passed:
         raise typer.Exit(Exit.INTEGRITY)
 
 
-def _tell(found: Rehearsed, output: Output) -> None:
+def _tell(rehearsal: Rehearsed, output: Output) -> None:
     # Here: the other command of the family imports this module.
     from volsched.lab.cli.drill import print_report
 
     rows = [
         {"binding": it.binding, "pod": it.pod, "node": it.node, "phase": it.phase, "outcome": it.outcome.value,
-         "end": found.ends[it.binding], "queued": list(it.queued), "detail": it.detail}
-        for it in found.recovery.found
+         "end": rehearsal.ends[it.binding], "queued": list(it.queued), "detail": it.detail}
+        for it in rehearsal.recovery.found
     ]  # fmt: skip
     if output is Output.json:
-        print_json({"rehearsed": True, **found.report.as_json(), "bindings": rows})
+        print_json({"rehearsed": True, **rehearsal.report.as_json(), "bindings": rows})
         return
     stdout.print("REHEARSED on a copy: nothing of this has happened to the store")
-    print_report(found.report)
+    print_report(rehearsal.report)
     if rows:
         table = table_of("binding", "pod", "node", "was", "recovery would have it", "and in the end", "")
         for row in rows[:SHOWN]:

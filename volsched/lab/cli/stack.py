@@ -122,14 +122,14 @@ def up(
 def status(directory: Dir = None, output: OutputOption = Output.table) -> None:
     """Show every process: since when, how often it was restarted, how it is, and what it takes."""
     stack = _stack(directory)
-    seen = stack.seen()
-    if not stack.running or seen is None:
+    states = stack.seen()
+    if not stack.running or states is None:
         left = leftovers(stack.directory) if stack.directory.is_dir() else {}
-        told = f"no stack runs in {stack.directory}; start one with: volsched stack up"
+        message = f"no stack runs in {stack.directory}; start one with: volsched stack up"
         if left:
-            told = f"the supervisor is gone and left {len(left)} processes; end them with: volsched stack down"
-        fail(Exit.NOT_FOUND, told)
-    rows = [_row(it) for it in seen.instances]
+            message = f"the supervisor is gone and left {len(left)} processes; end them with: volsched stack down"
+        fail(Exit.NOT_FOUND, message)
+    rows = [_row(it) for it in states.instances]
     if output is Output.json:
         print_json(
             {
@@ -144,7 +144,7 @@ def status(directory: Dir = None, output: OutputOption = Output.table) -> None:
         table = Table(
             "service", "pid", "state", "restarts", "uptime", "memory", "health", box=None, header_style="bold"
         )
-        for row, instance in zip(rows, seen.instances, strict=True):
+        for row, instance in zip(rows, states.instances, strict=True):
             colour = CONDITIONS.get(instance.condition, "yellow")
             uptime = "-" if row["uptimeSeconds"] is None else age(0, row["uptimeSeconds"] * SECOND)
             memory = "-" if row["residentMiB"] is None else f"{row['residentMiB']} MiB"
@@ -155,7 +155,7 @@ def status(directory: Dir = None, output: OutputOption = Output.table) -> None:
         stdout.print(table)
         stdout.print("  ".join(f"{name} {url}" for name, url in stack.urls.items()))
         stdout.print(f"Redis is {escape(stack.definition.redis)}")
-    if not seen.settled:
+    if not states.settled:
         raise typer.Exit(Exit.FAILURE)
 
 
@@ -264,15 +264,15 @@ class _Arrivals:
         self._up: set[str] = set()
 
     def __call__(self) -> None:
-        seen = self._stack.seen()
-        if seen is None or not is_shown():
+        states = self._stack.seen()
+        if states is None or not is_shown():
             return
-        for it in seen.instances:
-            if it.condition in SETTLED and it.name not in self._up:
-                self._up.add(it.name)
-                how = "done" if it.condition is Condition.DONE else "up"
-                counts = f"{len(self._up)} of {len(seen.instances)}"
-                stderr.print(f"{it.name} is {how} after {time.monotonic() - self._began:.1f} s ({counts})")
+        for service in states.instances:
+            if service.condition in SETTLED and service.name not in self._up:
+                self._up.add(service.name)
+                how = "done" if service.condition is Condition.DONE else "up"
+                counts = f"{len(self._up)} of {len(states.instances)}"
+                stderr.print(f"{service.name} is {how} after {time.monotonic() - self._began:.1f} s ({counts})")
 
 
 class _Progress:
@@ -329,17 +329,17 @@ def _chooser(names: list[str]) -> Callable[[Line], bool]:
     return lambda line: not names or line.instance in names or line.instance.rpartition("-")[0] in names
 
 
-def _row(seen: ServiceState) -> dict[str, Any]:
-    alive = seen.process is not None and process_of(seen.process) is not None
-    resident = resident_bytes(seen.process) if seen.process is not None and alive else None
+def _row(service: ServiceState) -> dict[str, Any]:
+    alive = service.process is not None and process_of(service.process) is not None
+    resident = resident_bytes(service.process) if service.process is not None and alive else None
     return {
-        "name": seen.name,
-        "service": seen.service,
-        "pid": seen.process.pid if seen.process is not None else None,
-        "state": seen.condition.value,
-        "restarts": seen.restarts,
-        "exitCode": seen.exit_code,
-        "uptimeSeconds": int(time.time() - seen.process.started) if seen.process is not None else None,
+        "name": service.name,
+        "service": service.service,
+        "pid": service.process.pid if service.process is not None else None,
+        "state": service.condition.value,
+        "restarts": service.restarts,
+        "exitCode": service.exit_code,
+        "uptimeSeconds": int(time.time() - service.process.started) if service.process is not None else None,
         "residentMiB": None if resident is None else resident // MEBIBYTE,
-        "health": seen.health,
+        "health": service.health,
     }

@@ -107,10 +107,10 @@ def _status_json(status: Status) -> dict[str, Any]:
     return {"code": status.code.value, "reasons": list(status.reasons)}
 
 
-def _node_json(found: NodeAnswer, *, scheduled: bool) -> dict[str, Any]:
+def _node_json(answer: NodeAnswer, *, scheduled: bool) -> dict[str, Any]:
     return {
-        "reasons": list(found.reasons),
-        "error": found.error,
+        "reasons": list(answer.reasons),
+        "error": answer.error,
         "staticBindings": [
             {
                 "pvc": binding.claim.key,
@@ -118,7 +118,7 @@ def _node_json(found: NodeAnswer, *, scheduled: bool) -> dict[str, Any]:
                 "requestBytes": PARITY.bytes_of(binding.claim.size),
                 "capacityBytes": PARITY.bytes_of(binding.volume.size),
             }
-            for binding in found.bindings
+            for binding in answer.bindings
         ],
         "dynamicProvisions": [
             {
@@ -126,10 +126,10 @@ def _node_json(found: NodeAnswer, *, scheduled: bool) -> dict[str, Any]:
                 "capacityChecked": provision.capacity is not None,
                 **({"nodeName": node} if (node := selected_node(provision.claim, alpha=False)) else {}),
             }
-            for provision in found.provisions
+            for provision in answer.provisions
         ],
-        "filter": _status_json(found.status) if scheduled else None,
-        "score": node_score(found, profile=PARITY) if scheduled and found.fits else None,
+        "filter": _status_json(answer.status) if scheduled else None,
+        "score": node_score(answer, profile=PARITY) if scheduled and answer.fits else None,
     }
 
 

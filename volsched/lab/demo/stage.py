@@ -68,7 +68,7 @@ def disk(name: str, size: str, host: str, class_name: str = "local", **labels: s
 
 def pod(name: str, claims: dict[str, tuple[str, str]], **wanted: dict[str, str]) -> list[Manifest]:
     """A pod after its claims, each of a size and a class; `wanted` are labels that a claim's volume must have."""
-    made: list[Manifest] = []
+    manifests: list[Manifest] = []
     for claim, (size, class_name) in claims.items():
         spec: Manifest = {
             "accessModes": ["ReadWriteOnce"],
@@ -78,11 +78,11 @@ def pod(name: str, claims: dict[str, tuple[str, str]], **wanted: dict[str, str])
         if claim in wanted:
             spec["selector"] = {"matchLabels": wanted[claim]}
         metadata = {"name": f"{claim}-{name}", "namespace": SHOP}
-        made.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+        manifests.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
     volumes = [{"name": it, "persistentVolumeClaim": {"claimName": f"{it}-{name}"}} for it in claims]
     spec = {"containers": [{"name": "main", "image": "app"}], "volumes": volumes}
     metadata = {"name": name, "namespace": SHOP}
-    return [*made, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}]
+    return [*manifests, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}]
 
 
 CLUSTER = [

@@ -192,16 +192,16 @@ def contended(stage: Stage) -> Iterator[Told]:
     with stage.system() as system:
         stage.settle(system)
         check(stage.node_of(ANALYTICS) is None, f"{ANALYTICS} found a node")
-        told = explain_pod(system.picture.index, system.picture.index.snapshot.pods[ANALYTICS])
-    check(not told["fits"], f"{ANALYTICS} would fit")
-    yield f"pod {ANALYTICS} waits: {told['message']}"
-    rows = [_nearest(it["node"], claim) for it in _details(told) for claim in it["rejections"]]
+        explanation = explain_pod(system.picture.index, system.picture.index.snapshot.pods[ANALYTICS])
+    check(not explanation["fits"], f"{ANALYTICS} would fit")
+    yield f"pod {ANALYTICS} waits: {explanation['message']}"
+    rows = [_nearest(it["node"], claim) for it in _details(explanation) for claim in it["rejections"]]
     yield Rows(("node", "claim", "nearest", "wanted", "got"), rows)
     yield "Any one of these would help; each was tried on a copy, the smallest first:"
-    for number, remedy in enumerate(told["remedies"][:REMEDIES_SHOWN], start=1):
+    for number, remedy in enumerate(explanation["remedies"][:REMEDIES_SHOWN], start=1):
         changes = " and ".join(it["text"] for it in remedy["changes"])
         yield f"  {number}. {changes} → {remedy['node']}"
-    node = _node_for_a_disk(told["remedies"])
+    node = _node_for_a_disk(explanation["remedies"])
     stage.apply([disk(f"hdd-{node}", "150Gi", node, tier="hdd")], reason=f"explain {ANALYTICS} said so")
     stage.run()
     check(stage.node_of(ANALYTICS) == node, f"with the disk it did not go to {node}")
@@ -210,12 +210,12 @@ def contended(stage: Stage) -> Iterator[Told]:
 
 def _disks(volumes: list[Manifest], node: str) -> str:
     """All volumes of the cluster are disks of one node."""
-    found = []
-    for it in volumes:
-        (term,) = it["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    disks = []
+    for volume in volumes:
+        (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
         if term["matchExpressions"][0]["values"] == [node]:
-            found.append(f"{it['metadata']['name']} {it['spec']['capacity']['storage']}")
-    return ", ".join(found)
+            disks.append(f"{volume['metadata']['name']} {volume['spec']['capacity']['storage']}")
+    return ", ".join(disks)
 
 
 def _details(told: Manifest) -> Iterator[Manifest]:
@@ -265,14 +265,14 @@ def audited(stage: Stage) -> Iterator[Told]:
     yield f"{STOLEN} was taken at position {theft['position']} by {theft['who']}, who said: {theft['reason']}"
 
 
-def _row(it: Item) -> tuple[str, ...]:
+def _row(event: Item) -> tuple[str, ...]:
     """An event in one short line; `volsched history` has all of it."""
-    what, about = it["what"], it["object"]
+    what, about = event["what"], event["object"]
     for prefix in LEFT_OUT:
         what, about = what.replace(prefix, ""), about.replace(prefix, "")
-    if it["object"].startswith(f"{BINDING}/"):
+    if event["object"].startswith(f"{BINDING}/"):
         about = BINDING
-    return str(it["position"]), it["at"][CLOCK], it["actor"].partition("/")[0], about, what
+    return str(event["position"]), event["at"][CLOCK], event["actor"].partition("/")[0], about, what
 
 
 def verified(stage: Stage) -> Iterator[Told]:

@@ -318,26 +318,26 @@ class ForeignController:
                 self._finish(self.begun.pop(0))
         return int(self.api.head) - int(before)
 
-    def _look(self, found: Manifest) -> None:
-        reference, phase = claim_of(found), status(found).get("phase")
+    def _look(self, volume: Manifest) -> None:
+        reference, phase = claim_of(volume), status(volume).get("phase")
         if reference is None or not reference.get("uid"):
             if phase != "Available":
-                self.api.update(VOLUME, merged(found, {"status": {"phase": "Available"}}), status=True)
+                self.api.update(VOLUME, merged(volume, {"status": {"phase": "Available"}}), status=True)
             return
-        held = self.api.get(CLAIM, f"{reference.get('namespace')}/{reference.get('name')}")
-        if held is None or uid(held) != reference["uid"]:
+        claim = self.api.get(CLAIM, f"{reference.get('namespace')}/{reference.get('name')}")
+        if claim is None or uid(claim) != reference["uid"]:
             if phase == "Bound":
-                self.api.update(VOLUME, merged(found, {"status": {"phase": "Released"}}), status=True)
+                self.api.update(VOLUME, merged(volume, {"status": {"phase": "Released"}}), status=True)
             return
-        named = spec(held).get("volumeName")
-        if is_being_deleted(held) or ROLLBACK in annotations(held) or claim_is_bound(held):
+        named = spec(claim).get("volumeName")
+        if is_being_deleted(claim) or ROLLBACK in annotations(claim) or claim_is_bound(claim):
             return
-        name = metadata(found)["name"]
+        name = metadata(volume)["name"]
         if named in (None, name):
             if phase != "Bound":
-                self.api.update(VOLUME, merged(found, {"status": {"phase": "Bound"}}), status=True)
+                self.api.update(VOLUME, merged(volume, {"status": {"phase": "Bound"}}), status=True)
             self.begun.append(
-                merged(held, {"metadata": {"annotations": {BIND_COMPLETED: "yes"}}, "spec": {"volumeName": name}})
+                merged(claim, {"metadata": {"annotations": {BIND_COMPLETED: "yes"}}, "spec": {"volumeName": name}})
             )
 
     def _finish(self, wanted: Manifest) -> None:
@@ -345,10 +345,10 @@ class ForeignController:
         state = {"phase": "Bound", "dataState": status(written).get("dataState", "Clean")}
         self.api.update(CLAIM, merged(written, {"status": state}), status=True)
 
-    def _let_go(self, held: Manifest) -> None:
+    def _let_go(self, claim: Manifest) -> None:
         """The protection of a claim that is being deleted; none of ours deletes one that a pod uses."""
-        if is_being_deleted(held):
-            self.api.update(CLAIM, merged(held, {"metadata": {"finalizers": None}}))
+        if is_being_deleted(claim):
+            self.api.update(CLAIM, merged(claim, {"metadata": {"finalizers": None}}))
 
 
 @dataclass(slots=True)
@@ -359,29 +359,29 @@ class ForeignProvisioner:
 
     def step(self, *, finishes: bool = True) -> int:
         before = self.api.head
-        for held in whole(self.api.list(CLAIM)).objects:
+        for claim in whole(self.api.list(CLAIM)).objects:
             with suppress(ClusterError):
-                self._look(held, finishes)
+                self._look(claim, finishes)
         return int(self.api.head) - int(before)
 
-    def _look(self, held: Manifest, finishes: bool) -> None:
-        marks = annotations(held)
+    def _look(self, claim: Manifest, finishes: bool) -> None:
+        marks = annotations(claim)
         if (
-            spec(held).get("volumeName")
+            spec(claim).get("volumeName")
             or SELECTED_NODE not in marks
             or ROLLBACK in marks
-            or is_being_deleted(held)
+            or is_being_deleted(claim)
         ):
             return
-        if spec(held).get("storageClassName") == "local":
+        if spec(claim).get("storageClassName") == "local":
             return
         if STORAGE_PROVISIONER not in marks:
-            self.api.update(CLAIM, merged(held, {"metadata": {"annotations": {STORAGE_PROVISIONER: OUTSIDE}}}))
+            self.api.update(CLAIM, merged(claim, {"metadata": {"annotations": {STORAGE_PROVISIONER: OUTSIDE}}}))
             return
-        name = f"pvc-{uid(held)}"
+        name = f"pvc-{uid(claim)}"
         if finishes and self.api.get(VOLUME, name) is None:
-            made = local_volume(name, "9", str(marks[SELECTED_NODE]), str(spec(held)["storageClassName"]))
-            made["metadata"]["annotations"] = {PROVISIONED_BY: OUTSIDE, BOUND_BY_CONTROLLER: "yes"}
-            names = {part: metadata(held)[part] for part in ("namespace", "name", "uid")}
-            made["spec"]["claimRef"] = {"kind": CLAIM, "apiVersion": "v1", **names}
-            self.api.create(VOLUME, made)
+            volume = local_volume(name, "9", str(marks[SELECTED_NODE]), str(spec(claim)["storageClassName"]))
+            volume["metadata"]["annotations"] = {PROVISIONED_BY: OUTSIDE, BOUND_BY_CONTROLLER: "yes"}
+            names = {part: metadata(claim)[part] for part in ("namespace", "name", "uid")}
+            volume["spec"]["claimRef"] = {"kind": CLAIM, "apiVersion": "v1", **names}
+            self.api.create(VOLUME, volume)

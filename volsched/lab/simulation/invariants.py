@@ -142,15 +142,15 @@ class Truth:
 
     def look(self, states: Mapping[str, State], theirs: Collection[int]) -> list[Violation]:
         """`theirs` are the versions that others wrote: only our own writes can be our fault."""
-        found: list[Violation] = []
+        violations: list[Violation] = []
         head = int(self.api.head)
         for change in self.api.changes_between(self.position, head):
             if change.kind in (CLAIM, VOLUME):
                 before = self.seen.get((change.kind, change.key))
-                found += self._judged(change, before, states, int(change.version) in theirs)
+                violations += self._judged(change, before, states, int(change.version) in theirs)
                 self._keep(change, before)
         self.position = head
-        return found
+        return violations
 
     def _keep(self, change: PortChange, before: Manifest | None) -> None:
         if change.manifest is not None:
@@ -262,12 +262,12 @@ class RunObserver:
             return []
         self._seen = seen
         with self.database.read() as connection:
-            found = self.lookout.look(connection, at_rest=False)
-            found += overtaken(connection, self.lookout.states)
+            violations = self.lookout.look(connection, at_rest=False)
+            violations += overtaken(connection, self.lookout.states)
         if self._truth is not None:
-            found = [it for it in found if it.invariant not in LATE_ABROAD]
-            found += self._truth.look(self.lookout.states, self.place.theirs)
-        return found
+            violations = [it for it in violations if it.invariant not in LATE_ABROAD]
+            violations += self._truth.look(self.lookout.states, self.place.theirs)
+        return violations
 
     def has_moved(self, since: int) -> bool:
         """By what is written; a failed attempt to place a pod does not count."""
@@ -291,15 +291,15 @@ class RunObserver:
 
     def look_at_rest(self, system: System | None, now: int) -> list[Violation]:
         with self.database.read() as connection:
-            found = self.lookout.look(connection, at_rest=True)
-        found += integrity(self.database)
+            violations = self.lookout.look(connection, at_rest=True)
+        violations += integrity(self.database)
         fresh = fresh_picture(self.database)
         if system is not None:
-            found += same_picture(fresh, system.picture)
-        found += no_pod_is_lost(fresh, now)
+            violations += same_picture(fresh, system.picture)
+        violations += no_pod_is_lost(fresh, now)
         if self.place.api is not None:
-            found += mirrored(self.database, self.place.api)
-        return found
+            violations += mirrored(self.database, self.place.api)
+        return violations
 
     def ends(self) -> Counter[str]:
         """The final states of bindings, counted."""

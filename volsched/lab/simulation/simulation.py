@@ -49,14 +49,14 @@ def calm_down(run: "Simulation") -> list[Violation]:
     with lives.aside():
         run.place.write(run.place.others.uncordon)
     lives.born = {who: life for who, life in lives.born.items() if not who.endswith(SECOND_ONES)}
-    found, still, since = watching.look(lives.commits), 0, lives.now
+    violations, still, since = watching.look(lives.commits), 0, lives.now
     for _ in range(ROUNDS):
-        if found or run.found:
-            return found
+        if violations or run.found:
+            return violations
         before, abroad = watching.lookout.position, _head_abroad(run)
         lives.now += QUIET[still]
         _round(run, everybody=still == len(QUIET) - 1)
-        found = watching.look(lives.commits) + watching.too_many_plans(since)
+        violations = watching.look(lives.commits) + watching.too_many_plans(since)
         still = 0 if watching.has_moved(before) or _head_abroad(run) != abroad else still + 1
         if still == len(QUIET):
             due, still = watching.deadline(), 0
@@ -64,7 +64,7 @@ def calm_down(run: "Simulation") -> list[Violation]:
                 deciding = lives.born.get("scheduler-1")
                 run.counts.update(watching.ends())
                 system = deciding.system if isinstance(deciding, Deciding) else None
-                return found + watching.look_at_rest(system, lives.now)
+                return violations + watching.look_at_rest(system, lives.now)
             lives.now = due
     return [Violation(3, f"something still moves {ROUNDS} rounds after the last fault")]
 

@@ -87,11 +87,11 @@ def refuse_namespace(namespace: str, states: States) -> None:
 
 
 def refuse_terminating_namespace(namespace: str, states: States) -> None:
-    found = _living(states.get(namespace_stream(namespace)))
-    if found is None:
+    manifest = _living(states.get(namespace_stream(namespace)))
+    if manifest is None:
         return
-    terminating = text_at(fields_at(found, "status"), "phase") == "Terminating"
-    if terminating or fields_at(found, "metadata").get("deletionTimestamp"):
+    terminating = text_at(fields_at(manifest, "status"), "phase") == "Terminating"
+    if terminating or fields_at(manifest, "metadata").get("deletionTimestamp"):
         raise TerminatingError(namespace)
 
 

@@ -101,17 +101,21 @@ def _spares_unhealthy(budget: Manifest) -> bool:
     return healthy >= desired > 0
 
 
-def _refuse(budget: Manifest, told: Manifest) -> None:
+def _refuse(budget: Manifest, budget_status: Manifest) -> None:
     name = metadata(budget).get("name")
-    if int(told.get("observedGeneration") or 0) < int(metadata(budget).get("generation") or 0):
+    if int(budget_status.get("observedGeneration") or 0) < int(metadata(budget).get("generation") or 0):
         raise DisruptionError(
             f"The disruption budget {name} is still being processed by the server.", BUSY_SECONDS
         )
-    if int(told.get("disruptionsAllowed") or 0) > 0:
+    if int(budget_status.get("disruptionsAllowed") or 0) > 0:
         return
-    healthy, desired = (int(told.get(field) or 0) for field in ("currentHealthy", "desiredHealthy"))
+    healthy, desired = (int(budget_status.get(field) or 0) for field in ("currentHealthy", "desiredHealthy"))
     condition: Mapping[str, Any] = next(
-        (it for it in told.get("conditions") or () if it.get("type") == ALLOWED and it.get("status") == "False"),
+        (
+            it
+            for it in budget_status.get("conditions") or ()
+            if it.get("type") == ALLOWED and it.get("status") == "False"
+        ),
         {},
     )
     why = f"The disruption budget {name} does not allow evicting pods currently"

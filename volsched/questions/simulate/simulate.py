@@ -208,14 +208,14 @@ def _settle(index: Index, outcome: SimulationOutcome) -> None:
     wanting = list(_wanting(index.snapshot.pods.values()))
     provisioned: set[str] = set()
     for pod in sorted(wanting, key=lambda it: (-it.priority, it.key)):
-        made = index.decide(pod)
+        decision = index.decide(pod)
         before = outcome.evicted.get(pod.key, "")
         try:
-            if made.chosen is not None:
-                _take(index, pod, made.chosen, provisioned)
-                outcome.placed.append(Placement(pod=pod.key, before=before, verdict=made.chosen))
+            if decision.chosen is not None:
+                _take(index, pod, decision.chosen, provisioned)
+                outcome.placed.append(Placement(pod=pod.key, before=before, verdict=decision.chosen))
                 continue
-            message = "; ".join(made.status.reasons)
+            message = "; ".join(decision.status.reasons)
         except AttemptError as error:
             message = str(error)
         outcome.stranded.append(strand(index, pod, before=before, message=message))
@@ -243,7 +243,7 @@ def _take(index: Index, pod: Pod, chosen: Verdict, provisioned: set[str]) -> Non
 # The outcome of a simulation as data that a program or a person can read.
 
 
-def told(outcome: SimulationOutcome) -> dict[str, Any]:
+def outcome_document(outcome: SimulationOutcome) -> dict[str, Any]:
     """Pods that waited before stand apart: what became of them is not the scenario's doing alone."""
     lacking = [it for it in outcome.stranded if it.pod not in outcome.waiting]
     return {
@@ -271,33 +271,33 @@ def told(outcome: SimulationOutcome) -> dict[str, Any]:
     }
 
 
-def _placed(it: Placement) -> dict[str, Any]:
-    where = placement(it.verdict)
+def _placed(placed: Placement) -> dict[str, Any]:
+    where = placement(placed.verdict)
     return {
-        "pod": it.pod,
-        "from": it.before or None,
-        "to": it.verdict.node,
+        "pod": placed.pod,
+        "from": placed.before or None,
+        "to": placed.verdict.node,
         "bindings": where["bindings"],
         "provisions": where["provisions"],
     }
 
 
-def _stranded(it: Stranded) -> dict[str, Any]:
+def _stranded(pod: Stranded) -> dict[str, Any]:
     return {
-        "pod": it.pod,
-        "from": it.before or None,
-        "message": it.message,
-        "claims": [_holding(held) for held in it.holding],
+        "pod": pod.pod,
+        "from": pod.before or None,
+        "message": pod.message,
+        "claims": [_holding(claim) for claim in pod.holding],
     }
 
 
-def _holding(held: Holding) -> dict[str, Any]:
+def _holding(claim: Holding) -> dict[str, Any]:
     return {
-        "claim": held.claim,
-        "class": held.class_name,
-        "volume": held.volume,
-        "domain": held.domain,
-        "size": size_text(held.size),
-        "why": held.why,
-        "reachedFrom": list(held.reached_from),
+        "claim": claim.claim,
+        "class": claim.class_name,
+        "volume": claim.volume,
+        "domain": claim.domain,
+        "size": size_text(claim.size),
+        "why": claim.why,
+        "reachedFrom": list(claim.reached_from),
     }

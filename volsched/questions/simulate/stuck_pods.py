@@ -69,12 +69,12 @@ def short_of(stranded: Iterable[Stranded]) -> list[Short]:
     """How much storage the stranded pods lack, per class and domain. A claim that pods share counts once."""
     sizes: Counter[tuple[str, str, str]] = Counter()
     counts: Counter[tuple[str, str, str]] = Counter()
-    seen: set[str] = set()
-    for it in (held for entry in stranded for held in entry.holding):
-        if it.claim not in seen:
-            seen.add(it.claim)
-            sizes[it.class_name, it.domain, it.why] += it.size
-            counts[it.class_name, it.domain, it.why] += 1
+    counted: set[str] = set()
+    for holding in (held for entry in stranded for held in entry.holding):
+        if holding.claim not in counted:
+            counted.add(holding.claim)
+            sizes[holding.class_name, holding.domain, holding.why] += holding.size
+            counts[holding.class_name, holding.domain, holding.why] += 1
     return [
         Short(class_name=name, domain=domain, why=why, claims=counts[name, domain, why], size=size)
         for (name, domain, why), size in sorted(sizes.items())
