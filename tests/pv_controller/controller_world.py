@@ -268,12 +268,8 @@ class World:
                 return list(self.server.of_kind("Pod").values())
             case StartOperation():
                 return self._started.append(request.operation)
-            case Provision():
-                return self.plugin.provision(request)
-            case DeleteAsset():
-                return self.plugin.delete(request)
-            case Recycle():
-                return self.plugin.recycle(request)
+            case Provision() | DeleteAsset() | Recycle():
+                return self.plugin.answer(request)
             case _:
                 return None
 

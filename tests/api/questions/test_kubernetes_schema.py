@@ -1,17 +1,15 @@
 """The Kubernetes part under requests made from its own documents: whatever is sent, the server does not fail."""
 
-import os
 from typing import Any
 
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
 
+from tests.support.schema_examples import schema_examples
 from tests.support.serving import Served
 from volsched.api.kubernetes.discovery import document, root
 from volsched.api.questions.openapi import PLACE
 
-EXAMPLES = int(os.environ.get("VOLSCHED_SCHEMA_EXAMPLES", "2"))
 SHALLOW = {
     "type": "object",
     "properties": {
@@ -36,13 +34,6 @@ schema = schemathesis.openapi.from_dict(_whole())
 
 
 @schema.parametrize()
-@settings(
-    max_examples=EXAMPLES,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@schema_examples(2)
 def test_the_kubernetes_part_never_fails(case: schemathesis.Case[Any], own_shared: Served) -> None:
     case.call_and_validate(base_url=own_shared.url, checks=[not_a_server_error])

@@ -3,11 +3,9 @@
 `VOLSCHED_SCHEMA_EXAMPLES` asks for more of them; whatever the number, the same are made every time.
 """
 
-import os
 from typing import Any
 
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -15,19 +13,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tests.support.schema_examples import schema_examples
 from tests.support.serving import Served
 from volsched.api.questions.openapi import document
 
-EXAMPLES = int(os.environ.get("VOLSCHED_SCHEMA_EXAMPLES", "8"))
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-BOUNDED = settings(
-    max_examples=EXAMPLES,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+BOUNDED = schema_examples(8)
 THERE = {
     "kind": ("pv", "pods", "bindings", "claims", "persistentvolumeclaims"),
     "namespace": ("default",),

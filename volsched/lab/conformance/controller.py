@@ -164,6 +164,15 @@ class ObedientPlugin:
     behaviour: Json
     calls: list[tuple[str, str, str]] = field(default_factory=list)
 
+    def answer(self, request: Provision | DeleteAsset | Recycle) -> Any:
+        match request:
+            case Provision():
+                return self.provision(request)
+            case DeleteAsset():
+                return self.delete(request)
+            case Recycle():
+                return self.recycle(request)
+
     def provision(self, request: Provision) -> Json:
         self._call("provision", request.volume_name)
         claim = request.claim["spec"]
@@ -285,12 +294,8 @@ class VectorCluster:
                 return self.notices.add((f"{request.kind} {request.key}", request.type, request.reason))
             case StartOperation():
                 return self._started.append(request.operation)
-            case Provision():
-                return self.plugin.provision(request)
-            case DeleteAsset():
-                return self.plugin.delete(request)
-            case Recycle():
-                return self.plugin.recycle(request)
+            case Provision() | DeleteAsset() | Recycle():
+                return self.plugin.answer(request)
             case _:
                 # Time does not pass here, and every object is synced again anyway.
                 return None
