@@ -104,3 +104,13 @@ def test_a_program_among_the_examples_is_shown_and_not_applied(run: Run, home: P
     ran = run("example", "apply", "custom_scheduler.py")
     assert (ran.code, "is a program, not a cluster; run: volsched example show" in ran.err) == (2, True)
     assert not (home / "data").exists()
+
+
+@pytest.mark.parametrize("words", [["up"], ["serve", "api"]], ids=" ".join)
+def test_a_server_that_is_not_installed_makes_no_store(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(ModuleNotFoundError):
+        run(*words)
+    assert not (home / "data").exists()

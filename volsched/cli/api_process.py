@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,11 @@ STRICT_LOOPBACK = (
 )
 Begin = Callable[[ExitStack, Failed], Callable[[], None]]
 """Starts what runs beside the API, until the stack ends; returns what a commit of the API wakes."""
+
+
+def require_server() -> None:
+    """ModuleNotFoundError, which says what to install, before a base install makes a store for nothing."""
+    import_module("uvicorn")
 
 
 def nothing_beside(_stack: ExitStack, _failed: Failed) -> Callable[[], None]:

@@ -11,7 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from volsched.cli.api_process import ApiProcess, ClientCa, Host, Port, ServedAddress, TlsCert, TlsKey
+from volsched.cli.api_process import (
+    ApiProcess,
+    ClientCa,
+    Host,
+    Port,
+    ServedAddress,
+    TlsCert,
+    TlsKey,
+    require_server,
+)
 from volsched.cli.attachment import AttachMode, TakeOver, attachment_to
 from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.log_options import (
@@ -122,6 +131,7 @@ def api(
     verbose: VerboseOption = False,
 ) -> None:
     """Serve the Kubernetes-style API, health and metrics; nothing is scheduled by this process."""
+    require_server()
     note_log_choice(log_level, log_format, verbose)
     start_logging(serves=True)
     with opened(db, name="volsched api", makes=True) as database:
@@ -204,7 +214,7 @@ def up(
     verbose: VerboseOption = False,
 ) -> None:
     """Run the whole system in one process: API, scheduler, controllers, workers, node agent, provisioners."""
-
+    require_server()
     note_log_choice(log_level, log_format, verbose)
     start_logging(serves=True)
 
