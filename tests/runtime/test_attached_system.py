@@ -56,6 +56,19 @@ def test_a_pod_takes_one_call_for_each_claim_and_two_for_itself(own: Attached) -
     assert "nominatedNodeName" not in own.pod("db")["status"]
 
 
+def test_a_pod_is_bound_in_one_call_though_its_nomination_was_not_seen_yet(
+    own: Attached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claims' watch may be ahead of the pods': the answer to our own write says which version the pod has."""
+    own.running.create(ours("db", "data"))
+    own.until(lambda: own.pod("db").get("status", {}).get("nominatedNodeName"))
+    monkeypatch.setattr(own.cluster.streams["Pod"], "take", lambda cursor, _: ([], cursor))
+    own.until(lambda: own.given_to("small-1"))
+    own.controller.bind()
+    own.until(lambda: own.node_of("db") == "n1")
+    assert own.sent == ['patch Pod "default/db"', 'patch PersistentVolume "small-1"', 'bind Pod "default/db"']
+
+
 def test_a_pod_that_fits_nowhere_is_told_as_kube_scheduler_tells_it(own: Attached) -> None:
     own.running.create(claim("huge", "50Gi"), ours("db", "huge"))
     own.until(lambda: own.pod("db").get("status", {}).get("conditions") and own.has_settled())

@@ -9,14 +9,15 @@ under way, it fences the object.
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
-from volsched.binding.rules.effect_writes import EffectWrite, FenceWrite, GateWrite, Outcome, next_step, selections
+from volsched.binding.lone_writes import FINAL, EndlessActError, remove_gate, remove_gone_node
+from volsched.binding.rules.effect_writes import EffectWrite, FenceWrite, GateWrite, Outcome, next_step
 from volsched.binding.rules.foreign_notice import TELL, UNGATE, UNSELECT, condition_of, event_of
 from volsched.binding.rules.late_writes import UNDO, landed_since, record_undone
 from volsched.binding.rules.phases import ALL_GUARDS, Guards
-from volsched.binding.rules.safe_release import SafeRow, Undecided, dynamic_row
+from volsched.binding.rules.safe_release import Undecided
 from volsched.binding.rules.saga import (
     ANNOTATE,
     BIND_POD,
@@ -32,8 +33,7 @@ from volsched.binding.rules.saga import (
     record_pod,
 )
 from volsched.cluster.port import CallRefusedError, Cluster, ClusterError, Manifest, Refusal, UnansweredError
-from volsched.kube.manifest import annotations, has_gate, metadata, spec, uid
-from volsched.kube.meta import BINDING_STAMP, GAVE_UP, SELECTED_NODE
+from volsched.kube.manifest import metadata, spec, uid
 from volsched.kube.patches import merged
 from volsched.log.batch import load_states
 from volsched.log.commands import Command, DeposedError, Done, EffectDone, Precondition
@@ -41,7 +41,16 @@ from volsched.log.database import Database
 from volsched.log.effects import MAX_ATTEMPTS, Claimed, backoff, claim, extend, retry_later
 from volsched.log.errors import ConnectionLostError
 from volsched.log.events.envelope import NewEvent
-from volsched.log.events.fold import NOTHING, BindingState, Decision, ObjectState, State, States, binding_stream
+from volsched.log.events.fold import (
+    NOTHING,
+    BindingState,
+    Decision,
+    ObjectState,
+    State,
+    States,
+    binding_stream,
+    version,
+)
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key, stream_of
 from volsched.log.reactions import Reaction
 from volsched.log.transaction import execute
@@ -57,16 +66,9 @@ FORWARD = (NOMINATE, PREBIND, ANNOTATE, BIND_POD)
 PATIENT_ATTEMPTS = 6
 """A half bound leg is judged so often before it is retained: about 15 s, in which a PV controller resyncs."""
 BATCH = 100
+MOST_NOMINATED = 10_000
 MOST_WRITES = 8
 """More writes than any act needs; an act that does not end is a bug."""
-
-
-FINAL = (Refusal.INVALID, Refusal.FORBIDDEN)
-"""Refusals that a retry does not change: the effect is kept with its error, for an operator."""
-
-
-class EndlessActError(Exception):
-    """An act kept writing without an outcome."""
 
 
 class LockLostError(Exception):
@@ -117,6 +119,8 @@ class Executor:
     the store may be a restored one."""
     side_by_side: SideBySide | None = None
     """Makes the calls of a batch several at a time; without, one by one."""
+    _nominated: dict[str, str] = field(default_factory=dict)
+    """Pod's uid → the version that our nomination gave it; the mirror may not have seen it yet."""
     may_act: Callable[[], bool] = lambda: True
     """Whether this installation may write into the cluster. Asked before work is claimed and before each call."""
 
@@ -240,6 +244,8 @@ class Executor:
         may_land = effect.attempts > 1 or effect.position <= self.began_at or effect.kind == UNNOMINATE
         if may_land or effect.kind not in FORWARD:
             self._look(effect, seen)
+        elif effect.kind == BIND_POD:
+            self._note_nomination(seen)
         fences = may_land and self.cluster.capabilities.can_fence
         outcome = self._drive(effect, seen, lambda step: self._call(effect, step, seen), now, may_land=fences)
 
@@ -251,6 +257,16 @@ class Executor:
             return replace(recorded, effects=(*recorded.effects, *strays))
 
         return self._command(effect, decide)
+
+    def _note_nomination(self, seen: dict[str, State]) -> None:
+        """The pod at the version of our own write; a version that is not the latest is refused, and looked up."""
+        for stream, state in seen.items():
+            if not stream.startswith("pod/") or not isinstance(state, ObjectState) or state.manifest is None:
+                continue
+            ours = self._nominated.pop(uid(state.manifest), None)
+            if ours is not None and int(ours) > int(version(state)):
+                newer = merged(state.manifest, {"metadata": {"resourceVersion": ours}})
+                seen[stream] = state._replace(manifest=newer)
 
     def _told(self, effect: Claimed, known: dict[str, State], now: int) -> Command:
         """Tell a pod or a claim. That an object is gone, or an event is refused, is nothing to retry for."""
@@ -272,38 +288,13 @@ class Executor:
     def _ungated(self, effect: Claimed, known: dict[str, State]) -> Command:
         """Remove the gate of a pod whose claims we do not bind, unless it was planned meanwhile."""
         (stream,), held = effect.data["streams"], known.get(effect.data["streams"][0])
-        planned = isinstance(held, ObjectState) and held.assumed is not None
-        _, key = noun_and_key(stream)
-        for _ in range(MOST_WRITES):
-            pod = None if planned else self.cluster.get("Pod", key)
-            if pod is None or uid(pod) != effect.data["uid"] or not has_gate(pod):
-                return self._command(effect, lambda _: NOTHING)
-            try:
-                self.cluster.open_gate(key, pod, annotations={GAVE_UP: effect.data["reason"]})
-            except CallRefusedError as refused:
-                if refused.refusal in FINAL:
-                    raise
-        raise EndlessActError(f"{effect.key}: the pod changes faster than its gate can be removed")
+        if not isinstance(held, ObjectState) or held.assumed is None:
+            remove_gate(self.cluster, noun_and_key(stream)[1], effect.data)
+        return self._command(effect, lambda _: NOTHING)
 
     def _unselected(self, effect: Claimed) -> Command:
-        """Row D2'' of the safe table: judged on what the cluster has now, written on the version that was read."""
-        data, (_, key) = effect.data, noun_and_key(effect.data["streams"][0])
-        for _ in range(MOST_WRITES):
-            claim = self.cluster.get("PersistentVolumeClaim", key)
-            gone = self.cluster.get("Node", data["node"]) is None
-            made = self.cluster.get("PersistentVolume", f"pvc-{data['uid']}") is not None
-            row = dynamic_row(data["stamp"], data["uid"], claim, is_stranded=gone and not made)
-            if claim is None or row is not SafeRow.NODE_GONE or annotations(claim)[SELECTED_NODE] != data["node"]:
-                return self._command(effect, lambda _: NOTHING)
-            dropped = {"metadata": {"annotations": dict.fromkeys((*selections(claim), BINDING_STAMP))}}
-            try:
-                self.cluster.patch(
-                    "PersistentVolumeClaim", key, dropped, version=metadata(claim)["resourceVersion"]
-                )
-            except CallRefusedError as refused:
-                if refused.refusal in FINAL:
-                    raise
-        raise EndlessActError(f"{effect.key}: the claim changes faster than its node can be removed")
+        remove_gone_node(self.cluster, noun_and_key(effect.data["streams"][0])[1], effect.data)
+        return self._command(effect, lambda _: NOTHING)
 
     def _drive(
         self,
@@ -353,6 +344,10 @@ class Executor:
         else:
             seen[stream] = _seen(written)._replace(assumed=getattr(seen[stream], "assumed", None))
             is_written = True
+            if effect.kind == NOMINATE:
+                if len(self._nominated) >= MOST_NOMINATED:
+                    self._nominated.clear()
+                self._nominated[uid(written)] = metadata(written)["resourceVersion"]
         reach("executor.called")
         return is_written
 

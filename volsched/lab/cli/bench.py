@@ -4,9 +4,10 @@ import json
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import Progress, track
@@ -26,6 +27,9 @@ from volsched.log.database import Database
 from volsched.log.migrations import scratch_store
 from volsched.runtime.clock import system_clock
 from volsched.runtime.system import Bell
+
+if TYPE_CHECKING:
+    from volsched.lab.bench.foreign_bind import ForeignBindRow
 
 DECIDE_EXAMPLES = """
 Examples:
@@ -77,6 +81,8 @@ volsched bench bind --nodes 500 --volumes 5000 --postgres postgresql://postgres@
 volsched bench bind --processes 4
 
 volsched bench bind --stack --workers 1 --workers 4
+
+volsched bench bind --cluster strict
 """
 IDLE_EXAMPLES = """
 Examples:
@@ -93,6 +99,11 @@ volsched bench http
 volsched bench http --watchers 500 --writes-a-second 100 -o json
 """
 EVENTS_PER_COMMIT = 100
+
+
+class MeasuredApi(StrEnum):
+    strict = "strict"
+
 
 app = typer.Typer(help="Measure what our work costs, against a baseline of the same run.", no_args_is_help=True)
 Server = Annotated[
@@ -276,6 +287,10 @@ def bind(
         list[int] | None,
         typer.Option("--workers", min=1, help="With --stack: so many workers; may be given often. 1, 2 and 4."),
     ] = None,
+    on_cluster: Annotated[
+        MeasuredApi | None,
+        typer.Option("--cluster", help="Measure own mode on a strict API server over HTTP, 10 ms a call."),
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """From a pod's creation to its node, durable: in bulk and one by one, with 1 and with 3 claims."""
@@ -287,6 +302,9 @@ def bind(
         fail(Exit.USAGE, told)
     if redis is not None and postgres is None:
         fail(Exit.USAGE, "workers need a server that several processes can use; give --postgres URL as well")
+    if on_cluster is not None:
+        _print([it.as_json() for it in _on_cluster(nodes, volumes, pods, singles)], output)
+        return
     rows = []
     for server in _servers(postgres):
         for claims in CLAIM_COUNTS:
@@ -322,6 +340,19 @@ def idle(
             except IdleBenchError as error:
                 fail(Exit.FAILURE, str(error))
     _print([row.as_json() for row in rows], output)
+
+
+def _on_cluster(nodes: int, volumes: int, pods: int, singles: int) -> "Iterator[ForeignBindRow]":
+    try:
+        from volsched.lab.bench.foreign_bind import ForeignBenchError, bench_foreign_bind
+    except ModuleNotFoundError as error:
+        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[cluster,server]'")
+    for claims in CLAIM_COUNTS:
+        load = BindLoad(nodes=nodes, volumes=volumes, claims=claims, pods=pods, singles=singles)
+        try:
+            yield bench_foreign_bind(load)
+        except ForeignBenchError as error:
+            fail(Exit.FAILURE, str(error))
 
 
 def _on_stacks(counts: list[int], load: BindLoad) -> Iterator[BindRow]:
