@@ -18,20 +18,23 @@ from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
 from volsched.objects import door
 from volsched.runtime.clock import SECOND, system_clock
+from volsched.runtime.writer import MAX_BATCH
 
 HOUR = 3_600 * SECOND
 NODE = "node-0"
 
 
 def create(database: Database, objects: Iterable[Manifest]) -> None:
-    """Many objects in one commit; their uids are their names."""
+    """Many objects at once; their uids are their names."""
     must(database, [_creating(manifest) for manifest in objects])
 
 
 def must(database: Database, commands: list[Command]) -> None:
-    for outcome in execute(database, commands, now=system_clock()):
-        if not isinstance(outcome, Done):
-            raise outcome
+    """In commits of the writer's size: PostgreSQL ends a transaction that is idle for too long."""
+    for start in range(0, len(commands), MAX_BATCH):
+        for outcome in execute(database, commands[start : start + MAX_BATCH], now=system_clock()):
+            if not isinstance(outcome, Done):
+                raise outcome
 
 
 def plan_legs(database: Database, *, pods: int, each: int, start: int = 0) -> None:
