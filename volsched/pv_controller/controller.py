@@ -213,8 +213,6 @@ class Controller:
                 self._drop(kind, key)
             elif before is not None and kind == POD:
                 self._release_claims(before.value)
-            if kind == POD and isinstance(found[1], Pod) and not found[1].node_name:
-                self._await_pod(found[1])
             self._versions[kind, key] = state.rv
             self._caches.put(kind, Held(*found))
             if kind in (CLAIM, VOLUME):
@@ -268,13 +266,6 @@ class Controller:
             claim = self._caches.claim(use.key)
             if claim is not None and claim.meta.being_deleted:
                 self._queue[CLAIM, use.key] = None
-
-    def _await_pod(self, pod: Pod) -> None:
-        """Claims that wait for a consumer are synced with the next resync, if the pod still waits then."""
-        for use in claim_uses(pod):
-            claim = self._caches.claim(use.key)
-            if claim is not None and claim.value.volume_name == "":
-                self._later.setdefault((CLAIM, use.key), self._resync_at)
 
     def _look_later(self, key: Key, at: int) -> None:
         self._later[key] = min(at, self._later.get(key, at))
