@@ -78,7 +78,7 @@ def test_a_claim_hears_of_the_pod_that_waits_for_it_though_nothing_else_happens(
     stepped.create(pod("db", "data"))
     end = stepped.now + 20 * SECOND
     while stepped.now < end:
-        # Woken only for what is due, as an idle process is.
+        # Woken by nothing, as an idle process is.
         if not stepped.step():
-            stepped.now = min(max(stepped.system.next_due() or end, stepped.now), end)
+            stepped.now = stepped.system.rests_until(stepped.now)
     assert told(stepped, "WaitForPodScheduled") == ["waiting for pod db to be scheduled"]
