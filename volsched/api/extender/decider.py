@@ -219,6 +219,12 @@ class Desk:
             return found
         with self.database.read() as connection:
             ended = look_at_head(connection).one(BINDING, binding)
+        if isinstance(ended, BindingState) and ended.state == Phase.COMMITTED:
+            # A real cluster has bound the pod; its watch shows us the node a moment later.
+            return ExtenderPlacement()
+        if isinstance(ended, BindingState) and ended.state != Phase.ROLLED_BACK:
+            # Committed to the log since the picture was brought up to date.
+            return Underway(binding, ended.plan["deadline"])
         why = ended.reason if isinstance(ended, BindingState) else None
         raise BindError(f'pod "{asked.pod}": binding {binding} was rolled back: {why or "its pod is gone"}')
 
