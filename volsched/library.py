@@ -313,6 +313,7 @@ def whole_system(
         takes_over=True,
         roles=roles,
         lease=int(settings.lease_seconds * SECOND),
+        stepwise=settings.stepwise_binding,
     )
 
 

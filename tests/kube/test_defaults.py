@@ -164,7 +164,7 @@ def test_binding_mode_alias_is_dropped_when_both_agree() -> None:
 def test_binding_mode_alias_that_differs_is_a_problem() -> None:
     both = {"bindingMode": "Immediate", "volumeBindingMode": "WaitForFirstConsumer"}
     (problem,) = problems({**sample("StorageClass"), **both})
-    assert problem.startswith('bindingMode: "Immediate" is another name of volumeBindingMode')
+    assert problem.startswith('bindingMode: Invalid value: "Immediate": is another name of volumeBindingMode')
     assert "WaitForFirstConsumer" in problem
 
 

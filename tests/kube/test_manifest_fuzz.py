@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.extent import extended, extent
 from tests.support.manifest_samples import sample
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest_reader import Loaded, dump_manifests, load_manifests
@@ -58,7 +59,8 @@ def test_any_text_is_loaded_or_refused(text: str) -> None:
     outcome(text.encode("utf-8", errors="surrogatepass"))
 
 
-@settings(FUZZ, max_examples=600)
+@extended
+@settings(FUZZ, max_examples=extent(300, 600))
 @given(st.lists(YAML_PIECES, max_size=30))
 def test_any_heap_of_yaml_tokens_is_loaded_or_refused(pieces: list[str]) -> None:
     outcome("".join(pieces).encode())
@@ -79,7 +81,8 @@ def test_torn_and_flipped_files_are_loaded_or_refused(data: st.DataObject) -> No
     outcome(whole[:start] + data.draw(st.binary(max_size=4)) + whole[end:])
 
 
-@settings(FUZZ, max_examples=1500)
+@extended
+@settings(FUZZ, max_examples=extent(400, 1500))
 @given(st.data())
 def test_a_valid_manifest_with_anything_spliced_in_is_loaded_or_refused(data: st.DataObject) -> None:
     manifest = copy.deepcopy(data.draw(st.sampled_from(SAMPLES)))

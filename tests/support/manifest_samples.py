@@ -3,11 +3,12 @@
 import copy
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from volsched.kube.kinds import KINDS
 from volsched.kube.manifest_reader import Loaded, load_manifests
-from volsched.kube.problems import ManifestError
+from volsched.kube.problems import ManifestError, Place
 
 REMOVED = object()
 
@@ -126,7 +127,7 @@ def problems(*manifests: Any) -> list[str]:
     try:
         load(*manifests)
     except ManifestError as error:
-        return [str(problem.defect) for problem in error.problems]
+        return [str(replace(problem, place=Place(""), subject="")) for problem in error.problems]
     return []
 
 

@@ -9,12 +9,11 @@ from typing import Any
 from volsched.kube.kinds import Kind, Manifest
 from volsched.kube.pod_defaults import with_pod_defaults
 from volsched.kube.storage import FILESYSTEM, IMMEDIATE
+from volsched.kube.validation.storage import BINDING_MODE, BINDING_MODE_ALIAS
 from volsched.kube.validation.volumes import DATA_SOURCES
 
 DEFAULT_NAMESPACE = "default"
 NAME_LABEL = "kubernetes.io/metadata.name"
-BINDING_MODE_ALIAS = "bindingMode"
-BINDING_MODE = "volumeBindingMode"
 
 ROLLING_UPDATE = "RollingUpdate"
 
@@ -111,7 +110,7 @@ def _with_data_source(claim: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_alias(storage_class: dict[str, Any]) -> dict[str, Any]:
-    """The seeds' name of the binding mode, renamed; where the two names disagree, both stay, to be refused."""
+    """`bindingMode` renamed to `volumeBindingMode`; where they disagree, both stay, for validation to refuse."""
     alias = storage_class.get(BINDING_MODE_ALIAS)
     if alias is None or storage_class.get(BINDING_MODE, alias) != alias:
         return storage_class

@@ -82,3 +82,8 @@ def topologies_text(terms: "Sequence[TopologyTerm]") -> str:
 def claimed_by(volume: "Volume") -> str:
     ref = volume.claim_ref
     return "nobody" if ref is None else f"{ref.namespace}/{ref.name}" + (f" (uid {ref.uid})" if ref.uid else "")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 object`, `2 objects`."""
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -78,6 +78,13 @@ def read_json(data: bytes, *, source: str, nulls: bool = False) -> Any:
     return values[0]
 
 
+def drop_nulls(value: Any) -> Any:
+    """The value without fields that are null, as Go writes absent ones. A null in a list stays where it is."""
+    if isinstance(value, dict):
+        return {key: drop_nulls(item) for key, item in value.items() if item is not None}
+    return [drop_nulls(item) for item in value] if isinstance(value, list) else value
+
+
 def null_items(value: Any) -> list[Path]:
     """The places of nulls in lists."""
     return list(_null_places(value)) if _holds_null(value) else []
@@ -108,11 +115,16 @@ def _null_places(value: Any) -> Iterator[Path]:
                 waiting.append(((*path, step), inner))
 
 
+_GZIP = b"\x1f\x8b"
+
+
 def _text(data: bytes) -> str:
     if len(data) > BYTES_MAX:
         raise UnfitError(f"the input is larger than {BYTES_MAX // 2**20} MiB; split it")
     if data.startswith(_FOREIGN_BOMS):
         raise UnfitError("the input is not UTF-8 but UTF-16 or UTF-32; save it as UTF-8")
+    if data.startswith(_GZIP):
+        raise UnfitError("the input is compressed with gzip; unpack it first (tar -xzf, or gunzip)")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -18,6 +18,7 @@ from volsched.kube.validation.fields import quantity_of
 
 _OURS = {
     "V1PersistentVolumeClaimStatus": {"dataState": "string"},
+    "V1PodStatus": {"admittedBy": "string"},
     "V1StorageClass": {"bindingMode": "string"},
 }
 """Fields that Kubernetes does not have, or not any more."""
@@ -28,6 +29,32 @@ _AMOUNT_LISTS = frozenset({"requests", "limits", "capacity", "allocatable", "ove
 _AMOUNTS = frozenset({"capacity", "maximumVolumeSize", "sizeLimit"})
 _NO_QUANTITY = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _GO_FIELDS = {"accessModes": "[]v1.PersistentVolumeAccessMode"}
+_INT32 = range(-(2**31), 2**31)
+_INT64_FIELDS = frozenset(
+    {
+        "activeDeadlineSeconds",
+        "capacity",
+        "defaultUser",
+        "deletionGracePeriodSeconds",
+        "expirationSeconds",
+        "fsGroup",
+        "generation",
+        "gid",
+        "nodeAllocatableUpdatePeriodSeconds",
+        "observedGeneration",
+        "revision",
+        "runAsGroup",
+        "runAsUser",
+        "seconds",
+        "sizeBytes",
+        "supplementalGroups",
+        "terminationGracePeriodSeconds",
+        "tolerationSeconds",
+        "uid",
+        "user",
+    }
+)
+"""All other whole numbers of Kubernetes have 32 bits."""
 _GO = {"string": "string", "int": "int32", "number": "float64", "bool": "bool", "any": "interface {}"}
 
 ALIKE = 0.7
@@ -87,11 +114,14 @@ def _wrong(value: Any, type_: str, at: Path, holder: str) -> Iterator[str]:
         if quantity_of(value) is None:
             yield _NO_QUANTITY
         return
-    if not isinstance(value, types) or (isinstance(value, bool) and type_ != "bool"):
+    unfit = not isinstance(value, types) or (isinstance(value, bool) and type_ != "bool")
+    too_large = type_ == "int" and not unfit and value not in _INT32 and _INT64_FIELDS.isdisjoint(at)
+    if unfit or too_large:
+        given = f"{json_type(value)} {value}" if too_large else json_type(value)
         place = ".".join(str(step) for step in at if isinstance(step, str))
         owner = holder.removeprefix("V1")
         wanted = _GO_FIELDS.get(str(at[-1])) or _GO.get(type_) or _go_name(type_)
-        yield f"json: cannot unmarshal {json_type(value)} into Go struct field {owner}.{place} of type {wanted}"
+        yield f"json: cannot unmarshal {given} into Go struct field {owner}.{place} of type {wanted}"
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _wrong(item, item_type(type_), (*at, index), holder)

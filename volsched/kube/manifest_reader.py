@@ -1,22 +1,26 @@
 """Manifests in and out: every object of an input, defaulted, read and checked, or every problem it has.
 
-There is no partial answer. One wrong object refuses the whole input, and the error names all its defects, so that
-a user repairs a file once and not once per defect.
+There is no partial answer. One wrong object refuses the whole input, and the error names all of them with all that
+is wrong, so that a user repairs a file once and not once per defect.
 """
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from volsched.kube.defaults import with_defaults
+from volsched.kube.display_text import counted
 from volsched.kube.documents import null_items, read_documents
+from volsched.kube.helm_output import helm_release
 from volsched.kube.kinds import KINDS, Kind, Manifest
-from volsched.kube.manifest_checks import validation_defects
+from volsched.kube.known_fields import wrong_types
 from volsched.kube.object_values import Object
 from volsched.kube.problems import Defect, ManifestError, Place, Problem, shown
 from volsched.kube.shapes import NOT_A_LIST, read_shape
+from volsched.kube.validation.field_errors import FieldError
+from volsched.kube.validation.rules import creation_errors
 from volsched.kube.yaml_values import dump_yaml
 
 _LIST = "List"
@@ -24,8 +28,11 @@ _LIST_API = "v1"
 _TYPED_LISTS = {f"{name}{_LIST}": kind for name, kind in KINDS.items()}
 
 KINDS_SHOWN = 5
+TOLD_EVERY = 100
+"""Objects between two words about progress."""
 SLIP = 0.85
 """How like one of our kinds a word must be, of 1, to be a misspelt one."""
+_KNOWN = ", ".join(KINDS)
 _NULL_ITEM = "is null inside a list; remove the entry or write its value"
 _NOT_AN_OBJECT = "is not an object; write a mapping with apiVersion, kind and metadata"
 
@@ -53,7 +60,7 @@ class _Candidate:
     kind: Kind | None = None
     defects: tuple[Defect, ...] = ()
 
-    def problems(self, defects: Iterable[Defect]) -> Iterator[Problem]:
+    def problems(self, defects: Iterable[Defect | FieldError]) -> Iterator[Problem]:
         return (Problem(self.place, _subject(self.raw), defect) for defect in defects)
 
 
@@ -70,14 +77,17 @@ class Skipped:
 
     def __str__(self) -> str:
         """One line; empty where nothing was."""
-        most = [f"{count} {kind}" for kind, count in self.kinds.most_common(KINDS_SHOWN)]
-        more = [] if len(self.kinds) <= KINDS_SHOWN else [f"{len(self.kinds) - KINDS_SHOWN} kinds more"]
+        # A list of a foreign kind may be empty.
+        kinds = +self.kinds
+        most = [f"{count} {kind}" for kind, count in kinds.most_common(KINDS_SHOWN)]
+        more = [] if len(kinds) <= KINDS_SHOWN else [f"{len(kinds) - KINDS_SHOWN} kinds more"]
+        foreign, strays = kinds.total(), len(self.strays)
         parts = [
-            f"{self.kinds.total()} objects of kinds that volsched does not know ({', '.join(most + more)})"
-            if self.kinds
+            f"{counted(foreign, 'object')} of kinds that volsched does not know ({', '.join(most + more)})"
+            if foreign
             else "",
             f"{self.repeated} that stand in the input twice" if self.repeated else "",
-            f"{len(self.strays)} files that hold no objects ({self.strays[0]}{', …' if self.strays[1:] else ''})"
+            f"{counted(strays, 'file')} without objects ({self.strays[0]}{', …' if self.strays[1:] else ''})"
             if self.strays
             else "",
         ]
@@ -103,8 +113,9 @@ def newest(loaded: Iterable[Loaded], skipped: Skipped) -> list[Loaded]:
 
 
 def _is_same(one: Loaded, other: Loaded) -> bool:
+    """Velero writes each object once more, under its preferred version: the same to the last field."""
     uid = one.value.meta.uid
-    return bool(uid) and uid == other.value.meta.uid
+    return (bool(uid) and uid == other.value.meta.uid) or one.manifest == other.manifest
 
 
 def _version(entry: Loaded) -> int:
@@ -112,8 +123,12 @@ def _version(entry: Loaded) -> int:
     return int(version) if version.isdecimal() else 0
 
 
-def load_manifests(data: bytes, *, source: str, skipped: Skipped | None = None) -> list[Loaded]:
+def load_manifests(
+    data: bytes, *, source: str, skipped: Skipped | None = None, progress: Callable[[int, int], None] | None = None
+) -> list[Loaded]:
     """Every object of the input, in its order; raises ManifestError and nothing else.
+
+    `progress` hears how many objects were read, of how many.
 
     `skipped` takes note of what is no object of ours; without it, that is an error like any other. Then it is for
     the caller to see to objects that stand there twice (`newest`).
@@ -121,34 +136,52 @@ def load_manifests(data: bytes, *, source: str, skipped: Skipped | None = None) 
     loaded: list[Loaded] = []
     problems: list[Problem] = []
     first: dict[str, Place] = {}
-    for document in read_documents(data, source=source):
-        for candidate in _candidates(document.value, Place(source, document.number), implied=None):
-            if skipped is not None and candidate.kind is None and _is_skipped(candidate, skipped):
-                continue
-            problems += candidate.problems(candidate.defects)
-            if candidate.kind is None:
-                continue
-            manifest, value, defects = check_manifest(candidate.kind, candidate.raw)
-            problems += candidate.problems(defects)
-            if skipped is None:
-                problems += candidate.problems(_repeated(manifest, candidate.place, first))
-            if value is not None:
-                loaded.append(Loaded(candidate.kind, manifest, value, candidate.place))
+    release = helm_release(data)
+    candidates = [
+        candidate
+        for document in read_documents(release.manifest if release else data, source=source)
+        for candidate in _candidates(document.value, Place(source, document.number), implied=None)
+    ]
+    for number, candidate in enumerate(candidates):
+        if progress is not None and number % TOLD_EVERY == 0:
+            progress(number, len(candidates))
+        if skipped is not None and candidate.kind is None and _is_skipped(candidate, skipped):
+            continue
+        problems += candidate.problems(candidate.defects)
+        if candidate.kind is None:
+            continue
+        raw = _within(candidate, release.namespace) if release else candidate.raw
+        manifest, value, defects = read_manifest(candidate.kind, raw)
+        # As at every door, an object is judged only when it can be read.
+        problems += candidate.problems(defects or creation_errors(candidate.kind, manifest))
+        if skipped is None:
+            problems += candidate.problems(_repeated(manifest, candidate.place, first))
+        if value is not None:
+            loaded.append(Loaded(candidate.kind, manifest, value, candidate.place))
     if problems:
         raise ManifestError(problems)
     return loaded
 
 
-def check_manifest(kind: Kind, raw: Manifest) -> tuple[dict[str, Any], Object | None, list[Defect]]:
-    """The manifest with defaults, its value as far as it can be read, and all its defects."""
+def _within(candidate: _Candidate, namespace: str) -> Any:
+    """The object in the namespace of its release, where it names none."""
+    meta = candidate.raw.get("metadata")
+    if candidate.kind is None or not candidate.kind.namespaced or not namespace or not isinstance(meta, dict):
+        return candidate.raw
+    return {**candidate.raw, "metadata": {**meta, "namespace": meta.get("namespace") or namespace}}
+
+
+def read_manifest(kind: Kind, raw: Manifest) -> tuple[dict[str, Any], Object | None, list[Defect]]:
+    """The manifest with defaults, its value as far as it can be read, and every field of a wrong type."""
     manifest = with_defaults(kind, raw)
     nulls = dict.fromkeys(null_items(manifest))
     reading = read_shape(kind, manifest)
-    found = list(reading.defects)
-    if reading.value is not None:
-        found += reading.unexplained(validation_defects(kind, manifest, reading.value))
-    defects = [Defect(path, _NULL_ITEM) for path in nulls]
-    return manifest, reading.value, [*defects, *(defect for defect in found if defect.path not in nulls)]
+    found = [
+        *(Defect(path, _NULL_ITEM) for path in nulls),
+        *(it for it in reading.defects if it.path not in nulls),
+    ]
+    # Types that no value of ours reads: templates, and what is only kept.
+    return manifest, reading.value, found or [Defect((), why) for why in wrong_types(kind, manifest)]
 
 
 def dump_manifests(manifests: Iterable[Manifest]) -> str:
@@ -209,7 +242,7 @@ def _is_skipped(candidate: _Candidate, skipped: Skipped) -> bool:
     if isinstance(items, list):
         skipped.kinds[name.removesuffix(_LIST)] += len(items)
     else:
-        # A name that we use too is told with whose it is.
+        # A kind name that we use too is shown with its API group.
         skipped.kinds[f"{name}.{_group(version)}" if name in KINDS else name] += 1
     return True
 
@@ -224,12 +257,15 @@ def _group(version: str) -> str:
 def _type_defects(raw: Manifest) -> Iterator[Defect]:
     name = raw.get("kind")
     if name is None:
-        yield Defect(("kind",), f"is required; write one of {', '.join(KINDS)}")
+        yield Defect(("kind",), "is required", aside=f"write one of {_KNOWN}")
     elif not isinstance(name, str) or name not in KINDS:
-        close = difflib.get_close_matches(str(name)[:80].lower(), [known.lower() for known in KINDS], 1)
+        close = difflib.get_close_matches(
+            str(name)[:80].lower(), [known.lower() for known in KINDS], 1, cutoff=SLIP
+        )
         meant = next((known for known in KINDS if close and known.lower() == close[0]), None)
-        remedy = f"did you mean {meant}? known are" if meant else "known are"
-        yield Defect(("kind",), f"is not a kind that volsched knows; {remedy} {', '.join(KINDS)}", shown(name))
+        remedy = f"; did you mean {meant}?" if meant else ""
+        message = f"is not a kind that volsched knows{remedy}"
+        yield Defect(("kind",), message, shown(name), aside=f"known are {_KNOWN}")
     else:
         yield from _version_defects(raw, KINDS[name].api_version)
 

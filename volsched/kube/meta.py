@@ -163,5 +163,10 @@ def zone_of(labels: Mapping[str, Any]) -> str | None:
 
     For people and reports. The rules compare labels by their keys, as the reference does.
     """
-    zone = labels.get(ZONE) or labels.get(LEGACY_ZONE)
-    return None if zone is None else str(zone)
+    key = zone_key(labels)
+    return None if key is None else str(labels[key])
+
+
+def zone_key(labels: Mapping[str, Any]) -> str | None:
+    """The label by which a node names its zone; a volume in that zone has to say it by the same one."""
+    return next((key for key in (ZONE, LEGACY_ZONE) if labels.get(key)), None)

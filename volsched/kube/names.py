@@ -46,22 +46,11 @@ def qualified_name_problem(text: str) -> str | None:
     )
 
 
-def annotation_key_problem(text: str) -> str | None:
-    """Annotation keys and provisioner names: a qualified name whose case does not matter."""
-    return qualified_name_problem(text.lower())
-
-
 @lru_cache(maxsize=4096)
 def label_value_problem(text: str) -> str | None:
     if text == "" or (len(text) <= LABEL_MAX and NAME_PART_RE.fullmatch(text)):
         return None
     return "must be empty or 1 to 63 letters, digits, '-', '_' or '.', starting and ending with a letter or digit"
-
-
-def csi_driver_problem(text: str) -> str | None:
-    if 0 < len(text) <= LABEL_MAX and SUBDOMAIN_RE.fullmatch(text.lower()):
-        return None
-    return "must be a CSI driver name: a DNS subdomain of 1 to 63 characters such as ebs.csi.example.com"
 
 
 # Uids look like UUIDs wherever they come from: clients and other controllers parse them.

@@ -229,7 +229,7 @@ def _dicts(holder: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _add_amounts(total: dict[str, int], resources: Any, name: str) -> set[str]:
-    """Adds the requests or limits of cpu and memory; answers which of them are above nought."""
+    """Adds the requests or limits of cpu and memory; answers which of them are above zero."""
     given = resources.get(name) if isinstance(resources, dict) else None
     if not isinstance(given, dict):
         return set()

@@ -2,13 +2,14 @@
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from volsched.kube.quantity import INT64_MAX
+from volsched.kube.validation.field_errors import FieldError
 
 # A Defect knows its field but not its object, so that one check serves a claim, a pod's claim template and a
 # StatefulSet's alike. A Problem is a defect with its place, which is what a user reads.
@@ -50,17 +51,16 @@ class Defect:
     path: Path
     message: str
     seen: str = ""
+    aside: str = ""
+    """How the message goes on. Of many problems that share it, one is enough to tell it."""
 
     @property
     def field(self) -> str:
         return field_name(self.path)
 
-    def below(self, prefix: Path) -> "Defect":
-        """The same defect, relative to an object that holds this one at `prefix`."""
-        return Defect((*prefix, *self.path), self.message, self.seen)
-
     def __str__(self) -> str:
         sentence = f"{self.seen} {self.message}" if self.seen else self.message
+        sentence += f"; {self.aside}" if self.aside else ""
         return _one_line(f"{self.field}: {sentence}" if self.path else sentence)
 
 
@@ -81,10 +81,24 @@ class Place:
 class Problem:
     place: Place
     subject: str
-    defect: Defect
+    defect: Defect | FieldError
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (str(self.place), _one_line(self.subject), str(self.defect)) if part)
+        parts = (str(self.place), _one_line(self.subject), _one_line(str(self.defect)))
+        return ": ".join(part for part in parts if part)
+
+
+def problem_lines(problems: Iterable[Problem]) -> list[str]:
+    """A line each; a text that several share is printed with the first."""
+    told: set[str] = set()
+    lines = []
+    for problem in problems:
+        defect = problem.defect
+        if isinstance(defect, Defect) and defect.aside in told:
+            problem = replace(problem, defect=replace(defect, aside=""))
+        lines.append(str(problem))
+        told |= {defect.aside} if isinstance(defect, Defect) else set()
+    return lines
 
 
 class ManifestError(Exception):
@@ -100,7 +114,7 @@ class ManifestError(Exception):
         self.unreadable = unreadable
 
     def __str__(self) -> str:
-        return "\n".join(str(problem) for problem in self.problems)
+        return "\n".join(problem_lines(self.problems))
 
 
 def _shortened(text: str, limit: int) -> str:
@@ -111,7 +125,8 @@ def _one_line(text: str) -> str:
     text = _shortened(text, MESSAGE_MAX)
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    escaped = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    return _shortened(escaped, MESSAGE_MAX)
 
 
 class ConfigurationError(Exception):

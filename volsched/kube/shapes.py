@@ -46,16 +46,6 @@ class Reading:
     value: Object | None
     defects: tuple[Defect, ...]
 
-    def unexplained(self, defects: Iterable[Defect]) -> list[Defect]:
-        """The defects that do more than repeat that a field, its parent or its child was left out."""
-        known = {defect.path for defect in self.defects}
-        parents = {part for path in known for part in _starts(path)}
-        return [
-            defect
-            for defect in defects
-            if defect.path not in parents and not any(start in known for start in _starts(defect.path))
-        ]
-
 
 def read_shape(kind: Kind, manifest: Manifest) -> Reading:
     """The manifest as a value; fields of a wrong type are left out."""
@@ -69,10 +59,6 @@ def read_shape(kind: Kind, manifest: Manifest) -> Reading:
             defects += found
             remaining = _pruned(remaining, [defect.path for defect in found])
     return Reading(None, tuple(defects))
-
-
-def _starts(path: Path) -> Iterator[Path]:
-    return (path[:length] for length in range(len(path) + 1))
 
 
 # --- mappings on the way to a field ---------------------------------------------------------------------

@@ -160,6 +160,8 @@ class Pod:
     overhead: Annotated[Amounts, at("spec", "overhead")] = field(default_factory=dict)
     volumes: Annotated[tuple[Annotated[PodVolume, BeforeValidator(_with_source)], ...], at("spec", "volumes")] = ()
     phase: Annotated[str, at("status", "phase")] = ""
+    nominated_node: Annotated[str, at("status", "nominatedNodeName")] = ""
+    """Where its scheduler is about to place it."""
 
     @property
     def name(self) -> str:

@@ -1,5 +1,6 @@
 """What the API refuses at creation and update, in Kubernetes' order and words.
 
-One function per kind and verb, pure over manifests. Clients act on these texts and people search for them, so they
-match the reference to the letter; `kube.manifest_checks` reports a file's defects with their places and remedies.
+One function per kind and verb, pure over manifests whose fields have the right types. It is the only validation:
+the reader of files, HTTP, the library and controllers use it. Clients act on these texts and people search for
+them, so they match the reference to the letter.
 """

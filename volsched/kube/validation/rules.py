@@ -23,6 +23,7 @@ SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-crit
 HIGHEST_USER_PRIORITY = 1_000_000_000
 PREEMPTS = "PreemptLowerPriority"
 PREEMPTION_POLICIES = (PREEMPTS, "Never")
+CLAIM = "PersistentVolumeClaim"
 EVICTION_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
 
 
@@ -105,7 +106,6 @@ _UPDATE: Mapping[str, Callable[[Fields, Fields], FieldErrors]] = {
     "Pod": pods.pod_update_errors,
     "Node": placement.node_update_errors,
     "PersistentVolume": volumes.volume_update_errors,
-    "PersistentVolumeClaim": volumes.claim_update_errors,
     "StatefulSet": stateful_sets.stateful_set_update_errors,
     "StorageClass": storage.class_update_errors,
     "CSINode": storage.csi_node_update_errors,
@@ -130,12 +130,16 @@ def creation_errors(kind: Kind, manifest: Fields) -> FieldErrors:
     return _once(found)
 
 
-def update_errors(kind: Kind, old: Fields, new: Fields) -> FieldErrors:
-    """Why `new` may not replace `old`. Earlier defects of an object do not prevent its update."""
+def update_errors(kind: Kind, old: Fields, new: Fields, *, by_controller: bool = False) -> FieldErrors:
+    """Why `new` may not replace `old`. Earlier defects of an object do not prevent its update.
+
+    `by_controller`: the writer is the PV controller, which may roll back the binding of a claim.
+    """
     found = fields.update_errors(old, new)
-    if kind.name not in _UPDATE:
-        return _once(found)
-    found += _UPDATE[kind.name](old, new)
+    if kind.name == CLAIM:
+        found += volumes.claim_update_errors(old, new, by_controller=by_controller)
+    elif kind.name in _UPDATE:
+        found += _UPDATE[kind.name](old, new)
     if not found:
         return found
     known = {str(error) for error in creation_errors(kind, old)}

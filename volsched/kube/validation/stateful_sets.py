@@ -7,6 +7,7 @@ from volsched.kube.validation.field_errors import (
     IMMUTABLE,
     FieldErrors,
     dns_label,
+    duplicate,
     each,
     forbidden,
     invalid,
@@ -33,7 +34,9 @@ from volsched.kube.validation.volumes import claim_spec_errors
 
 POLICIES = ("OrderedReady", "Parallel")
 STRATEGIES = ("RollingUpdate", "OnDelete")
-RETENTION = ("Retain", "Delete")
+NOT_RETAINED = "Delete"
+RETENTION = ("Retain", NOT_RETAINED)
+_CLAIMS_ARE_KEPT = "is not supported: the claims of a set are kept; write Retain, and delete claims by hand"
 COUNTED = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
 _FIXED = ("selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy")
 
@@ -48,10 +51,21 @@ def stateful_set_creation_errors(stateful_set: Fields) -> FieldErrors:
     retention = fields_at(spec, "persistentVolumeClaimRetentionPolicy")
     for name in ("whenDeleted", "whenScaled"):
         given = text_at(retention, name)
-        if given and given not in RETENTION:
-            found.append(unsupported(f"{at}.persistentVolumeClaimRetentionPolicy.{name}", given, RETENTION))
+        where = f"{at}.persistentVolumeClaimRetentionPolicy.{name}"
+        if given == NOT_RETAINED:
+            # Claims hold data, and volsched never deletes those of a set; users who rely on it must know before.
+            found.append(invalid(where, given, _CLAIMS_ARE_KEPT))
+        elif given and given not in RETENTION:
+            found.append(unsupported(where, given, RETENTION))
+    names: set[str] = set()
     for index, template in enumerate(items_at(spec, "volumeClaimTemplates")):
-        found += claim_spec_errors(f"{at}.volumeClaimTemplates[{index}].spec", fields_at(template, "spec"))
+        where = f"{at}.volumeClaimTemplates[{index}]"
+        found += claim_spec_errors(f"{where}.spec", fields_at(template, "spec"))
+        name = text_at(fields_at(template, "metadata"), "name")
+        if name in names:
+            # Kubernetes accepts it, and makes one claim of two templates.
+            found.append(duplicate(f"{where}.metadata.name", name))
+        names |= {name} - {""}
     for name in ("replicas", "minReadySeconds"):
         found += number_not_negative(f"{at}.{name}", number_at(spec, name))
     found += number_not_negative(f"{at}.ordinals.start", number_at(fields_at(spec, "ordinals"), "start"))

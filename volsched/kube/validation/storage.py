@@ -32,6 +32,8 @@ from volsched.kube.validation.fields import (
     texts_at,
 )
 
+BINDING_MODE = "volumeBindingMode"
+BINDING_MODE_ALIAS = "bindingMode"
 BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
 RECLAIM_POLICIES = ("Delete", "Retain")
 PARAMETERS_MAX = 512
@@ -52,11 +54,14 @@ def class_creation_errors(storage_class: Fields) -> FieldErrors:
     policy = text_at(storage_class, "reclaimPolicy")
     if policy and policy not in RECLAIM_POLICIES:
         found.append(unsupported("reclaimPolicy", policy, RECLAIM_POLICIES))
-    mode = storage_class.get("volumeBindingMode")
+    mode = storage_class.get(BINDING_MODE)
     if not isinstance(mode, str):
-        found.append(required("volumeBindingMode"))
+        found.append(required(BINDING_MODE))
     elif mode not in BINDING_MODES:
-        found.append(unsupported("volumeBindingMode", mode, BINDING_MODES))
+        found.append(unsupported(BINDING_MODE, mode, BINDING_MODES))
+    if BINDING_MODE_ALIAS in storage_class:
+        message = f"is another name of {BINDING_MODE}, which says {mode}; remove it"
+        found.append(invalid(BINDING_MODE_ALIAS, storage_class[BINDING_MODE_ALIAS], message))
     return [*found, *_topology_errors("allowedTopologies", items_at(storage_class, "allowedTopologies"))]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from posixpath import normpath
 from typing import Any
 
-from volsched.kube.meta import BETA_STORAGE_CLASS, STABLE_LABELS
+from volsched.kube.meta import BETA_STORAGE_CLASS, ROLLBACK, STABLE_LABELS
 from volsched.kube.quantity import ZERO
 from volsched.kube.storage import READ_WRITE_ONCE_POD, SOURCES
 from volsched.kube.validation.field_errors import (
@@ -45,6 +45,8 @@ VOLUME_MODES = ("Block", "Filesystem")
 BOUND = "Bound"
 DATA_SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
 _STORAGE = "spec.resources.requests.storage"
+_OPTIONAL = ("storageClassName", "volumeAttributesClassName")
+"""An empty name is not the same as none."""
 _CLAIM_SPEC = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 )
@@ -69,11 +71,7 @@ def claim_spec_errors(at: str, spec: Fields) -> FieldErrors:
         found.append(required(f"{at}.resources[storage]"))
     elif size is not None:
         found += positive_amount(f"{at}.resources[storage]", size)
-    if name := text_at(spec, "storageClassName"):
-        found += class_name(f"{at}.storageClassName", name)
-    mode = spec.get("volumeMode")
-    if isinstance(mode, str) and mode not in VOLUME_MODES:
-        found.append(unsupported(f"{at}.volumeMode", mode, VOLUME_MODES))
+    found += _class_and_mode_errors(at, spec)
     found += _claim_source_errors(at, spec)
     if name := text_at(spec, "volumeAttributesClassName"):
         found += class_name(f"{at}.volumeAttributesClassName", name)
@@ -131,11 +129,12 @@ def claim_creation_errors(claim: Fields) -> FieldErrors:
     return claim_spec_errors("spec", fields_at(claim, "spec"))
 
 
-def claim_update_errors(old: Fields, new: Fields) -> FieldErrors:
+def claim_update_errors(old: Fields, new: Fields, *, by_controller: bool = False) -> FieldErrors:
     before, after = fields_at(old, "spec"), fields_at(new, "spec")
     found = claim_spec_errors("spec", after)
     compared_old, compared_new = dict(before), dict(after)
-    if not text_at(before, "volumeName"):
+    rolled_back = by_controller and not text_at(after, "volumeName") and _is_rollback(old)
+    if rolled_back or not text_at(before, "volumeName"):
         compared_old.pop("volumeName", None)
         compared_new.pop("volumeName", None)
     found += _class_errors(old, new, compared_old, compared_new)
@@ -146,10 +145,16 @@ def claim_update_errors(old: Fields, new: Fields) -> FieldErrors:
             requests = dict(compared.get("resources", {}).get("requests", {}))
             requests.pop("storage", None)
             compared["resources"] = {**compared.get("resources", {}), "requests": requests}
-    if not same(compared_old, compared_new):
+    named = any(compared_old.get(name) != compared_new.get(name) for name in _OPTIONAL)
+    if named or not same(compared_old, compared_new):
         diff = difference("core.PersistentVolumeClaimSpec", compared_old, compared_new)
         found.append(forbidden("spec", f"{_CLAIM_SPEC}\n{diff}"))
     return [*found, *_size_errors(old, new), *_other_errors(old, new)]
+
+
+def _is_rollback(claim: Fields) -> bool:
+    """Whether the PV controller may remove the claim's volume: the annotation was there before the write."""
+    return ROLLBACK in fields_at(claim, "metadata", "annotations")
 
 
 def _class_errors(old: Fields, new: Fields, before: dict[str, object], after: dict[str, object]) -> FieldErrors:
@@ -180,11 +185,23 @@ def _size_errors(old: Fields, new: Fields) -> FieldErrors:
     return []
 
 
+def _class_and_mode_errors(at: str, spec: Fields) -> FieldErrors:
+    name, mode = text_at(spec, "storageClassName"), spec.get("volumeMode")
+    found = class_name(f"{at}.storageClassName", name) if name else []
+    if isinstance(mode, str) and mode not in VOLUME_MODES:
+        found.append(unsupported(f"{at}.volumeMode", mode, VOLUME_MODES))
+    return found
+
+
+def _mode_change_errors(before: Fields, after: Fields) -> FieldErrors:
+    if same(before.get("volumeMode"), after.get("volumeMode")):
+        return []
+    return [invalid("volumeMode", after.get("volumeMode"), IMMUTABLE)]
+
+
 def _other_errors(old: Fields, new: Fields) -> FieldErrors:
     before, after = fields_at(old, "spec"), fields_at(new, "spec")
-    found: FieldErrors = []
-    if not same(before.get("volumeMode"), after.get("volumeMode")):
-        found.append(invalid("volumeMode", after.get("volumeMode"), IMMUTABLE))
+    found = _mode_change_errors(before, after)
     current = fields_at(old, "status").get("currentVolumeAttributesClassName")
     wanted = after.get("volumeAttributesClassName")
     if current is not None and before.get("volumeAttributesClassName") != wanted and not wanted:
@@ -237,11 +254,7 @@ def volume_spec_errors(at: str, spec: Fields) -> FieldErrors:
     if host_path and policy == "Recycle" and normpath(host_path).strip("/") == "":
         message = "may not be 'recycle' for a hostPath mount of '/'"
         found.append(forbidden(f"{at}.persistentVolumeReclaimPolicy", message))
-    if name := text_at(spec, "storageClassName"):
-        found += class_name(f"{at}.storageClassName", name)
-    mode = spec.get("volumeMode")
-    if isinstance(mode, str) and mode not in VOLUME_MODES:
-        found.append(unsupported(f"{at}.volumeMode", mode, VOLUME_MODES))
+    found += _class_and_mode_errors(at, spec)
     return [*found, *_attributes_class_errors(at, spec)]
 
 
@@ -338,8 +351,7 @@ def volume_update_errors(old: Fields, new: Fields) -> FieldErrors:
         diff = difference("core.PersistentVolumeSource", *sources)
         message = f"spec.persistentvolumesource is immutable after creation\n{diff}"
         found.append(forbidden("spec.persistentvolumesource", message))
-    if not same(before.get("volumeMode"), after.get("volumeMode")):
-        found.append(invalid("volumeMode", after.get("volumeMode"), IMMUTABLE))
+    found += _mode_change_errors(before, after)
     if before.get("nodeAffinity") and not _follows(before.get("nodeAffinity"), after.get("nodeAffinity")):
         message = f"{IMMUTABLE}, except for updating from beta label to GA"
         found.append(invalid("nodeAffinity", _as_internal(after.get("nodeAffinity")), message))

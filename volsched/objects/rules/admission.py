@@ -110,7 +110,10 @@ def refuse_unknown_claim(kind: str, manifest: Manifest) -> None:
     """A claimRef with a uid names a claim of another store; here its volume would be released and reclaimed."""
     uid = claim_uid(kind, manifest)
     if uid:
-        message = "names a claim that this store has never seen; leave the uid out to reserve the volume by name"
+        message = (
+            "names a claim that this store has never seen; leave the uid out to reserve the volume by name, or "
+            "take over a whole dump with volsched import"
+        )
         raise InvalidError(
             f'PersistentVolume "{manifest["metadata"]["name"]}"',
             [Defect(("spec", "claimRef", "uid"), message, uid)],

@@ -57,7 +57,7 @@ def field_faults(kind: Kind, manifest: Manifest, before: Manifest | None = None)
 
 
 def refuse_fields(kind: Kind, manifest: Manifest, before: Manifest | None = None) -> None:
-    """As `field_faults` says it; a value that cannot be read is told alone."""
+    """As `field_faults` says it; a value that cannot be read is reported alone."""
     why = wrong_type(kind, manifest, before)
     if why is None and (unknown := field_faults(kind, manifest, before)):
         why = strict_error(unknown)

@@ -8,13 +8,12 @@ from volsched.kube.grace_period import going, grace_seconds, shortened, time_lef
 from volsched.kube.kinds import Kind
 from volsched.kube.known_fields import type_of
 from volsched.kube.manifest import Manifest, claim_of, metadata, status, uid
-from volsched.kube.manifest_reader import check_manifest
+from volsched.kube.manifest_reader import read_manifest
 from volsched.kube.meta import KEPT_METADATA, without_bookkeeping
 from volsched.kube.patches import difference
 from volsched.kube.pod_defaults import qos_class
 from volsched.kube.problems import Defect, excess
 from volsched.kube.server_side_apply import FieldOwner, after_update, managed_fields
-from volsched.kube.update_rules import update_problems
 from volsched.kube.validation.field_errors import FieldError
 from volsched.kube.validation.fields import update_errors as metadata_update_errors
 from volsched.kube.validation.rules import creation_errors, status_errors, update_errors
@@ -62,10 +61,9 @@ WITH_GENERATION = frozenset({POD, "PodDisruptionBudget", "PriorityClass", "State
 
 def create_object(state: State | None, kind: Kind, raw: Manifest, *, uid: str, now: str) -> NewEvent:
     """`now` is an RFC 3339 time. Status belongs to the controllers: the manifest's status is dropped."""
-    manifest, defects = _read(kind, raw)
-    errors = creation_errors(kind, manifest)
-    if errors or defects:
-        raise InvalidError(_called(kind, manifest), errors or defects)
+    manifest, _, defects = read_manifest(kind, raw)
+    if errors := defects or creation_errors(kind, manifest):
+        raise InvalidError(_called(kind, manifest), errors)
     name = _key(kind, manifest)
     if _living(state) is not None:
         raise AlreadyExistsError(f'{kind.name} "{name}" already exists; use another name, or update it')
@@ -105,9 +103,9 @@ def update_object(
     `same_uid`: a uid identifies the object. Without, it is a field like others, which may not be changed. `by` is
     the writer, for objects whose fields have owners; `owners`: the owners after an apply.
     """
-    manifest, shape_defects = _read(kind, raw)
+    manifest, _, defects = read_manifest(kind, raw)
     if _called(kind, manifest) == kind.name:
-        raise InvalidError(kind.name, shape_defects)
+        raise InvalidError(kind.name, defects or creation_errors(kind, manifest))
     name = _key(kind, manifest)
     stored = _found(state, kind, name)
     wanted = manifest["metadata"]
@@ -122,7 +120,7 @@ def update_object(
             given_uid = {} if same_uid else _uid(wanted)
             named = {**new["metadata"], **given_uid}
             _refuse(kind, name, metadata_update_errors(old, {**new, "metadata": named}))
-        _refuse(kind, name, status_errors(kind, old, new) or shape_defects)
+        _refuse(kind, name, status_errors(kind, old, new) or defects)
     else:
         kept = {field: old["metadata"][field] for field in KEPT_METADATA if field in old["metadata"]}
         given_uid = {} if same_uid else _uid(wanted)
@@ -138,11 +136,9 @@ def update_object(
             # Only the controller that empties the namespace removes its finalizer.
             new = {key: value for key, value in new.items() if key != "spec"}
             new |= {"spec": old["spec"]} if "spec" in old else {}
-        if not by_volume_controller:
-            # An object created before a default was known has that default now, as its readers would apply it.
-            _refuse(kind, name, update_errors(kind, with_defaults(kind, old), new))
-        _refuse(kind, name, shape_defects)
-        _refuse(kind, name, update_problems(kind, old, new, by_volume_controller=by_volume_controller))
+        # An object created before a default was known has that default now, as its readers would apply it.
+        before = with_defaults(kind, old)
+        _refuse(kind, name, update_errors(kind, before, new, by_controller=by_volume_controller) or defects)
     if owners is None and by is not None and "managedFields" in old["metadata"]:
         owners = after_update(old, new, type_of(kind), by)
     if owners is not None:
@@ -220,11 +216,6 @@ def is_gone(manifest: Manifest) -> bool:
     if manifest.get("kind") == NAMESPACE and (manifest.get("spec") or {}).get("finalizers"):
         return False
     return "deletionTimestamp" in metadata and not metadata.get("finalizers") and not time_left(manifest)
-
-
-def _read(kind: Kind, raw: Manifest) -> tuple[dict[str, Any], list[Defect]]:
-    manifest, _, defects = check_manifest(kind, raw)
-    return manifest, defects
 
 
 def _called(kind: Kind, manifest: Manifest) -> str:

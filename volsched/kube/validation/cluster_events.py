@@ -1,0 +1,56 @@
+"""What an event of `events.k8s.io` must have; events of `/api/v1` are taken nearly as they are.
+
+Errors name the fields of the stored form (`involvedObject`, not `regarding`), as Kubernetes does.
+"""
+
+from volsched.kube.validation.field_errors import (
+    FieldErrors,
+    each,
+    invalid,
+    qualified_name,
+    required,
+    too_long,
+)
+from volsched.kube.validation.fields import Fields, fields_at, text_at
+
+_NAME_MAX = 128
+_MESSAGE_MAX = 1024
+_OF_CLUSTER_OBJECTS = frozenset({"default", "kube-system"})
+_LEGACY = ("firstTimestamp", "lastTimestamp", "count", "source")
+
+
+def new_event_errors(event: Fields) -> FieldErrors:
+    """Why an event that is made under `events.k8s.io` is refused. Without a time the other new fields are not
+    looked at."""
+    found = _namespace_errors(event)
+    if event.get("eventTime") is None:
+        found.append(required("eventTime"))
+    else:
+        found += _reporter_errors(event)
+    if (kind := text_at(event, "type")) not in ("Normal", "Warning"):
+        found.append(invalid("type", "", f"has invalid value: {kind}"))
+    return found + [invalid(name, "", "needs to be unset") for name in _LEGACY if event.get(name)]
+
+
+def _namespace_errors(event: Fields) -> FieldErrors:
+    where = text_at(fields_at(event, "metadata"), "namespace")
+    involved = text_at(fields_at(event, "involvedObject"), "namespace")
+    agrees = where == involved if involved else where in _OF_CLUSTER_OBJECTS
+    return [] if agrees else [invalid("involvedObject.namespace", involved, "does not match event.namespace")]
+
+
+def _reporter_errors(event: Fields) -> FieldErrors:
+    found: FieldErrors = []
+    reporter = text_at(event, "reportingComponent")
+    if not reporter:
+        found.append(required("reportingController"))
+    found += each("reportingController", reporter, qualified_name(reporter) if reporter else ())
+    for name in ("reportingInstance", "action", "reason"):
+        text = text_at(event, name)
+        if not text:
+            found.append(required(name))
+        elif len(text) > _NAME_MAX:
+            found.append(too_long(name, _NAME_MAX))
+    if len(text_at(event, "message")) > _MESSAGE_MAX:
+        found.append(too_long("message", _MESSAGE_MAX))
+    return found
