@@ -11,9 +11,10 @@ from alembic import context
 from volsched.log.database import open_database
 from volsched.log.errors import StoreError
 from volsched.log.revisions import known
+from volsched.log.store import make_file
 from volsched.log.tables import metadata
 from volsched.runtime.settings import database_url
-from volsched.runtime.user_files import data_directory, default_url
+from volsched.runtime.user_files import default_url
 
 
 @contextmanager
@@ -23,15 +24,12 @@ def _connection() -> Iterator[Connection]:
         yield given
         return
     url = database_url(None)
-    if url == default_url():
-        data_directory().mkdir(parents=True, exist_ok=True)
     try:
         with closing(open_database(url)) as database:
-            if database.file.path is not None and not database.file.path.exists():
-                database.file.make()
+            make_file(database, make_directory=url == default_url())
             with database.migrating() as connection:
                 yield connection
-    except (StoreError, OSError) as error:
+    except StoreError as error:
         raise SystemExit(f"error: {error}") from None
 
 

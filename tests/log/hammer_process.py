@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-from tests.conftest import unsynced
+from tests.support.fresh_stores import unsynced
 from volsched.log.batch import lock_head
 from volsched.log.database import Database, open_database
 

@@ -11,6 +11,9 @@ from volsched.log.transaction import execute
 from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.runner import looping, waking
 
+QUIET_SECONDS = 0.6
+"""After which the interval of looks is at its longest."""
+
 
 def test_a_commit_of_another_connection_is_heard_once(database: Database, url: str) -> None:
     other = open_database(url)
@@ -20,6 +23,21 @@ def test_a_commit_of_another_connection_is_heard_once(database: Database, url: s
         execute(other, [create_volume("a")], now=1)
         assert ear.heard(HANG_SECONDS)
         assert not ear.heard(0)
+    finally:
+        ear.close()
+        other.close()
+
+
+def test_a_commit_after_a_quiet_time_is_heard(database: Database, url: str) -> None:
+    """On SQLite nobody looks any more by then: the kernel reports the write."""
+    other = open_database(url)
+    ear = commits(database)
+    try:
+        assert not ear.heard(QUIET_SECONDS)
+        for name in ("a", "b"):
+            execute(other, [create_volume(name)], now=1)
+            assert ear.heard(HANG_SECONDS)
+            assert not ear.heard(QUIET_SECONDS)
     finally:
         ear.close()
         other.close()

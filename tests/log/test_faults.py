@@ -11,6 +11,7 @@ from tests.support.store_samples import NOW, create_volume, must, run
 from volsched.log import tables
 from volsched.log.database import Database, open_database
 from volsched.log.errors import NewerStoreError, NotMigratedError, StoreError
+from volsched.log.kept_connections import give_back
 from volsched.log.migrations import migrate
 from volsched.runtime.writer import Writer
 
@@ -28,6 +29,7 @@ def test_a_full_disk_fails_the_batch_and_the_store_goes_on_when_there_is_room(ur
     writer = Writer(database)
     must(database, create_volume("before"))
     limit["pages"] = 1  # SQLite takes no limit below the present size, so this means: not one page more
+    give_back(database.engine)
     futures = [writer.submit(create_volume(f"v{index}")) for index in range(100)]
     while writer.step(NOW):
         pass
@@ -35,6 +37,7 @@ def test_a_full_disk_fails_the_batch_and_the_store_goes_on_when_there_is_room(ur
     assert len(errors) == 1
     assert "the disk is full; nothing was lost" in errors.pop()
     limit["pages"] = 10_000
+    give_back(database.engine)
     again = writer.submit(create_volume("after"))
     writer.step(NOW)
     assert again.result().events == 1

@@ -101,7 +101,9 @@ def test_the_command_of_alembic_works_on_the_store_of_the_settings(tmp_path: Pat
     made = alembic("revision", "-m", "limit ranges")
     assert made.returncode == 0, made.stderr
     assert (checkout / "alembic" / "versions" / f"{int(newest()) + 1:04}_limit_ranges.py").exists()
-    for refused in (alembic("current", url="mysql://x"), alembic("upgrade", "head", "--sql")):
+    nowhere = alembic("upgrade", "head", url=f"sqlite:///{tmp_path}/nowhere/x.db")
+    assert "nowhere does not exist; create it" in nowhere.stderr
+    for refused in (nowhere, alembic("current", url="mysql://x"), alembic("upgrade", "head", "--sql")):
         assert refused.returncode != 0
         assert refused.stderr.startswith("error: ")
         assert "Traceback" not in refused.stderr

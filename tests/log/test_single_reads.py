@@ -1,7 +1,10 @@
 """Reads of one statement take no transaction, and a lost connection costs one error at most."""
 
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from tests.support.log_reads import log
 from tests.support.store_samples import NOW, create_volume, must
@@ -53,11 +56,55 @@ def test_a_connection_that_the_server_ended_is_replaced(database: Database) -> N
             if pid != own:
                 ender.exec_driver_sql("SELECT pg_terminate_backend(%s)", (pid,))
     failures = 0
-    for _ in range(4):
+    # A single read keeps its connection, and a longer one takes one from the pool.
+    for read in (lambda: due_queues(database, ["prebind"], now=NOW), lambda: log(database)) * 3:
         try:
-            due_queues(database, ["prebind"], now=NOW)
+            read()
         except ConnectionLostError:
             failures += 1
     assert failures <= 1
     must(database, create_volume("after"))
     assert len(log(database)) == 2
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_a_kept_connection_that_the_server_ended_costs_one_error(database: Database) -> None:
+    must(database, create_volume("before"))
+    due_queues(database, ["prebind"], now=NOW)
+    with database.engine.connect() as ender:
+        mates = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        ender.exec_driver_sql(f"SELECT pg_terminate_backend(pid) {mates}")
+    failures = 0
+    for number in range(3):
+        try:
+            must(database, create_volume(f"after-{number}"))
+            due_queues(database, ["prebind"], now=NOW)
+        except ConnectionLostError:
+            failures += 1
+    assert failures == 1
+    assert len(log(database)) == 1 + 2
+
+
+def test_a_transaction_that_fails_leaves_nothing_to_the_next_one_on_its_connection(database: Database) -> None:
+    must(database, create_volume("before"))
+    with suppress(ZeroDivisionError), database.write_beside_log() as connection:
+        connection.execute(delete(tables.events))
+        raise ZeroDivisionError
+    must(database, create_volume("after"))
+    assert len(log(database)) == 2
+
+
+def test_connections_are_closed_with_the_store(sqlite: Database) -> None:
+    must(sqlite, create_volume("a"))
+    due_queues(sqlite, ["prebind"], now=NOW)
+    assert sqlite.file.path is not None
+    opened = [it for it in Path("/proc/self/fd").iterdir() if _leads_to(it, sqlite.file.path)]
+    sqlite.close()
+    assert opened
+    assert not [it for it in Path("/proc/self/fd").iterdir() if _leads_to(it, sqlite.file.path)]
+
+
+def _leads_to(descriptor: Path, file: Path) -> bool:
+    with suppress(OSError):
+        return str(descriptor.readlink()).startswith(str(file.resolve()))
+    return False

@@ -10,7 +10,7 @@ from tests.support.histories import sql
 from volsched.log.database import Database
 from volsched.log.errors import NewerStoreError, NotMigratedError, StoreError
 from volsched.log.migrations import administer
-from volsched.log.revisions import newest
+from volsched.log.revisions import FORMAT, newest
 from volsched.log.store import migrate_store, open_store
 
 
@@ -41,9 +41,9 @@ def test_tables_of_a_newer_program_are_opened_and_left_as_they_are(url: str, dat
     sql(database, "UPDATE alembic_version SET version_num = '9999'")
     open_store(url).close()
     assert migrate_store(url) == ("9999", "9999")
-    sql(database, "UPDATE log_head SET min_reader = 2")
+    sql(database, f"UPDATE log_head SET min_reader = {FORMAT + 1}")
     for attempt in (open_store, migrate_store):
-        with pytest.raises(NewerStoreError, match="readers of format 2 or newer"):
+        with pytest.raises(NewerStoreError, match=f"readers of format {FORMAT + 1} or newer"):
             attempt(url)
 
 
@@ -57,8 +57,8 @@ def test_tables_of_an_older_program_and_of_none_are_not_opened(url: str, databas
 
 
 def test_a_store_for_newer_readers_is_not_opened(url: str, database: Database) -> None:
-    sql(database, "UPDATE log_head SET min_reader = 2")
-    with pytest.raises(NewerStoreError, match="readers of format 2 or newer"):
+    sql(database, f"UPDATE log_head SET min_reader = {FORMAT + 1}")
+    with pytest.raises(NewerStoreError, match=f"readers of format {FORMAT + 1} or newer"):
         open_store(url)
 
 

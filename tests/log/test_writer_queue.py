@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tests.conftest import unsynced
+from tests.support.fresh_stores import unsynced
 from tests.support.log_chain import ROOT
 from tests.support.log_reads import log
 from tests.support.patience import HANG_SECONDS, wait_until

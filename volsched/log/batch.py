@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, update
 
 from volsched.kube.problems import DEPTH_MAX, excess, is_deeper
 from volsched.log import tables
@@ -48,6 +48,8 @@ class Batch:
     effects: list[tuple[NewEffect, int]] = field(default_factory=list)
     results: list[tuple[str, int, int, str]] = field(default_factory=list)
     finished: list[EffectDone] = field(default_factory=list)
+    carried_out: list[NewEffect] = field(default_factory=list)
+    """Effects of this transaction that were carried out in it: they were never queued."""
     changed: dict[str, None] = field(default_factory=dict)
 
     def version(self, stream: str) -> int:
@@ -74,6 +76,14 @@ def lock_head(database: Database, connection: Connection) -> Head:
             "install the newer volsched"
         )
     return Head(position, bytes(hash_), at)
+
+
+def declare_format(database: Database) -> None:
+    """From now on the store is only for programs of this format: it will have what earlier ones cannot read."""
+    head = tables.log_head
+    with database.write_beside_log() as connection:
+        for column in (head.c.min_reader, head.c.min_writer):
+            connection.execute(update(head).where(column < FORMAT).values({column: FORMAT}))
 
 
 def begin_batch(database: Database, connection: Connection, head: Head, *, now: int, actor: str) -> Batch:

@@ -4,12 +4,12 @@ A command names the streams it may read or write and carries a pure `decide`; ev
 (versions, later events, a lease, an effect's fence, a repeat) is its precondition, checked under the head lock.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from volsched.log.events.envelope import Event
-from volsched.log.events.fold import Decision, ObjectState, State, States
+from volsched.log.events.fold import Decision, NewEffect, ObjectState, State, States
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,32 @@ class ConflictError(RejectedError):
 class DeposedError(RejectedError):
     """The command carries a lease or a fence that is no longer held."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowUp:
+    """A command that follows from others in their own transaction; what fails here is left to those who would have
+    done it after the commit."""
+
+    command: Command
+    effect: str | None = None
+    """The key of the effect that it carries out; one of the same transaction, so nobody can have claimed it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a transaction has come to: the basis of what may follow in it."""
+
+    bindings: Collection[str]
+    """The bindings that may be carried on."""
+    effects: Sequence[tuple[NewEffect, int]]
+    """Their effects that were queued and not tried yet, each with the position of the event that queued it."""
+    events: Sequence[Event]
+    """Since it was asked last."""
+    states: States
+
+
+Continuation = Callable[[Progress], Sequence[FollowUp]]
+"""What follows; asked again until nothing does."""
 
 Outcome = Done | Exception
 """An exception means that this command alone was not committed, and why."""

@@ -5,8 +5,9 @@ report something that was not committed. A commit whose answer was lost with its
 log has it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from volsched.log.events.envelope import Event
@@ -40,3 +41,37 @@ class CommitListener(Protocol):
     def committed(self, commit: Commit) -> None: ...
 
     def lease_changed(self, change: LeaseChange) -> None: ...
+
+
+MOST_KEPT = 32
+"""Commits kept for a follower. One that falls further behind reads the log instead."""
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class OwnCommits:
+    """The commits of this process that a follower of the log has not taken yet.
+
+    Positions are dense and only committed events have one. So a commit that begins right after the follower's
+    position is all there is up to its end, and need not be read and folded again, whoever else writes.
+    """
+
+    _commits: deque[Commit] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
+
+    def add(self, commit: Commit) -> None:
+        """Called in the thread that committed."""
+        self._commits.append(commit)
+
+    def after(self, position: int) -> Iterator[Commit]:
+        """Those that follow the position without a gap. What is behind a gap stays for later."""
+        while self._commits:
+            try:
+                commit = self._commits.popleft()
+            except IndexError:
+                # Another thread's commit has just displaced the last one.
+                return
+            if commit.events[0].position > position + 1:
+                self._commits.appendleft(commit)
+                return
+            if commit.events[0].position == position + 1:
+                yield commit
+                position = commit.events[-1].position

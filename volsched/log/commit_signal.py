@@ -4,7 +4,12 @@ It is only a hint. The listener reads the log, and polls it anyway; a lost, late
 time and nothing else.
 """
 
+import ctypes
+import os
+import select
+import sys
 import time
+from pathlib import Path
 from typing import Any, Protocol
 
 from sqlalchemy import Engine
@@ -16,7 +21,12 @@ LOOK_SECONDS = 0.01
 """Polling interval for changes of an SQLite file, while there are some."""
 LOOK_SECONDS_MOST = 0.05
 LOOK_LESS_OFTEN = 1.1
-"""Growth of the interval with every poll that finds none. Waking up for a poll costs more than the poll."""
+"""Growth of the interval with every poll that finds none. Waking up costs more than the poll. Once it is
+at its longest, the kernel reports the next write to the file, where it can."""
+LOOK_ANYWAY_SECONDS = 1.0
+"""A commit is visible only after the last write to the file, so a slow disk's may be missed."""
+IN_MODIFY, IN_IGNORED = 0x2, 0x8000
+"""Of `inotify`: the file was written; it is watched no longer."""
 
 
 class Commits(Protocol):
@@ -40,19 +50,30 @@ class _File:
         self._connection = engine.raw_connection()
         self._seen = self._version()
         self._look_seconds = LOOK_SECONDS
+        (_, _, file), *_ = self._driver.execute("PRAGMA database_list")
+        self._writes = _Writes(Path(f"{file}-wal")) if file and sys.platform == "linux" else None
 
     def heard(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
         while (version := self._version()) == self._seen:
-            if time.monotonic() >= end:
+            left = end - time.monotonic()
+            if left <= 0:
                 return False
-            time.sleep(self._look_seconds)
-            self._look_seconds = min(self._look_seconds * LOOK_LESS_OFTEN, LOOK_SECONDS_MOST)
+            self._rest(left)
         self._seen, self._look_seconds = version, LOOK_SECONDS
         return True
 
     def close(self) -> None:
         self._connection.close()
+        if self._writes is not None:
+            self._writes.close()
+
+    def _rest(self, seconds: float) -> None:
+        if self._look_seconds < LOOK_SECONDS_MOST or self._writes is None or not self._writes.are_watched():
+            time.sleep(self._look_seconds)
+            self._look_seconds = min(self._look_seconds * LOOK_LESS_OFTEN, LOOK_SECONDS_MOST)
+        elif self._writes.wait(min(seconds, LOOK_ANYWAY_SECONDS)):
+            self._look_seconds = LOOK_SECONDS
 
     def _version(self) -> int:
         (version,) = self._driver.execute("PRAGMA data_version").fetchone()
@@ -61,6 +82,37 @@ class _File:
     @property
     def _driver(self) -> Any:
         return self._connection.driver_connection
+
+
+class _Writes:
+    """Writes to a file by anybody, as Linux reports them (`inotify`)."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._libc = ctypes.CDLL(None)
+        self._queue: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._watched = False
+
+    def are_watched(self) -> bool:
+        """Begins to watch; the file may not be there yet, or the system may have no watch left."""
+        if not self._watched and self._queue >= 0:
+            self._watched = self._libc.inotify_add_watch(self._queue, os.fsencode(self._file), IN_MODIFY) >= 0
+        return self._watched
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the file was written; waits for it that long."""
+        ready, _, _ = select.select([self._queue], [], [], seconds)
+        if not ready:
+            return False
+        events = os.read(self._queue, 4096)
+        # Each: watch, mask, cookie and length of a name, of which a file has none; 4 bytes each.
+        masks = memoryview(events).cast("I")[1::4]
+        self._watched = not any(mask & IN_IGNORED for mask in masks)
+        return True
+
+    def close(self) -> None:
+        if self._queue >= 0:
+            os.close(self._queue)
 
 
 class _Server:

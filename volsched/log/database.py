@@ -2,16 +2,18 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from weakref import ref
 
 from sqlalchemy import URL, Connection, Engine, bindparam, create_engine, make_url, select
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from volsched.log import tables
-from volsched.log.commit_listeners import CommitListener
+from volsched.log.commit_listeners import Commit, CommitListener, OwnCommits
 from volsched.log.dialects import Dialect, dialect_of, engine_options
 from volsched.log.dialects.writer_queue import Turn
 from volsched.log.errors import (
@@ -23,8 +25,10 @@ from volsched.log.errors import (
     StoreError,
 )
 from volsched.log.events.fold import BindingState, ObjectState, State
+from volsched.log.kept_connections import kept_connections
 from volsched.log.meters import Meters
 from volsched.log.sessions import Observer, session_of
+from volsched.runtime.extras import install_command
 
 # The file of an SQLite store: readable only by its owner, and the same file for as long as a process has it open.
 #
@@ -197,6 +201,22 @@ class Database:
     meters: Meters = field(default_factory=Meters, compare=False)
     listeners: list[CommitListener] = field(default_factory=list, compare=False)
     """Called with every commit of this process, in the thread that made it."""
+    _followers: "list[ref[OwnCommits]]" = field(default_factory=list, compare=False)
+
+    def follow(self) -> OwnCommits:
+        """The commits of this process from now on, for as long as somebody keeps the result."""
+        commits = OwnCommits()
+        self._followers.append(ref(commits, self._followers.remove))
+        return commits
+
+    def report(self, commit: Commit) -> None:
+        """Tell everybody in this process what it has committed."""
+        for follower in tuple(self._followers):
+            commits = follower()
+            if commits is not None:
+                commits.add(commit)
+        for listener in self.listeners:
+            listener.committed(commit)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -214,20 +234,27 @@ class Database:
         transaction around it would cost more than the read.
         """
         self.file.check()
-        with _explained(self.engine, self.dialect), self.engine.connect() as connection:
-            if connection.dialect.name == "postgresql":
-                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        with _explained(self.engine, self.dialect), self._kept("glance") as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A write transaction; the caller starts it with `dialect.begin_write`, which locks the head row."""
         self.file.check()
-        with _explained(self.engine, self.dialect), self.engine.connect() as connection:
-            connection = connection.execution_options(volsched_write=True)
-            with self.dialect.turn(connection) as turn, connection.begin():
-                self.waits.note(turn)
+        with (
+            _explained(self.engine, self.dialect),
+            self._kept("write", volsched_write=True) as connection,
+            self.dialect.turn(connection) as turn,
+        ):
+            self.waits.note(turn)
+            try:
                 yield connection
+            except BaseException:
+                # Before the next writer's turn. A lost connection has no transaction any more.
+                with suppress(DBAPIError, self.engine.dialect.loaded_dbapi.Error):
+                    _transaction(connection).rollback()
+                raise
+            _transaction(connection).commit()
 
     @contextmanager
     def write_beside_log(self) -> Iterator[Connection]:
@@ -243,6 +270,19 @@ class Database:
             connection = connection.execution_options(volsched_write=True)
             with self.dialect.turn(connection), connection.begin():
                 self.dialect.begin_migration(connection)
+                yield connection
+
+    @contextmanager
+    def _kept(self, use: str, **options: Any) -> Iterator[Connection]:
+        if self.file.path is None and self.engine.dialect.name == "sqlite":
+            # In memory: SQLAlchemy gives each thread a connection of its own.
+            with self.engine.connect() as connection:
+                yield connection.execution_options(**options)
+        else:
+            if self.engine.dialect.name == "postgresql":
+                # Otherwise the driver begins a transaction, in a round trip of its own.
+                options["isolation_level"] = "AUTOCOMMIT"
+            with kept_connections(self.engine, use, self.dialect.is_alive, **options).taken() as connection:
                 yield connection
 
     @property
@@ -264,6 +304,11 @@ class Database:
         self.engine.dispose()
 
 
+def _transaction(connection: Connection) -> Any:
+    """What ends the transaction: SQLAlchemy if it knows of it, which is when Core has executed a statement."""
+    return connection if connection.in_transaction() else connection.connection.driver_connection
+
+
 def open_database(url: str, *, name: str = "volsched") -> Database:
     """The database at a URL such as sqlite:///volsched.db or postgresql://user@host/name.
 
@@ -275,7 +320,7 @@ def open_database(url: str, *, name: str = "volsched") -> Database:
         engine = create_engine(address, **engine_options(parsed.get_backend_name(), name, sqlite_file(parsed)))
     except ModuleNotFoundError as error:
         raise StoreError(
-            f"PostgreSQL needs {error.name}, which is not installed; run: pip install 'volsched[stack]'"
+            f"PostgreSQL needs {error.name}, which is not installed; run: {install_command('stack')}"
         ) from None
     dialect = dialect_of(engine)
     dialect.configure(engine)

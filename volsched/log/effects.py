@@ -131,22 +131,16 @@ def claim(
     nothing is left.
     """
     session = database.observer.session.id()
-    taken: list[Any] = []
     with database.write_beside_log() as connection:
         abandoned = _abandoned(database, connection, (queue,), now, "claim")
-        given = {"queue": queue, "now": now, "abandoned": database.dialect.named(abandoned)}
-        for found in _claimable(database.dialect):
-            room = limit - len(taken)
-            if room > 0:
-                rows = database.dialect.run(connection, found, {**given, "room": room})
-                # An effect that was renewed, or claimed again, before we locked its row is not abandoned.
-                rows = [row for row in rows if row.key not in abandoned or _is_free(row, abandoned, now)]
-                exhausted = {
-                    row.key for row in rows if row.state == EffectState.LEASED and row.attempts >= max_attempts
-                }
-                taken += [row for row in rows if row.key not in exhausted]
-                if exhausted:
-                    _give_back(database, connection, exhausted, state=EffectState.PARKED, error=LEASE_RAN_OUT)
+        given = {"queue": queue, "now": now, "abandoned": database.dialect.named(abandoned), "room": limit}
+        ranges = database.dialect.run_all(connection, _claimable(database.dialect), given)
+        # An effect that was renewed, or claimed again, before we locked its row is not abandoned.
+        rows = [row for it in ranges for row in it if row.key not in abandoned or _is_free(row, abandoned, now)]
+        exhausted = {row.key for row in rows if row.state == EffectState.LEASED and row.attempts >= max_attempts}
+        taken = [row for row in rows if row.key not in exhausted][:limit]
+        if exhausted:
+            _give_back(database, connection, exhausted, state=EffectState.PARKED, error=LEASE_RAN_OUT)
         if taken:
             values = {"owner": owner, "until": now + lease_for, "length": lease_for, "session": session}
             these = database.dialect.named({row.key for row in taken})

@@ -1,24 +1,28 @@
 """Measurements of a process about itself, kept with its store's handle: they outlive a recreated system."""
 
+import threading
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 DECISION_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+LOCK_BOUNDS = (0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 WAIT_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 
 
 class TimeHistogram:
-    """Seconds, counted in buckets. One thread observes; a reader may be one observation behind."""
+    """Seconds, counted in buckets. A reader may be one observation behind."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self.sum = 0.0
+        self._lock = threading.Lock()
 
     def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(self._bounds, seconds)] += 1
-        self.sum += seconds
+        with self._lock:
+            self._counts[bisect_left(self._bounds, seconds)] += 1
+            self.sum += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
         """Upper bound → observations up to it, in Prometheus' form."""
@@ -33,3 +37,5 @@ class TimeHistogram:
 class Meters:
     decisions: TimeHistogram = field(default_factory=lambda: TimeHistogram(DECISION_BOUNDS))
     """Of one pod each, whether it found a node or not."""
+    head_lock: TimeHistogram = field(default_factory=lambda: TimeHistogram(LOCK_BOUNDS))
+    """Of one transaction each: from the lock on the log's head to the commit."""

@@ -1,7 +1,7 @@
 """What is known of an observed cluster beside its objects' streams.
 
 In the log: which cluster it is, where its history has gaps, that it was restored, that it was not what we had.
-Beside the log, because they would be most of its events and nobody asks for their past: pods without claims, the
+Beside the log, because they would be most of its events and no question reads their past: pods without claims, the
 readiness of the others, and up to where each kind is known. The first list of a restart writes them again.
 """
 

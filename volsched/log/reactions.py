@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -30,9 +31,9 @@ LATELY = 300 * SECOND
 _notices = tables.notices
 
 
-def tell_failures(database: Database, connection: Connection, batch: Batch, *, actor: str) -> None:
+def tell_failures(database: Database, connection: Connection, batch: Batch, *, actor: str, since: int = 0) -> None:
     """For every decision that this transaction gives up: keep the reason with its attempt, and tell the pod."""
-    failures = list(_failures(batch))
+    failures = list(_failures(batch, since))
     if not failures:
         return
     load(database, connection, batch, (stream for _, it in failures for stream in it.streams))
@@ -50,9 +51,9 @@ def tell_failures(database: Database, connection: Connection, batch: Batch, *, a
         batch.take(events, states, told_elsewhere(failure, batch.states))
 
 
-def _failures(batch: Batch) -> Iterator[tuple[int, BindingFailure]]:
+def _failures(batch: Batch, since: int) -> Iterator[tuple[int, BindingFailure]]:
     """With the positions of the events that record them."""
-    for event in batch.events:
+    for event in islice(batch.events, since, None):
         # The text is searched first: nearly all moves are forward.
         if event.type != "BindingMoved" or '"stage"' not in event.data:
             continue
@@ -128,9 +129,13 @@ _TOUCHED_BY = (
 """What a change of a noun's streams touches: the column in which bindings or legs name it, and which of them."""
 
 
-def react_to(database: Database, connection: Connection, batch: Batch, react: Reaction) -> None:
-    """Let every open binding that these events touch move on, in the transaction of the events themselves."""
-    fresh = {event.stream: event.position for event in batch.events if _is_fact(batch, event)}
+def react_to(database: Database, connection: Connection, batch: Batch, react: Reaction, *, since: int = 0) -> None:
+    """Let every open binding that these events touch move on, in the transaction of the events themselves.
+
+    `since`: how many events of the transaction have had their reactions.
+    """
+    new = islice(batch.events, since, None)
+    fresh = {event.stream: event.position for event in new if _is_fact(batch, event)}
     while fresh:
         touched = [stream.partition("/")[2] for stream in fresh if stream.startswith(f"{BINDING}/")]
         bindings = {*touched, *touching_bindings(database, connection, [*fresh, *_reserved_for(batch, fresh)])}
@@ -152,7 +157,7 @@ def react_to(database: Database, connection: Connection, batch: Batch, react: Re
                 following[f"{BINDING}/{binding}"] = last
         # A binding's result matters only to the bindings that joined it.
         fresh = following
-    tell_failures(database, connection, batch, actor=REACTION)
+    tell_failures(database, connection, batch, actor=REACTION, since=since)
 
 
 def _is_fact(batch: Batch, event: Event) -> bool:

@@ -7,8 +7,9 @@ most commands to run.
 from functools import cache
 from pathlib import Path
 
-FORMAT = 1
-"""The format that this program reads and writes; a store declares which formats may do so."""
+FORMAT = 2
+"""The format that this program reads and writes; a store declares which formats may do so.
+Format 2 may have packed data (`log.phrases`)."""
 _PACKAGED = Path(__file__).parents[1] / "migrations"
 _CHECKOUT = Path(__file__).parents[2] / "alembic"
 

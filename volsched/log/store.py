@@ -50,9 +50,7 @@ def migrate_store(url: str, *, make_directory: bool = False) -> tuple[str | None
     Tables of a newer program are left unchanged. `make_directory`: the store is in the user's data directory.
     """
     database = open_database(url)
-    file = database.file.path
-    if file is not None and not _exists(file):
-        _made(file, database, make_directory=make_directory)
+    make_file(database, make_directory=make_directory)
     with database.read() as connection:
         before = revision_of(connection)
         if before is not None and before not in known():
@@ -69,7 +67,11 @@ def migrate_store(url: str, *, make_directory: bool = False) -> tuple[str | None
     return before, after
 
 
-def _made(file: Path, database: Database, *, make_directory: bool) -> None:
+def make_file(database: Database, *, make_directory: bool = False) -> None:
+    """The file of a store that is not there yet; of a server, nothing."""
+    file = database.file.path
+    if file is None or _exists(file):
+        return
     try:
         if make_directory:
             file.parent.mkdir(parents=True, exist_ok=True)

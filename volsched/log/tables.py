@@ -1,11 +1,13 @@
 """Every table of the store. Migrations must produce exactly these (a test compares them on both engines)."""
 
 from functools import cache
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     Index,
     Integer,
     LargeBinary,
@@ -16,6 +18,21 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
+from sqlalchemy.types import TypeDecorator
+
+from volsched.log.phrases import unpacked
+
+
+class EventData(TypeDecorator[str]):
+    """A column whose stored text may be packed; whoever reads it gets the whole text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - SQLAlchemy's
+        # A damaged store may have anything here, and a check reports it.
+        return unpacked(value) if isinstance(value, str) else value
+
 
 metadata = MetaData(
     naming_convention={
@@ -72,7 +89,7 @@ events = Table(
     _text("actor"),
     _maybe_big("cause"),
     _maybe_text("binding"),
-    _text("data"),
+    Column("data", EventData, nullable=False),
     Column("hash", LargeBinary, nullable=False),
     UniqueConstraint("stream", "version"),
     Index("ix_events_at", "at"),

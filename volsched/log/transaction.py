@@ -8,6 +8,7 @@ Lock order: the head row first, always. It is held to commit, which makes positi
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,10 +26,12 @@ from volsched.log.commands import (
     NO_PRECONDITION,
     Command,
     ConflictError,
+    Continuation,
     DeposedError,
     Done,
     EffectDone,
     Outcome,
+    Progress,
     Scan,
     version_of,
 )
@@ -39,30 +42,45 @@ from volsched.log.effects import EffectState, lock_fences
 from volsched.log.errors import CommitMark, ConnectionLostError
 from volsched.log.events.catalogue import CATALOGUE, CatalogueError, StateChange
 from volsched.log.events.envelope import Event, canonical
-from volsched.log.events.fold import NewEffect, ObjectState, State, UnknownState
+from volsched.log.events.fold import BindingState, NewEffect, ObjectState, State, UnknownState, pod_stream
 from volsched.log.events.streams import noun_and_key
-from volsched.log.reactions import Reaction, events_after, react_to
+from volsched.log.phrases import packed
+from volsched.log.reactions import Reaction, events_after, react_to, touching_bindings
 from volsched.log.rows import ASSUMED, VIEWS, assumed_values, rows_of, values_of
 from volsched.runtime.fault_points import reach
 
 # Writing a transaction's decisions: events, views, effects, results, the head.
 
+MANY = 32
+"""Streams from which on a set is faster than a tuple."""
 _ASSUMPTIONS = frozenset(
     entry.name for entry in CATALOGUE.values() if entry.change in (StateChange.ASSUME, StateChange.FREE)
 )
 
 
-def write(database: Database, connection: Connection, batch: Batch) -> None:
+def write(database: Database, connection: Connection, batch: Batch, *, packs: bool = False) -> None:
+    effects = _effect_rows(database, connection, batch) if batch.effects else []
+    with database.dialect.together(connection, len(batch.events)):
+        _write(database, connection, batch, effects, packs=packs)
+
+
+def _write(
+    database: Database, connection: Connection, batch: Batch, effects: Sequence[tuple[Any, ...]], *, packs: bool
+) -> None:
+    """Nothing is read here: all of it may be sent at once."""
     dialect = database.dialect
     if batch.events:
-        dialect.insert(connection, tables.events, batch.events)
+        rows = [it._replace(data=packed(it.data)) for it in batch.events] if packs else batch.events
+        dialect.insert(connection, tables.events, rows)
         written = {event.stream for event in batch.events if event.type not in _ASSUMPTIONS}
         write_views(database, connection, {stream: batch.states[stream] for stream in written})
         _write_assumptions(database, connection, batch, batch.changed.keys() - written)
         write_snapshots(dialect, connection, batch.events, batch.states)
         dialect.move_head(connection, batch.head.position, batch.head.hash, batch.head.at)
-    if batch.effects:
-        _enqueue(database, connection, batch)
+    if effects:
+        dialect.insert(connection, tables.effects, effects)
+    if batch.carried_out:
+        dialect.insert(connection, tables.effects_done, [_done_row(it, batch.now) for it in batch.carried_out])
     if batch.results:
         dialect.insert(connection, tables.commands, batch.results)
     if batch.finished:
@@ -81,9 +99,16 @@ def write_views(database: Database, connection: Connection, states: dict[str, St
             for table, row in rows_of(noun, key, state):
                 rows.setdefault(table, []).append(values_of(table)(row))
     for table, keys in gone.items():
-        connection.execute(delete(table).where(table.c.key.in_(keys)))
+        database.dialect.run(
+            connection, _removing(database.dialect, table), {"keys": database.dialect.named(keys)}
+        )
     for table, values in rows.items():
         database.dialect.upsert(connection, table, values)
+
+
+@cache
+def _removing(dialect: Dialect, table: Table) -> Delete:
+    return delete(table).where(dialect.among_named(table.c.key, "keys"))
 
 
 def _write_assumptions(database: Database, connection: Connection, batch: Batch, streams: Iterable[str]) -> None:
@@ -98,8 +123,8 @@ def _write_assumptions(database: Database, connection: Connection, batch: Batch,
         database.dialect.update(connection, table, ASSUMED, values)
 
 
-def _enqueue(database: Database, connection: Connection, batch: Batch) -> None:
-    """Add the effects behind all others of their lanes: (position, seq) grows with each one."""
+def _effect_rows(database: Database, connection: Connection, batch: Batch) -> list[tuple[Any, ...]]:
+    """The effects behind all others of their lanes: (position, seq) grows with each one."""
     fetch = database.dialect.fetch
     done = fetch(connection, tables.effects_done, "key", [effect.key for effect, _ in batch.effects])
     if done:
@@ -110,8 +135,7 @@ def _enqueue(database: Database, connection: Connection, batch: Batch) -> None:
         # queued.
         mates = fetch(connection, tables.effects, "lane", {effect.lane for effect, _ in batch.effects})
         seq = max((mate["seq"] + 1 for mate in mates if mate["position"] == first), default=0)
-    rows = [_effect_row(*entry, number) for number, entry in enumerate(batch.effects, start=seq)]
-    database.dialect.insert(connection, tables.effects, rows)
+    return [_effect_row(*entry, number) for number, entry in enumerate(batch.effects, start=seq)]
 
 
 def _effect_row(effect: NewEffect, position: int, seq: int) -> tuple[Any, ...]:
@@ -119,6 +143,11 @@ def _effect_row(effect: NewEffect, position: int, seq: int) -> tuple[Any, ...]:
         effect.key, effect.lane, effect.queue, effect.kind, effect.binding, canonical(dict(effect.data)), position,
         seq, max(effect.due, 0), EffectState.READY, None, None, 0, 0, None, None, None,
     )  # fmt: skip
+
+
+def _done_row(effect: NewEffect, now: int) -> tuple[Any, ...]:
+    data = canonical(dict(effect.data))
+    return effect.key, effect.lane, effect.queue, effect.kind, effect.binding, data, "done", 1, now
 
 
 def _finish(database: Database, connection: Connection, finished: Sequence[EffectDone], now: int) -> None:
@@ -145,24 +174,33 @@ def _moving(dialect: Dialect) -> tuple[Insert, Delete]:
 
 
 def execute(
-    database: Database, commands: Sequence[Command], *, now: int, react: Reaction = advance
+    database: Database,
+    commands: Sequence[Command],
+    *,
+    now: int,
+    react: Reaction = advance,
+    go_on: Continuation | None = None,
+    packs: bool = False,
 ) -> list[Outcome]:
     """Commit the commands in one transaction; one outcome each, in order. `now` is in microseconds.
 
-    `react` decides a binding's next step from the new state; only tests pass another one.
+    `react` decides a binding's next step from the new state; only tests pass another one. `go_on` carries out, in
+    the same transaction, what the commands have queued for the bindings that they plan or write for. With `packs`
+    the events' data is stored packed, which takes longer: for what is observed all day. The store has to declare
+    it before (`declare_format`).
     """
     if not commands:
         return []
     refusals: tuple[type[Exception], ...] = (*database.refusals, ConflictError)
     try:
-        return _execute(database, commands, now, react)
+        return _execute(database, commands, now, react, go_on, packs=packs)
     except refusals as error:
         if len(commands) == 1:
             return [error]
     middle = len(commands) // 2
-    settled = execute(database, commands[:middle], now=now, react=react)
+    settled = execute(database, commands[:middle], now=now, react=react, go_on=go_on, packs=packs)
     try:
-        return settled + execute(database, commands[middle:], now=now, react=react)
+        return settled + execute(database, commands[middle:], now=now, react=react, go_on=go_on, packs=packs)
     except ConnectionLostError as lost:
         lost.settled = settled + lost.settled
         raise
@@ -177,7 +215,15 @@ def is_committed(database: Database, mark: CommitMark | None) -> bool:
     return mark is not None and found is not None and bytes(found) == mark.hash
 
 
-def _execute(database: Database, commands: Sequence[Command], now: int, react: Reaction) -> list[Outcome]:
+def _execute(
+    database: Database,
+    commands: Sequence[Command],
+    now: int,
+    react: Reaction,
+    go_on: Continuation | None,
+    *,
+    packs: bool,
+) -> list[Outcome]:
     mark: CommitMark | None = None
     outcomes: list[Outcome] = []
     try:
@@ -191,7 +237,9 @@ def _execute(database: Database, commands: Sequence[Command], now: int, react: R
             guards = _Guards.load(database, connection, commands)
             outcomes = [_attempt(batch, guards, command) for command in commands]
             react_to(database, connection, batch, react)
-            write(database, connection, batch)
+            if go_on is not None:
+                _carry_on(database, connection, batch, guards, commands, react, go_on)
+            write(database, connection, batch, packs=packs)
             database.recent.keep(began, (batch.head.position, batch.head.hash), batch.states)
             if batch.events:
                 mark = CommitMark(batch.head.position, batch.head.hash)
@@ -199,12 +247,91 @@ def _execute(database: Database, commands: Sequence[Command], now: int, react: R
     except ConnectionLostError as lost:
         lost.mark, lost.outcomes = mark, outcomes
         raise
+    seconds = time.monotonic() - locked
     reach("commit.after")
+    database.meters.head_lock.observe(seconds)
     if batch.events:
-        commit = Commit(events=batch.events, states=batch.states, seconds=time.monotonic() - locked)
-        for listener in database.listeners:
-            listener.committed(commit)
+        database.report(Commit(events=batch.events, states=batch.states, seconds=seconds))
     return outcomes
+
+
+# What follows within the transaction. Commands are decided, their reactions follow, and again, until nothing
+# follows any more: the same events as in one transaction after the other, with one commit.
+
+
+def _carry_on(
+    database: Database,
+    connection: Connection,
+    batch: Batch,
+    guards: "_Guards",
+    commands: Sequence[Command],
+    react: Reaction,
+    go_on: Continuation,
+) -> None:
+    bindings = _planned_alone(database, connection, batch) | _written_for(batch, commands)
+    tried: set[str] = set()
+    seen = 0
+    while bindings:
+        reached = len(batch.events)
+        queued = [it for it in batch.effects if it[0].binding in bindings and it[0].key not in tried]
+        found = go_on(Progress(bindings=bindings, effects=queued, events=batch.events[seen:], states=batch.states))
+        if not found:
+            return
+        load(database, connection, batch, (stream for it in found for stream in it.command.streams))
+        done: set[str] = set()
+        for it in found:
+            outcome = _attempt(batch, guards, it.command)
+            if it.effect is not None:
+                tried.add(it.effect)
+                if isinstance(outcome, Done):
+                    done.add(it.effect)
+        batch.carried_out += [effect for effect, _ in batch.effects if effect.key in done]
+        batch.effects = [it for it in batch.effects if it[0].key not in done]
+        react_to(database, connection, batch, react, since=reached)
+        seen = reached
+
+
+def _planned_alone(database: Database, connection: Connection, batch: Batch) -> set[str]:
+    """The bindings planned here that share nothing with another open one.
+
+    That a volume, a claim and a pod are in one open binding at a time is an index's to refuse, and a binding that
+    ends in the transaction in which it began is never in that index. So these are looked up; all others are
+    written as they are, for the index to see.
+    """
+    planned = {
+        noun_and_key(event.stream)[1]: tuple(_taken_by(batch.states[event.stream]))
+        for event in batch.events
+        if event.type == "BindingPlanned"
+    }
+    if not planned:
+        return set()
+    uses = Counter(chain.from_iterable(planned.values()))
+    others = touching_bindings(database, connection, uses) - planned.keys()
+    if others:
+        load(database, connection, batch, (f"binding/{it}" for it in others))
+        uses.update(stream for it in others for stream in _taken_by(batch.states.get(f"binding/{it}")))
+    return {binding for binding, taken in planned.items() if all(uses[stream] == 1 for stream in taken)}
+
+
+def _taken_by(state: State | None) -> Iterator[str]:
+    if isinstance(state, BindingState):
+        yield pod_stream(state)
+        for leg in state.legs:
+            yield f"claim/{leg.claim}"
+            if leg.volume is not None:
+                yield f"volume/{leg.volume}"
+
+
+def _written_for(batch: Batch, commands: Sequence[Command]) -> set[str]:
+    """The bindings whose effects these commands have carried out: they were planned before, and refused or not."""
+    done = {it.key for it in batch.finished}
+    return {
+        noun_and_key(stream)[1]
+        for command in commands
+        if command.precondition.effect is not None and command.precondition.effect.key in done
+        for stream in command.streams
+        if stream.startswith("binding/")
+    }
 
 
 def _streams(command: Command) -> Iterator[str]:
@@ -291,7 +418,9 @@ def _attempt(batch: Batch, guards: _Guards, command: Command) -> Outcome:
         if not command.actor.isprintable():
             raise CatalogueError(f"actor {command.actor!r} may not hold control characters")
         decision = command.decide(batch.states)
-        unnamed = next((new for new in decision.events if new.stream not in command.streams), None)
+        # A command names few streams, but for one that takes over a whole cluster.
+        named = command.streams if len(command.streams) < MANY else frozenset(command.streams)
+        unnamed = next((new for new in decision.events if new.stream not in named), None)
         if unnamed is not None:
             raise CatalogueError(f"{unnamed.type} is about {unnamed.stream}, which the command did not name")
         events, states = stage(batch, command.actor, decision.events, command.cause)

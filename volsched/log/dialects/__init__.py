@@ -52,6 +52,16 @@ class Dialect(Protocol):
     ) -> list[Any]:
         """The rows, as named tuples, of a Core statement that is built once and executed by the driver."""
 
+    def run_all(
+        self, connection: Connection, statements: Sequence[Executable], values: Mapping[str, Any]
+    ) -> list[list[Any]]:
+        """The rows of each of these queries, in one round trip; none depends on another."""
+
+    def together(self, connection: Connection, rows: int) -> AbstractContextManager[None]:
+        """Send the statements that are executed here in one round trip, if they are about few rows. What one of
+        them answers cannot be read in here, and an error of the database comes at the end.
+        """
+
     def insert(self, connection: Connection, table: Table, rows: Sequence[Values]) -> None:
         """Add rows, values in the order of the table's columns."""
 
@@ -72,6 +82,9 @@ class Dialect(Protocol):
     def json_text(self, column: Column[str], path: Sequence[str]) -> ColumnElement[str | None]:
         """The part at the path of a column that holds JSON: a text as it is, anything else as JSON."""
 
+    def json_without(self, column: Column[str], paths: Sequence[Sequence[str]]) -> ColumnElement[str]:
+        """A column that holds JSON, without the parts at these paths: equal values give equal text."""
+
     def among(self, column: ColumnElement[str], keys: Iterable[str]) -> ColumnElement[bool]:
         """The column is one of the keys, as one parameter: Core's IN has one per key, which is slow with many."""
 
@@ -91,6 +104,9 @@ class Dialect(Protocol):
 
     def begin_migration(self, connection: Connection) -> None:
         """Start a transaction that changes tables, without a limit on how long its statements may take."""
+
+    def is_alive(self, connection: Connection) -> bool:
+        """Whether a connection that was not used for a while still leads to the store."""
 
     def is_lost(self, error: BaseException) -> bool:
         """The driver's error means that the connection is gone, not that a statement was refused."""

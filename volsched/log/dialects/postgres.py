@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -31,10 +31,11 @@ from sqlalchemy import (
     literal,
     literal_column,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql.psycopg import dialect as compiler_of_postgres
 from sqlalchemy.exc import InvalidatePoolError
 
-from volsched.log.dialects.driver_statement import NO_VALUES, driver_statement
+from volsched.log.dialects.driver_statement import NO_VALUES, driver_statement, whole_rows
 from volsched.log.dialects.writer_queue import Turn
 from volsched.log.row_states import Row
 from volsched.log.tables import HEAD, all_columns, metadata
@@ -69,6 +70,8 @@ CONNECTING = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
+MOST_TOGETHER = 64
+"""Events whose writing is sent in one round trip. COPY is quicker for more, and cannot be sent with others."""
 SCAN_CHUNK = 2_000
 """Rows per round trip of a scan."""
 _COMPILER = compiler_of_postgres()  # type: ignore[no-untyped-call]
@@ -123,14 +126,15 @@ class Postgres:
         )
 
     def begin_write(self, connection: Connection) -> tuple[Any, ...] | None:
-        # In one statement, because every commit pays for it.
-        asked = f"SELECT {_limit()}, {HEAD} FROM log_head FOR UPDATE"
-        row: tuple[Any, ...] | None = _driver(connection).execute(asked).fetchone()
+        # In one round trip, because every commit pays for it.
+        cursor = _driver(connection).execute(f"BEGIN; SELECT {_limit()}, {HEAD} FROM log_head FOR UPDATE")
+        cursor.nextset()
+        row: tuple[Any, ...] | None = cursor.fetchone()
         return None if row is None else row[1:]
 
     def begin_without_head_lock(self, connection: Connection) -> None:
-        """The driver begins by itself, and each changed row is locked on its own."""
-        _driver(connection).execute(f"SELECT {_limit()}")
+        """Each changed row is locked on its own."""
+        _driver(connection).execute(f"BEGIN; SELECT {_limit()}")
 
     def claim_rows(self, rows: Select[Any], table: Table) -> Select[Any]:
         """Workers that claim at the same time get different rows, and none waits for another."""
@@ -152,9 +156,31 @@ class Postgres:
     ) -> list[Any]:
         it = driver_statement(statement, _COMPILER)
         cursor = _driver(connection).execute(it.text, it.named(values))
-        return [] if cursor.description is None else list(map(it.row, cursor))
+        return list(map(it.row, cursor)) if it.has_rows else []
+
+    def run_all(
+        self, connection: Connection, statements: Sequence[Executable], values: Mapping[str, Any]
+    ) -> list[list[Any]]:
+        raw = _driver(connection)
+        these = [driver_statement(statement, _COMPILER) for statement in statements]
+        with raw.pipeline():
+            cursors = [raw.execute(it.text, it.named(values)) for it in these]
+        return [list(map(it.row, cursor)) for it, cursor in zip(these, cursors, strict=True)]
+
+    @contextmanager
+    def together(self, connection: Connection, rows: int) -> Iterator[None]:
+        if rows > MOST_TOGETHER:
+            yield
+            return
+        with _driver(connection).pipeline():
+            yield
 
     def insert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
+        if _driver(connection).pgconn.pipeline_status:
+            # There is no COPY among statements that are sent together.
+            columns = [list(values) for values in zip(*rows, strict=True)]
+            _driver(connection).execute(_insert(table), columns)
+            return
         names = ", ".join(f'"{column.name}"' for column in table.columns)
         with (
             _driver(connection).cursor() as cursor,
@@ -198,6 +224,12 @@ class Postgres:
         steps: list[ColumnElement[str]] = [literal_column(f"'{step}'", Text) for step in path]
         return func.json_extract_path_text(cast(column, JSON), *steps, type_=Text)
 
+    def json_without(self, column: Column[str], paths: Sequence[Sequence[str]]) -> ColumnElement[str]:
+        left: ColumnElement[Any] = cast(column, JSONB)
+        for path in paths:
+            left = left.op("#-")(literal_column(f"'{{{','.join(path)}}}'", ARRAY(Text)))
+        return cast(left, Text)
+
     def among(self, column: ColumnElement[str], keys: Iterable[str]) -> ColumnElement[bool]:
         return column == any_(literal(list(keys), ARRAY(Text)))
 
@@ -220,7 +252,7 @@ class Postgres:
                 [bound for bound in bounds.values() if bound is not None],
             )
             while chunk := cursor.fetchmany(SCAN_CHUNK):
-                yield chunk
+                yield whole_rows(table, chunk)
 
     def fetch_versions(self, connection: Connection, streams: Iterable[str]) -> dict[str, int]:
         return dict(
@@ -242,6 +274,13 @@ class Postgres:
         )
         (found,) = _driver(connection).execute(asked).fetchone()
         return str(found)
+
+    def is_alive(self, connection: Connection) -> bool:
+        engine = connection.engine
+        try:
+            return engine.dialect.do_ping(_driver(connection))
+        except engine.dialect.loaded_dbapi.Error:
+            return False
 
     def is_lost(self, error: BaseException) -> bool:
         state = getattr(error, "sqlstate", None)
@@ -279,12 +318,15 @@ def _type_name(type_: object) -> str:
 
 
 @cache
+def _insert(table: Table) -> str:
+    names = ", ".join(f'"{column.name}"' for column in table.columns)
+    arrays = ", ".join(f"%b::{name}[]" for name in _types(table))
+    return f"INSERT INTO {table.name} ({names}) SELECT * FROM unnest({arrays})"
+
+
+@cache
 def _upsert(table: Table) -> str:
     names = [f'"{column.name}"' for column in table.columns]
-    arrays = ", ".join(f"%b::{name}[]" for name in _types(table))
     key = [f'"{column.name}"' for column in table.primary_key.columns]
     changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
-    return (
-        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({arrays}) "
-        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
-    )
+    return f"{_insert(table)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"

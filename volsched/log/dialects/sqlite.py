@@ -9,7 +9,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import dialect as compiler_of_sqlite
 
-from volsched.log.dialects.driver_statement import NO_VALUES, driver_statement
+from volsched.log.dialects.driver_statement import NO_VALUES, driver_statement, whole_rows
 from volsched.log.dialects.writer_queue import Turn, WriterQueue
 from volsched.log.row_states import Row
 from volsched.log.sqlite_file import (
@@ -127,6 +127,19 @@ class Sqlite:
         it = driver_statement(statement, _COMPILER)
         return list(map(it.row, _driver(connection).execute(it.text, it.placed(values))))
 
+    def run_all(
+        self, connection: Connection, statements: Sequence[Executable], values: Mapping[str, Any]
+    ) -> list[list[Any]]:
+        return [self.run(connection, it, values) for it in statements]
+
+    def together(
+        self,
+        connection: Connection,  # noqa: ARG002 - for PostgreSQL
+        rows: int,  # noqa: ARG002
+    ) -> AbstractContextManager[None]:
+        """There is no way to a file."""
+        return nullcontext()
+
     def insert(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
         _driver(connection).executemany(_insert(table), rows)
 
@@ -155,6 +168,10 @@ class Sqlite:
     def json_text(self, column: Column[str], path: Sequence[str]) -> ColumnElement[str | None]:
         return func.json_extract(column, literal_column(f"'$.{'.'.join(path)}'"), type_=Text)
 
+    def json_without(self, column: Column[str], paths: Sequence[Sequence[str]]) -> ColumnElement[str]:
+        # Stored JSON is canonical, so that what is left of equal values is equal text.
+        return func.json_remove(column, *(literal_column(f"'$.{'.'.join(path)}'") for path in paths), type_=Text)
+
     def among(self, column: ColumnElement[str], keys: Iterable[str]) -> ColumnElement[bool]:
         return _among(column, json.dumps(list(keys)))
 
@@ -171,14 +188,15 @@ class Sqlite:
         raw = _driver(connection)
         try:
             for chunk in _scan(raw, table, order, after, until):
-                yield chunk
+                yield whole_rows(table, chunk)
                 after = chunk[-1][place]
         except raw.OperationalError as error:
             if UNDECODABLE not in str(error):
                 raise
             # Bytes that are not text were written. The rows are read all the same, so that a check reports where.
             raw.text_factory = _lenient
-            yield from _scan(raw, table, order, after, until)
+            for chunk in _scan(raw, table, order, after, until):
+                yield whole_rows(table, chunk)
         finally:
             raw.text_factory = str
 
@@ -198,6 +216,9 @@ class Sqlite:
     def place(self, connection: Connection) -> str:
         ((_, _, file),) = _driver(connection).execute("PRAGMA database_list").fetchall()[:1]
         return str(Path(file).resolve())
+
+    def is_alive(self, connection: Connection) -> bool:  # noqa: ARG002 - a file does not hang up
+        return True
 
     def is_lost(self, error: BaseException) -> bool:  # noqa: ARG002 - a file does not hang up
         return False

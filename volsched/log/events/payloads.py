@@ -167,7 +167,7 @@ class ClusterAttachment(Payload):
 
 
 class CursorGap(Payload):
-    """A kind was listed anew: what happened to its objects between the two cursors is not known in detail."""
+    """A kind was listed again: what happened to its objects between the two cursors is not known in detail."""
 
     kind: str
     before: int | None
@@ -205,5 +205,5 @@ class Redaction(Payload):
     last: int
     what: list[str]
     seals: dict[str, str]
-    """Position of a redacted event → the seal of the rest (`events.envelope`)."""
+    """Position of a redacted event → the seal of the rest (`log.events.envelope`)."""
     reason: str | None = None

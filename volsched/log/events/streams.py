@@ -1,6 +1,7 @@
 """Names of streams and kinds, as the log and as people write them, and the lives of a name."""
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ NOUN_OF_KIND = {
 KIND_OF_NOUN = {noun: KINDS[kind] for kind, noun in NOUN_OF_KIND.items()}
 BINDING = "binding"
 ATTEMPT = "attempt"
+ID = re.compile(r"[0-9a-f]{12}")
+"""Of an attempt and of the binding that came from it, as logs and answers print it."""
 RETENTION = "retention"
 """What was done with old events; it has no state."""
 TOKEN = "token"

@@ -20,6 +20,7 @@ from volsched.log.errors import BrokenLogError, Finding, StoreError
 from volsched.log.events.envelope import link
 from volsched.log.integrity.replay import read_seals
 from volsched.log.reads.tail import event
+from volsched.runtime.extras import missing
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -135,7 +136,7 @@ def _content(path: Path) -> bytes:
 
 
 def _not_installed(error: ModuleNotFoundError) -> KeyFileError:
-    return KeyFileError(f"{error.name} is not installed; run: pip install 'volsched[server]'")
+    return KeyFileError(missing(error.name, "server"))
 
 
 # A process that can write the database can rewrite the log so that it verifies. It cannot rewrite an anchor that

@@ -1,6 +1,7 @@
 """Audit queries about events: pages of a stream, causes, what people did by hand, an object's former lives."""
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import orjson
@@ -13,6 +14,7 @@ from volsched.log.dialects import dialect_of
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import AUDIT_READS, LOG_CLOCK, ObjectLife, noun_and_key
+from volsched.log.phrases import PACKED
 from volsched.log.reads.tail import corrections, fold_event, position_at, read_head, read_stream, state_as_of
 from volsched.log.row_states import object_state
 from volsched.log.rows import VIEWS
@@ -225,10 +227,15 @@ def search_events(
         asked = asked.where(_events.c.actor.icontains(actor, autoescape=True))
     if type_:
         asked = asked.where(_events.c.type == type_)
+    asked = asked.order_by(_events.c.position.desc())
     if words:
-        texts = (_events.c.stream, _events.c.data)
-        asked = asked.where(or_(*(it.icontains(words, autoescape=True) for it in texts)))
-    found = _read(connection, asked.order_by(_events.c.position.desc()).limit(limit))
+        # Packed data has to be looked into here.
+        texts, packed = (_events.c.stream, _events.c.data), _events.c.data.startswith(PACKED)
+        asked = asked.where(or_(packed, *(it.icontains(words, autoescape=True) for it in texts)))
+        read = (Event._make(row) for row in connection.execute(asked))
+        found = list(islice((it for it in read if words.lower() in f"{it.stream}\n{it.data}".lower()), limit))
+    else:
+        found = _read(connection, asked.limit(limit))
     looked = found[-1].position if len(found) == limit else start
     return found, looked if looked > within.first else None
 

@@ -51,6 +51,11 @@ def is_there(connection: Connection, noun: str, key: str) -> bool:
     return connection.execute(select(table.c.key).where(table.c.key == key)).first() is not None
 
 
+def count_of(connection: Connection, noun: str) -> int:
+    table, _ = VIEWS[noun]
+    return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+
+
 def keys_of(connection: Connection, noun: str) -> list[str]:
     """The keys of all objects of a kind, in order."""
     table, _ = VIEWS[noun]

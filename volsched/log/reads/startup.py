@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import BindParameter, Connection, Select, bindparam, select, text
+from sqlalchemy import BindParameter, ColumnElement, Connection, Select, bindparam, select, text
 
 from volsched.kube.kinds import KINDS
 from volsched.kube.storage import StorageClass
@@ -60,11 +60,11 @@ class StoredWorld:
     """Bindings that were rolled back recently."""
 
 
-def load_world(connection: Connection) -> StoredWorld:
-    """One consistent view; refuses a head that is not the log's last event."""
+def load_world(connection: Connection, *, volumes: ColumnElement[bool] | None = None) -> StoredWorld:
+    """One consistent view; refuses a head that is not the log's last event. `volumes`: only those, of volumes."""
     position = check_head(connection)
     with collector_resting():
-        return StoredWorld(position, _load_states(connection), _load_failed(connection))
+        return StoredWorld(position, _load_states(connection, volumes), _load_failed(connection))
 
 
 def _load_failed(connection: Connection) -> list[tuple[str, BindingState]]:
@@ -83,10 +83,11 @@ def _bindings(
         yield row["id"], binding_state(row, legs.get(row["id"], []))
 
 
-def _load_states(connection: Connection) -> dict[str, State]:
+def _load_states(connection: Connection, volumes: ColumnElement[bool] | None) -> dict[str, State]:
     states: dict[str, State] = {}
     for noun, asked in _OBJECTS.items():
-        for row in _rows(connection, asked):
+        narrowed = asked if volumes is None or noun != "volume" else asked.where(volumes)
+        for row in _rows(connection, narrowed):
             states[f"{noun}/{row['key']}"] = object_state(row)
     for pod in observed_pods(connection):
         logged = states.get(stream := f"pod/{pod['key']}")

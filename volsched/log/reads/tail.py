@@ -41,9 +41,10 @@ _TAIL = (
 
 def read_head(connection: Connection) -> Head:
     """Where the log ends; refuses a store that requires newer readers."""
-    row = connection.execute(_HEAD).one_or_none()
-    if row is None:
+    rows = dialect_of(connection.engine).run(connection, _HEAD)
+    if not rows:
         raise NotMigratedError("the store has no head; run: volsched migrate")
+    row = rows[0]
     if row.min_reader > FORMAT:
         raise NewerStoreError(
             f"the store asks for readers of format {row.min_reader} or newer and this program reads format "

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import AttemptState, BindingState, ObjectState, State
 from volsched.log.events.streams import ATTEMPT, BINDING
+from volsched.log.phrases import unpacked
 from volsched.log.row_states import VIEW_TABLES, Row, attempt_state, binding_state, object_state, observed_state
 
 Found = tuple[str, State]
@@ -121,7 +122,8 @@ class Now:
 
     def steps_of(self, binding: str) -> list[Event]:
         rows = self.source.rows("events", "WHERE binding = :binding ORDER BY position", binding=binding)
-        return [Event(**{name: row[name] for name in Event._fields}) for row in rows]
+        whole = ({**row, "data": unpacked(row["data"])} for row in rows)
+        return [Event(**{name: row[name] for name in Event._fields}) for row in whole]
 
     def _bindings(self, condition: str = "", key: str = "") -> Iterator[tuple[str, BindingState]]:
         values = {"key": key} if condition else {}
