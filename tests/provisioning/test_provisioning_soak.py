@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from tests.support.extent import extended, extent
 from tests.support.storage import CLAIM, OUTSIDE, Cluster, asked, in_zones, made_by, using
 from volsched.cluster.port import CallRefusedError, whole
 from volsched.log.database import Database
@@ -17,7 +18,7 @@ from volsched.runtime import fault_points
 from volsched.runtime.clock import SECOND
 
 MISHAPS = ("exhausted", "refused", "raise", "too-small", "", "", "", "")
-ROUNDS = 60
+ROUNDS = extent(30, 60)
 CRASH_CHANCE = 0.02
 """At each named place."""
 
@@ -92,6 +93,7 @@ class Soak:
             self.cluster.step(after=15 * SECOND)
 
 
+@extended
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_left_behind(database: Database, tmp_path: Path, seed: int) -> None:

@@ -15,6 +15,7 @@ from volsched.provisioning.rules import (
     spread_start,
 )
 
+LEGACY = "failure-domain.beta.kubernetes.io/zone"
 ZONE, RACK = "zone", "rack"
 A, B, C = ({ZONE: zone} for zone in "abc")
 NODES = [B, A, C, {"other": "x"}, A]
@@ -133,3 +134,19 @@ def test_the_hash_is_fnv_1_and_not_1a() -> None:
 )
 def test_claims_of_a_replica_begin_together(claim: str, start: int) -> None:
     assert spread_start(claim, 3) == start
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_node_with_the_legacy_zone_label_alone_is_in_its_zone_by_that_label(strict: bool) -> None:
+    stable = "topology.kubernetes.io/zone"
+    own = ((LEGACY, "a"),)
+    nodes = [{LEGACY: "a"}, {LEGACY: "b"}]
+    old = SelectedNode(name="n1", labels=nodes[0], keys=(stable,))
+    found = delayed_requirement(old, strict=strict, allowed=(), nodes=nodes)
+    assert found.preferred[0] == own
+    assert len(found.requisite) == (1 if strict else 2)
+    both = SelectedNode(name="n1", labels={LEGACY: "a", stable: "c"}, keys=(stable,))
+    assert delayed_requirement(both, strict=True, allowed=(), nodes=nodes).requisite == (((stable, "c"),),)
+    anywhere = immediate_requirement((stable,), allowed=(), nodes=nodes, claim_name="data")
+    assert anywhere is not None
+    assert set(anywhere.requisite) == {own, ((LEGACY, "b"),)}

@@ -16,7 +16,7 @@ from volsched.binding.lone_writes import FINAL, EndlessActError, remove_gate, re
 from volsched.binding.rules.effect_writes import EffectWrite, FenceWrite, GateWrite, Outcome, next_step
 from volsched.binding.rules.foreign_notice import TELL, UNGATE, UNSELECT, condition_of, event_of
 from volsched.binding.rules.late_writes import UNDO, landed_since, record_undone
-from volsched.binding.rules.phases import ALL_GUARDS, Guards
+from volsched.binding.rules.phases import ALL_GUARDS, Guards, LegPhase
 from volsched.binding.rules.safe_release import Undecided
 from volsched.binding.rules.saga import (
     ANNOTATE,
@@ -36,7 +36,17 @@ from volsched.cluster.port import CallRefusedError, Cluster, ClusterError, Manif
 from volsched.kube.manifest import metadata, spec, uid
 from volsched.kube.patches import merged
 from volsched.log.batch import load_states
-from volsched.log.commands import Command, DeposedError, Done, EffectDone, Precondition
+from volsched.log.commands import (
+    NO_PRECONDITION,
+    Command,
+    Continuation,
+    DeposedError,
+    Done,
+    EffectDone,
+    FollowUp,
+    Precondition,
+    Progress,
+)
 from volsched.log.database import Database
 from volsched.log.effects import MAX_ATTEMPTS, Claimed, backoff, claim, extend, retry_later
 from volsched.log.errors import ConnectionLostError
@@ -45,6 +55,7 @@ from volsched.log.events.fold import (
     NOTHING,
     BindingState,
     Decision,
+    NewEffect,
     ObjectState,
     State,
     States,
@@ -62,6 +73,9 @@ from volsched.scheduling.rules.attempts import scheduled_event, scheduled_stream
 WRITES = (PREBIND, ANNOTATE, RELEASE)
 QUEUES = (*WRITES, BIND_POD, TELL)
 """In the order in which a binding goes through them; what is only told comes last."""
+AT_ONCE = (PREBIND, BIND_POD)
+"""What may be carried out in the transaction that queues it. A provisioner takes its time, and an undoing looks at
+what others have done since."""
 FORWARD = (NOMINATE, PREBIND, ANNOTATE, BIND_POD)
 PATIENT_ATTEMPTS = 6
 """A half bound leg is judged so often before it is retained: about 15 s, in which a PV controller resyncs."""
@@ -95,6 +109,8 @@ class ExecutorProgress:
 
 ClusterWrite = EffectWrite | FenceWrite | GateWrite
 Attempted = Command | Exception
+Completion = Callable[[str, str, States], Command | None]
+"""The PV controller's part for a volume that was just written for a binding: it and its claim are bound."""
 SideBySide = Callable[[Callable[[Claimed], Attempted], Sequence[Claimed]], Iterable[Attempted]]
 
 
@@ -121,6 +137,9 @@ class Executor:
     """Makes the calls of a batch several at a time; without, one by one."""
     _nominated: dict[str, str] = field(default_factory=dict)
     """Pod's uid → the version that our nomination gave it; the mirror may not have seen it yet."""
+    completion: Completion | None = None
+    """With it, on our own log, a binding is carried to its end in the transaction in which it is planned or first
+    written; without, every step is a transaction."""
     may_act: Callable[[], bool] = lambda: True
     """Whether this installation may write into the cluster. Asked before work is claimed and before each call."""
 
@@ -197,7 +216,7 @@ class Executor:
 
     def _record(self, claimed: Sequence[Claimed], commands: Sequence[Command], now: int) -> ExecutorProgress:
         try:
-            outcomes = execute(self.database, commands, now=now, react=self.react)
+            outcomes = execute(self.database, commands, now=now, react=self.react, go_on=self.continuation(now))
         except ConnectionLostError:
             # Recorded or not: the leases expire, and the acts find what was done.
             return ExecutorProgress(retried=len(claimed))
@@ -219,6 +238,45 @@ class Executor:
             self.database, key=effect.key, fence=effect.fence, due=due, error=told, max_attempts=self.max_attempts
         )
         return ExecutorProgress(retried=1)
+
+    def continuation(self, now: int) -> Continuation | None:
+        """Carries a binding on within a transaction; None where each step is one of its own."""
+        complete = self.completion
+        if complete is None or not self.cluster.capabilities.is_own_log:
+            return None
+
+        def go_on(progress: Progress) -> list[FollowUp]:
+            found = [
+                FollowUp(command=self._at_once(effect, position, now), effect=effect.key)
+                for effect, position in progress.effects
+                if effect.kind in AT_ONCE
+            ]
+            written = (event.binding for event in progress.events if event.type == "VolumeChanged")
+            for binding in dict.fromkeys(it for it in written if it in progress.bindings):
+                assert binding is not None
+                for volume in _only_unbound(binding, progress.states):
+                    # An error concerns this leg alone; the controller meets it too, and reports it.
+                    with suppress(Exception):
+                        command = complete(binding, volume, progress.states)
+                        found += [] if command is None else [FollowUp(command=command)]
+            return found
+
+        return go_on
+
+    def _at_once(self, effect: NewEffect, position: int, now: int) -> Command:
+        """As `_fused` after a claim, but nobody else can have the effect."""
+        claimed = Claimed(
+            key=effect.key,
+            lane=effect.lane,
+            queue=effect.queue,
+            kind=effect.kind,
+            binding=effect.binding,
+            data=effect.data,
+            position=position,
+            fence=0,
+            attempts=1,
+        )
+        return replace(self._fused(claimed, now), precondition=NO_PRECONDITION)
 
     def _fused(self, effect: Claimed, now: int) -> Command:
         """Writes and record as one command."""
@@ -382,6 +440,19 @@ class Executor:
         return Command(
             actor=self.owner, streams=streams, decide=decide, cause=effect.position, precondition=precondition
         )
+
+
+def _only_unbound(binding: str, states: States) -> list[str]:
+    """The streams of a binding's written volumes, once nothing but their completion is left to do.
+
+    A claim that is bound stays bound whatever becomes of its binding. So none is while another leg may still fail:
+    one that is not written yet, that a provisioner makes, or that another binding writes.
+    """
+    state = states.get(binding_stream(binding))
+    legs = [leg for leg in state.legs if leg.state != LegPhase.BOUND] if isinstance(state, BindingState) else []
+    if any(leg.state != LegPhase.WRITTEN or leg.dynamic for leg in legs):
+        return []
+    return [f"volume/{leg.volume}" for leg in legs]
 
 
 def _asked_to_wait(error: Exception) -> int:

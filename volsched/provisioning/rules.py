@@ -15,6 +15,8 @@ from volsched.kube.meta import (
     PROVISIONED_BY,
     ROLLBACK,
     SELECTED_NODE_KEYS,
+    ZONE,
+    zone_key,
 )
 from volsched.kube.quantity import NANO, Quantity, SuffixFamily
 from volsched.kube.selectors import TopologyTerm
@@ -111,8 +113,8 @@ def _own_term(selected: SelectedNode) -> Term:
 
 
 def term_of(labels: Labels, keys: Iterable[str]) -> Term | None:
-    """A node's term; None if it lacks one of the keys."""
-    wanted = sorted(set(keys))
+    """A node's term; None if it lacks one of the keys. Its zone is read from the label that it has."""
+    wanted = sorted({(zone_key(labels) or key) if key == ZONE else key for key in keys})
     if not wanted or any(key not in labels for key in wanted):
         return None
     return tuple((key, labels[key]) for key in wanted)

@@ -11,7 +11,8 @@ from itertools import islice
 from uuid import uuid4
 
 from volsched.kube.manifest import Manifest, annotations, claim_is_bound, claim_of, is_being_deleted, spec, status
-from volsched.kube.meta import ROLLBACK
+from volsched.kube.meta import ROLLBACK, SELECTED_NODE
+from volsched.kube.storage import WAIT_FOR_FIRST_CONSUMER
 from volsched.kube.workloads import Pod
 from volsched.log.commands import Done, RejectedError
 from volsched.log.database import Database
@@ -65,6 +66,8 @@ class Controller:
     rules: ControllerRules = VOLSCHED
     provisioners: Sequence[Provisioner] = ()
     new_uid: Callable[[], str] = lambda: str(uuid4())
+    is_undecided: Callable[[str], bool] = lambda _pod: False
+    """Whether a scheduler in this process has the pod in its queue and has not tried it yet."""
     _caches: Caches = field(default_factory=Caches)
     _queue: dict[Key, None] = field(default_factory=dict)
     _first: dict[Key, None] = field(default_factory=dict)
@@ -74,11 +77,11 @@ class Controller:
     _askers: dict[str, dict[str, None]] = field(default_factory=dict)
     """Volume → claims that named it when they were last seen."""
     _later: dict[Key, int] = field(default_factory=dict)
+    _put_off: dict[str, str] = field(default_factory=dict)
+    """Claim → the pod that is decided first: until then there is nothing to do about the claim."""
     _said: Said = field(default_factory=Said)
     _versions: dict[Key, int] = field(default_factory=dict)
     """The versions of the world's objects that are in the caches."""
-    _written: dict[str, int] = field(default_factory=dict)
-    """Stream → the version that our own last write gave it."""
     _lease: Lease | None = None
     _free_at: int = 0
     """When the lease of the current leader expires; it may end earlier."""
@@ -188,6 +191,11 @@ class Controller:
             if due <= now:
                 del self._later[key]
                 self._queue[key] = None
+        # Pods are decided about in the order in which they came. Nobody is forgotten: the resync covers all.
+        for claim, pod in tuple(islice(self._put_off.items(), BATCH)):
+            if not self.is_undecided(pod):
+                del self._put_off[claim]
+                self._queue[CLAIM, claim] = None
 
     def _everything(self) -> list[Key]:
         return [(kind, key) for kind in (CLAIM, VOLUME) for key in self._caches.keys(kind)]
@@ -215,18 +223,21 @@ class Controller:
                 self._release_claims(before.value)
             self._versions[kind, key] = state.rv
             self._caches.put(kind, Held(*found))
+            if kind == CLAIM:
+                self._put_off.pop(key, None)
             if kind in (CLAIM, VOLUME):
                 self._note_rest((kind, key), state.manifest)
-            ours = self._written.pop(stream_of(kind, key), None) == state.rv
+            ours = self.world.authors.get(stream) == self.owner
             if kind in (CLAIM, VOLUME) and not (ours and _is_at_rest(state.manifest)):
                 self._enqueue(kind, key, state.manifest)
             return
         self._versions.pop((kind, key), None)
-        self._written.pop(stream_of(kind, key), None)
         self._queue.pop((kind, key), None)
         self._first.pop((kind, key), None)
         self._later.pop((kind, key), None)
         self._restless.pop((kind, key), None)
+        if kind == CLAIM:
+            self._put_off.pop(key, None)
         self._drop(kind, key)
 
     def _note_rest(self, key: Key, manifest: Manifest) -> None:
@@ -272,7 +283,11 @@ class Controller:
 
     def _sync(self, key: Key, now: int) -> Sync | None:
         """Run the tables for one object; None if there is nothing to do."""
-        sync = Sync(key, self.world, self._caches, self._drop)
+        pod = self._decided_first(key[1]) if key[0] == CLAIM else None
+        if pod is not None:
+            self._put_off[key[1]] = pod
+            return None
+        sync = Sync(key, self.world.states, self.world.position, self._caches, self._drop)
         for steps in self._steps(key):
             try:
                 drive(steps, sync.answer)
@@ -281,6 +296,21 @@ class Controller:
                 self._later[key] = now + RETRY
         self._queue |= {(it.kind, it.key): None for it in sync.enqueued}
         return sync if sync.events or sync.notices or sync.operations else None
+
+    def _decided_first(self, name: str) -> str | None:
+        """The pod that the claim is bound with, if its turn is still to come: the claim could only be told so."""
+        claim = self._caches.claim(name)
+        if claim is None or claim.value.volume_name or claim.meta.being_deleted:
+            return None
+        if not claim.meta.annotations.keys().isdisjoint((ROLLBACK, SELECTED_NODE)):
+            return None
+        pods = (pod.meta.key for pod in self._caches.pods_using(name))
+        first = next((pod for pod in pods if self.is_undecided(pod)), None)
+        if first is None or any(True for _ in self._caches.volumes_reserved_for(name)):
+            return None
+        class_ = self._caches.storage_class(claim.value.class_name or "")
+        is_delayed = class_ is not None and class_.value.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+        return first if is_delayed else None
 
     def _steps(self, key: Key) -> Iterator[Steps[None]]:
         """One after the other, each on the object as the one before left it."""
@@ -310,10 +340,7 @@ class Controller:
                 self._take_back(sync, now)
             raise
         for sync, outcome in zip(syncs, outcomes, strict=True):
-            if isinstance(outcome, Done):
-                first = outcome.position - outcome.events + 1
-                self._written |= {event.stream: first + place for place, event in enumerate(sync.events)}
-            else:
+            if not isinstance(outcome, Done):
                 self._take_back(sync, now)
         reach("controller.written")
 

@@ -31,7 +31,6 @@ from volsched.pv_controller.rules import (
 )
 from volsched.pv_controller.rules.rollback import claim_stream, return_volume, returned_notice
 from volsched.runtime.clock import rfc3339
-from volsched.runtime.world import World
 
 # The caches show a write at once, so that the next step of the same sync sees it; it takes effect when the
 # command is committed, all together or not at all.
@@ -42,7 +41,10 @@ class Sync:
     """The writes of one sync, in order; based on the controller's caches and conditional on them."""
 
     key: Key
-    world: World
+    states: States
+    """What a live read finds."""
+    position: int
+    """Up to where in the log they are known."""
     caches: Caches
     drop: Callable[[str, str], None]
     """Called when an object is removed."""
@@ -71,13 +73,13 @@ class Sync:
             return None
         if isinstance(request, LiveGet):
             stream = stream_of(request.kind, request.key)
-            state = self.world.states.get(stream)
+            state = self.states.get(stream)
             # As good as live: the command is refused if the object has changed when it is carried out.
             self.versions.setdefault(stream, version_of(state))
             return versioned(state) if isinstance(state, ObjectState) else None
         if isinstance(request, LivePods):
             # Likewise: the caches equal the world, and a pod that got a node since invalidates the command.
-            self.scan = Scan(self.world.position, _placing_in(request.namespace))
+            self.scan = Scan(self.position, _placing_in(request.namespace))
             return [pod.manifest for pod in self.caches.pods_using(self.key[1])]
         raise SyncError(f"{type(request).__name__} is for operations, and this is a sync")
 

@@ -294,7 +294,12 @@ def _release_safely(binding: str, leg: LegState, states: States) -> EffectWrite 
         case SafeAction.WAIT:
             return Undecided(row)
         case SafeAction.NOTHING:
-            return LegOutcome(phase=LegPhase.RELEASED, reason=leg.reason)
+            if volume is None or leg.dynamic or _stamp(volume) != binding:
+                return LegOutcome(phase=LegPhase.RELEASED, reason=leg.reason)
+            # Somebody else has freed the volume and left our stamp on it.
+            return EffectWrite(
+                kind="PersistentVolume", key=leg.volume or "", patch=_MARKS_REMOVED, version=version(volume)
+            )
     if leg.dynamic:
         assert claim is not None
         dropped = dict.fromkeys((*selections(held or {}), BINDING_STAMP))
@@ -427,12 +432,14 @@ def _why_not_bound(state: BindingState, states: States) -> PodOutcome | None:
     return None
 
 
+_MARKS_REMOVED = {"metadata": {"annotations": {BOUND_BY_CONTROLLER: None, BINDING_STAMP: None}}}
+
+
 def unbind_patch(volume: Manifest) -> dict[str, Any]:
     """A volume that the system bound becomes free; one that a user reserved stays so, for any such claim."""
-    dropped = {"metadata": {"annotations": {BOUND_BY_CONTROLLER: None, BINDING_STAMP: None}}}
     if BOUND_BY_CONTROLLER in annotations(volume) or claim_of(volume) is None:
-        return {"spec": {"claimRef": None}, **dropped}
-    return {"spec": {"claimRef": {"uid": None}}, **dropped}
+        return {"spec": {"claimRef": None}, **_MARKS_REMOVED}
+    return {"spec": {"claimRef": {"uid": None}}, **_MARKS_REMOVED}
 
 
 def _is_written(volume: Manifest, binding: str, leg: LegState, guards: Guards) -> bool:

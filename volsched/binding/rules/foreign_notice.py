@@ -1,4 +1,4 @@
-"""What a foreign cluster's users and autoscalers are told: a pod's condition, and events about pods and claims.
+"""What a foreign cluster's users and autoscalers see: a pod's condition, and events about pods and claims.
 
 Our own log tells its pods in the transaction of the decision. A foreign object is written where it lives, so the
 same words become an effect, in a queue of their own behind all work that binds anything.
@@ -29,7 +29,7 @@ CUT = " ..."
 def tell_effect(
     id_: str, *, kind: str, key: str, uid: str, type_: str, reason: str, message: str, condition: str | None = None
 ) -> NewEffect:
-    """`id_` is unique among all that is told. `condition`: the reason of PodScheduled=False, to be set too."""
+    """`id_` is unique among all notices. `condition`: the reason of PodScheduled=False, to be set too."""
     data = {"kind": kind, "key": key, "uid": uid, "type": type_, "reason": reason, "message": message}
     data |= {} if condition is None else {"condition": condition}
     stream = stream_of(kind, key)
@@ -63,7 +63,7 @@ def unselect_effect(claim: Manifest, node: str) -> NewEffect:
 
 
 def condition_of(data: Mapping[str, Any], pod: Manifest, now: str) -> dict[str, Any] | None:
-    """The condition to set; None if none is told, or the pod has it already."""
+    """The condition to set; None if there is none to report, or the pod has it already."""
     if "condition" not in data or spec(pod).get("schedulingGates"):
         # The condition of a gated pod says that it is gated.
         return None

@@ -136,9 +136,13 @@ def is_released(view: View, volume: Volume, *, rules: ControllerRules) -> Steps[
     return claim.value.volume_name not in ("", volume.name)
 
 
+def _live_volume(name: str) -> Steps[Held[Volume] | None]:
+    manifest = yield LiveGet(VOLUME, name)
+    return None if manifest is None else held_volume(manifest)
+
+
 def _still_released(view: View, volume: Held[Volume], *, rules: ControllerRules) -> Steps[Held[Volume] | None]:
-    manifest = yield LiveGet(VOLUME, volume.value.name)
-    live = None if manifest is None else held_volume(manifest)
+    live = yield from _live_volume(volume.value.name)
     same = (
         live is not None
         and live.meta.uid == volume.meta.uid
@@ -159,8 +163,7 @@ def _delete_storage(view: View, volume: Held[Volume], *, rules: ControllerRules)
         raise VolumeInUseError(used_by_pods(users))
     yield DeleteAsset(plugin.name, volume.manifest)
     # Read once more: deleting may have taken long, and a refused write here would delete the storage again.
-    manifest = yield LiveGet(VOLUME, volume.value.name)
-    live = None if manifest is None else held_volume(manifest)
+    live = yield from _live_volume(volume.value.name)
     if live is not None and PV_CONTROLLER_FINALIZER in live.meta.finalizers:
         left = [name for name in live.meta.finalizers if name != PV_CONTROLLER_FINALIZER]
         yield from save_volume(with_finalizers(live.manifest, left))
