@@ -3,19 +3,16 @@
 Nothing is bound twice, no volume is kept for a claim that could have been let go, and no pod is forgotten.
 """
 
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import unsynced
 from tests.support.armed_faults import DiedError, armed
 from tests.support.attached_cluster import Attached, attached, ours
 from tests.support.clusters import LOCAL, claim, node, volume
-from tests.support.serving import served
+from tests.support.serving import strict_cluster
 from volsched.kube.meta import BINDING_STAMP
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 
 CALLED = ("executor.calling", "executor.called", "executor.recorded")
 POINTS = [
@@ -32,13 +29,10 @@ POINTS = [
 
 
 @pytest.fixture
-def own(tmp_path: Path, migrated_file: Path, sqlite: Database) -> Iterator[Attached]:
-    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
-    unsynced(theirs)
-    with served(theirs, strict=True) as running, attached(running, sqlite) as it:
+def own(sqlite: Database) -> Iterator[Attached]:
+    with strict_cluster() as running, attached(running, sqlite) as it:
         it.create(LOCAL, node("n1"))
         yield it
-    theirs.close()
 
 
 def dying(point: str, nth: int) -> Callable[[str], None]:

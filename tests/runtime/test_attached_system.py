@@ -1,33 +1,32 @@
 """Own mode over HTTP: pods of a strict API server are placed, and what fails is undone as far as is safe."""
 
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.conftest import unsynced
 from tests.support.attached_cluster import Attached, attached, ours, two_nodes
 from tests.support.clusters import claim, node, volume
 from tests.support.followed_tally import followed
-from tests.support.serving import served
+from tests.support.serving import strict_cluster
 from volsched.binding.rules.safe_release import REASONS, SafeRow
-from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, SELECTED_NODE
+from volsched.kube.meta import BIND_COMPLETED, BINDING_STAMP, FENCE, SELECTED_NODE
 from volsched.lab.storage_players import claim_path, volume_path
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 from volsched.questions.claims.retained_claims import retained
 from volsched.questions.context import QuestionContext
 from volsched.questions.parameters import PageParameters
 
+MERGE = {"content-type": "application/merge-patch+json"}
+NEVER = 600
+"""Seconds: a write that is under way all the time."""
+
 
 @pytest.fixture
-def own(tmp_path: Path, migrated_file: Path, sqlite: Database) -> Iterator[Attached]:
-    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
-    unsynced(theirs)
-    with served(theirs, strict=True) as running, attached(running, sqlite) as it:
+def own(sqlite: Database) -> Iterator[Attached]:
+    with strict_cluster() as running, attached(running, sqlite) as it:
         it.create(*two_nodes())
         yield it
-    theirs.close()
 
 
 def delete_pod(own: Attached) -> None:
@@ -115,6 +114,33 @@ def settled(own: Attached) -> list[tuple[str, str, str]]:
     return own.legs()
 
 
+def test_s0_what_was_planned_and_not_sent_takes_no_call_to_undo(own: Attached) -> None:
+    """A provisioner is asked after all volumes are written, and one of those is somebody else's by now."""
+    own.running.create(claim("theirs", "1Gi"), ours("db", "data", "scratch"))
+    own.until(lambda: own.pod("db").get("status", {}).get("nominatedNodeName"))
+    theirs = {"name": "theirs", "namespace": "default", "uid": own.claim("theirs")["metadata"]["uid"]}
+    own.running.http.patch(volume_path("small-1"), json={"spec": {"claimRef": theirs}}, headers=MERGE)
+    delete_pod(own)
+    assert [state for _, state, _ in settled(own)] == ["voided", "voided"]
+    assert not [it for it in own.sent if it == 'patch PersistentVolumeClaim "default/scratch"']
+    assert own.given_to("small-1") == "theirs"
+
+
+def test_s1_a_write_that_may_still_land_is_fenced_before_it_is_given_up(own: Attached) -> None:
+    planned = own.volume("small-1")["metadata"]["resourceVersion"]
+    own.running.create(ours("db", "data"))
+    own.until(lambda: own.pod("db").get("status", {}).get("nominatedNodeName"))
+    own.fault("late-write", "persistentvolumes", seconds=NEVER)
+    own.until(lambda: 'patch PersistentVolume "small-1"' in own.sent)
+    delete_pod(own)
+    assert [state for _, state, _ in settled(own)] == ["voided"]
+    assert own.marks(own.volume("small-1")).keys() == {FENCE}
+    # What was under way comes now, with the version of the plan.
+    late = {"metadata": {"resourceVersion": planned}, "spec": {"claimRef": {"name": "data"}}}
+    assert own.running.http.patch(volume_path("small-1"), json=late, headers=MERGE).status_code == 409
+    assert own.given_to("small-1") is None
+
+
 def test_s2_a_volume_that_no_controller_has_touched_is_free_again(own: Attached) -> None:
     prebound(own, "data")
     own.controller.look()
@@ -147,6 +173,17 @@ def test_s3_a_controller_that_completes_in_time_makes_it_s5(own: Attached) -> No
     assert settled(own) == [("data", "retained", REASONS[SafeRow.BOUND])]
 
 
+def test_s4_a_claim_that_names_its_volume_keeps_it(own: Attached) -> None:
+    prebound(own, "data")
+    own.controller.look()
+    own.controller.set_phase("small-1")
+    named = {"spec": {"volumeName": "small-1"}}
+    assert own.running.http.patch(claim_path("data"), json=named, headers=MERGE).status_code == 200
+    delete_pod(own)
+    assert settled(own) == [("data", "retained", REASONS[SafeRow.NAMED])]
+    assert own.given_to("small-1") == "data"
+
+
 def test_s5_a_bound_claim_keeps_its_volume_and_is_told_so(own: Attached) -> None:
     prebound(own, "data", "logs")
     own.controller.look()
@@ -157,18 +194,26 @@ def test_s5_a_bound_claim_keeps_its_volume_and_is_told_so(own: Attached) -> None
     assert (own.given_to("small-1"), own.given_to("large-1")) == ("data", None)
     events = own.running.http.get("/apis/events.k8s.io/v1/namespaces/default/events").json()["items"]
     assert ("VolumeRetained", "data") in [(it["reason"], it["regarding"]["name"]) for it in events]
-    (listed,) = retained(QuestionContext(store=own.database, now=own.now()), PageParameters()).items
+
+    def list_retained() -> list[dict[str, Any]]:
+        return list(retained(QuestionContext(store=own.database, now=own.now()), PageParameters()).items)
+
+    (listed,) = list_retained()
     assert (listed["claim"], listed["volume"]) == ("default/data", "small-1")
     assert listed["reason"] == REASONS[SafeRow.BOUND]
-    assert listed["proposal"].startswith("keep it")
+    assert listed["proposal"] == "keep it, or, if no pod needs it there: kubectl -n default delete pvc data"
+    # A person accepts that, and the cluster's protection controller lets go of a claim that no pod uses.
+    own.running.http.delete(claim_path("data"))
+    unprotected = {"metadata": {"finalizers": None}}
+    assert own.running.http.patch(claim_path("data"), json=unprotected, headers=MERGE).status_code == 200
+    own.until(lambda: not list_retained())
 
 
 def test_s6_a_volume_that_somebody_else_took_is_left_to_them(own: Attached) -> None:
     prebound(own, "data")
     own.running.create(claim("theirs", "1Gi"))
     theirs = {"name": "theirs", "namespace": "default", "uid": own.claim("theirs")["metadata"]["uid"]}
-    merge = {"content-type": "application/merge-patch+json"}
-    own.running.http.patch(volume_path("small-1"), json={"spec": {"claimRef": theirs}}, headers=merge)
+    own.running.http.patch(volume_path("small-1"), json={"spec": {"claimRef": theirs}}, headers=MERGE)
 
     def is_retained() -> bool:
         own.wait(1)
@@ -187,6 +232,16 @@ def test_s7_a_volume_whose_claim_is_deleted_is_cleared_before_it_can_be_reclaime
     assert own.given_to("small-1") is None
 
 
+def test_s7_a_volume_whose_claim_is_deleted_too_late_is_left_to_its_reclaim_policy(own: Attached) -> None:
+    prebound(own, "data")
+    own.controller.look()
+    own.controller.set_phase("small-1")
+    delete_pod(own)
+    own.running.http.delete(claim_path("data"))
+    assert settled(own) == [("data", "retained", REASONS[SafeRow.CLAIM_GONE_LATE])]
+    assert own.given_to("small-1") == "data"
+
+
 def test_d1_a_node_that_no_provisioner_has_seen_is_taken_back(own: Attached) -> None:
     prebound(own, "scratch")
     delete_pod(own)
@@ -200,6 +255,11 @@ def test_d2_a_claim_that_a_provisioner_works_on_keeps_its_node(own: Attached) ->
     delete_pod(own)
     assert settled(own) == [("scratch", "retained", REASONS[SafeRow.PROVISIONING])]
     assert own.marks(own.claim("scratch"))[SELECTED_NODE] == "n1"
+    # The volume comes late and goes to its claim, and the next pod goes where it is.
+    own.provisioner.provision("scratch")
+    assert own.controller.bind() == 1
+    own.create(node("n2"), ours("again", "scratch"))
+    own.until(lambda: own.node_of("again") == "n1")
 
 
 def test_d2_a_provisioner_that_gives_the_node_back_frees_the_claim_for_another_plan(own: Attached) -> None:
@@ -242,14 +302,45 @@ def test_d2_a_volume_that_was_made_for_a_node_that_is_gone_is_left_to_its_claim(
     assert own.marks(own.claim("scratch"))[SELECTED_NODE] == "n1"
 
 
+def test_p1_a_pod_that_somebody_else_has_placed_is_theirs(own: Attached) -> None:
+    own.create(node("n2"))
+    prebound(own, "data")
+    own.controller.bind()
+    own.fault("late-write", "pods", seconds=NEVER)
+    own.until(lambda: 'bind Pod "default/db"' in own.sent)
+    body = {"metadata": {"name": "db"}, "target": {"kind": "Node", "name": "n2"}}
+    path = "/api/v1/namespaces/default/pods/db/binding"
+    assert own.running.http.post(path, json=body).status_code == 201
+    assert settled(own) == [("data", "retained", REASONS[SafeRow.BOUND])]
+    assert own.node_of("db") == "n2"
+
+
+def test_p1_a_binding_of_the_pod_that_is_given_up_can_never_land(own: Attached) -> None:
+    prebound(own, "data")
+    own.controller.bind()
+    own.fault("late-write", "pods", seconds=NEVER)
+    own.until(lambda: 'bind Pod "default/db"' in own.sent)
+    sent = own.pod("db")["metadata"]
+    own.running.http.delete("/api/v1/nodes/n1")
+
+    def given_up() -> bool:
+        own.wait(1)
+        return [state for _, state, _ in own.legs()] == ["retained"]
+
+    own.until(given_up)
+    versions = {"uid": sent["uid"], "resourceVersion": sent["resourceVersion"]}
+    late = {"metadata": {"name": "db", **versions}, "target": {"kind": "Node", "name": "n1"}}
+    assert own.running.http.post("/api/v1/namespaces/default/pods/db/binding", json=late).status_code == 409
+    assert own.node_of("db") is None
+
+
 def test_p2_a_node_whose_kubelet_rejects_is_avoided_for_five_minutes_and_the_claims_stay(own: Attached) -> None:
     prebound(own, "data")
     own.controller.bind()
     own.until(lambda: own.node_of("db") == "n1" and own.has_settled())
     rejects = {"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected"}}
-    merge = {"content-type": "application/merge-patch+json"}
     path = "/api/v1/namespaces/default/pods/db/status"
-    assert own.running.http.patch(path, json=rejects, headers=merge).status_code == 200
+    assert own.running.http.patch(path, json=rejects, headers=MERGE).status_code == 200
     # Its owner makes another, which has to wait for the volume's node; one that is free to choose goes elsewhere.
     own.create(node("n2"), volume("small-2", "5Gi", "n2"), ours("again", "data"), ours("free", "logs"))
     own.until(lambda: own.given_to("small-2") == "logs" and own.pod("again").get("status", {}).get("conditions"))
@@ -270,10 +361,9 @@ def test_a_second_volume_stolen_between_plan_and_write_frees_the_first_and_the_p
     own.create(node("n2"), volume("small-2", "2Gi", "n2"), volume("large-2", "10Gi", "n2"))
     own.running.create(claim("theirs", "5Gi"), ours("db", "data", "logs"))
     theirs = {"name": "theirs", "namespace": "default", "uid": own.claim("theirs")["metadata"]["uid"]}
-    merge = {"content-type": "application/merge-patch+json"}
     own.until(lambda: own.pod("db").get("status", {}).get("nominatedNodeName"))
     stolen = f"large-{own.pod('db')['status']['nominatedNodeName'][-1]}"
-    own.running.http.patch(volume_path(stolen), json={"spec": {"claimRef": theirs}}, headers=merge)
+    own.running.http.patch(volume_path(stolen), json={"spec": {"claimRef": theirs}}, headers=MERGE)
     other = {"large-1": "n2", "large-2": "n1"}[stolen]
 
     def bound() -> bool:

@@ -1,32 +1,37 @@
 """Gate mode over HTTP: the claims of gated pods are bound, and then exactly our gate is removed."""
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import unsynced
 from tests.support.attached_cluster import Attached, attached, gated, two_nodes
 from tests.support.clusters import claim, pod
-from tests.support.serving import served
+from tests.support.serving import served, strict_cluster
 from volsched.cluster.permissions import GATE_MODE
 from volsched.kube.meta import GATE, GAVE_UP
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 
 
 @pytest.fixture
-def gate(tmp_path: Path, migrated_file: Path, sqlite: Database) -> Iterator[Attached]:
-    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
-    unsynced(theirs)
-    with served(theirs, strict=True) as running, attached(running, sqlite, mode=GATE_MODE) as it:
+def gate(sqlite: Database) -> Iterator[Attached]:
+    with strict_cluster() as running, attached(running, sqlite, mode=GATE_MODE) as it:
         it.create(*two_nodes())
         yield it
-    theirs.close()
 
 
 def gates(own: Attached, name: str) -> list[str]:
     return [it["name"] for it in own.pod(name)["spec"].get("schedulingGates") or ()]
+
+
+def gated_pods(own: Attached) -> int:
+    """As the alert has it: how many, and whether the oldest of them has an age."""
+    with served(own.database, follows=True, binds=False) as api:
+        lines = [
+            it.split() for it in api.http.get("/metrics").text.splitlines() if "_gated" in it and it[0] != "#"
+        ]
+    values = {name: float(value) for name, value in lines}
+    assert (values["volsched_pod_gated_oldest_seconds"] > 0) is (values["volsched_pods_gated"] > 0)
+    return int(values["volsched_pods_gated"])
 
 
 def test_claims_are_bound_and_exactly_our_gate_is_removed(gate: Attached) -> None:
@@ -46,12 +51,14 @@ def test_a_pod_for_which_no_node_is_found_is_let_go_untouched_after_a_while(gate
     gate.running.create(claim("huge", "50Gi"), gated("db", "huge"))
     gate.until(lambda: any(it.startswith("tell FailedScheduling") for it in gate.sent))
     assert gates(gate, "db") == [GATE]
+    assert gated_pods(gate) == 1
     gate.wait(31)
     gate.until(lambda: gates(gate, "db") == [] and gate.has_settled())
     found = gate.pod("db")
     assert "no node was found" in gate.marks(found)[GAVE_UP]
     assert "volumeName" not in gate.claim("huge")["spec"]
     assert "tell GateRemoved" in gate.sent
+    gate.until(lambda: gated_pods(gate) == 0)
 
 
 @pytest.mark.parametrize("fault", ["lost-answer", "late-write"])

@@ -75,6 +75,9 @@ def test_a_refusal_is_a_warning_with_its_reason_and_repeated_ones_are_not_told_a
     assert line["level"] == "warning"
     assert "found no node: 0/1 nodes are available" in line["message"]
     assert asked(sqlite, "audit attempts", name="db", namespace="default")[0]["attempt"] == line["attempt"]
+    (alone,) = asked(sqlite, "history", kind="binding", name=line["attempt"])
+    assert (alone["position"], alone["reason"]) == (line["position"], line["reason"])
+    assert [it["position"] for it in asked(sqlite, "audit cause", position=line["attempt"])] == [line["position"]]
 
 
 def test_a_rollback_says_why(sqlite: Database, capsys: pytest.CaptureFixture[str]) -> None:

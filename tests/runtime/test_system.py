@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.clusters import LOCAL, Stepped, claim, node, pod, turned_away, volume
+from tests.support.clusters import LOCAL, MADE, Stepped, claim, node, pod, turned_away, volume
 from volsched.binding.rules.saga import ANNOTATE
 from volsched.cluster.port import CallRefusedError, whole
 from volsched.kube.meta import ALPHA_SELECTED_NODES, BINDING_STAMP, ROLLBACK, SELECTED_NODE, SELECTED_NODE_KEYS
@@ -19,14 +19,6 @@ from volsched.runtime.runner import run_until_idle
 from volsched.runtime.settings import EFFECT_LEASE_SECONDS
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
-
-MADE = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {"name": "made"},
-    "provisioner": "disks.example.com",
-    "volumeBindingMode": "WaitForFirstConsumer",
-}
 
 
 def provision(stepped: Stepped, name: str, host: str) -> None:

@@ -102,6 +102,7 @@ class Stream:
         without."""
         self.random = Random(seed)
         self._rare = Random(seed) if rare else None
+        self._nominations = Random(seed)
         self.flavour = FLAVOURS[seed % len(FLAVOURS)]
         # How much pods ask besides volumes: in many streams nothing, in some so much that hardly a node will do.
         self.demands = self.random.choice([0.0, 0.0, 0.15, 0.5])
@@ -350,8 +351,15 @@ class Stream:
         phase = self.random.choices(["Running", "Succeeded"], [8, 1])[0]
         if name.startswith("q"):
             # Small ones that are there for others to meet.
-            return self._pod_of(name, namespace=self.random.choice(wishes.NAMESPACES), on=on, phase=phase)
-        return replace(self.wanting(name), node_name=on, phase=phase)
+            made = self._pod_of(name, namespace=self.random.choice(wishes.NAMESPACES), on=on, phase=phase)
+        else:
+            made = replace(self.wanting(name), node_name=on, phase=phase)
+        return made if on else self._nominated(made)
+
+    def _nominated(self, made: Pod) -> Pod:
+        """Mostly about to be placed; some give way to pods that ask, whose priority is 0."""
+        random = self._nominations
+        return replace(made, nominated_node=random.choice([*NODES, ""]), priority=random.choice([-1, 0, 1]))
 
     def _pod_of(self, name: str, *claims: str, **kw: Any) -> Pod:
         if self.demands:

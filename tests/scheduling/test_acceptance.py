@@ -1,6 +1,6 @@
-"""The acceptance checklist of the seeds (behaviour, appendix B), line by line, on the whole system.
+"""What users may rely on, played on the whole system: a test for each promise, named after it.
 
-Every test is named after its line. Nodes run what they are given (the node agent), so "runs" means Running.
+Nodes run what they are given (the node agent), so "runs" means Running.
 """
 
 from collections import Counter

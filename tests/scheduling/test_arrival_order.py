@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, Manifest, Stepped, claim, node, pod, volume
+from tests.support.fresh_stores import unsynced
 from volsched.log.database import Database, open_database
 from volsched.provisioning.simulated import SIMULATED, Simulated
 from volsched.runtime.clock import SECOND

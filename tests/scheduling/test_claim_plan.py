@@ -1,7 +1,4 @@
-"""How several claims share the volumes of a node: greedy as the reference, exact where greedy is not enough.
-
-Includes the seeds' unit cases (behaviour, appendix B).
-"""
+"""How several claims share the volumes of a node: greedy as the reference, exact where greedy is not enough."""
 
 from dataclasses import replace
 from typing import Any

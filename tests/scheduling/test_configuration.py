@@ -108,7 +108,7 @@ def test_alpha_names_that_are_written_are_read_too() -> None:
 
 
 def test_the_order_of_claims_decides_who_gets_the_volume_that_both_could_have() -> None:
-    """By the table of the design: smallest first, the larger claim is left without; largest first, both fit."""
+    """Smallest first, the larger claim is left without; largest first, both fit."""
     ssd = {"matchLabels": {"disk": "ssd"}}
     objects = [
         storage_class(provisioner="kubernetes.io/no-provisioner"), node("n1"),

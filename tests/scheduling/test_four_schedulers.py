@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.extent import extended, extent
 from tests.support.patience import HANG_SECONDS, wait_until
 from volsched.binding.executor import QUEUES
 from volsched.cluster.port import whole
@@ -28,7 +29,8 @@ SCHEDULERS = 4
 NODES = 20
 TOGETHER = 500
 # PostgreSQL runs beside the five processes on the same two cores: there with fewer, to be done in the same time.
-PODS_AND_VOLUMES = {"sqlite": (2_000, 1_600), "postgresql": (600, 480)}
+SCALE = {"sqlite": extent(4, 20), "postgresql": extent(3, 6)}
+PODS, VOLUMES = 100, 80
 
 
 @contextmanager
@@ -103,8 +105,10 @@ def finish(stepped: Stepped, processes: "list[subprocess.Popen[str]]", *, volume
     wait_until(all_done, look=0, progress=done, told=lambda: f"{done()} of {volumes, waiting}")
 
 
+@extended
 def test_four_processes_give_every_volume_to_exactly_one_claim(url: str, database: Database) -> None:
-    pods, volumes = PODS_AND_VOLUMES[database.engine.dialect.name]
+    scale = SCALE[database.engine.dialect.name]
+    pods, volumes = scale * PODS, scale * VOLUMES
     nodes = [node(f"node-{i:02}") for i in range(NODES)]
     disks = [volume(f"disk-{i:04}", "5Gi", f"node-{i % NODES:02}") for i in range(volumes)]
     claims = [claim(f"data-{i:04}", "4Gi") for i in range(pods)]

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from volsched.binding.rules.phases import Phase
+from volsched.kube.display_text import counted
 from volsched.kube.meta import PROVISIONED_BY
 from volsched.log.commit_listeners import Commit, LeaseChange
 from volsched.log.database import Database
@@ -115,7 +116,7 @@ def _planned(event: Event, data: Data, _: Mapping[str, State]) -> LogLine:
     binding, claims = noun_and_key(event.stream)[1], data["legs"]
     about = {"pod": data["pod"], "node": data["node"], "binding": binding, "position": event.position}
     verb = "reserved on" if data.get("reserved") else "placed on"
-    bound = f"with {len(claims)} claim{'s' * (len(claims) != 1)} to bind" if claims else "with no claim to bind"
+    bound = f"with {counted(len(claims), 'claim')} to bind" if claims else "with no claim to bind"
     return LogLine(logging.INFO, "scheduling", f"pod {data['pod']} {verb} {data['node']}, {bound}", about)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from volsched.binding.executor import SideBySide
+from volsched.cluster.observer import WrongClusterError
 from volsched.log.commit_signal import commits
 from volsched.log.database import Database
 from volsched.log.errors import StoreError
@@ -62,6 +63,10 @@ class Loop:
                 # A restarted database comes back; uncommitted work is repeated.
                 _log.warning("%s; trying again", error)
                 self._stopped.wait(RETRY_SECONDS)
+            except WrongClusterError as error:
+                # No defect, and its message says what to do: nobody needs to see where it was found.
+                self._failed(error)
+                return
             except Exception as error:
                 _log.exception("%s ended", threading.current_thread().name)
                 self._failed(error)

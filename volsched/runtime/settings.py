@@ -69,7 +69,12 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(
         default=EFFECT_LEASE_SECONDS,
         gt=0,
-        description="How long a worker may take for a batch before another takes it over.",
+        description="How long a worker may take for a batch before another takes it over; of `attach`, 120 "
+        "unless set.",
+    )
+    stepwise_binding: bool = Field(
+        default=False,
+        description="Commit each step of a binding by itself, also where one transaction can make all of them.",
     )
     event_ttl_seconds: float = Field(
         default=3_600, gt=0, description="How long Kubernetes events (`kubectl get events`) are kept."

@@ -24,6 +24,7 @@ from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
 from volsched.node_agent.agent import NodeAgent
 from volsched.provisioning.protocol import Provisioner
+from volsched.pv_controller.completion import LegCompletion
 from volsched.pv_controller.controller import Controller
 from volsched.runtime.clock import SECOND, Clock, rfc3339
 from volsched.runtime.settings import EFFECT_LEASE_SECONDS
@@ -259,6 +260,7 @@ def embedded(
     gate: str | None = None,
     side_by_side: SideBySide | None = None,
     may_act: Callable[[], bool] = lambda: True,
+    stepwise: bool = True,
 ) -> System:
     """Everything that works on a cluster, in one process; given a bell, workers carry out the effects.
 
@@ -271,7 +273,8 @@ def embedded(
     of its own. `names`: the schedulerNames whose pods are ours; on a foreign cluster `volsched` alone.
     `gate`: claims of pods behind this gate are bound, and no pod is placed.
     `side_by_side`: makes the calls to a foreign cluster several at a time. `may_act`: whether this installation
-    holds its lock on a foreign cluster.
+    holds its lock on a foreign cluster. `stepwise`: each step of a binding is a transaction of its own, also where
+    one could do.
     """
     uid = new_uid or (lambda: uid_of(new_id()))
     if cluster is None:
@@ -308,6 +311,18 @@ def embedded(
         beside.append(StaleNodes(database, world, f"stale-nodes/{owner}", patience, is_foreign=True))
     if node_agent:
         parts.append(NodeAgent(database, world, f"node-agent/{owner}", uid))
+    executor = Executor(
+        database,
+        cluster,
+        f"worker/{owner}",
+        lease=lease,
+        batch=BATCH,
+        began_at=began_at if is_foreign else 0,
+        side_by_side=side_by_side,
+        may_act=may_act,
+        completion=None if stepwise else LegCompletion(f"controller/{owner}"),
+    )
+    queue = Queue(share or ALL, configuration.waits)
     return System(
         database=database,
         world=world,
@@ -318,22 +333,22 @@ def embedded(
             f"scheduler/{owner}",
             new_id,
             bind_timeout_seconds=configuration.bind_timeout_seconds,
-            queue=Queue(share or ALL, configuration.waits),
+            queue=queue,
             names=names or (ATTACHED if is_foreign else OURS),
             gate=gate,
+            # With workers, theirs: a decision is committed as soon as it is made.
+            continuation=executor.continuation if bell is None else None,
         ),
         beside_scheduler=tuple(beside),
-        controller=Controller(database, world, f"controller/{owner}", provisioners=provisioners, new_uid=uid),
-        executor=Executor(
+        controller=Controller(
             database,
-            cluster,
-            f"worker/{owner}",
-            lease=lease,
-            batch=BATCH,
-            began_at=began_at if is_foreign else 0,
-            side_by_side=side_by_side,
-            may_act=may_act,
+            world,
+            f"controller/{owner}",
+            provisioners=provisioners,
+            new_uid=uid,
+            is_undecided=queue.is_undecided,
         ),
+        executor=executor,
         sweep=Sweep(database, f"sweep/{owner}"),
         observes=observes,
         knows_cluster=lambda: mirror is None or mirror.is_listed,

@@ -19,7 +19,7 @@ BESIDE_SETTINGS = frozenset(
 
 
 def _home() -> Path:
-    """Who has none, as users of services do, cannot write there either, and is told so when something is kept."""
+    """A user without one, such as that of a service, gets an error when something is to be stored there."""
     try:
         return Path.home()
     except RuntimeError:
@@ -50,7 +50,7 @@ def url_of(db: str) -> str:
 def plain_file(db: str | None) -> Path | None:
     """The SQLite file of the store that a command means; None: that takes the settings, or a server, to say.
 
-    Whoever has other settings is told of wrong ones, so that they are all read.
+    Other settings in the environment are all read and checked, so that a wrong one is reported.
     """
     given = {name.upper(): value for name, value in os.environ.items() if value}
     if any(name.startswith("VOLSCHED_") and name not in BESIDE_SETTINGS for name in given):

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from volsched.kube.object_values import Object
+from volsched.log.commit_listeners import Commit, OwnCommits
 from volsched.log.database import Database
 from volsched.log.errors import ArchivedError
 from volsched.log.events.envelope import Event
@@ -29,14 +30,23 @@ class World:
     states: dict[str, State] = field(default_factory=dict)
     failures: Failures = field(default_factory=Failures)
     """Bindings that failed recently; they are no longer in `states`."""
+    authors: dict[str, str] = field(default_factory=dict)
+    """Who wrote each object that the last look found changed, as it is now."""
     _read: dict[str, tuple[int, dict[str, Any], Object]] = field(default_factory=dict)
     """Cache of decoded objects: the version, the manifest and the value."""
+    _own: OwnCommits = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._own = self.database.follow()
 
     def catch_up(self) -> dict[str, None]:
         """The streams that changed since the last time, in the order in which they did; all of them at first."""
         changed: dict[str, None] = {}
+        self.authors.clear()
         if self.position >= 0:
             try:
+                for commit in self._own.after(self.position):
+                    changed |= self._take_own(commit)
                 with self.database.glance() as connection:
                     for events in tails(connection, after=self.position):
                         changed |= self.take(events)
@@ -63,18 +73,39 @@ class World:
     def take(self, events: Sequence[Event]) -> dict[str, None]:
         """Fold the events that follow; returns the streams that they changed."""
         changed: dict[str, None] = {}
-        for it in events:
-            if it.stream.startswith(f"{ATTEMPT}/"):
+        for event in events:
+            if event.stream.startswith(f"{ATTEMPT}/"):
                 continue
-            known = self.states.get(it.stream)
-            if known is None and it.version > 1 and it.stream.startswith(f"{BINDING}/"):
+            known = self.states.get(event.stream)
+            if known is None and event.version > 1 and event.stream.startswith(f"{BINDING}/"):
                 # The binding has ended and was dropped: a late write of a leg is recorded in its stream anyway.
                 continue
-            state = fold_event(known, it.position, it.version, it.type, it.schema, it.at, it.data)
-            self._keep(it.stream, state)
-            changed[it.stream] = None
+            state = fold_event(
+                known, event.position, event.version, event.type, event.schema, event.at, event.data
+            )
+            self._keep(event.stream, state)
+            changed[event.stream] = None
+            if isinstance(state, ObjectState) and state.rv == event.position:
+                self.authors[event.stream] = event.actor
         if events:
             self.position = events[-1].position
+        return changed
+
+    def _take_own(self, commit: Commit) -> dict[str, None]:
+        """Take the states that a commit of this process has left, in place of folding its events again."""
+        changed: dict[str, None] = {}
+        for it in commit.events:
+            if it.stream.startswith(f"{ATTEMPT}/"):
+                continue
+            state = commit.states[it.stream]
+            if it.stream not in changed:
+                if it.version > 1 and it.stream.startswith(f"{BINDING}/") and it.stream not in self.states:
+                    continue
+                self._keep(it.stream, state)
+                changed[it.stream] = None
+            if isinstance(state, ObjectState) and state.rv == it.position:
+                self.authors[it.stream] = it.actor
+        self.position = commit.events[-1].position
         return changed
 
     def _keep(self, stream: str, state: State) -> None:

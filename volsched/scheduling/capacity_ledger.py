@@ -16,12 +16,12 @@ from volsched.log.reads.open_bindings import Promised, promised_since
 from volsched.runtime.clock import SECOND, rfc3339
 from volsched.runtime.world import World
 from volsched.scheduling.rules.configuration import CAPACITY_HOLD_SECONDS
-from volsched.scheduling.rules.dynamic_volumes import promised_room
+from volsched.scheduling.rules.dynamic_volumes import PromisedCapacity, promised_room, selected_by_others
 
 HOLD_AT_MOST = CAPACITY_HOLD_SECONDS * SECOND
 """After the end of its binding, unless configured otherwise."""
 NOBODY = ""
-"""Instead of a binding, for a claim that was promised room without a pod."""
+"""Instead of a binding, for a claim that was promised room without a pod, or that another scheduler placed."""
 
 
 @dataclass(slots=True)
@@ -42,11 +42,15 @@ class CapacityLedger:
     world: World
     change: Callable[[str, str, int], None]
     """Called with a claim (by uid), a capacity object, and the change of the reserved bytes."""
+    room_of_others: Callable[[str], PromisedCapacity | None]
+    """The room that a claim (by key) takes for which another scheduler chose a node; None: none that is known."""
     hold: int = HOLD_AT_MOST
     _held: dict[str, _Held] = field(default_factory=dict)
     """By the claim's uid: a claim gets one volume, however many plans it is in."""
     _alone: dict[str, str] = field(default_factory=dict)
-    """Claims that were promised room without a pod, by key, with their uids."""
+    """Claims that were promised room without a pod or by another scheduler, by key, with their uids."""
+    _unplaced: set[str] = field(default_factory=set)
+    """Claims with a node of another scheduler, by key, whose class, driver, node or capacity is not known yet."""
 
     def follow(self, binding: str, before: BindingState | None, after: BindingState | None) -> None:
         """A binding has changed; None: it is not, or no longer, open."""
@@ -90,24 +94,32 @@ class CapacityLedger:
         """If a claim is bound already, only `recall` can tell whether its use is still unpublished."""
         state = living(self.world.states, f"claim/{key}")
         manifest: Mapping[str, Any] = {} if state is None else state.manifest or {}
+        self._unplaced.discard(key)
         room = promised_room(annotations(manifest)) if manifest else None
+        theirs = bool(manifest) and selected_by_others(annotations(manifest)) is not None
         known = self._alone.get(key)
-        if known is not None and (room is None or known != uid(manifest)):
+        if known is not None and (not (room or theirs) or known != uid(manifest)):
             del self._alone[key]
             if (held := self._held.get(known)) is not None and held.binding == NOBODY:
                 self._drop(known)
-        if room is None:
+        if not (room or theirs):
             return
         held = self._held.get(uid(manifest))
         if spec(manifest).get("volumeName"):
             if held is not None and held.binding == NOBODY:
                 held.closed = True
         elif held is None:
+            room = room or self.room_of_others(key)
+            if room is None:
+                self._unplaced.add(key)
+                return
             self._alone[key] = uid(manifest)
             self._hold(uid(manifest), _Held(NOBODY, room.capacity, room.bytes))
 
     def expire(self, now: int) -> None:
-        """Release what was held long enough."""
+        """Release what was held long enough, and hold what could not be placed before."""
+        for key in tuple(self._unplaced):
+            self._look_at_claim(key)
         for claim_uid, held in tuple(self._held.items()):
             if held.closed and held.until is None:
                 held.until = now + self.hold

@@ -21,7 +21,7 @@ from volsched.scheduling.capacity_ledger import HOLD_AT_MOST, CapacityLedger
 from volsched.scheduling.index import Index
 from volsched.scheduling.queue.object_changes import ObjectChange, aspects_of
 from volsched.scheduling.rules.configuration import Configuration
-from volsched.scheduling.rules.dynamic_volumes import PromisedCapacity
+from volsched.scheduling.rules.dynamic_volumes import PromisedCapacity, room_of_others
 from volsched.scheduling.rules.failure_memory import Demerits, demerits, rejected_by_kubelet
 from volsched.scheduling.rules.snapshot import FIELD_OF
 
@@ -59,7 +59,7 @@ class Picture:
     _capacity_ledger: CapacityLedger = field(init=False)
 
     def __post_init__(self) -> None:
-        self._capacity_ledger = CapacityLedger(self.world, self._reserve, self.hold)
+        self._capacity_ledger = CapacityLedger(self.world, self._reserve, self._room_of_others, self.hold)
 
     @classmethod
     def on(cls, database: Database, configuration: Configuration) -> "Picture":
@@ -187,6 +187,10 @@ class Picture:
         self._show(capacity)
         if change < 0:
             self.note_room([capacity])
+
+    def _room_of_others(self, claim: str) -> PromisedCapacity | None:
+        value = self.index.snapshot.claim(claim)
+        return None if value is None else room_of_others(self.index.snapshot, value, self.index.profile)
 
     def _show(self, capacity: str) -> None:
         imagined = sum(room.bytes for room in self._imagined.values() if room.capacity == capacity)

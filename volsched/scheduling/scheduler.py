@@ -13,7 +13,7 @@ from itertools import islice
 
 from volsched.kube.meta import SCHEDULER_NAME
 from volsched.kube.workloads import Pod
-from volsched.log.commands import Command, ConflictError, Done
+from volsched.log.commands import Command, ConflictError, Continuation, Done
 from volsched.log.database import Database
 from volsched.log.transaction import execute
 from volsched.runtime.clock import SECOND, rfc3339
@@ -73,6 +73,8 @@ class Scheduler:
     """Values of schedulerName whose pods are ours."""
     gate: str | None = None
     """With one, pods behind this scheduling gate are ours, whatever their schedulerName: we bind their claims."""
+    continuation: Callable[[int], Continuation | None] | None = None
+    """Carries plans out in their own transaction, as far as they can be."""
     _halvings: int = 0
     """How often the batch is halved at present."""
     _told: dict[str, ToldReasons] = field(default_factory=dict)
@@ -276,7 +278,8 @@ class Scheduler:
             plan_command(entry, actor=self.owner, decider=self._decider, earlier=planned[:place])
             for place, entry in enumerate(planned)
         ]
-        outcomes = execute(self.database, commands, now=now)
+        go_on = None if self.continuation is None else self.continuation(now)
+        outcomes = execute(self.database, commands, now=now, go_on=go_on)
         faster: tuple[type[Exception], ...] = (ConflictError, *self.database.refusals)
         late = any(isinstance(outcome, faster) for outcome in outcomes)
         self._halvings = min(self._halvings + 1, MOST_HALVINGS) if late else max(self._halvings - 1, 0)

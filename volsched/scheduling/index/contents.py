@@ -24,6 +24,7 @@ from volsched.scheduling.index.stock_ranks import Loads
 from volsched.scheduling.index.volume_index import Rooms, Shelf, is_free
 from volsched.scheduling.rules.attach_limits import TERMINATED
 from volsched.scheduling.rules.disks import attach_id
+from volsched.scheduling.rules.nominations import is_nominated
 from volsched.scheduling.rules.profile import Profile
 from volsched.scheduling.rules.snapshot import FIELD_OF, Snapshot
 
@@ -154,6 +155,8 @@ class Contents:
     crowd: Crowd = field(init=False)
     loads: Loads = field(default_factory=Loads)
     storage: StorageByNode = field(init=False)
+    nominated: dict[str, Pod] = field(default_factory=dict)
+    """Pods that have no node yet, and are nominated for one."""
     _reserved: dict[str, int] = field(default_factory=dict)
     _promised: dict[str, str] = field(default_factory=dict)
 
@@ -251,6 +254,7 @@ class Contents:
                 self.usage.touch(self.relations.nodes_using_claim(value.key))
                 self.relations.unlink(value)
             case Pod():
+                self.nominated.pop(value.key, None)
                 self.usage.touch([value.node_name] if value.node_name else [])
                 self.relations.unlink(value)
                 if after is None or weight_of(value) != weight_of(after):
@@ -279,6 +283,8 @@ class Contents:
                 self.usage.touch(self.relations.nodes_using_claim(value.key))
                 self.storage.learn_labels(value)
             case Pod():
+                if is_nominated(value):
+                    self.nominated[value.key] = value
                 self.relations.link(value)
                 self.usage.touch([value.node_name] if value.node_name else [])
                 if before is None or weight_of(before) != weight_of(value):

@@ -37,6 +37,7 @@ from volsched.scheduling.rules.cycle import (
 )
 from volsched.scheduling.rules.disks import CSI_ZONE_KEYS
 from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
+from volsched.scheduling.rules.nominations import seats
 from volsched.scheduling.rules.profile import VOLSCHED, Profile
 from volsched.scheduling.rules.snapshot import FIELD_OF, Snapshot
 from volsched.scheduling.rules.status import SUCCESS, Status
@@ -125,7 +126,11 @@ class Index:
         return self._without(pod, lambda: self._count(pod))
 
     def _without(self, pod: Pod, look_for: Callable[[], T]) -> T:
-        """The pod's present place must not count: it is neither its own neighbour nor its own load."""
+        """The pod's present place must not count: it is neither its own neighbour nor its own load. Pods that
+        are nominated count as placed."""
+        if self._held.nominated and (nominated := seats(self._held.nominated.values(), pod)):
+            with self.supposing(nominated):
+                return self._without(pod, look_for)
         placed = self._held.whole.pods.get(pod.key)
         if placed is None or not placed.node_name:
             return look_for()

@@ -22,6 +22,7 @@ from volsched.kube.storage import (
 )
 from volsched.kube.workloads import Namespace, Node, Pod
 from volsched.scheduling.rules.attach_limits import TERMINATED
+from volsched.scheduling.rules.nominations import is_nominated
 
 
 class Aspect(StrEnum):
@@ -102,7 +103,8 @@ def is_placed(pod: Pod | None) -> bool:
 
 def _pod(old: Pod | None, new: Pod | None) -> set[Aspect]:
     if not is_placed(old):
-        return {Aspect.POD_PLACED} if is_placed(new) else set()
+        left = {Aspect.POD_LEFT} if _gives_seat_up(old, new) else set()
+        return {*left, Aspect.POD_PLACED} if is_placed(new) else left
     if not is_placed(new):
         return {Aspect.POD_LEFT}
     assert old is not None
@@ -116,6 +118,13 @@ def _pod(old: Pod | None, new: Pod | None) -> set[Aspect]:
     if (old.containers, old.init_containers, old.overhead) != (new.containers, new.init_containers, new.overhead):
         found.add(Aspect.POD_SHRANK)
     return found
+
+
+def _gives_seat_up(old: Pod | None, new: Pod | None) -> bool:
+    """It was nominated for a node, and neither is nor will be there."""
+    if old is None or not is_nominated(old):
+        return False
+    return new is None or new.phase in TERMINATED or old.nominated_node != (new.node_name or new.nominated_node)
 
 
 def _node(old: Node | None, new: Node | None) -> set[Aspect]:

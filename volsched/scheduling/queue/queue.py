@@ -103,6 +103,15 @@ class Queue:
         entry = self._entries.get(key)
         return None if entry is None else entry.pool
 
+    def is_undecided(self, key: str) -> bool:
+        """The pod waits for its turn, and has had none yet."""
+        entry = self._entries.get(key)
+        return (
+            entry is not None
+            and entry.pool is Pool.ACTIVE
+            and not (entry.rejections or entry.errors or entry.late)
+        )
+
     def offer(self, pod: Pod, now: int) -> None:
         """The pod wants a node: it is new, was changed, or is back from a failed binding."""
         entry = self._known(pod)

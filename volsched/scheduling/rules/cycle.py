@@ -14,6 +14,7 @@ from volsched.scheduling.plugins.registry import Enabled
 from volsched.scheduling.queue.entry import ALL, Share
 from volsched.scheduling.rules.attach_limits import drivers_installed, node_volume_limits
 from volsched.scheduling.rules.failure_memory import NO_DEMERITS, Demerits
+from volsched.scheduling.rules.nominations import with_seats
 from volsched.scheduling.rules.pod_claims import PodClaims
 from volsched.scheduling.rules.profile import Profile
 from volsched.scheduling.rules.reasons import PREVIOUSLY_REJECTED
@@ -105,7 +106,7 @@ def attempt(
     """
     if not snapshot.nodes:
         return without_nodes()
-    snapshot = profile.view(snapshot)
+    snapshot = with_seats(profile.view(snapshot), pod)
     before, refusal = prepare(profile.before_volumes, snapshot, pod)
     claims = PodClaims()
     rules: tuple[ZoneRule, ...] = ()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from volsched.kube.display_text import labels_text, topologies_text
-from volsched.kube.meta import SELECTED_NODE
+from volsched.kube.meta import BINDING_STAMP, SELECTED_NODE
 from volsched.kube.quantity import NANO, Quantity, SuffixFamily
 from volsched.kube.selectors import label_selector_matches, label_selector_problem, topology_allows
 from volsched.kube.storage import NO_PROVISIONER, Claim, StorageCapacity, StorageClass, Volume
@@ -96,6 +96,21 @@ def promised_room(annotations: Mapping[str, str]) -> PromisedCapacity | None:
         case {"node": str(node), "capacity": str(capacity), "bytes": int(size)} if size > 0:
             return PromisedCapacity(capacity, size) if annotations.get(SELECTED_NODE) == node else None
     return None
+
+
+def selected_by_others(annotations: Mapping[str, str]) -> str | None:
+    """The node that another scheduler chose for the claim; no binding of ours holds the room."""
+    return None if {BINDING_STAMP, PROMISED_ROOM} & annotations.keys() else annotations.get(SELECTED_NODE)
+
+
+def room_of_others(snapshot: Snapshot, claim: Claim, profile: Profile) -> PromisedCapacity | None:
+    """The room that another scheduler's choice will take, on the first capacity object that has it."""
+    node = snapshot.nodes.get(selected_by_others(claim.meta.annotations) or "")
+    storage_class = snapshot.classes.get(claim.class_name)
+    if node is None or storage_class is None:
+        return None
+    capacity = next(iter(_sufficient(snapshot, node, claim, storage_class, profile)), None)
+    return None if capacity is None else PromisedCapacity(capacity.key, claim.size.value())
 
 
 # In the reference each claim is checked alone, so two claims of 60Gi both pass against 100Gi. With

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from volsched.kube.grace_period import later
+from volsched.kube.kinds import KINDS
 from volsched.kube.manifest import Manifest, annotations, is_being_deleted, metadata, spec, status
 from volsched.kube.workloads import StatefulSet
 from volsched.pv_controller.rules.view import FINISHED
@@ -18,6 +19,9 @@ from volsched.workloads.rules.revisions import REVISION_LABEL, Revision, SetRevi
 from volsched.workloads.rules.rolling_update import RollingUpdate, pods_to_replace, rolling_update
 
 PARALLEL = "Parallel"
+STATEFUL_SET = "StatefulSet"
+LONGEST_ORDINAL = 12
+"""Digits; a longer number in the name of a pod is no ordinal."""
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 RUNNING = "Running"
@@ -152,11 +156,6 @@ def next_step(
     return step
 
 
-def _again(look: _Look) -> str | None:
-    begins = (look.available_from(pod) for pod in look.found.owned())
-    return min((begin for begin in begins if begin is not None and begin > look.now), default=None)
-
-
 def pod_name(set_: StatefulSet, ordinal: int) -> str:
     return f"{set_.meta.name}-{ordinal}"
 
@@ -167,7 +166,7 @@ def claim_name(template: Manifest, pod: str) -> str:
 
 def _fill(look: _Look, step: SetStep, *, most: int) -> bool:
     """Create what is missing, lowest ordinal first; False if it has to wait."""
-    for ordinal in _ordinals(look.value):
+    for ordinal in ordinals(look.value):
         if step.acts >= most:
             return False
         complete = _fill_one(look, ordinal, step)
@@ -219,7 +218,7 @@ def _make(look: _Look, ordinal: int, step: SetStep) -> None:
 
 def _shrink(look: _Look, step: SetStep, *, most: int) -> bool:
     """Remove pods beyond the set's ordinals, highest first; False if it has to wait for them. Claims stay."""
-    wanted = _ordinals(look.value)
+    wanted = ordinals(look.value)
     surplus = sorted(
         ((ordinal, pod) for ordinal, pod in _numbered(look) if ordinal not in wanted), key=_first, reverse=True
     )
@@ -231,7 +230,7 @@ def _shrink(look: _Look, step: SetStep, *, most: int) -> bool:
 
 def _replace(look: _Look, step: SetStep, *, most: int) -> None:
     """Remove pods of an older template, so that they are recreated."""
-    wanted = _ordinals(look.value)
+    wanted = ordinals(look.value)
     pods = {ordinal - look.value.first_ordinal: pod for ordinal, pod in _numbered(look) if ordinal in wanted}
     available = {index for index, pod in pods.items() if look.is_available(pod) and not is_being_deleted(pod)}
     old = {
@@ -253,15 +252,35 @@ def _first(numbered: tuple[int, Manifest]) -> int:
     return numbered[0]
 
 
-def _ordinals(set_: StatefulSet) -> range:
+def ordinals(set_: StatefulSet) -> range:
     return range(set_.first_ordinal, set_.first_ordinal + set_.replicas)
 
 
+def set_and_ordinal(pod: str) -> tuple[str, int] | None:
+    """The name of the set that would make a pod of that name, and its number there."""
+    parent, _, number = pod.rpartition("-")
+    # Another spelling of a number is another pod, which no set creates.
+    is_number = number.isascii() and number.isdecimal() and len(number) < LONGEST_ORDINAL
+    return (parent, int(number)) if parent and is_number and str(int(number)) == number else None
+
+
 def _ordinal(set_: StatefulSet, pod: Manifest) -> int | None:
-    parent, _, number = str(metadata(pod).get("name", "")).rpartition("-")
-    # Another spelling of a number is another pod, which this set did not create.
-    ours = parent == set_.meta.name and number.isdecimal() and str(int(number)) == number
-    return int(number) if ours else None
+    made = set_and_ordinal(str(metadata(pod).get("name", "")))
+    return made[1] if made is not None and made[0] == set_.meta.name else None
+
+
+def planned_replica(set_: StatefulSet, ordinal: int) -> Replica:
+    """A pod and its claims as the set would make them, had it none and never another template."""
+    named = {"name": set_.meta.name, "namespace": set_.meta.namespace, "uid": set_.meta.uid}
+    manifest = {
+        "apiVersion": KINDS[STATEFUL_SET].api_version,
+        "kind": STATEFUL_SET,
+        "metadata": named,
+        "spec": {"template": set_.pod_template},
+    }
+    name, revision = pod_name(set_, ordinal), set_revisions(manifest, (), lambda _: False).update
+    claims = tuple(_claim(set_, template, claim_name(template, name)) for template in set_.claim_templates)
+    return Replica(name, _pod(set_, manifest, ordinal, revision), claims)
 
 
 def _is_owned(pod: Manifest, set_: StatefulSet) -> bool:
