@@ -1,14 +1,12 @@
 """A server for each test, on a store of its own."""
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import unsynced
+from tests.support.fresh_stores import fresh_store
 from tests.support.serving import Served, served
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 
 
 @pytest.fixture
@@ -19,15 +17,10 @@ def api(sqlite: Database) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[Served]:
+def shared() -> Iterator[Served]:
     """The API alone, for all tests of a module that change nothing."""
-    path = tmp_path_factory.mktemp("shared") / "store.db"
-    shutil.copyfile(migrated_file, path)
-    database = open_database(f"sqlite:///{path}")
-    unsynced(database)
-    with served(database) as running:
+    with fresh_store() as database, served(database) as running:
         yield running
-    database.close()
 
 
 @pytest.fixture

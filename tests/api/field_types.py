@@ -1,6 +1,6 @@
-"""Makes `volsched/api/fields.json`: every field that Kubernetes has in our kinds, from its official client.
+"""Makes `volsched/kube/fields.json`: every field that Kubernetes has in our kinds, from its official client.
 
-    python -m tests.api.field_types > volsched/api/fields.json
+    python -m tests.api.field_types > new.json && mv new.json volsched/kube/fields.json
 
 A type is written `string`, `int`, `[T]` for a list, `{T}` for a mapping with any keys, or the name of another.
 """

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import logging
 import socket
 from contextlib import suppress
 from typing import Any
@@ -259,3 +260,18 @@ def test_a_compressed_body_is_not_guessed_at(shared: Served) -> None:
     answer = shared.http.post(NODES, headers=headers, content=gzip.compress(N1.encode()))
     assert (answer.status_code, answer.json()["reason"]) == (415, "UnsupportedMediaType")
     assert "Content-Encoding" in answer.json()["message"]
+
+
+def test_what_needs_a_kubelet_is_refused_in_words_and_logs_no_advice(
+    api: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kubectl exec asks: for a WebSocket, on which uvicorn would advise to install one."""
+    warned: list[str] = []
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "warning", warned.append)
+    upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    answer = api.http.get("/api/v1/namespaces/default/pods/db/exec?command=ls", headers=upgrade)
+    told = answer.json()
+    assert (answer.status_code, told["kind"], told["reason"]) == (404, "Status", "NotFound")
+    assert "pods/exec is not served" in told["message"]
+    assert "pods/log is not served" in api.http.get("/api/v1/namespaces/default/pods/db/log").text
+    assert not warned

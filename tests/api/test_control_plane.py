@@ -256,6 +256,48 @@ def test_events_of_both_groups_are_the_same_events(api: Served) -> None:
     assert "<unknown>" not in shown["rows"][0]["cells"]
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        # The first and the last word by word as a server of 1.37 said it (recordings 49b and 49e).
+        (
+            {"eventTime": None, "reportingInstance": "", "type": "Error"},
+            '[eventTime: Required value, type: Invalid value: "": has invalid value: Error]',
+        ),
+        ({"reportingInstance": ""}, "reportingInstance: Required value"),
+        ({"reason": "r" * 129}, "reason: Too long: may not be more than 128 bytes"),
+        ({"note": "n" * 1025}, "message: Too long: may not be more than 1024 bytes"),
+        ({"deprecatedCount": 2}, 'count: Invalid value: "": needs to be unset'),
+        (
+            {"regarding": {"apiVersion": "v1", "kind": "PersistentVolume", "name": "disk-1"}},
+            'involvedObject.namespace: Invalid value: "": does not match event.namespace',
+        ),
+    ],
+)
+def test_a_new_event_is_refused_as_a_real_server_refuses_it(
+    api: Served, changed: dict[str, Any], words: str
+) -> None:
+    api.namespace("shop")
+    told = {
+        "metadata": {"name": "waiting.2"},
+        "eventTime": "2026-01-01T00:32:00.000000Z",
+        "reportingController": "volsched.io/scheduler",
+        "reportingInstance": "volsched-0",
+        "action": "Binding",
+        "reason": "FailedScheduling",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": "waiting"},
+        "note": "0/2 nodes are available.",
+        "type": "Warning",
+    }
+    new = "/apis/events.k8s.io/v1/namespaces/shop/events"
+    refused = api.http.post(new, json={**told, **changed})
+    answer = refused.json()
+    assert refused.status_code == 422
+    assert answer["message"] == f'Event "waiting.2" is invalid: {words}'
+    assert (answer["details"]["name"], answer["details"]["kind"]) == ("waiting.2", "Event")
+    assert api.http.post(new, json=told).status_code == 201
+
+
 def test_a_stateful_set_is_filled(api: Served) -> None:
     sets, revisions = (
         "/apis/apps/v1/namespaces/default/statefulsets",

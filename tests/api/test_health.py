@@ -5,6 +5,7 @@ import re
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.serving import Served
 from tests.support.store_samples import create_volume, must
+from volsched.api.kubernetes import openapi_message
 from volsched.log.leases import acquire
 from volsched.runtime.clock import SECOND, system_clock
 
@@ -129,3 +130,6 @@ def test_the_api_describes_itself(shared: Served) -> None:
         assert shared.http.get(place["serverRelativeURL"]).json()["openapi"].startswith("3.0.")
     assert shared.http.get("/openapi/v3/apis/nowhere/v1").status_code == 404
     assert "V1Pod" in shared.http.get("/openapi/v2").json()["definitions"]
+    message = shared.http.get("/openapi/v2", headers={"accept": openapi_message.MEDIA_TYPE})
+    assert message.headers["content-type"] == openapi_message.ANSWER_TYPE
+    assert message.content.startswith(b"\x0a\x032.0")

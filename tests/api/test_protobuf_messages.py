@@ -37,7 +37,7 @@ PLAIN: dict[str, st.SearchStrategy[Any]] = {
     "intorstring": st.one_of(st.integers(-(2**31), 2**31 - 1), st.sampled_from(["25%", "http"])),
     "raw": st.just({"spec": {"template": {"$patch": "replace"}}}),
 }
-OURS = frozenset({"dataState", "bindingMode"})
+OURS = frozenset({"admittedBy", "dataState", "bindingMode"})
 """Fields that Kubernetes has not."""
 ZERO = {"string": st.just(""), "int": st.just(0), "bool": st.just(False)}
 

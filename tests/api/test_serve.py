@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.patience import HANG_SECONDS, wait_until
-from tests.support.serving import collection
+from tests.support.serving import collection, said_url
 from volsched import Engine
 from volsched.api.listener import listen
 from volsched.cli.app import app
@@ -30,10 +30,7 @@ def command(*args: str, home: Path) -> Iterator[tuple[subprocess.Popen[str], str
         env={**os.environ, "HOME": str(home)},
     )
     try:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        assert line.startswith("serving on http://127.0.0.1:"), line + process.stderr.read()
-        yield process, line.split()[2]
+        yield process, said_url(process, "http://127.0.0.1:")
     finally:
         if process.poll() is None:
             process.kill()

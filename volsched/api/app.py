@@ -23,8 +23,9 @@ from volsched.api.access.callers import current_caller
 from volsched.api.access.gate import Gate
 from volsched.api.access.hosts import Hosts
 from volsched.api.extender.service import Extender
+from volsched.api.freshness import Freshness
 from volsched.api.health import HttpMetrics, StoreMetrics
-from volsched.api.kubernetes import discovery
+from volsched.api.kubernetes import discovery, openapi_message
 from volsched.api.kubernetes.dispatcher import Kubernetes
 from volsched.api.kubernetes.negotiation import HttpAnswer
 from volsched.api.kubernetes.statuses import UNSERVED, ApiError
@@ -36,6 +37,7 @@ from volsched.api.strict.server import WINDOW, StrictServer
 from volsched.api.watch_cache import RING, Fan, Tail, WatchBatch
 from volsched.console.files import console_files
 from volsched.log.database import Database
+from volsched.log.reads.head import FileHead
 from volsched.runtime.clock import Clock
 from volsched.runtime.runner import Failed, looping, running, waking
 from volsched.runtime.writer import Writer
@@ -113,7 +115,7 @@ class Api:
             Route("/", _root),
             Route("/ui/{place:path}", console_files(opened=self._own.expect_questions)),
             Route("/version", _constant(lambda _: discovery.server_version())),
-            Route("/openapi/v2", _constant(lambda _: discovery.version_2())),
+            Route("/openapi/v2", _version_2),
             Route("/openapi/v3", _constant(lambda _: discovery.root())),
             Route("/openapi/v3/{place:path}", _constant(lambda it: discovery.document(it.path_params["place"]))),
             Route("/healthz", self._health("healthz", health.ready)),
@@ -169,7 +171,11 @@ class Api:
             self._services.committed = committed
             async with asyncio.timeout(TAIL_BEGINS_SECONDS):
                 await begun.wait()
+            file = FileHead(self._services.database)
+            stack.callback(file.close)
+            self._services.freshness = Freshness(tail, self.fan, self._services.read, file)
             yield
+            self._services.freshness = None
 
     def _health(
         self, name: str, look: Callable[[Services], Awaitable[health.Checks]]
@@ -195,6 +201,13 @@ def _constant(make: Callable[[Request], object]) -> Callable[[Request], Awaitabl
         return await _unserved(request, None) if made is None else HttpAnswer(made).response()
 
     return answer
+
+
+async def _version_2(request: Request) -> Response:
+    """In JSON, or as the message that kubectl asks for."""
+    if openapi_message.MEDIA_TYPE in request.headers.get("accept", ""):
+        return Response(discovery.version_2_message(), media_type=openapi_message.ANSWER_TYPE)
+    return HttpAnswer(discovery.version_2()).response()
 
 
 async def _root(request: Request) -> Response:

@@ -86,6 +86,10 @@ class Patient(HttpToolsProtocol):
         if not self._refused:
             super().on_message_complete()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing is logged, least of all what to install: the request is answered as if it asked for no upgrade,
+        and its client says why (`kubectl exec`)."""
+
     def _wait(self, seconds: float | None) -> None:
         if self._patience is not None:
             self._patience.cancel()

@@ -186,7 +186,7 @@ class StoreMetrics(Collector):
         )
         yield from _storage(self._tally, gauges)
         yield from _waits(self._tally, now)
-        yield from decision_metrics(self._database)
+        yield from process_metrics(self._database)
 
 
 def _anchors(notes: AnchorNotes | None, position: int, now: int) -> Iterator[Metric]:
@@ -326,8 +326,8 @@ def _waits(tally: StorageTally, now: int) -> Iterator[Metric]:
     )
 
 
-def decision_metrics(database: Database) -> Iterator[Metric]:
-    """Of the scheduler of this process, if it has one."""
+def process_metrics(database: Database) -> Iterator[Metric]:
+    """What this process takes to decide, if it schedules, and for how long it keeps other writers waiting."""
     times = database.meters.decisions
     yield HistogramMetricFamily(
         "volsched_decision_seconds",
@@ -335,16 +335,23 @@ def decision_metrics(database: Database) -> Iterator[Metric]:
         buckets=times.buckets(),
         sum_value=times.sum,
     )
+    held = database.meters.head_lock
+    yield HistogramMetricFamily(
+        "volsched_log_lock_seconds",
+        "Time from the lock on the log's head to the commit of one transaction, in this process.",
+        buckets=held.buckets(),
+        sum_value=held.sum,
+    )
 
 
 class ProcessMetrics(Collector):
-    """Of a process without an API: how long its decisions take."""
+    """Of a process without an API."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def collect(self) -> Iterator[Metric]:
-        yield from decision_metrics(self._database)
+        yield from process_metrics(self._database)
 
 
 def serve_process_metrics(database: Database, port: int) -> None:

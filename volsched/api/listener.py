@@ -1,5 +1,6 @@
 """Listening: a socket, uvicorn on it, and an orderly shutdown."""
 
+import asyncio
 import math
 import socket
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from volsched.scheduling.rules.configuration import DEFAULT, Configuration
 
 GRACE_SECONDS = 5
 """How long requests may take to end after a shutdown request."""
+TICK_SECONDS = 1.0
 BEYOND_LOOPBACK = (
     'cannot listen on "{host}" without TLS: whoever reaches it could do everything. Make certificates with '
     '"volsched certs init" and "volsched certs server HOST" and give them with --tls-cert, --tls-key and '
@@ -68,7 +70,29 @@ def address(listening: socket.socket, tls: Tls | None = None) -> str:
 
 
 class Server(uvicorn.Server):
-    """Ends watches before it waits for requests: they would take an hour."""
+    """Ends watches before it waits for requests: they would take an hour. While it serves nobody, it sleeps."""
+
+    _is_over = False
+    _wake: Callable[[], object] = staticmethod(lambda: None)
+
+    @property
+    def should_exit(self) -> bool:
+        return self._is_over
+
+    @should_exit.setter
+    def should_exit(self, is_over: bool) -> None:
+        """Set in any thread, and by signals."""
+        self._is_over = is_over
+        if is_over:
+            self._wake()
+
+    async def main_loop(self) -> None:
+        """In place of a look at `should_exit` ten times a second; the Date header changes every second."""
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.is_closed() or loop.call_soon_threadsafe(over.set)
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), TICK_SECONDS)
 
     def __init__(self, api: Api, tls: Tls | None = None) -> None:
         config = PatientConfig(

@@ -1,4 +1,4 @@
-"""The API of a followed cluster: whoever wants to change an object is told to ask the cluster itself.
+"""The API of a followed cluster: a request to change an object is answered with "ask the cluster itself".
 
 The store is what was observed; an object that somebody wrote here would be in no cluster. Reservations are no
 objects of the cluster: a process that decides takes them. The extender says itself whether it binds.

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from uuid import uuid4
 
 import anyio
@@ -21,6 +21,9 @@ from volsched.objects.surroundings import Subject, has_surroundings, read_surrou
 from volsched.questions.status.storage_tally import StorageTally
 from volsched.runtime.clock import Clock, rfc3339
 from volsched.runtime.writer import Writer
+
+if TYPE_CHECKING:
+    from volsched.api.freshness import Freshness
 
 READERS = 8
 """Requests that read the database at the same time; as many connections are opened."""
@@ -62,6 +65,8 @@ class Services:
     shares: WatchShares = field(init=False)
     tally: StorageTally = field(default_factory=StorageTally)
     """Kept up by the reader behind the watches."""
+    freshness: "Freshness | None" = None
+    """Set while the reader behind the watches runs; without, every request reads the database."""
     full_at: int | None = None
     """When a write last found the disk full, until one succeeds."""
     _readers: anyio.CapacityLimiter | None = field(default=None)

@@ -1,6 +1,7 @@
 """Watches are the log's tail: one reader per process folds it into what was added, modified or deleted."""
 
 import asyncio
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
@@ -11,13 +12,15 @@ import orjson
 
 from volsched.api.kubernetes.queries import Selection
 from volsched.api.kubernetes.resources import RESOURCES
-from volsched.log.database import Database
+from volsched.api.object_cache import NOWHERE, ObjectCache
+from volsched.log.database import Database, Place
 from volsched.log.errors import ArchivedError
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState, State
 from volsched.log.events.streams import KIND_OF_NOUN, noun_and_key
+from volsched.log.reads.head import current_head
 from volsched.log.reads.startup import load_world
-from volsched.log.reads.tail import fold_event, tail
+from volsched.log.reads.tail import fold_event, read_head, tail
 from volsched.questions.get.documents import as_manifest
 from volsched.questions.status.storage_tally import StorageTally
 
@@ -83,22 +86,22 @@ def changes_of(
     Decisions about an object do not change its version and are no change of it. `follow` gets every event, with
     the resulting object.
     """
-    for it in events:
-        noun, key = noun_and_key(it.stream)
+    for event in events:
+        noun, key = noun_and_key(event.stream)
         if noun not in KIND_OF_NOUN:
-            follow(it, None)
+            follow(event, None)
             continue
-        before = states.get(it.stream)
-        after = fold_event(before, it.position, it.version, it.type, it.schema, it.at, it.data)
-        follow(it, after)
+        before = states.get(event.stream)
+        after = fold_event(before, event.position, event.version, event.type, event.schema, event.at, event.data)
+        follow(event, after)
         if _living(after) is None:
-            states.pop(it.stream, None)
+            states.pop(event.stream, None)
         else:
-            states[it.stream] = after
-        if isinstance(after, ObjectState) and after.rv == it.position:
+            states[event.stream] = after
+        if isinstance(after, ObjectState) and after.rv == event.position:
             had, has = _living(before), _living(after)
             if had is not None or has is not None:
-                yield WatchEvent(it.position, noun, key, had, has)
+                yield WatchEvent(event.position, noun, key, had, has)
 
 
 def event_line(type_: str, shown: Mapping[str, Any]) -> bytes:
@@ -125,12 +128,18 @@ So a crowd of watchers takes a part of a core and not all of it. A change after 
 
 @dataclass(frozen=True, slots=True)
 class WatchBatch:
-    """What a reader has found, up to a position."""
+    """What a reader has found, up to an event."""
 
-    position: int
+    place: Place
     changes: tuple[WatchEvent, ...] = ()
-    restarted: bool = False
-    """The reader has started over: the changes in between are unknown."""
+    states: Mapping[str, State | None] = field(default_factory=dict)
+    """The streams of objects that had events, also such that are no change → their states now."""
+    restarted: ObjectCache | None = None
+    """The reader has started over with these objects: the changes in between are unknown."""
+
+    @property
+    def position(self) -> int:
+        return self.place[0]
 
 
 @dataclass(slots=True)
@@ -138,32 +147,58 @@ class Tail:
     database: Database
     publish: Callable[[WatchBatch], None]
     tally: StorageTally = field(default_factory=StorageTally)
-    position: int = -1
+    place: Place = NOWHERE
+    """The last event that was read."""
     _states: dict[str, State] = field(default_factory=dict)
+    _reading: threading.Lock = field(default_factory=threading.Lock)
+    """Its own loop reads, and so do requests that must know the newest."""
 
     def step(self, now: int) -> int:  # noqa: ARG002 - a loop's; the log is read whenever it is asked
         """Read the tail; returns how many events were new."""
-        if self.position < 0:
+        with self._reading:
+            return self._step()
+
+    def catch_up(self) -> int:
+        """Read all that is committed now; returns the position of the last event of it."""
+        head = current_head(self.database)
+        with self._reading:
+            if self.place[0] >= head[0] and self.place != head and current_head(self.database) == head:
+                # A backup was restored under us: this is another log than the one that we have read.
+                self.place = NOWHERE
+            while self.place[0] < head[0] and self._step():
+                pass
+        return head[0]
+
+    def _step(self) -> int:
+        if self.place == NOWHERE:
             return self._begin()
         try:
             with self.database.glance() as connection:
-                events = tail(connection, after=self.position, limit=CHUNK)
+                events = tail(connection, after=self.place[0], limit=CHUNK)
         except ArchivedError:
             # We slept too long, and the missed events are archived.
             return self._begin()
         if not events:
             return 0
-        changes = tuple(changes_of(events, self._states, self.tally.follow))
-        self.position = events[-1].position
-        self.publish(WatchBatch(self.position, changes))
+        states: dict[str, State | None] = {}
+
+        def follow(event: Event, after: State | None) -> None:
+            self.tally.follow(event, after)
+            if after is not None:
+                states[event.stream] = after
+
+        changes = tuple(changes_of(events, self._states, follow))
+        self.place = events[-1].position, bytes(events[-1].hash)
+        self.publish(WatchBatch(self.place, changes, states))
         return len(events)
 
     def _begin(self) -> int:
         with self.database.read() as connection:
+            head = read_head(connection)
             world = load_world(connection)
-        self.position, self._states = world.position, world.states
+        self.place, self._states = (world.position, head.hash), world.states
         self.tally.begin(world.states)
-        self.publish(WatchBatch(self.position, restarted=True))
+        self.publish(WatchBatch(self.place, restarted=ObjectCache.of(self.place, world.states)))
         return 1
 
 
@@ -230,8 +265,8 @@ _position = attrgetter("position")
 
 @dataclass(slots=True)
 class Fan:
-    position: int = -1
-    """The position up to which everything is known; -1: nothing is."""
+    objects: ObjectCache = field(default_factory=ObjectCache)
+    """All objects, as of the position up to which everything is known."""
     stopping: bool = False
     watchers: int = 0
     cut_off: int = 0
@@ -246,12 +281,18 @@ class Fan:
     def __post_init__(self) -> None:
         self.rings = {noun: Ring(size=self.ring_size) for noun in {it.noun for it in RESOURCES}}
 
+    @property
+    def position(self) -> int:
+        """The position up to which everything is known; -1: nothing is."""
+        return self.objects.place[0]
+
     def receive(self, batch: WatchBatch) -> None:
-        self.position = batch.position
-        if batch.restarted:
+        if batch.restarted is not None:
+            self.objects = batch.restarted
             for ring in self.rings.values():
                 ring.begin(batch.position)
             return
+        self.objects.follow(batch.place, batch.states)
         by_noun: dict[str, list[WatchEvent]] = {}
         for change in batch.changes:
             by_noun.setdefault(change.noun, []).append(change)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.access.secured import Secured, secured
-from tests.conftest import unsynced
+from tests.support.fresh_stores import unsynced
 from volsched.api.access.tls import Authority, make_authority
 from volsched.log.database import Database, open_database
 

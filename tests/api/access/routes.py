@@ -21,6 +21,8 @@ GROUPS = {
     "tell": ("create", "update", "patch"),
 }
 GROUPS["all"] = (*GROUPS["read"], *GROUPS["write"])
+PRESENT = ("describe", "explain", "map", "simulate", "status")
+"""What is told of the present, and of the past to others."""
 EVERYBODY, KNOWN = "everybody", "known"
 UNREADABLE = "labelSelector=a%20b"
 """A watch that is let through is refused for this, at once."""
@@ -103,7 +105,7 @@ def _of_own() -> Iterator[Served]:
         row = f"bindings/{names[1]}" if names[1:] in (["steps"], ["cancel"]) else resource
         place = BASE + re.sub(r"{.+?}", "other", path)
         yield Served(operation.method, place, f"{GROUP} {row}", verbs[operation.method])
-        if resource in ("describe", "explain", "map") and operation.method == "GET":
+        if resource in PRESENT and "asOf" in {it.name for it in operation.query}:
             yield Served(operation.method, f"{place}?asOf=1", f"{GROUP} {resource}/asOf", verbs[operation.method])
 
 

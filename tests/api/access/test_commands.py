@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from tests.api.access.secured import issue_token
 from tests.support.clusters import node, pod
 from tests.support.patience import HANG_SECONDS
+from tests.support.serving import said_url
 from volsched.api.access.callers import Role
 from volsched.cli.app import app
 from volsched.log.database import Database
@@ -177,10 +178,7 @@ def serving(tmp_path: Path, **settings: str) -> Iterator[str]:
         env={**os.environ, "HOME": str(tmp_path), **settings},
     )
     try:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        assert line.startswith("serving on https://0.0.0.0:"), line + process.stderr.read()
-        yield line.split()[2].replace("0.0.0.0", "127.0.0.1")
+        yield said_url(process, "https://0.0.0.0:").replace("0.0.0.0", "127.0.0.1")
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=HANG_SECONDS)

@@ -80,11 +80,20 @@ def test_reads_beyond_the_rate_do_not_fill_the_log(sqlite: Database) -> None:
         assert (codes, len(tail(connection, after=0, limit=10))) == ([200, 429, 429], 1)
 
 
-@pytest.mark.parametrize("what", ["describe/nodes/n", "namespaces/shop/explain/db"])
-def test_to_describe_or_explain_what_was_is_to_read_the_history(api: Secured, what: str) -> None:
+@pytest.mark.parametrize("what", ["describe/nodes/n", "namespaces/shop/explain/db", "status"])
+def test_to_describe_explain_or_count_what_was_is_to_read_the_history(api: Secured, what: str) -> None:
     past = f"{ROOT}/{what}?asOf=0"
     assert api.with_certificate("eve", Role.VIEWER).get(past).status_code == 403
     api.with_certificate("ada", Role.AUDITOR).get(past)
     with api.database.read() as connection:
         (event,) = tail(connection, after=0, limit=10)
         assert (event.stream, event.actor) == (AUDIT_READS, "cert/ada")
+
+
+def test_to_try_something_on_what_was_is_to_read_the_history(api: Secured) -> None:
+    past, drain = f"{ROOT}/simulate?asOf=0", {"drain": ["n"]}
+    assert api.with_certificate("eve", Role.VIEWER).post(past, json=drain).status_code == 403
+    told = api.with_certificate("ada", Role.AUDITOR).post(past, json=drain)
+    assert (told.status_code, "n" in told.json()["message"]) == (404, True)
+    with api.database.read() as connection:
+        assert [it.stream for it in tail(connection, after=0, limit=10)] == [AUDIT_READS]

@@ -1,15 +1,13 @@
 """A store with a history (pods placed, one refused, one reserved for, work given up), and a server on it."""
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.fresh_stores import fresh_store
 from tests.support.serving import Served, served
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 
 DISKS = [
     LOCAL,
@@ -48,13 +46,9 @@ def own(sqlite: Database) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def own_shared(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[Served]:
+def own_shared() -> Iterator[Served]:
     """One for all tests of a module, whatever they leave behind."""
-    path = tmp_path_factory.mktemp("own") / "store.db"
-    shutil.copyfile(migrated_file, path)
-    database = open_database(f"sqlite:///{path}")
-    unsynced(database)
-    furnished(database)
-    with served(database) as running:
-        yield running
-    database.close()
+    with fresh_store() as database:
+        furnished(database)
+        with served(database) as running:
+            yield running

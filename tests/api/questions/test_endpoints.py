@@ -79,6 +79,18 @@ def test_lists_are_paged_filtered_and_shown_as_tables(own_shared: Served) -> Non
     assert steps[0]["type"] == "BindingPlanned"
 
 
+def test_a_large_answer_is_packed_for_whoever_reads_gzip(own_shared: Served) -> None:
+    plain, packed = (
+        own_shared.http.get(f"{BASE}/audit/events?limit=500", headers={"accept-encoding": it})
+        for it in ("identity", "gzip")
+    )
+    assert "content-encoding" not in plain.headers
+    assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "accept-encoding")
+    assert int(packed.headers["content-length"]) < len(plain.content) / 3
+    # Asking is recorded: the second answer holds one event more.
+    assert packed.json()["items"][1:] == plain.json()["items"][: len(packed.json()["items"]) - 1]
+
+
 def test_an_export_can_be_verified_elsewhere(own_shared: Served, tmp_path: Any) -> None:
     found = own_shared.http.get(f"{BASE}/export").json()
     (tmp_path / "log.jsonl").write_text(found["text"])
@@ -104,7 +116,7 @@ BAD = [
     ("GET", "history/pv/n0-small?until=5&asOf=5", 400, "until and asOf mean the same"),
     ("GET", "history/pv/n0-small?until=99999999", 404, "is not there yet"),
     ("GET", "diff", 400, "from: Required value"),
-    ("GET", "audit/cause/first", 400, "is not the position of an event"),
+    ("GET", "audit/cause/first", 404, "there is no binding"),
     ("GET", "audit/in-flight?olderThan=long", 400, "is no length of time"),
     ("GET", "namespaces/default/explain/none", 404, 'pod "default/none" is not in the store'),
     ("POST", "simulate", 422, "nothing to try"),

@@ -1,17 +1,12 @@
 """kubectl on our own resources. Skipped, visibly, where it is not installed."""
 
 import json
-import os
-import shutil
-import subprocess
+from functools import partial
 from pathlib import Path
 
-import pytest
-
-from tests.support.patience import HANG_SECONDS
+from tests.support.kubectl import kubectl_at, needs_kubectl
 from tests.support.serving import Served
 
-KUBECTL = shutil.which("kubectl")
 RESERVATION = {
     "apiVersion": "volsched.io/v1",
     "kind": "Reservation",
@@ -20,21 +15,9 @@ RESERVATION = {
 }
 
 
-@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+@needs_kubectl
 def test_kubectl_gets_creates_patches_and_deletes_what_is_ours(own: Served, tmp_path: Path) -> None:
-    def kubectl(*args: str, stdin: str | None = None) -> str:
-        done = subprocess.run(
-            [str(KUBECTL), "-s", own.url, *args],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=HANG_SECONDS,
-            env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
+    kubectl = partial(kubectl_at, own.url, tmp_path)
     assert kubectl("get", "bindings.volsched.io").splitlines()[1].split()[1:5] == ["db", "n0", "committed", "2"]
     assert "unschedulable" in kubectl("get", "attempts", "-A", "-o", "wide")
     assert kubectl("get", "effects", "-o", "name") == ""

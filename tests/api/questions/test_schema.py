@@ -13,6 +13,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tests.support.patience import HANG_SECONDS
 from tests.support.schema_examples import schema_examples
 from tests.support.serving import Served
 from volsched.api.questions.openapi import document
@@ -44,7 +45,7 @@ def _known(name: str, value: Any) -> Any:
 @schema.parametrize()
 @BOUNDED
 def test_our_own_endpoints_answer_as_their_document_says(case: schemathesis.Case[Any], own_shared: Served) -> None:
-    case.call_and_validate(base_url=own_shared.url, checks=CHECKS)
+    case.call_and_validate(base_url=own_shared.url, checks=CHECKS, timeout=HANG_SECONDS)
 
 
 def test_what_is_served_is_that_document(own_shared: Served) -> None:

@@ -31,7 +31,8 @@ CONSOLE = "/ui/"
 OURS = "volsched.io"
 STORAGE = "storage.k8s.io"
 DEVICES = "resource.k8s.io"
-DESCRIBE, EXPLAIN, MAP, AS_OF = "describe", "explain", "map", "asOf"
+DESCRIBE, EXPLAIN, MAP, GLANCE, SIMULATE, AS_OF = "describe", "explain", "map", "status", "simulate", "asOf"
+SHOWN = (DESCRIBE, EXPLAIN, MAP, GLANCE, SIMULATE)
 """Resources that are shown as they are now, or with this in the query as they were: then it is history."""
 
 
@@ -164,9 +165,11 @@ TABLE: tuple[AllowRow, ...] = (
     _row(OURS, f"{MAP}/*", viewer=READ, operator=READ),
     _row(OURS, f"{MAP}/{AS_OF}", auditor=READ, recorded=True),
     _row(OURS, "timeline/*", viewer=READ, operator=READ),
-    _row(OURS, "simulate/*", viewer=("create", *READ), operator=("create", *READ)),
+    _row(OURS, f"{SIMULATE}/*", viewer=("create", *READ), operator=("create", *READ)),
+    _row(OURS, f"{SIMULATE}/{AS_OF}", auditor=("create", *READ), recorded=True),
     _row(OURS, "reservations/*", viewer=READ, operator=ALL, scheduler=ALL),
-    _row(OURS, "status/*", viewer=READ, operator=READ),
+    _row(OURS, f"{GLANCE}/*", viewer=READ, operator=READ),
+    _row(OURS, f"{GLANCE}/{AS_OF}", auditor=READ, recorded=True),
     _row(OURS, "effects/*", viewer=READ, operator=ALL),
     _row(OURS, "leases/*", viewer=READ, operator=ALL),
     _row(OURS, "verify/*", auditor=("create", *READ), operator=("create", *READ)),
@@ -248,7 +251,8 @@ def asked_of(method: str, raw_path: str, path: str, query: Mapping[str, str]) ->
             namespace=place.namespace,
             name=place.name,
         )
-        return replace(asked, namespace=namespace_for(asked))
+        namespace = namespace_for(asked)
+        return asked if namespace == asked.namespace else replace(asked, namespace=namespace)
     verb = "get" if method == "HEAD" else method.lower()
     segments = path.strip("/").split("/")
     if segments[0] not in ("api", "apis"):
@@ -278,7 +282,7 @@ def _of_segments(
         namespace, rest = rest[1], rest[2:]
     name = rest[1] if len(rest) > 1 else None
     # Access to present objects does not include access to their history.
-    past = group == OURS and rest[0] in (DESCRIBE, EXPLAIN, MAP) and query.get(AS_OF, "") != ""
+    past = group == OURS and rest[0] in SHOWN and query.get(AS_OF, "") != ""
     return RequestAttributes(
         verb=_verb(method, name, query),
         path=path,

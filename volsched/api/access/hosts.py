@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 # The names of this machine: without TLS, only local programs are served, and no web page.
@@ -23,6 +24,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=256)
 def host_of(url: str) -> str:
     """The part between `//` and the port; empty where there is none."""
     try:

@@ -8,6 +8,7 @@ import orjson
 from pydantic import ValidationError
 
 from volsched.api.kubernetes.statuses import ApiError
+from volsched.kube.documents import drop_nulls
 from volsched.kube.kinds import KINDS
 from volsched.kube.workloads import Pod
 
@@ -116,7 +117,7 @@ def _pod(message: Mapping[str, Any]) -> Pod:
         raise ApiError(400, "Pod must be a pod with a name")
     placed = {**metadata, "namespace": metadata.get("namespace") or DEFAULT_NAMESPACE}
     try:
-        pod = KINDS["Pod"].read(_without_nulls({**given, "metadata": placed}))
+        pod = KINDS["Pod"].read(drop_nulls({**given, "metadata": placed}))
     except ValidationError as error:
         first = error.errors()[0]
         raise ApiError(400, f"Pod.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -124,13 +125,6 @@ def _pod(message: Mapping[str, Any]) -> Pod:
         raise ApiError(400, "Pod is nested deeper than any pod is") from None
     assert isinstance(pod, Pod)
     return pod
-
-
-def _without_nulls(value: Any) -> Any:
-    """Go writes absent values as null."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _node_name(node: Any, place: int) -> str:

@@ -20,11 +20,11 @@ from volsched.api.kubernetes.protobuf import read_message
 from volsched.api.kubernetes.queries import FieldValidation
 from volsched.api.kubernetes.resources import RequestTarget
 from volsched.api.kubernetes.statuses import UNEXPLAINED, ApiError, invalid_object
-from volsched.kube.documents import read_documents, read_json
+from volsched.kube.documents import drop_nulls, read_documents, read_json
 from volsched.kube.kinds import KINDS, Kind
 from volsched.kube.known_fields import json_type, type_of
 from volsched.kube.meta import without_bookkeeping
-from volsched.kube.patches import DiffersError, PatchError, json_patched, merged
+from volsched.kube.patches import PatchError, json_patched, merged
 from volsched.kube.problems import ITEMS_MAX, ManifestError, longest
 from volsched.kube.strategic_merge import strategic_merged
 from volsched.kube.validation.field_errors import invalid
@@ -48,6 +48,7 @@ _MOST_SHOWN = 30
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 """Kubernetes names the place in its own source; clients do not compare it, but people search for it."""
 REJECTED = "the server rejected our request due to an error in our request"
+"""Said without details: by that clients tell a JSON patch that does not fit from an object that breaks a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,28 +252,15 @@ def patched(manifest: Mapping[str, Any], patch: Any, form: str, kind: Kind) -> M
             result = strategic_merged(manifest, patch, type_of(kind))
         else:
             result = merged(manifest, patch)
-    except DiffersError as error:
-        raise ApiError(422, REJECTED, details=_because(error)) from None
     except PatchError as error:
         # A valid patch that does not fit this object is distinguished from an invalid one.
         if form == JSON_PATCH and isinstance(patch, list):
-            raise ApiError(422, REJECTED, details=_because(error)) from None
+            raise ApiError(422, REJECTED) from error
         raise ApiError(500 if form == STRATEGIC_PATCH else 400, str(error), reason=UNEXPLAINED) from None
     if not isinstance(result, dict):
         raise ApiError(422, "the patch would leave something that is no object")
-    return dict(_without_nulls(result))
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     # A null in a list is kept, to be refused by name.
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
-def _because(error: PatchError) -> dict[str, Any]:
-    """Kubernetes only says that it rejects such a patch; the causes say why."""
-    return {"causes": [{"reason": "UnexpectedServerResponse", "message": str(error)}]}
+    return dict(drop_nulls(result))
 
 
 def check_patched_kind(kind: Kind, manifest: Mapping[str, Any], shown: Any) -> None:

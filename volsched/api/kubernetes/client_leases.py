@@ -21,9 +21,10 @@ from volsched.api.kubernetes.queries import Query, writing
 from volsched.api.kubernetes.resources import RequestTarget
 from volsched.api.kubernetes.statuses import ApiError, error_of, success
 from volsched.api.services import Services
-from volsched.kube.manifest_reader import check_manifest
+from volsched.kube.manifest_reader import read_manifest
 from volsched.kube.meta import KEPT_METADATA
 from volsched.kube.problems import Defect, excess
+from volsched.kube.validation.rules import creation_errors
 from volsched.log.commands import ConflictError
 from volsched.log.events.fold import ObjectState, versioned
 from volsched.log.leases import client_lease, make_client_lease, remove_client_lease, replace_client_lease
@@ -120,9 +121,9 @@ async def _held(services: Services, target: RequestTarget) -> ObjectState:
 
 
 def _stored(target: RequestTarget, wanted: Manifest, own: Mapping[str, Any]) -> Manifest:
-    manifest, _, defects = check_manifest(target.resource.kind, wanted)
-    if defects:
-        raise InvalidError("Lease", defects)
+    manifest, _, defects = read_manifest(target.resource.kind, wanted)
+    if errors := defects or creation_errors(target.resource.kind, manifest):
+        raise InvalidError("Lease", errors)
     given = {
         field: value
         for field, value in manifest["metadata"].items()

@@ -6,6 +6,7 @@ from typing import Any
 
 from volsched.api.kubernetes.descriptions import description_of
 from volsched.api.kubernetes.negotiation import JSON, MERGE_PATCH
+from volsched.api.kubernetes.openapi_message import document_message
 from volsched.api.kubernetes.resources import (
     BINDING,
     CORE,
@@ -172,6 +173,11 @@ def version_2() -> dict[str, Any]:
             definitions[type_of(resource.kind)][_GVK] = [_gvk(resource)]
     info = {"title": "volsched", "version": "v1"}
     return {"swagger": "2.0", "info": info, "paths": {}, "definitions": definitions}
+
+
+@cache
+def version_2_message() -> bytes:
+    return document_message(version_2())
 
 
 def _documented(group: str, version: str) -> list[Resource]:

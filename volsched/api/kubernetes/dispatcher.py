@@ -28,7 +28,7 @@ from volsched.api.kubernetes.resources import (
     Root,
     parse_path,
 )
-from volsched.api.kubernetes.statuses import UNSERVED, ApiError, error_of, store_error
+from volsched.api.kubernetes.statuses import UNSERVED, ApiError, error_of, store_error, unserved
 from volsched.api.kubernetes.write_handlers import (
     bind,
     create,
@@ -99,7 +99,7 @@ class Kubernetes:
                 watch = served
                 answer = HttpAnswer({})
             else:
-                answer = served
+                answer = _unless_known(request, served)
         except ClientDisconnect:
             return
         except Exception as error:
@@ -125,7 +125,7 @@ class Kubernetes:
 
     async def _serve(self, request: Request, place: Place | None) -> HttpAnswer | Watch:
         if place is None:
-            raise ApiError(404, UNSERVED)
+            raise ApiError(404, unserved(request.url.path))
         if not isinstance(place, RequestTarget):
             return _discovered(request, place)
         query = dict(request.query_params)
@@ -154,6 +154,14 @@ class Kubernetes:
             request.headers.get("user-agent", ""),
         )
         return await serve(self._services, place, query, body)
+
+
+def _unless_known(request: Request, answer: HttpAnswer) -> HttpAnswer:
+    """304 where the client has this answer already."""
+    etag = answer.headers.get("etag")
+    if etag is None or etag not in request.headers.get("if-none-match", ""):
+        return answer
+    return HttpAnswer(b"", 304, headers=answer.headers)
 
 
 def _writers(resource: Resource) -> dict[tuple[str, str], Serve]:

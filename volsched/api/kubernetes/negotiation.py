@@ -1,6 +1,7 @@
 """Content negotiation: an answer is whole, a `Table`, or metadata alone; and answers before serialisation."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import gzip
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -94,6 +95,8 @@ def patch_form(content_type: str | None) -> str:
 
 UNREAD = (408, 413)
 """Answers that are sent before the whole body has arrived: the rest is not awaited."""
+SMALLEST_PACKED, PACKING_LEVEL = 16_000, 1
+"""Bytes, and how hard gzip tries: the map of 5,000 nodes is 700 KB, packed in 3 ms to a twentieth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +107,18 @@ class HttpAnswer:
     warnings: Sequence[str] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def spelled(self) -> "HttpAnswer":
+    def spelled(self, *, packed: bool = False) -> "HttpAnswer":
         """The same as JSON, for threads: serialising a large answer would block the event loop."""
-        return replace(self, body=orjson.dumps(self.body))
+        body = orjson.dumps(self.body)
+        if not packed or len(body) < SMALLEST_PACKED:
+            return replace(self, body=body)
+        headers = {**self.headers, "content-encoding": "gzip", "vary": "accept-encoding"}
+        return replace(self, body=gzip.compress(body, PACKING_LEVEL, mtime=0), headers=headers)
 
     def response(self) -> Response:
         content = self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
-        response = Response(content, self.code, media_type=JSON)
-        response.headers["cache-control"] = "no-cache, private"
-        response.headers.update(self.headers)
+        headers = {"cache-control": "no-cache, private", **self.headers}
+        response = Response(content, self.code, headers, media_type=JSON)
         if self.code in UNREAD:
             response.headers["connection"] = "close"
         for warning in self.warnings:
@@ -154,14 +160,20 @@ def definitions_of(columns: Iterable[ColumnHead]) -> list[dict[str, Any]]:
     ]
 
 
-def row(resource: Resource, item: Item, manifest: Manifest, include: str, wanted: AnswerRequest) -> dict[str, Any]:
-    cells = [column.value(item) for column in columns_of(resource.noun, wide=True)]
+def row(
+    cells: Sequence[str], include: str, whole: Callable[[], Any], metadata: Callable[[], Any]
+) -> dict[str, Any]:
+    """`whole` and `metadata` make the object in these forms."""
     told: dict[str, Any] = {"cells": cells}
     if include == "Object":
-        told["object"] = manifest
+        told["object"] = whole()
     elif include != "None":
-        told["object"] = partial(manifest, wanted)
+        told["object"] = metadata()
     return told
+
+
+def cells_of(resource: Resource, item: Item) -> list[str]:
+    return [column.value(item) for column in columns_of(resource.noun, wide=True)]
 
 
 def table(
@@ -191,19 +203,22 @@ def partial(manifest: Manifest, wanted: AnswerRequest) -> dict[str, Any]:
     }
 
 
-def object_list(resource: Resource, items: Iterable[Manifest], list_metadata: Manifest) -> dict[str, Any]:
+def object_list(
+    resource: Resource, items: Sequence[Any] | orjson.Fragment, list_metadata: Manifest
+) -> dict[str, Any]:
     return {
         "kind": f"{resource.kind.name}List",
         "apiVersion": resource.kind.api_version,
         "metadata": dict(list_metadata),
-        "items": list(items),
+        "items": items,
     }
 
 
-def partial_list(items: Iterable[Manifest], list_metadata: Manifest, wanted: AnswerRequest) -> dict[str, Any]:
+def partial_list(items: Iterable[Any], list_metadata: Manifest, wanted: AnswerRequest) -> dict[str, Any]:
+    """`items` are `partial` already."""
     return {
         "kind": AnswerFormat.METADATA_LIST.value,
         "apiVersion": wanted.api_version,
         "metadata": dict(list_metadata),
-        "items": [partial(item, wanted) for item in items],
+        "items": list(items),
     }

@@ -1,9 +1,11 @@
 """Requests that read: get, list and watch, and how objects are read for them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
+import orjson
 from sqlalchemy import Connection
 
 from volsched.api.kubernetes import negotiation
@@ -21,6 +23,7 @@ from volsched.api.kubernetes.queries import (
 from volsched.api.kubernetes.resources import Kept, RequestTarget, Resource
 from volsched.api.kubernetes.statuses import ApiError, expired, not_found, too_large_version
 from volsched.api.limits import Taken
+from volsched.api.object_cache import KindCache
 from volsched.api.services import Services
 from volsched.api.watch_cache import ADDED, BOOKMARK, Scope, WatchEvent, changes_of, event_line
 from volsched.api.watch_response import DEFAULT_SECONDS, MOST_SECONDS, Watch
@@ -31,7 +34,8 @@ from volsched.log.leases import client_lease, client_leases
 from volsched.log.reads.as_of import look_at
 from volsched.log.reads.lookups import events_of_kind, page, page_as_of
 from volsched.log.reads.tail import read_head, state_as_of
-from volsched.questions.get.documents import Item
+from volsched.questions.get.columns import columns_of
+from volsched.questions.get.documents import Column, Item
 
 # Reading objects for a request: one of them, a page of a collection, or the changes since a version.
 #
@@ -141,46 +145,187 @@ def _items(connection: Connection, position: int, found: Iterable[Found], now: i
 
 
 CATCH_UP_TRIES = 3
+MOST_IN_THE_LOOP = 501
+"""Objects that the event loop lists itself: a page of kubectl, and the one that says that there are more.
+
+Mostly they are encoded already. A longer list would hold up other requests.
+"""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 async def get_object(services: Services, target: RequestTarget, query: Query, wanted: AnswerRequest) -> HttpAnswer:
-    least, now = least_version(query), services.clock()
-    item = await services.read(read_one, services.database, target, least=least, now=now)
-    manifest = _manifest(target.resource, item)
-    match wanted.form:
-        case AnswerFormat.TABLE:
-            version = {"resourceVersion": manifest["metadata"]["resourceVersion"]}
-            row = negotiation.row(target.resource, item, manifest, _include(query), wanted)
-            return HttpAnswer(negotiation.table(target.resource, [row], version, wanted))
-        case AnswerFormat.METADATA:
-            return HttpAnswer(negotiation.partial(manifest, wanted))
-        case _:
-            return HttpAnswer(manifest)
+    least, now, include = least_version(query), services.clock(), _include(query)
+    cached = await _cached(services, target, query, least)
+    state = None if cached is None else cached.states.get(target.key)
+    if cached is not None and state is None:
+        raise not_found(target)
+    if state is not None and _is_decided_by_version(state, wanted):
+        item = Item(target.key, state, now)
+    else:
+        item, cached = await services.read(read_one, services.database, target, least=least, now=now), None
+    rendering = Rendering(target.resource, wanted, include, cached)
+    assert isinstance(item.state, ObjectState)
+    version = str(item.state.rv)
+    if wanted.form is AnswerFormat.TABLE:
+        rows = [rendering.shown(item)]
+        return HttpAnswer(negotiation.table(target.resource, rows, {"resourceVersion": version}, wanted))
+    etag = {"etag": f'"{version}"'} if wanted == PLAIN and target.resource.kept is Kept.LOG else {}
+    return HttpAnswer(rendering.shown(item), headers=etag)
 
 
 async def list_objects(
     services: Services, target: RequestTarget, query: Query, wanted: AnswerRequest
 ) -> HttpAnswer:
-    asked = listing(query, target.resource)
-    include = _include(query)
-    found = await services.read(read_page, services.database, target, asked, now=services.clock())
-    return await services.read(lambda: HttpAnswer(_listed(target.resource, found, wanted, include)).spelled())
+    asked, include = listing(query, target.resource), _include(query)
+    least = None if asked.match is Match.EXACT else asked.position
+    cached = await _cached(services, target, query, least)
+    if cached is not None:
+        position = _listed_position(asked, cached, services.fan.position)
+        if position is not None:
+            everything = asked.selection.everything
+            most = None if asked.limit is None or not everything else asked.limit + 1
+            found = cached.objects(namespace=target.namespace, after=asked.after, most=most)
+            # A long list is made in a thread, without the cache, which is the event loop's.
+            short = len(found) <= MOST_IN_THE_LOOP
+            rendering = Rendering(target.resource, wanted, include, cached if short else None)
+            call = partial(_cached_list, rendering, asked, position, found, services.clock())
+            answer = call() if short else await services.read(call)
+            if answer is not None:
+                return answer
+    page = await services.read(read_page, services.database, target, asked, now=services.clock())
+    return await services.read(
+        lambda: HttpAnswer(Rendering(target.resource, wanted, include).listed(page)).spelled()
+    )
 
 
-def _listed(resource: Resource, found: Page, wanted: AnswerRequest, include: str) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"resourceVersion": str(found.position)}
-    if found.more:
-        metadata["continue"] = token(found.position, found.items[-1].key)
-    items = [(item, _manifest(resource, item)) for item in found.items]
-    match wanted.form:
-        case AnswerFormat.TABLE:
-            rows = [negotiation.row(resource, item, manifest, include, wanted) for item, manifest in items]
-            return negotiation.table(resource, rows, metadata, wanted)
-        case AnswerFormat.METADATA_LIST | AnswerFormat.METADATA:
-            return negotiation.partial_list((manifest for _, manifest in items), metadata, wanted)
-        case _:
-            return negotiation.object_list(resource, (manifest for _, manifest in items), metadata)
+async def _cached(services: Services, target: RequestTarget, query: Query, least: int | None) -> KindCache | None:
+    """The objects of the kind in memory, as new as the request demands; None: the database has to be read.
+
+    Without a version a client wants what was written before it asked, through whatever process. With one it wants
+    nothing older, and 0 is any.
+    """
+    if services.freshness is None or target.resource.kept is not Kept.LOG:
+        return None
+    if services.read_only and target.resource.noun == "pod":
+        # How pods of an observed cluster are is not in the log.
+        return None
+    known = services.fan.position
+    if query.get("resourceVersion") != "0" and (least is None or known < least):
+        if not await services.freshness.confirm():
+            return None
+        if least is not None and services.fan.position < least:
+            return None
+    return services.fan.objects.kind(target.resource.noun)
+
+
+def _is_decided_by_version(state: ObjectState, wanted: AnswerRequest) -> bool:
+    """A row shows the binding that has assumed the object, too, which is no part of the object."""
+    return wanted.form is not AnswerFormat.TABLE or state.assumed is None
+
+
+def _listed_position(asked: Listing, cached: KindCache, known: int) -> int | None:
+    """The version of a list from memory; None: it is not as of the requested one any more."""
+    if asked.match is not Match.EXACT or asked.position is None:
+        return known
+    return asked.position if cached.changed <= asked.position <= known else None
+
+
+def _cached_list(
+    rendering: "Rendering", asked: Listing, position: int, found: list[Found], now: int
+) -> HttpAnswer | None:
+    """None: what it shows is not in memory."""
+    everything = asked.selection.everything
+    if not everything:
+        found = [it for it in found if asked.selection.matches(it[1].manifest or {})]
+    more = asked.limit is not None and len(found) > asked.limit
+    chosen = found[: asked.limit] if more else found
+    if rendering.cached is not None and rendering.wanted == PLAIN and everything and chosen:
+        return _tagged(rendering.repeated(position, chosen, more), position)
+    if not all(_is_decided_by_version(state, rendering.wanted) for _, state in chosen):
+        return None
+    page = Page(position, tuple(Item(key, state, now) for key, state in chosen), more)
+    answer = rendering.listed(page)
+    return _tagged(answer, position) if rendering.wanted == PLAIN else HttpAnswer(answer).spelled()
+
+
+def _tagged(answer: dict[str, Any], position: int) -> HttpAnswer:
+    return HttpAnswer(orjson.dumps(answer), headers={"etag": f'"{position}"'})
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """How objects are shown to a request. With a cache, what was made for one request is kept for the next."""
+
+    resource: Resource
+    wanted: AnswerRequest
+    include: str
+    cached: KindCache | None = None
+
+    def listed(self, found: Page) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"resourceVersion": str(found.position)}
+        if found.more:
+            metadata["continue"] = token(found.position, found.items[-1].key)
+        items = map(self.shown, found.items)
+        match self.wanted.form:
+            case AnswerFormat.TABLE:
+                return negotiation.table(self.resource, items, metadata, self.wanted)
+            case AnswerFormat.METADATA_LIST | AnswerFormat.METADATA:
+                return negotiation.partial_list(items, metadata, self.wanted)
+            case _:
+                return negotiation.object_list(self.resource, list(items), metadata)
+
+    def repeated(self, position: int, found: list[Found], more: bool) -> dict[str, Any]:
+        """The list of whole objects, all that there are between its first and its last: until one of the kind
+        changes, it is the same for everybody."""
+        assert self.cached is not None
+        first, last = found[0][0], found[-1][0]
+        metadata = {"resourceVersion": str(position)} | ({"continue": token(position, last)} if more else {})
+        items = self.cached.kept_list(
+            (self.resource.has_own_form, first, last),
+            lambda: orjson.Fragment(orjson.dumps([self._whole(Item(key, state, 0)) for key, state in found])),
+        )
+        return negotiation.object_list(self.resource, items, metadata)
+
+    def shown(self, item: Item) -> Any:
+        match self.wanted.form:
+            case AnswerFormat.TABLE:
+                return negotiation.row(
+                    self._cells(item), self.include, lambda: self._whole(item), lambda: self._metadata(item)
+                )
+            case AnswerFormat.METADATA_LIST | AnswerFormat.METADATA:
+                return self._metadata(item)
+            case _:
+                return self._whole(item)
+
+    def _whole(self, item: Item) -> Any:
+        return self._encoded(item, "whole", lambda: _manifest(self.resource, item))
+
+    def _metadata(self, item: Item) -> Any:
+        form = ("metadata", self.wanted.version)
+        return self._encoded(item, form, lambda: negotiation.partial(_manifest(self.resource, item), self.wanted))
+
+    def _encoded(self, item: Item, form: Hashable, make: Callable[[], Any]) -> Any:
+        if self.cached is None:
+            return make()
+        assert isinstance(item.state, ObjectState)
+        key = form, self.resource.has_own_form
+        return self.cached.kept(item.key, item.state, key, lambda: orjson.Fragment(orjson.dumps(make())))
+
+    def _cells(self, item: Item) -> list[str]:
+        if self.cached is None:
+            return negotiation.cells_of(self.resource, item)
+        assert isinstance(item.state, ObjectState)
+        kept = self.cached.kept(item.key, item.state, "cells", lambda: negotiation.cells_of(self.resource, item))
+        cells = list(kept)
+        for index, column in _aging(self.resource.noun):
+            cells[index] = column.value(item)
+        return cells
+
+
+@cache
+def _aging(noun: str) -> list[tuple[int, Column]]:
+    """The columns of a kind that change with time."""
+    return [(index, column) for index, column in enumerate(columns_of(noun, wide=True)) if column.ages]
 
 
 def _manifest(resource: Resource, item: Item) -> dict[str, Any]:
@@ -318,7 +463,8 @@ def _spelling(resource: Resource, wanted: AnswerRequest, include: str, clock: Ca
         nonlocal begun
         state, manifest = change.shown(type_)
         shown = resource.as_shown(manifest)
-        row = negotiation.row(resource, Item(change.key, state, clock()), shown, include, wanted)
+        cells = negotiation.cells_of(resource, Item(change.key, state, clock()))
+        row = negotiation.row(cells, include, lambda: shown, lambda: negotiation.partial(shown, wanted))
         version: Mapping[str, Any] = {"resourceVersion": str(change.position)}
         table = negotiation.table(resource, [row], version, wanted, head=not begun)
         begun = True

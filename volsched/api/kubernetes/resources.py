@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -174,6 +175,7 @@ def group_version(group: str, version: str) -> str:
 # segments from one hidden inside a name.
 
 NAMESPACES = "namespaces"
+LONGEST_REMEMBERED = 500
 _FORBIDDEN_IN_NAMES = frozenset("/%\\\0")
 
 
@@ -220,6 +222,11 @@ Place = RequestTarget | GroupVersion | ApiGroup | Root
 
 def parse_path(raw: str) -> Place | None:
     """None where nothing is served. `raw` is the path as sent, still percent-encoded, without its query."""
+    # The gate parses what the handlers parse again, and clients repeat themselves.
+    return _known_place(raw) if len(raw) <= LONGEST_REMEMBERED else _place(raw)
+
+
+def _place(raw: str) -> Place | None:
     segments = _segments(raw)
     if segments is None:
         return None
@@ -237,6 +244,9 @@ def parse_path(raw: str) -> Place | None:
     if not rest:
         return GroupVersion(group, version)
     return _target(group, version, rest)
+
+
+_known_place = lru_cache(maxsize=1_024)(_place)
 
 
 def _segments(raw: str) -> list[str] | None:

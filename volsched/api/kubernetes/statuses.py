@@ -47,6 +47,21 @@ RETRY_AFTER_SECONDS = 1
 FULL_RETRY_SECONDS = 10
 UNANSWERED = "the database does not answer; try again later"
 UNSERVED = "the server could not find the requested resource"
+IN_CONTAINERS = frozenset({"attach", "exec", "ephemeralcontainers", "log", "portforward", "proxy"})
+"""What a kubelet does for a pod."""
+
+
+def unserved(path: str) -> str:
+    """What to say of a path that leads nowhere here."""
+    asked = path.rstrip("/").split("/")
+    if len(asked) > 2 and asked[-3] == "pods" and asked[-1] in IN_CONTAINERS:
+        return (
+            f"pods/{asked[-1]} is not served: volsched places pods and binds volumes, and runs no containers; "
+            "see what became of the pod with kubectl describe pod or volsched history pod"
+        )
+    return UNSERVED
+
+
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 UNEXPLAINED = ""
 """The reason of errors that Kubernetes passes through, always with code 500."""

@@ -53,6 +53,7 @@ from volsched.api.kubernetes.statuses import (
 from volsched.api.services import Services
 from volsched.kube.manifest import uid
 from volsched.kube.strategic_merge import go_text
+from volsched.kube.validation.cluster_events import new_event_errors
 from volsched.kube.validation.field_errors import NOT_NEGATIVE, dns_subdomain, each, invalid, required, unsupported
 from volsched.kube.validation.fields import fields_at, items_at, number_at, text_at, texts_at
 from volsched.log.commands import ConflictError
@@ -92,6 +93,10 @@ def _created(target: RequestTarget, body: RequestBody, validation: FieldValidati
     manifest = fitted(raw, target, new_suffix=_suffix())
     check_types(kind, manifest)
     manifest = target.resource.as_stored(manifest)
+    if target.resource.has_own_form and (found := new_event_errors(manifest)):
+        # In words of the core group: that is how it is stored.
+        name = text_at(manifest["metadata"], "name")
+        raise invalid_object(kind.name, name, found, {"name": name})
     if manifest["metadata"].get("resourceVersion", "0") not in ("", "0"):
         # A resourceVersion refers to an existing object.
         raise ApiError(500, "resourceVersion should not be set on objects to be created", reason=UNEXPLAINED)
@@ -208,7 +213,7 @@ async def delete_collection(
             # Gone already, or recreated by now: it was not ours to delete.
             if told.code not in (404, 409):
                 raise told from error
-    shown = map(target.resource.as_shown, deleted)
+    shown = list(map(target.resource.as_shown, deleted))
     return HttpAnswer(object_list(target.resource, shown, {"resourceVersion": str(found.position)}))
 
 

@@ -87,6 +87,7 @@ class Own:
             wanted=wanted_form(request.headers.get("accept")),
             key=_key(request.headers.get("idempotency-key")),
             namespaces=_namespaces(current_caller()),
+            unpacks="gzip" in request.headers.get("accept-encoding", ""),
         )
         served = await self._in_turn(operation, asked)
         if operation.writes:
@@ -95,7 +96,7 @@ class Own:
 
     async def _in_turn(self, operation: Operation, asked: OperationRequest) -> HttpAnswer:
         def serve() -> HttpAnswer:
-            return operation.serve(self._context, asked).spelled()
+            return operation.serve(self._context, asked).spelled(packed=asked.unpacks)
 
         if operation.turn == "reader":
             return await self._services.read(serve)

@@ -20,7 +20,7 @@ def shown_list(answer: ObjectsAnswer, asked: "OperationRequest") -> HttpAnswer:
         case AnswerFormat.TABLE:
             return HttpAnswer(_table(answer, answer.metadata, asked))
         case AnswerFormat.METADATA_LIST | AnswerFormat.METADATA:
-            items = [row.manifest() for row in answer.rows]
+            items = [negotiation.partial(row.manifest(), asked.wanted) for row in answer.rows]
             return HttpAnswer(negotiation.partial_list(items, answer.metadata, asked.wanted))
         case _:
             return HttpAnswer(answer.document())

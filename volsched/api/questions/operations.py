@@ -81,6 +81,8 @@ class OperationRequest:
     """Idempotency-Key."""
     namespaces: frozenset[str] | None = None
     """The namespaces that the caller may read; None: all."""
+    unpacks: bool = False
+    """The caller reads gzip."""
 
     def text(self, name: str) -> str | None:
         found = self.query.get(name)

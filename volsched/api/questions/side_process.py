@@ -33,10 +33,13 @@ from volsched.runtime.writer import Writer
 from volsched.scheduling.pod_reservations import Reserver
 from volsched.scheduling.rules.configuration import Configuration
 
+READY = b"ready"
 _LENGTH = struct.Struct(">Q")
 _PART = 2**16
 NICENESS = 5
 """The server's own process goes first."""
+START_SECONDS = 120
+"""To load the program, on a machine that has other things to do; the question's own time begins after it."""
 LOST = "the process that worked on it has ended; try again"
 _log = logging.getLogger("volsched.api")
 
@@ -56,13 +59,12 @@ class SideProcesses:
 
     def serve(self, operation: int, asked: OperationRequest, *, seconds: float) -> HttpAnswer:
         """The operation's answer, in the calling thread; ApiError 504 when its time is over."""
-        until = time.monotonic() + seconds
         with self._turn:
             self._begun = True
             side = self._idle.pop() if self._idle else None
         side = side or _Side.started(self.database, self.configuration)
         try:
-            answer, refusal, kept = side.ask((operation, asked), until=until), None, True
+            answer, refusal, kept = side.ask((operation, asked), seconds=seconds), None, True
         except TimeoutError:
             told = (
                 f"it took longer than {seconds:g} s, and was ended; ask about less, or on the machine of the store"
@@ -100,6 +102,7 @@ class SideProcesses:
 @dataclass(slots=True)
 class _Side:
     process: "subprocess.Popen[bytes]"
+    _ready: bool = False
 
     @classmethod
     def started(cls, database: Database, configuration: Configuration) -> "_Side":
@@ -115,11 +118,22 @@ class _Side:
         _write(process.stdin, given)
         return cls(process)
 
-    def ask(self, question: Any, *, until: float) -> Any:
-        stdin, stdout = self.process.stdin, self.process.stdout
+    def ask(self, question: Any, *, seconds: float) -> Any:
+        """TimeoutError after so many; EOFError where the process does not even start."""
+        stdin = self.process.stdin
         assert stdin is not None
-        assert stdout is not None
+        if not self._ready:
+            try:
+                self._message(START_SECONDS)
+            except TimeoutError:
+                raise EOFError from None
+            self._ready = True
         _write(stdin, pickle.dumps(question))
+        return pickle.loads(self._message(seconds))
+
+    def _message(self, seconds: float) -> bytes:
+        stdout, until = self.process.stdout, time.monotonic() + seconds
+        assert stdout is not None
         descriptor = stdout.fileno()
 
         def read(size: int) -> bytes:
@@ -128,7 +142,7 @@ class _Side:
                 raise TimeoutError
             return os.read(descriptor, size)
 
-        return pickle.loads(_read(read))
+        return _read(read)
 
     def end(self) -> None:
         self.process.kill()
@@ -175,6 +189,7 @@ def main() -> None:
     try:
         url, configuration = pickle.loads(_read(read))
         context = _context(open_database(url, name="volsched-questions"), configuration)
+        _write(out, READY)
         while True:
             operation, asked = pickle.loads(_read(read))
             _write(out, pickle.dumps(_answered(context, operation, asked)))
@@ -184,7 +199,7 @@ def main() -> None:
 
 def _answered(context: Context, operation: int, asked: OperationRequest) -> Any:
     try:
-        return OPERATIONS[operation].serve(context, asked).spelled()
+        return OPERATIONS[operation].serve(context, asked).spelled(packed=asked.unpacks)
     except Exception as error:
         told = error_of(error)
         if told.code == 500:

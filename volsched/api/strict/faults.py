@@ -10,6 +10,8 @@ class ServerFault(StrEnum):
     """429 in plain text with Retry-After, as priority and fairness answers; nothing is executed."""
     LAGGING = "lagging-replica"
     """504 with cause ResourceVersionTooLarge: the replica that answers is behind."""
+    STALE = "stale-list"
+    """A list as a replica has it that is some writes behind the others, with its older version."""
     NOT_STREAMED = "no-streamed-lists"
     """422 on sendInitialEvents, as from a server without the feature."""
     EXPIRED_PAGE = "expired-page"
@@ -30,6 +32,7 @@ WATCH, LIST, GET, WRITE = "watch", "list", "get", "write"
 _CONCERNS = {
     ServerFault.TOO_MANY: {WATCH, LIST, GET, WRITE},
     ServerFault.LAGGING: {LIST, GET},
+    ServerFault.STALE: {LIST},
     ServerFault.NOT_STREAMED: {WATCH},
     ServerFault.EXPIRED_PAGE: {LIST},
     ServerFault.SILENT: {WATCH},
