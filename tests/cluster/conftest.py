@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tests.conftest import unsynced
+from tests.support.fresh_stores import unsynced
 from tests.support.patience import HANG_SECONDS
 from tests.support.real_cluster import GivenAccess, refusal_of_writes
 from tests.support.serving import served

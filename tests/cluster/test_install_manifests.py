@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from volsched.cluster.install_manifests import Installation, helm_files, kustomize_files, manifests
+from volsched.cluster.install_manifests import OWNED, Installation, helm_files, kustomize_files, manifests
 from volsched.cluster.permissions import ADVISE, GATE_MODE, MODES, OBSERVE, OWN, READS, role_rules
 from volsched.cluster.projection import OBSERVED_KINDS
 from volsched.kube.meta import GATE
@@ -128,6 +128,20 @@ def test_releases_that_have_the_policy_take_it(release: str) -> None:
 
 
 ACTING = Installation(mode=OWN, database_secret="db", owned_classes=("fast",), prioritized=True)
+
+
+def test_no_match_condition_asks_for_the_namespace() -> None:
+    """A real server gives match conditions no namespaceObject, and `Ignore` then passes over the whole policy."""
+    policies = [
+        it
+        for it in (*manifests(ACTING), *manifests(Installation(mode=GATE_MODE)))
+        if it["kind"] in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
+    ]
+    assert len(policies) == 3
+    for policy in policies:
+        assert "namespaceObject" not in str(policy["spec"]["matchConditions"])
+    (pods,) = (it["spec"] for it in policies if it["metadata"]["name"].endswith("-owned-pods"))
+    assert pods["matchConstraints"]["namespaceSelector"] == {"matchLabels": {OWNED: "enabled"}}
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import over_http
-from tests.conftest import unsynced
 from tests.support.attached_cluster import attached, ours, two_nodes
-from tests.support.serving import Served, served
+from tests.support.serving import Served, strict_cluster
 from tests.support.store_samples import NOW
 from volsched.cluster.installation_lock import DEADLINE_SECONDS, InstallationLock, holder_of
 from volsched.cluster.kubernetes.adapter import KubernetesCluster
@@ -35,13 +34,10 @@ class Machine:
 
 
 @pytest.fixture
-def strict(tmp_path: Path, migrated_file: Path) -> Iterator[Served]:
-    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
-    unsynced(theirs)
-    with served(theirs, strict=True) as running:
+def strict() -> Iterator[Served]:
+    with strict_cluster() as running:
         running.namespace("kube-system")
         yield running
-    theirs.close()
 
 
 @pytest.fixture

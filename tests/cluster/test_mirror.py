@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.foreign import change, follow, in_cluster, in_views, simulated
+from tests.support.extent import extended, extent
+from tests.support.foreign import change, follow, in_cluster, in_views, simulated, types_of
 from tests.support.port_manifests import claim, node, pod, volume
 from tests.support.store_samples import NOW
 from volsched.cluster.mirror import Mirror, MirrorProgress
@@ -131,7 +132,8 @@ def stores() -> Iterator[Callable[[], Database]]:
 CHANCES = st.sampled_from([0, 0.2, 0.6])
 
 
-@settings(max_examples=60, deadline=None)
+@extended
+@settings(max_examples=extent(25, 60), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     writes=st.integers(1, 40),
@@ -160,11 +162,6 @@ def cluster() -> SimulatedCluster:
 @pytest.fixture
 def mirror(database: Database, cluster: SimulatedCluster) -> Mirror:
     return Mirror(database, cluster)
-
-
-def types_of(database: Database, stream: str) -> list[str]:
-    with database.read() as connection:
-        return [it.type for it in tail(connection, after=0, limit=1_000) if it.stream == stream]
 
 
 def test_a_start_lists_what_is_there_and_a_restart_writes_nothing_that_is_known(

@@ -242,6 +242,52 @@ def test_another_cluster_is_refused_and_nothing_is_changed(database: Database) -
     assert set(known(database, "Node")) == {"n1"}
 
 
+@pytest.mark.parametrize("version", [0, 1_000_000], ids=["a young one", "one with larger versions"])
+def test_nothing_of_a_cluster_that_took_the_place_of_ours_is_recorded(database: Database, version: int) -> None:
+    cluster = GivenCluster()
+    cluster.put("Node", node("n1"))
+    observer = ClusterObserver(database, cluster)
+    settle(observer)
+    cluster.uid, before = "cluster-2", head(database)
+    cluster.restore({}, version)
+    cluster.put("Node", node("theirs"))
+    cluster.expired = {"Node"}
+    with pytest.raises(WrongClusterError, match="cluster-2"):
+        settle_often(observer)
+    assert set(known(database, "Node")) == {"n1"}
+    assert head(database) == before
+
+
+def test_nothing_is_listed_while_nobody_says_which_cluster_it_is(database: Database) -> None:
+    cluster = GivenCluster()
+    cluster.put("Node", node("n1"))
+    observer = ClusterObserver(database, cluster)
+    settle(observer)
+    cluster.put("Node", node("n2"))
+    cluster.told = []
+    cluster.expired, cluster.reachable = {"Node"}, False
+    settle_often(observer)
+    assert set(known(database, "Node")) == {"n1"}
+    cluster.reachable = True
+    settle_often(observer)
+    assert set(known(database, "Node")) == {"n1", "n2"}
+
+
+def test_trouble_that_lasts_is_told_once_and_so_is_its_end(
+    sqlite: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, trouble = GivenCluster(), list[str]()
+    observer = ClusterObserver(sqlite, cluster, trouble=lambda: trouble[0] if trouble else None)
+    settle(observer)
+    for second in range(0, 60, 5):
+        trouble[:] = ["put a new token into context"] if 10 <= second < 40 or second == 50 else []
+        observer.step(NOW + second * SECOND)
+    assert [it.getMessage().partition(" (")[0] for it in caplog.records] == [
+        "put a new token into context",
+        "the cluster answers again",
+    ]
+
+
 def test_the_clusters_own_words_are_kept_where_they_say_why(database: Database) -> None:
     cluster = GivenCluster()
     about = {"kind": "Pod", "namespace": "shop", "name": "db"}

@@ -19,6 +19,8 @@ from volsched.cluster.port import (
     Refusal,
     whole,
 )
+from volsched.kube.kinds import key_of
+from volsched.kube.meta import GATE
 from volsched.kube.patches import merged
 from volsched.scheduling.rules.failure_memory import REJECTED_NODES
 
@@ -374,6 +376,17 @@ def test_a_fence_refuses_every_write_on_the_version_before_it(
     assert refusal(cluster.fence, kind, "db/none" if "/" in key else "none", version="1", mark="x") in (
         Refusal.NOT_FOUND,
     )
+
+
+def test_our_gate_is_removed_from_the_pod_that_was_read_and_no_other_gate_is(cluster: Cluster) -> None:
+    other = {"name": "example.com/quota"}
+    made = cluster.create(POD, merged(pod(), {"spec": {"schedulingGates": [other, {"name": GATE}]}}))
+    key = key_of(POD, made)
+    changed = cluster.update(POD, labelled(made, a="b"))
+    assert refusal(cluster.open_gate, key, made) is Refusal.CONFLICT
+    opened = cluster.open_gate(key, changed)
+    assert opened["spec"]["schedulingGates"] == [other]
+    assert refusal(cluster.open_gate, key, opened) is Refusal.CONFLICT
 
 
 def test_a_condition_is_set_by_its_type_on_the_pod_that_was_meant(cluster: Cluster) -> None:

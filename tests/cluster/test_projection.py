@@ -1,7 +1,6 @@
 """What is kept of a foreign object: no secret of anybody, and all that a rule reads."""
 
 import copy
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from volsched.kube.meta import BIND_COMPLETED, DEFAULT_CLASS_KEYS, HOSTNAME, SEL
 from volsched.kube.object_values import Object
 from volsched.log.database import open_database
 from volsched.log.migrations import migrate
+from volsched.log.retention.backup import back_up
+from volsched.log.retention.export import events_of, manifest_of, write_jsonl
 from volsched.questions.explain.explain import explain_pod
 from volsched.questions.simulate.changes import index_of
 from volsched.scheduling.rules.profile import PROFILES
@@ -82,6 +83,8 @@ POD_SPEC: dict[str, Any] = {
         },
     ],
 }
+
+INLINE = {"csi": {"driver": CANARY, "volumeHandle": CANARY, "nodeStageSecretRef": {"name": CANARY}}}
 
 
 def meta(name: str, namespace: str | None = None, **more: Any) -> dict[str, Any]:
@@ -150,14 +153,17 @@ def poisoned() -> dict[str, dict[str, Any]]:
             "mountOptions": [CANARY],
         },
         "CSIDriver": {"metadata": meta("d"), "spec": {"tokenRequests": [{"audience": CANARY}]}},
-        "CSINode": {"metadata": meta("n1"), "spec": {"drivers": [{"name": "d", "nodeID": "n1"}]}},
+        "CSINode": {
+            "metadata": meta("n1"),
+            "spec": {"drivers": [{"name": "d", "nodeID": "n1", "token": CANARY}], "note": CANARY},
+        },
         "CSIStorageCapacity": {"metadata": meta("c1", "shop"), "storageClassName": "fast", "capacity": "1Ti"},
         "VolumeAttachment": {
             "metadata": meta("va"),
             "spec": {
                 "attacher": "d",
                 "nodeName": "n1",
-                "source": {"persistentVolumeName": "pv-1", "inlineVolumeSpec": {"csi": {"driver": CANARY}}},
+                "source": {"persistentVolumeName": "pv-1", "inlineVolumeSpec": INLINE},
             },
             "status": {
                 "attached": False,
@@ -171,34 +177,63 @@ def poisoned() -> dict[str, dict[str, Any]]:
             "reason": "FailedMount",
             "type": "Warning",
             "message": told,
+            "note": told,
+            "related": {"kind": "Secret", "name": CANARY},
+            "reportingInstance": CANARY,
+            "source": {"component": "kubelet", "host": CANARY},
         },
     }
 
 
-def test_a_canary_in_many_places_is_in_no_byte_of_the_store(tmp_path: Path) -> None:
+def observed_bytes(directory: Path, objects: dict[str, dict[str, Any]]) -> bytes:
+    """All that is written of a cluster with these objects, each listed once and then changed: the store, its
+    write-ahead log, an export and a backup."""
     cluster = GivenCluster()
-    objects = poisoned()
-    assert str(objects).count(CANARY) >= 30
-    assert set(objects) == set(OBSERVED_KINDS)
-    for kind, manifest in objects.items():
-        cluster.put(kind, copy.deepcopy(manifest))
     without = copy.deepcopy(objects["Pod"])
     without["metadata"]["name"], without["spec"]["volumes"] = "web-0", without["spec"]["volumes"][1:-1]
-    cluster.put("Pod", without)
-    path = tmp_path / "store.db"
-    database = open_database(f"sqlite:///{path}")
+    database = open_database(f"sqlite:///{directory / 'store.db'}")
     migrate(database)
     observer = ClusterObserver(database, cluster)
-    while observer.step(NOW):
-        pass
+    for turn in range(2):
+        for kind, manifest in (*objects.items(), ("Pod", without)):
+            changed = copy.deepcopy(manifest)
+            changed["metadata"]["labels"] = {**changed["metadata"].get("labels", {}), "turn": f"turn-{turn}"}
+            cluster.put(kind, changed)
+        while observer.step(NOW):
+            pass
+    with database.read() as connection, (directory / "export.jsonl").open("w") as out:
+        manifest_ = manifest_of(connection, now=NOW)
+        write_jsonl(out, manifest_, events_of(connection, manifest_))
+    back_up(database, out=directory / "backup.jsonl", now=NOW)
+    files = {file.name: file.read_bytes() for file in directory.iterdir()}
     database.close()
-    stored = sqlite3.connect(path)
-    assert "db-0" in "\n".join(stored.iterdump())
-    stored.close()
-    written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    assert b"db-0" in written
-    assert b"web-0" in written
+    assert {"store.db", "store.db-wal", "export.jsonl", "backup.jsonl"} <= files.keys()
+    return b"".join(files.values())
+
+
+def places(value: Any) -> int:
+    """In how many fields the canary is."""
+    if isinstance(value, dict):
+        return sum(map(places, value.values()))
+    return sum(map(places, value)) if isinstance(value, list) else int(CANARY in str(value))
+
+
+def test_a_canary_in_many_places_is_in_no_byte_of_the_store(tmp_path: Path) -> None:
+    objects = poisoned()
+    assert set(objects) == set(OBSERVED_KINDS)
+    assert all(places(manifest) >= 4 for manifest in objects.values())
+    assert places(POD_SPEC) >= 30
+    written = observed_bytes(tmp_path, objects)
+    assert all(it in written for it in (b"db-0", b"web-0", b"turn-0", b"turn-1"))
     assert CANARY.encode() not in written
+
+
+@pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "Pod"])
+def test_a_canary_that_is_kept_is_found(tmp_path: Path, kind: str) -> None:
+    """In a label, which is kept: packed data hides no value from a search of the bytes."""
+    objects = poisoned()
+    objects[kind]["metadata"]["labels"] = {"leak": CANARY}
+    assert CANARY.encode() in observed_bytes(tmp_path, objects)
 
 
 @pytest.mark.parametrize("kind", OBSERVED_KINDS)
@@ -335,7 +370,7 @@ def values(objects: list[tuple[str, dict[str, Any]]]) -> Iterator[Object]:
 def test_the_rules_answer_equally_on_the_raw_and_on_the_projected_objects(
     raw: list[tuple[str, dict[str, Any]]], profile: str
 ) -> None:
-    kept = [(kind, project(kind, manifest) or {}) for kind, manifest in raw]
+    kept: list[tuple[str, dict[str, Any]]] = [(kind, project(kind, manifest) or {}) for kind, manifest in raw]
     answers = []
     for objects in (raw, kept):
         index = index_of(values(objects), profile=PROFILES[profile])

@@ -169,16 +169,19 @@ def _owned_classes(wanted: Installation) -> list[Object]:
     """
     named = ", ".join(f"'{it}'" for it in wanted.owned_classes)
     owned = "object.spec.?storageClassName.orValue('')"
-    here = f"namespaceObject.metadata.?labels[?'{OWNED}'].orValue('') == 'enabled'"
     claims = (
-        _admission_rule("persistentvolumeclaims"),
+        {"resourceRules": [_admission_rule("persistentvolumeclaims")]},
         f"{owned} in [{named}]",
-        here,
+        f"namespaceObject.metadata.?labels[?'{OWNED}'].orValue('') == 'enabled'",
         f"this StorageClass belongs to volsched; label the namespace {OWNED}=enabled to use it",
     )
     pods = (
-        _admission_rule("pods"),
-        f"{here} && object.spec.?volumes.orValue([]).exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))",
+        # Not a condition on namespaceObject: a server gives match conditions none, and passes over their errors.
+        {
+            "namespaceSelector": {"matchLabels": {OWNED: "enabled"}},
+            "resourceRules": [_admission_rule("pods")],
+        },
+        "object.spec.?volumes.orValue([]).exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))",
         "object.spec.schedulerName == 'volsched'",
         f"pods with claims in namespaces with {OWNED}=enabled need schedulerName: volsched",
     )
@@ -234,14 +237,14 @@ def _admission_rule(resource: str) -> Object:
 
 
 def _policy(
-    wanted: Installation, part: str, rule: Object, concerns: str, holds: str, message: str
+    wanted: Installation, part: str, constraints: Object, concerns: str, holds: str, message: str
 ) -> tuple[Object, Object]:
     name, version = f"{wanted.name}-{part}", "admissionregistration.k8s.io/v1"
     metadata = {"name": name, "labels": wanted.labels}
     spec = {
         # A policy that cannot be evaluated keeps nobody from working.
         "failurePolicy": "Ignore",
-        "matchConstraints": {"resourceRules": [rule]},
+        "matchConstraints": constraints,
         "matchConditions": [{"name": part, "expression": concerns}],
         "validations": [{"expression": holds, "message": message}],
     }

@@ -23,6 +23,7 @@ from volsched.cluster.port import (
     Refusal,
     UnansweredError,
     Watched,
+    existing,
     refused,
     with_condition,
     without_gate,
@@ -112,9 +113,7 @@ class LocalCluster:
         return self.get(kind, key_of(kind, manifest)) or manifest
 
     def patch(self, kind: str, key: str, patch: Manifest, *, version: str, status: bool = False) -> Manifest:
-        held = self.get(kind, key)
-        if held is None:
-            raise CallRefusedError(Refusal.NOT_FOUND, f'{kind} "{key}" not found')
+        held = existing(self, kind, key)
         # At the writer's version: if the object is, or comes to be, at another one, the update is refused.
         named = {"metadata": {"resourceVersion": version}}
         return self.update(kind, merged(merged(held, patch), named), status=status)

@@ -1,7 +1,7 @@
 """The mirror: keeps our views equal to a foreign cluster, by writing what is observed there into the log.
 
 Every change becomes one event of the object's stream, and the bindings it concerns move on in the same
-transaction: no one has to ask whether a claim is bound by now. What is told twice or late is no event, because an
+transaction: no one has to ask whether a claim is bound by now. What arrives twice or late is no event, because an
 object's version is compared under the head lock; so there may be several mirrors, and one that stops anywhere is
 taken up by the next.
 
@@ -30,6 +30,7 @@ from volsched.cluster.port import (
 from volsched.cluster.projection import Projection, everything, without_readiness
 from volsched.kube.kinds import key_of
 from volsched.kube.manifest import metadata, spec
+from volsched.log.batch import declare_format
 from volsched.log.commands import Command, Done
 from volsched.log.database import Database
 from volsched.log.errors import ConnectionLostError
@@ -45,6 +46,8 @@ NOT_MIRRORED = frozenset({"Event"})
 KINDS_MIRRORED = tuple(kind for kind in NOUN_OF_KIND if kind not in NOT_MIRRORED)
 BATCH = 200
 """Changes per transaction: enough to share the commit, few enough not to hold the head lock for long."""
+BATCHES_A_STEP = 5
+"""Of a watch: rows beside the log are written once for all of them, and what is behind catches up sooner."""
 MOST_GONE = 10_000
 
 
@@ -145,14 +148,16 @@ class Mirror:
     _behind: frozenset[str] = frozenset()
     """Kinds whose last list was older than what is known of them."""
     _reset: set[str] = field(default_factory=set)
-    """Kinds whose versions begin anew with their next list."""
+    """Kinds whose versions restart with their next list."""
     _rows: set[str] | None = None
     """Keys of the pods that are kept beside the log only."""
     _logged: set[str] = field(default_factory=set)
     """Keys of the pods that are objects of the log."""
+    _is_declared: bool = False
+    """The store says that its data may be packed."""
 
     def step(self, now: int) -> MirrorProgress:
-        """One batch of a watch, or a list of every kind that there is nothing to watch from."""
+        """A few batches of a watch, or a list of every kind that there is nothing to watch from."""
         try:
             unlisted = [kind for kind in self.kinds if kind not in self._cursors]
             return self._relist(unlisted, now) if unlisted else self._watch(now)
@@ -170,16 +175,21 @@ class Mirror:
         """Every kind was listed by this process."""
         return set(self.kinds) <= self._listed.keys()
 
+    @property
+    def is_to_list(self) -> bool:
+        """The next step lists a kind."""
+        return any(kind not in self._cursors for kind in self.kinds)
+
     def list_again(self, kind: str, reason: str) -> None:
         """With the next step."""
         self._cursors.pop(kind, None)
         self._reasons[kind] = reason
 
     def _watch(self, now: int) -> MirrorProgress:
-        watched = self.cluster.watch(self._cursors, limit=self.batch)
+        watched = self.cluster.watch(self._cursors, limit=self.batch * BATCHES_A_STEP)
         news = [change for change in watched.changes if not self._is_old(change)]
         progress = self._record(news, now)
-        # Only now: had the transaction failed, the same changes would be told again.
+        # Only now: had the transaction failed, the same changes would be delivered again.
         self._gone |= {_stream(it): int(it.version) for it in news if it.manifest is None}
         while len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
@@ -200,9 +210,12 @@ class Mirror:
     def _relist_kind(self, kind: str, now: int) -> MirrorProgress:
         progress, present, cursor = MirrorProgress(), set[str](), None
         for page in self.cluster.list(kind, self._versions_of(kind)):
-            listed = {key_of(kind, manifest): manifest for manifest in page.objects}
-            progress += self._record([_listed_change(kind, key, it) for key, it in listed.items()], now)
-            present |= listed.keys()
+            listed = [_listed_change(kind, key_of(kind, manifest), manifest) for manifest in page.objects]
+            # A replica that is behind lists what is known to be gone.
+            progress += self._record(
+                [it for it in listed if int(it.version) > self._gone.get(_stream(it), 0)], now
+            )
+            present.update(it.key for it in listed)
             present.update(page.unchanged)
             cursor = page.cursor
         if cursor is None:
@@ -224,7 +237,7 @@ class Mirror:
         return progress
 
     def _versions_of(self, kind: str) -> KnownVersions:
-        """Objects that need not be told again; none where versions have begun anew, or versions are news."""
+        """Objects that need not be listed again; none where versions have restarted, or versions are news."""
         if not self.only_observes or kind in self._reset:
             return NOTHING_KNOWN
         if self.trusts_store and kind not in self.versions:
@@ -249,7 +262,10 @@ class Mirror:
             known.clear()
 
     def _is_old(self, change: PortChange) -> bool:
-        return int(change.version) <= max(self._listed.get(change.kind, 0), self._gone.get(_stream(change), 0))
+        return int(change.version) <= self._listed.get(change.kind, 0) or self._is_gone(change)
+
+    def _is_gone(self, change: PortChange) -> bool:
+        return int(change.version) <= self._gone.get(_stream(change), 0)
 
     def _known(self, kind: str) -> list[str]:
         with self.database.read() as connection:
@@ -264,9 +280,13 @@ class Mirror:
             logged, rows = self._beside_the_log(changes)
             told_as_events = {it.key for it in logged if it.kind == "Pod"}
             observed = len(rows.plain) + len(rows.gone.keys() - told_as_events)
+        if logged and not self._is_declared:
+            declare_format(self.database)
+            self._is_declared = True
         for start in range(0, len(logged), self.batch):
             part = logged[start : start + self.batch]
-            outcomes = execute(self.database, [self._command(it) for it in part], now=now, react=self.react)
+            commands = [self._command(it) for it in part]
+            outcomes = execute(self.database, commands, now=now, react=self.react, packs=True)
             for change, outcome in zip(part, outcomes, strict=True):
                 if isinstance(outcome, Done):
                     observed += bool(outcome.events)
@@ -283,7 +303,9 @@ class Mirror:
         if change.manifest is None:
             return change
         kept = self.project(change.kind, change.manifest)
-        return None if kept is None else replace(change, manifest=kept)
+        if kept is None or kept is change.manifest:
+            return None if kept is None else change
+        return replace(change, manifest=kept)
 
     def _note_versions(self, changes: Iterable[PortChange]) -> None:
         for change in changes:

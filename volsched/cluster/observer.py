@@ -5,6 +5,7 @@ every gap in what is known of it, and a restored cluster are events of the log, 
 only as good as what was heard.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,13 +32,15 @@ from volsched.log.reads.tail import read_head
 from volsched.log.transaction import execute
 from volsched.runtime.clock import SECOND
 
+_log = logging.getLogger("volsched.observer")
 NOTE_EVERY = 5 * SECOND
-"""How often the cursors are written down. A gap is told to begin up to so much earlier than it did."""
+"""How often the cursors are written down. A gap is reported to begin up to so much earlier than it did."""
 PROOF_EVERY = 3_600 * SECOND
 PROOF_PAUSE = 10 * SECOND
 """Between two kinds of a round: a list of all metadata is work for a server."""
 DRIFT_LASTS = 60 * SECOND
 DRIFT_SHOWN = 20
+TROUBLE_LASTS = 10 * SECOND
 ACTOR = "observer"
 VersionLists = Callable[[str], Iterator[tuple[tuple[ObjectVersion, ...], str | None]]]
 
@@ -52,6 +55,8 @@ class ClusterObserver:
     cluster: Cluster
     silence: Callable[[], Mapping[str, float]] = dict
     """Kind → for how many seconds nothing was heard of it, where that is known."""
+    trouble: Callable[[], str | None] = lambda: None
+    """Why a kind cannot be watched at the moment, and what to do about it."""
     list_versions: VersionLists | None = None
     """Key, uid and version of every object of a kind: what the proof of equality needs."""
     only_observes: bool = True
@@ -69,6 +74,10 @@ class ClusterObserver:
     _is_attached: bool = False
     _was_attached: bool = False
     """Before this process began."""
+    _is_identified: bool = False
+    """We have just been told which cluster this is."""
+    _troubled_since: int | None = None
+    _is_trouble_told: bool = False
 
     def __post_init__(self) -> None:
         self.mirror = Mirror(
@@ -97,17 +106,23 @@ class ClusterObserver:
         if attached is None or dict(attached) != found:
             self._note(ATTACHED, found, now)
         self.mirror.reached = {kind: it.cursor for kind, it in self._known.items()}
-        self._is_attached = True
+        self._is_attached = self._is_identified = True
 
     def step(self, now: int) -> int:
-        """One batch; what is wrong with the cluster is told by `silence` and by the age of the cursors."""
-        if not self._is_attached:
+        """One batch; trouble with the cluster is shown by `silence` and by the age of the cursors."""
+        if not self._is_attached or (self.mirror.is_to_list and not self._is_identified):
             identity = self.cluster.describe()
             if not identity.reachable or identity.trouble is not None:
                 # Whose objects these would be is not known.
+                self._tell_trouble(identity.trouble or f"{identity.url} does not answer", now)
                 return 0
-            self.attach(identity, now)
+            if self._is_attached:
+                self._refuse_another(identity)
+            else:
+                self.attach(identity, now)
+        self._is_identified = False
         progress = self.mirror.step(now)
+        self._tell_trouble(progress.unanswered or self.trouble(), now)
         if progress.restored is not None:
             self._restored(progress, now)
         for relist in progress.relists:
@@ -119,6 +134,23 @@ class ClusterObserver:
             self._prove(now)
         return progress.observed + progress.relisted
 
+    def _tell_trouble(self, trouble: str | None, now: int) -> None:
+        """Once, when it lasts, and once when it is over: a connection that breaks and comes back is none."""
+        if trouble is None:
+            if self._is_trouble_told:
+                _log.warning("the cluster answers again")
+            self._troubled_since, self._is_trouble_told = None, False
+        elif self._troubled_since is None:
+            self._troubled_since = now
+        elif not self._is_trouble_told and now >= self._troubled_since + TROUBLE_LASTS:
+            _log.warning("%s (tried again until it answers; what happens meanwhile is a gap at most)", trouble)
+            self._is_trouble_told = True
+
+    def _refuse_another(self, identity: ClusterIdentity) -> None:
+        """Before anything is listed again: a cluster that took the place of ours may have any versions."""
+        with self.database.read() as connection:
+            _compare(attached_cluster(connection), identity)
+
     def _note_projection(self, now: int) -> None:
         """Once every kind has been read by this projection, a restart need not read what has not changed."""
         if not self.mirror.trusts_store and self.mirror.is_listed:
@@ -126,7 +158,7 @@ class ClusterObserver:
             self.mirror.trusts_store = True
 
     def _prove(self, now: int) -> None:
-        """Compare a kind, uid by uid and version by version; what differs and stays so is a fault, and is told."""
+        """Compare a kind, uid by uid and version by version; a lasting difference is a fault, and is reported."""
         if self.list_versions is None or not self.mirror.reached:
             return
         if self._proof_at is None:
@@ -168,10 +200,16 @@ class ClusterObserver:
         return Drift() if cursor is None else compare(listed, known, cursor=cursor)
 
     def _restored(self, progress: MirrorProgress, now: int) -> None:
+        """That it is the same cluster was asked before it was listed."""
         assert progress.restored is not None
-        with self.database.read() as connection:
-            _compare(attached_cluster(connection), self.cluster.describe())
         restored = progress.restored
+        _log.warning(
+            "the cluster was restored from a backup: versions of %s went back from %s to %s; all kinds are listed "
+            "again, and what came after the backup is recorded as undone",
+            restored.kind,
+            restored.before,
+            restored.after,
+        )
         data = {"kind": restored.kind, "before": restored.before, "after": restored.after}
         self._note(RESTORED, data, now)
 

@@ -11,7 +11,6 @@ from typing import Any
 from volsched.cluster.installation_lock import NAMESPACE, lock_name
 from volsched.cluster.port import PLURALS, Permission
 from volsched.cluster.projection import OBSERVED_KINDS
-from volsched.kube.kinds import KINDS
 from volsched.kube.meta import SCHEDULER_NAME
 
 READS = ("get", "list", "watch")
@@ -73,11 +72,8 @@ def excess_of_observer() -> tuple[Permission, ...]:
 
 def resource_of(permission: Permission) -> tuple[str, str]:
     """Group and resource, as a role names them: `("", "pods/binding")`."""
-    group = permission.group
-    if group is None:
-        group, _, _ = KINDS[permission.kind].api_version.rpartition("/")
     below = f"/{permission.subresource}" if permission.subresource else ""
-    return group, f"{PLURALS[permission.kind]}{below}"
+    return permission.api_group, f"{PLURALS[permission.kind]}{below}"
 
 
 def role_rules(permissions: Iterable[Permission], *, namespace: str = "") -> list[dict[str, Any]]:

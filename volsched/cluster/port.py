@@ -6,17 +6,15 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from volsched.kube.kinds import KINDS
 from volsched.kube.meta import GATE
 from volsched.log.commands import ConflictError, RejectedError
 from volsched.log.events.streams import NAMED
 from volsched.objects.rules.object_events import AlreadyExistsError, InvalidError, NotFoundError
 
 # Every write is conditional on the version its writer saw (`metadata.resourceVersion`). Versions are decimal
-#   numbers
-# that grow with every write of an object, its deletion and a later object of its name included. They are
-#   comparable
-# **within one kind only**: a cluster may keep kinds in different stores, so nobody compares versions of two
-#   kinds.
+# numbers that grow with every write of an object, its deletion and a later object of its name included. They are
+# comparable **within one kind only**: a cluster may keep kinds in different stores.
 #
 # A call that fails says which of two things it means: nothing was written (`CallRefusedError`), or nobody
 # knows (`UnansweredError`).
@@ -105,7 +103,7 @@ class PortChange:
     key: str
     manifest: Manifest | None
     version: str
-    """The object's, or that of its going: only so can a deletion that is told late be known as such."""
+    """The object's, or that of its going: only so is a deletion that is reported late recognized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +156,10 @@ class Permission:
     name: str = ""
     """This object alone."""
 
+    @property
+    def api_group(self) -> str:
+        return KINDS[self.kind].api_version.rpartition("/")[0] if self.group is None else self.group
+
     def __str__(self) -> str:
         return f"{self.verb} {self.kind}{'/' if self.subresource else ''}{self.subresource}"
 
@@ -188,7 +190,7 @@ class Cluster(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def describe(self, permissions: Sequence[Permission] = ()) -> ClusterIdentity:
-        """Who answers, and which of these permissions we have. It raises nothing: trouble is told."""
+        """Who answers, and which of these permissions we have. It raises nothing: trouble is in the answer."""
 
     def get(self, kind: str, key: str) -> Manifest | None:
         """The object as it is now, not as some cache has it."""
@@ -196,7 +198,7 @@ class Cluster(Protocol):
     def list(self, kind: str, known: KnownVersions = NOTHING_KNOWN) -> Iterator[ListPage]:
         """The kind page by page, as it was at one moment; the last page, and only it, has the cursor.
 
-        An object that still has the uid and version of `known` may be told by its key alone.
+        An object that still has the uid and version of `known` may be listed by its key alone.
 
         Nothing may be concluded from what is missing before the last page has come. A list that cannot be finished
         raises, between any two pages, `ExpiredError` (begin again and forget what came) or `UnansweredError`.
@@ -205,9 +207,9 @@ class Cluster(Protocol):
     def watch(self, cursors: Cursors, *, limit: int = 1_000) -> Watched:
         """What changed since the cursors, per object in the order of its versions, perhaps late, perhaps twice.
 
-        It does not wait for changes. Kinds are told in no order among each other. Given other cursors than it has
+        It does not wait for changes. There is no order between kinds. Given other cursors than it has
         answered last, it goes back to where they say: whoever could not use an answer asks again with the old.
-        `ExpiredError` names one kind; the others are told by the next call.
+        `ExpiredError` names one kind; the others follow with the next call.
         """
 
     def create(self, kind: str, manifest: Manifest) -> Manifest: ...
@@ -269,6 +271,13 @@ _REFUSALS: dict[type[RejectedError], Refusal] = {
     ConflictError: Refusal.CONFLICT,
     InvalidError: Refusal.INVALID,
 }
+
+
+def existing(cluster: Cluster, kind: str, key: str) -> Manifest:
+    manifest = cluster.get(kind, key)
+    if manifest is None:
+        raise CallRefusedError(Refusal.NOT_FOUND, f'{kind} "{key}" not found')
+    return manifest
 
 
 def refused(error: RejectedError) -> CallRefusedError:

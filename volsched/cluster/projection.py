@@ -312,11 +312,20 @@ EVENT_REASONS = frozenset(
 """What the cluster's own components say about volumes and places; nothing else is kept of its events."""
 
 
-def project(kind: str, manifest: Manifest) -> dict[str, Any] | None:
+class ProjectedManifest(dict[str, Any]):
+    """An object of which only what is kept is left: the adapter projects while it decodes, the mirror once more
+    whatever its cluster is, and the second time costs nothing."""
+
+    __slots__ = ()
+
+
+def project(kind: str, manifest: Manifest) -> ProjectedManifest | None:
     """What is kept of the object; None where nothing is, because it says nothing that anybody will ask for."""
+    if isinstance(manifest, ProjectedManifest):
+        return manifest
     if kind == "Event" and manifest.get("reason") not in EVENT_REASONS:
         return None
-    kept: dict[str, Any] = {"apiVersion": KINDS[kind].api_version, "kind": kind}
+    kept = ProjectedManifest(apiVersion=KINDS[kind].api_version, kind=kind)
     kept |= _KEPT[kind](dict(manifest))
     return kept
 
@@ -365,7 +374,7 @@ def _items(keep: Callable[[Any], Any], named: frozenset[str]) -> Callable[[Any],
         if not isinstance(value, list):
             return None
         chosen = [it for it in value if isinstance(it, dict) and it.get("type") in named] if named else value
-        # An entry of which nothing is kept still counts: people are told how many containers there are.
+        # An entry of which nothing is kept still counts: people are shown how many containers there are.
         return [found for it in chosen if (found := keep(it)) is not None]
 
     return kept

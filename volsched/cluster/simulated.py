@@ -24,6 +24,7 @@ from volsched.cluster.port import (
     Refusal,
     UnansweredError,
     Watched,
+    existing,
     refused,
     with_condition,
     without_gate,
@@ -125,9 +126,7 @@ class ForeignApi:
 
     def patch(self, kind: str, key: str, patch: Manifest, *, version: str, status: bool = False) -> Manifest:
         self._permit("patch", kind, "status" if status else "")
-        held = self.get(kind, key)
-        if held is None:
-            raise CallRefusedError(Refusal.NOT_FOUND, f'{kind} "{key}" not found')
+        held = existing(self, kind, key)
         named = {"metadata": {"resourceVersion": version}}
         return self._replace(kind, merged(merged(held, patch), named), status)
 
@@ -153,25 +152,19 @@ class ForeignApi:
 
     def fence(self, kind: str, key: str, *, version: str, mark: str) -> Manifest:
         self._permit("patch", kind, "status" if kind == "Pod" else "")
-        held = self.get(kind, key)
-        if held is None:
-            raise CallRefusedError(Refusal.NOT_FOUND, f'{kind} "{key}" not found')
+        held = existing(self, kind, key)
         change = {"metadata": {"annotations": {FENCE: mark}, "resourceVersion": version}}
         return self._replace(kind, merged(held, change), status=False)
 
     def open_gate(self, key: str, pod: Manifest, *, annotations: Mapping[str, str] | None = None) -> Manifest:
         self._permit("patch", "Pod")
-        held = self.get("Pod", key)
-        if held is None:
-            raise CallRefusedError(Refusal.NOT_FOUND, f'Pod "{key}" not found')
+        held = existing(self, "Pod", key)
         version = {"metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]}}
         return self._replace("Pod", merged(without_gate(held, annotations), version), status=False)
 
     def set_condition(self, key: str, condition: Manifest, *, uid: str) -> None:
         self._permit("patch", "Pod", "status")
-        held = self.get("Pod", key)
-        if held is None:
-            raise CallRefusedError(Refusal.NOT_FOUND, f'Pod "{key}" not found')
+        held = existing(self, "Pod", key)
         if held["metadata"]["uid"] != uid:
             raise CallRefusedError(Refusal.INVALID, f'Pod "{key}": metadata.uid: field is immutable')
         self._replace("Pod", with_condition(held, condition), status=True)
@@ -267,7 +260,7 @@ class Fate(StrEnum):
 
     ANSWERED = "answered"
     LOST = "lost"
-    """Carried out, and nobody is told."""
+    """Carried out, and the answer is lost."""
     FAILED = "failed"
     """Never arrives."""
     SLOW = "slow"
@@ -481,7 +474,7 @@ def _land(slow: _UnderWay) -> None:
     try:
         slow.carry_out()
     except ClusterError:
-        # Nobody is left to be told.
+        # Nobody is left to get the answer.
         return
 
 

@@ -1,10 +1,14 @@
 """The adapter against what a real server answered, over a real connection."""
 
+import gzip
+import json
 import re
 import socket
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -98,6 +102,68 @@ def test_a_streamed_list_ends_with_its_mark() -> None:
     assert list(listed.objects) == [it["object"] for it in lines[:end]]
     assert listed.cursor == lines[end]["object"]["metadata"]["resourceVersion"]
     assert recorded.requests[0].query["allowWatchBookmarks"] == "true"
+
+
+@pytest.mark.parametrize("id_", ["13b", "14d"], ids=["of nothing", "of a server without a watch cache"])
+def test_other_streamed_lists_end_with_their_mark(id_: str) -> None:
+    with replaying(id_) as recorded:
+        listed = whole(adapter(recorded).list(VOLUME))
+    added = [it for it in recordings()[id_]["response"]["lines"] if it["event"]["type"] == "ADDED"]
+    assert len(listed.objects) == len(added)
+
+
+def test_a_streamed_list_without_its_mark_is_no_list() -> None:
+    """As a server answers one that does not allow bookmarks: all that is there, and no end."""
+    with replaying("14c") as recorded, pytest.raises(UnansweredError):
+        list(adapter(recorded).list(VOLUME))
+
+
+def test_a_large_list_comes_compressed() -> None:
+    whole_list = json.loads(gzip.decompress(b64decode(recordings()["18"]["response"]["body_gzip_base64"])))
+    with replaying("18") as recorded:
+        listed = [it for page in islice(adapter(recorded, streamed=False).list(VOLUME), 1) for it in page.objects]
+    assert len(listed) == len(whole_list["items"]) == 40
+    assert "gzip" in recorded.requests[0].headers["accept-encoding"]
+
+
+def test_a_server_that_is_told_to_stop_ends_its_watches_and_nothing_is_lost() -> None:
+    expected = told("20")
+    with replaying("20", list_answer("9999"), "10", list_answer("9999"), "8") as recorded:
+        cluster = adapter(recorded)
+        with watching(cluster) as watch:
+            changes = follow(watch, "583", len(expected) + 1)
+    assert [(it.key, it.version, it.manifest is None) for it in changes[: len(expected)]] == expected
+
+
+def test_a_server_that_is_not_asked_for_pages_from_its_cache_answers_whole() -> None:
+    with replaying("6b") as recorded:
+        assert len(whole(adapter(recorded, streamed=False).list(VOLUME)).objects) > 2
+
+
+@pytest.mark.parametrize("id_", ["21", "23", "24", "25", "31", "31b", "57"])
+def test_a_patch_is_sent_as_a_real_server_took_it(id_: str) -> None:
+    exchange = recordings()[id_]
+    *_, plural, name = exchange["request"]["path"].split("/")
+    kind = VOLUME if plural == "persistentvolumes" else "PersistentVolumeClaim"
+    body = exchange["request"]["body"]
+    named = {field: value for field, value in body["metadata"].items() if field != "resourceVersion"}
+    patch = {**body, "metadata": named}
+    key = name if kind == VOLUME else f"shop/{name}"
+    with replaying(id_) as recorded:
+        answer = adapter(recorded).patch(kind, key, patch, version=body["metadata"]["resourceVersion"])
+    assert answer["metadata"]["resourceVersion"] == exchange["response"]["body"]["metadata"]["resourceVersion"]
+    (request,) = recorded.requests
+    assert (request.method, request.path) == (exchange["request"]["method"], exchange["request"]["path"])
+    assert request.body == body
+    assert request.headers["content-type"] == "application/merge-patch+json"
+
+
+@pytest.mark.parametrize("id_", ["54c", "54e"], ids=["gone at once", "held by a finalizer"])
+def test_a_deletion_that_is_answered_with_the_object_is_done(id_: str) -> None:
+    with replaying(id_) as recorded:
+        adapter(recorded).delete(VOLUME, "disk-9", uid="uid-9", version="477")
+    preconditions = recordings()["54c"]["request"]["body"]["preconditions"]
+    assert recorded.requests[0].body["preconditions"] == preconditions
 
 
 def test_a_server_that_does_not_stream_is_asked_for_pages_from_then_on() -> None:

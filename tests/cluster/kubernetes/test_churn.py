@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.cluster.conftest import TIME, over_http
-from tests.conftest import unsynced
 from tests.support.churn import Churn
 from tests.support.extent import extended, extent
+from tests.support.fresh_stores import unsynced
 from tests.support.patience import wait_until
 from tests.support.serving import Served, served
 from tests.support.store_samples import NOW

@@ -3,19 +3,16 @@
 Another mode gets a run in `RUNS`: whatever it does in its life, against the served cluster.
 """
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.cluster.conftest import over_http
-from tests.conftest import unsynced
 from tests.support.attached_cluster import Attached, attached, gated, ours, two_nodes
 from tests.support.clusters import claim
 from tests.support.patience import wait_until
 from tests.support.port_manifests import node
-from tests.support.serving import Served, served
+from tests.support.serving import Served, served, strict_cluster
 from tests.support.store_samples import NOW
 from volsched.api.strict.calls import call_of
 from volsched.api.strict.server import CALLS_PATH, FAULTS_PATH
@@ -25,7 +22,7 @@ from volsched.cluster.permissions import ADVISE, GATE_MODE, MODES, OBSERVE, OWN,
 from volsched.cluster.projection import OBSERVED_KINDS, project
 from volsched.kube.meta import SELECTED_NODE
 from volsched.lab.storage_players import PvController
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 from volsched.log.reads.open_bindings import open_bindings
 from volsched.runtime.clock import SECOND, system_clock
 from volsched.runtime.system import Adviser
@@ -170,15 +167,10 @@ RUNS: dict[str, Callable[[Served, Database], None]] = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_mode_calls_what_its_role_allows_and_its_role_allows_nothing_else(
-    mode: str, tmp_path: Path, migrated_file: Path, sqlite: Database
-) -> None:
-    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
-    unsynced(theirs)
-    with served(theirs, strict=True) as running:
+def test_a_mode_calls_what_its_role_allows_and_its_role_allows_nothing_else(mode: str, sqlite: Database) -> None:
+    with strict_cluster() as running:
         RUNS[mode](running, sqlite)
         seen = running.http.get(CALLS_PATH).json()
-    theirs.close()
     calls = {(it["verb"], it["group"], it["resource"]) for it in seen if it["client"].endswith(f"({mode})")}
     calls.discard(("create", "authorization.k8s.io", "selfsubjectaccessreviews"))
     assert calls == {(it.verb, *resource_of(it)) for it in MODES[mode]}

@@ -1,27 +1,24 @@
 """The adapter and the mirror against our own API, strict: over HTTP, with everything that goes wrong there."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.cluster.conftest import WATCHED, over_http
-from tests.conftest import unsynced
-from tests.support.foreign import in_views
+from tests.support.foreign import in_views, types_of
 from tests.support.patience import wait_until
-from tests.support.port_manifests import node, volume
-from tests.support.serving import Served, served
+from tests.support.port_manifests import claim, node, pod, volume
+from tests.support.serving import Served, served, strict_cluster
 from tests.support.store_samples import NOW
 from volsched.api.strict.server import FAULTS_PATH, WINDOW
 from volsched.cluster.kubernetes.adapter import KubernetesCluster
 from volsched.cluster.mirror import Mirror
 from volsched.cluster.port import ExpiredError, Manifest, UnansweredError, whole
 from volsched.kube.kinds import key_of
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 
 NODE, VOLUME = "Node", "PersistentVolume"
 SILENT_SECONDS = 0.5
@@ -38,14 +35,11 @@ class Strict:
 
 
 @pytest.fixture
-def strict(tmp_path: Path, migrated_file: Path) -> Iterator[Strict]:
+def strict() -> Iterator[Strict]:
     """On a store of its own: what is mirrored goes to another."""
-    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
-    unsynced(theirs)
-    with served(theirs, strict=True) as running, over_http(running.url, silent_seconds=SILENT_SECONDS) as cluster:
+    with strict_cluster() as running, over_http(running.url, silent_seconds=SILENT_SECONDS) as cluster:
         running.namespace("db")
         yield Strict(running, cluster)
-    theirs.close()
 
 
 def cursor(strict: Strict, kind: str = NODE) -> str:
@@ -125,6 +119,39 @@ def test_a_replica_that_lags_is_asked_again(strict: Strict) -> None:
     strict.running.create(node())
     strict.arm("lagging-replica")
     assert strict.cluster.get(NODE, "n1") is not None
+
+
+def test_a_list_of_a_replica_that_is_behind_is_no_restored_cluster(strict: Strict, database: Database) -> None:
+    strict.cluster.lists.streams = False
+    mirror = Mirror(database, strict.cluster, kinds=(NODE,))
+    for number in range(15):
+        strict.running.create(node(f"n{number}"))
+    mirror.step(NOW)
+    strict.cluster.delete(NODE, "n0")
+
+    def is_gone() -> bool:
+        mirror.step(NOW)
+        return f"{NODE}  n0" not in in_views(database)
+
+    wait_until(is_gone)
+    before = in_views(database)
+    strict.arm("stale-list", resource="nodes")
+    mirror.list_again(NODE, "to see an older one")
+    assert "listing again" in (mirror.step(NOW).unanswered or "")
+    progress = mirror.step(NOW)
+    assert (progress.unanswered, progress.restored) == (None, None)
+    assert in_views(database) == before
+    assert types_of(database, "node/n0") == ["NodeCreated", "NodeDeleted"]
+
+
+def test_the_state_of_data_is_no_field_of_a_real_server(strict: Strict) -> None:
+    strict.cluster.create("PersistentVolumeClaim", claim())
+    made = strict.cluster.get("PersistentVolumeClaim", "db/data")
+    assert made is not None
+    told = {"status": {"dataState": "Clean", "phase": "Pending"}}
+    strict.cluster.patch("PersistentVolumeClaim", "db/data", told, version=version(made), status=True)
+    found = strict.cluster.get("PersistentVolumeClaim", "db/data") or {}
+    assert found["status"] == {"phase": "Pending"}
 
 
 def test_a_limit_is_told_with_its_wait_and_nothing_is_carried_out(strict: Strict) -> None:
@@ -217,3 +244,38 @@ def in_server(http: httpx.Client) -> dict[str, Any]:
     items = insist(http, "GET", "/api/v1/nodes")["items"]
     named = {"apiVersion": "v1", "kind": NODE}
     return {f"{NODE}  {key_of(NODE, item)}": {**named, **item} for item in items}
+
+
+def test_whoever_follows_is_woken_for_a_pod_without_a_node_and_for_a_claim_and_not_for_the_rest(
+    strict: Strict,
+) -> None:
+    """The rest is seen with the next look: a large cluster has hundreds of changes a second."""
+    after = {kind: cursor(strict, kind) for kind in WATCHED}
+    woken: list[int] = []
+    strict.cluster.wake_on_news(lambda: woken.append(1))
+    strict.cluster.watch(after)
+
+    def wakes(kind: str, manifest: Manifest) -> int:
+        """How often, until the change has come."""
+        before = len(woken)
+        strict.cluster.create(kind, manifest)
+        known, told = after, list[str]()
+
+        def has_come() -> bool:
+            watched = strict.cluster.watch(known)
+            known.update(watched.cursors)
+            told.extend(change.kind for change in watched.changes)
+            return kind in told
+
+        wait_until(has_come)
+        return len(woken) - before
+
+    placed = pod("placed")
+    assert wakes(NODE, node("n1")) == 0
+    assert wakes(VOLUME, volume()) == 0
+    assert wakes("Pod", {**placed, "spec": {**placed["spec"], "nodeName": "n1"}}) == 0
+    # A change is queued a moment before it wakes anybody.
+    wakes("Pod", pod("waiting"))
+    wait_until(lambda: len(woken) == 1)
+    wakes("PersistentVolumeClaim", claim())
+    wait_until(lambda: len(woken) == 2)

@@ -1,7 +1,7 @@
 """A real API server as a cluster: every call of the port as requests, every answer as the port's."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version as installed
@@ -44,7 +44,7 @@ OBSERVE_PER_SECOND, OBSERVE_BURST = 5, 20
 """Requests that an observer allows itself; only its start and lists after a gap need more than one a minute."""
 OLDEST_MINOR = 29
 SKEW_SECONDS = 60
-"""By so much our clock and the server's may differ before it is told."""
+"""By so much our clock and the server's may differ before it is reported."""
 
 
 class KubernetesCluster:
@@ -129,6 +129,11 @@ class KubernetesCluster:
                 raise
             changes += taken
         return Watched(tuple(changes), reached)
+
+    def wake_on_news(self, wake: Callable[[], None]) -> None:
+        """Call it when a watch brings what somebody waits for; all else is seen with the next look."""
+        for stream in self.streams.values():
+            stream.wake = wake
 
     def health(self) -> Mapping[str, StreamHealth]:
         return {kind: stream.health() for kind, stream in self.streams.items()}

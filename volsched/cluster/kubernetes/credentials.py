@@ -115,7 +115,7 @@ class CredentialSource:
 
 
 def exec_info(plugin: ExecPlugin, access: ClusterAccess) -> str:
-    """What a plugin is told: never that it may talk to somebody."""
+    """The input of a plugin: it may never ask the user anything."""
     spec: dict[str, Any] = {"interactive": False}
     if plugin.provide_cluster:
         spec["cluster"] = {"server": access.server} | (

@@ -41,10 +41,6 @@ class ApiRequest:
         return self.method != "GET" and self.path != REVIEW_PATH
 
 
-def plural(kind: str) -> str:
-    return PLURALS[kind]
-
-
 def group_version_path(kind: str) -> str:
     version = KINDS[kind].api_version
     return f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -52,7 +48,7 @@ def group_version_path(kind: str) -> str:
 
 def collection_path(kind: str, namespace: str | None = None) -> str:
     within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    return f"{group_version_path(kind)}{within}/{plural(kind)}"
+    return f"{group_version_path(kind)}{within}/{PLURALS[kind]}"
 
 
 def object_path(kind: str, key: str, subresource: str = "") -> str:
@@ -236,10 +232,8 @@ def bind(key: str, *, uid: str, version: str, node: str, annotations: Mapping[st
 
 
 def access_review(permission: Permission) -> ApiRequest:
-    group = permission.group
-    if group is None:
-        group, _, _ = KINDS[permission.kind].api_version.rpartition("/")
-    attributes = {"verb": permission.verb, "group": group, "resource": plural(permission.kind)}
+    resource = PLURALS[permission.kind]
+    attributes = {"verb": permission.verb, "group": permission.api_group, "resource": resource}
     for name in ("subresource", "namespace", "name"):
         attributes |= {name: value} if (value := getattr(permission, name)) else {}
     body = {

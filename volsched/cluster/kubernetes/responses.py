@@ -52,7 +52,7 @@ def status_of(body: bytes) -> Mapping[str, Any]:
 
 
 def error_of(request: ApiRequest, code: int, headers: Mapping[str, str], body: bytes) -> ClusterError | None:
-    """What the caller is told; None where it was done."""
+    """The error for the caller; None where it was done."""
     if 200 <= code < 300:
         return None
     status = status_of(body)

@@ -6,7 +6,7 @@ stops the reading: the server then ends the watch, and it goes on later from the
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from volsched.cluster.kubernetes.watch_lines import WatchLine, lines, watch_line
 from volsched.cluster.port import CallRefusedError, ClusterError, ExpiredError, PortChange, UnansweredError
 from volsched.cluster.projection import Projection
 from volsched.kube.kinds import key_of
+from volsched.kube.manifest import spec
 
 QUEUE = 10_000
 LEAST_TIMEOUT_SECONDS, MOST_TIMEOUT_SECONDS = 300, 600
@@ -51,7 +52,7 @@ class WatchStream:
         """Up to where `take` has told."""
         self._asked_from: str | None = None
         self._told = False
-        """Whether anything was told to whoever asked from there."""
+        """Whether any change since then was delivered."""
         self._reads_from: str | None = None
         """Where the next connection begins; None: nothing is to be read."""
         self._seeks = 0
@@ -62,15 +63,17 @@ class WatchStream:
         self._stream: ByteStream | None = None
         self._heard: float | None = None
         self._trouble: str | None = None
+        self.wake: Callable[[], None] = lambda: None
+        """Called by the thread that reads, when somebody waits for what has just come."""
 
     # --- the side of whoever watches ---------------------------------------------------------------------
 
     def take(self, cursor: str, limit: int) -> tuple[list[PortChange], str]:
-        """Up to so many changes since the cursor; raises what the stream ended with, once all else is told."""
+        """Up to so many changes since the cursor; once all are delivered, raises what the stream ended with."""
         with self._changed:
             if self._stopped:
                 raise RuntimeError(f"nobody reads the watch of {self.kind}: start the streams with `reading`")
-            # Where nothing but bookmarks was told, whoever asks from the same place again has missed nothing.
+            # Where only bookmarks were delivered, whoever asks from the same place again has missed nothing.
             if cursor != self._cursor and (cursor != self._asked_from or self._told):
                 self._seek(cursor)
             changes: list[PortChange] = []
@@ -213,7 +216,9 @@ class WatchStream:
                 return False
             self._queue.append((event.version, change))
             self._reads_from = event.version
-            return True
+        if change is not None and _is_awaited(change):
+            self.wake()
+        return True
 
     def _end(self, seeks: int, error: ClusterError) -> None:
         """Tell whoever watches; an expired cursor is of no use, and another has to be given."""
@@ -235,6 +240,14 @@ def _change(kind: str, event: WatchLine, project: Projection) -> PortChange | No
         case _:
             kept = project(kind, event.object)
             return None if kept is None else PortChange(kind, key_of(kind, event.object), kept, event.version)
+
+
+def _is_awaited(change: PortChange) -> bool:
+    """A pod without a node, or a claim: a binding begins or goes on with it. All else can wait for the next look,
+    which takes many changes together: a large cluster has hundreds in a second."""
+    if change.kind == "Pod":
+        return change.manifest is not None and not spec(change.manifest).get("nodeName")
+    return change.kind == "PersistentVolumeClaim" and change.manifest is not None
 
 
 @contextmanager
