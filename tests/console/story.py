@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, Stepped, node, pod, volume
+from tests.support.fresh_stores import unsynced
 from tests.support.volume_theft import take
 from volsched.kube.meta import ZONE
 from volsched.log.database import open_database

@@ -9,7 +9,7 @@ import { DrillsPage } from "./pages/DrillsPage";
 import { NowPage } from "./pages/NowPage";
 import { ObjectPage } from "./pages/ObjectPage";
 import { WhatIfPage } from "./pages/WhatIfPage";
-import { amend, at, link, namespace, place } from "./route";
+import { amend, link, namespace, place } from "./route";
 import { TimeBar } from "./TimeBar";
 
 const PAGES: Record<string, ComponentType> = {
@@ -36,13 +36,12 @@ export function App() {
         <Finder />
         {token.value && <button type="button" onClick={() => signIn("")}>Sign out</button>}
       </header>
-      {at.value !== null && <p class="past" role="status">You look at the past. Whoever looks is recorded in the log.</p>}
       {trouble.value && !unauthorized.value && !forbidden.value && <p class="note wrong" role="status">{trouble.value}</p>}
       <main id="main" tabIndex={-1}>
         {unauthorized.value ? <SignIn />
           : forbidden.value && !namespace.value ? <ChooseNamespace />
           : Page ? <Page key={page === "map" ? "map" : place.value.rest.join("/")} />
-          : <p class="note">There is no page “{page}”. <a href={link("map")}>To the map</a></p>}
+          : <><h1>Not found</h1><p class="note">There is no page “{page}”. <a href={link("map")}>To the map</a></p></>}
       </main>
       {timeline.value && !unauthorized.value && <TimeBar />}
     </>
@@ -51,7 +50,7 @@ export function App() {
 
 function Finder() {
   return (
-    <form class="finder" role="search" onSubmit={(event) => {
+    <form class="finder" role="search" aria-label="Objects" onSubmit={(event) => {
       event.preventDefault();
       const field = event.currentTarget.elements.namedItem("object") as HTMLInputElement;
       const [kind, ...name] = field.value.trim().split(/[\s/]+/);

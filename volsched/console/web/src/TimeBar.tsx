@@ -197,7 +197,10 @@ function RangeStrip() {
         if (to > from && Math.abs(picked.to - picked.from) > 0.005) amend({ from: String(from), to: String(to) }, true);
       }}>
       <span>{clock(first)}</span>
-      {subject.value && <span class="range-subject">moments of {subject.value.name} alone</span>}
+      <span class="range-notes">
+        {at.value !== null && <span class="past" role="status">You look at the past<span class="more">; who looks is recorded in the log</span></span>}
+        {subject.value && <span>moments of {subject.value.name} alone</span>}
+      </span>
       <span>{clock(last)}</span>
       {picked && <div class="range-picked" style={{ left: `${100 * Math.min(picked.from, picked.to)}%`, width: `${100 * Math.abs(picked.to - picked.from)}%` }} />}
     </div>

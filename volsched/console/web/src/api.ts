@@ -35,17 +35,21 @@ export function own(path: string, namespace?: string | null): string {
   return `${OWN}${namespace ? `/namespaces/${encodeURIComponent(namespace)}` : ""}${path}`;
 }
 
-export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+function asked(path: string, query: Query): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
     if (value !== null && value !== undefined && value !== "") search.set(name, String(value));
   }
   const text = search.toString();
-  return request<T>(`${path}${text ? `?${text}` : ""}`, { signal });
+  return `${path}${text ? `?${text}` : ""}`;
 }
 
-export async function post<T>(path: string, body: unknown): Promise<T> {
-  return request<T>(path, {
+export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  return request<T>(asked(path, query), { signal });
+}
+
+export async function post<T>(path: string, body: unknown, query: Query = {}): Promise<T> {
+  return request<T>(asked(path, query), {
     method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" },
   });
 }

@@ -36,3 +36,8 @@ test("the bars hold every event once", () => {
 test("an empty log has an axis too", () => {
   expect(positionAt(makeAxis([]), 0.5)).toBe(0);
 });
+
+test("of one namespace, what others wrote in between takes no room and no bar", () => {
+  const axis = makeAxis([[1, 0], [2, SECOND], [5000, 2 * SECOND], [5001, 3 * SECOND]], true);
+  expect(bars(axis, 3).map((it) => Math.round(it))).toEqual([1, 1, 1]);
+});

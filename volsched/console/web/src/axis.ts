@@ -15,12 +15,17 @@ export interface Axis {
   points: readonly Point[];
   /** Where each point is, from 0 to 1. */
   places: readonly number[];
+  /** How many events there were until each point. */
+  counts: readonly number[];
   pauses: readonly Pause[];
 }
 
 const PAUSE_SECONDS = 300;
 
-/** `even`: the points are all events that there are, and not samples of them. */
+/**
+ * `even`: only events like these count, and there are as many of them between any two points; else all events of the
+ * log do, and positions say how many lie between.
+ */
 export function makeAxis(points: readonly Point[], even = false): Axis {
   const events = Math.max(1, (points.at(-1)?.[0] ?? 0) - (points[0]?.[0] ?? 0));
   const weights: number[] = points.length > 0 ? [0] : [];
@@ -38,7 +43,7 @@ export function makeAxis(points: readonly Point[], even = false): Axis {
     const seconds = (points[i]![1] - points[i - 1]![1]) / 1e6;
     if (seconds >= PAUSE_SECONDS) pauses.push({ from: places[i - 1]!, to: places[i]!, seconds });
   }
-  return { points, places, pauses };
+  return { points, places, counts: points.map((it, i) => (even ? i : it[0])), pauses };
 }
 
 /** Index of the last entry that is not beyond the value. */
@@ -75,10 +80,9 @@ export const positionOfTime = (axis: Axis, at: number) => Math.floor(between(tim
 /** Events in each of so many equal parts of the axis. */
 export function bars(axis: Axis, parts: number): number[] {
   const found: number[] = [];
-  const all = positions(axis);
-  let last = all[0] ?? 0;
+  let last = axis.counts[0] ?? 0;
   for (let i = 1; i <= parts; i++) {
-    const next = between(axis.places, all, i / parts);
+    const next = between(axis.places, axis.counts, i / parts);
     found.push(next - last);
     last = next;
   }

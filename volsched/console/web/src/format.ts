@@ -9,7 +9,7 @@ export function bytes(count: number): string {
     value /= 1024;
     unit += 1;
   }
-  return `${value >= 100 || Number.isInteger(value) ? Math.round(value) : value.toFixed(1)} ${UNITS[unit]}`;
+  return `${value >= 100 || Number.isInteger(value) ? Math.round(value) : value.toFixed(1)}\u00a0${UNITS[unit]}`;
 }
 
 export function count(value: number, one: string, many = `${one}s`): string {

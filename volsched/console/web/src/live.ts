@@ -16,12 +16,12 @@ export const now = signal(Date.now());
 export const subject = signal<{ name: string; points: readonly Point[] } | null>(null);
 /** The curve of the range that was picked. */
 const part = signal<LogTimeline | null>(null);
-/** The whole log, which knows the time of every position. */
-export const whole = computed(() => makeAxis((timeline.value?.points ?? []) as [number, number][]));
+/** The whole log, which knows the time of every position. Of a namespace its own events alone are told, and counted. */
+export const whole = computed(() => makeAxis((timeline.value?.points ?? []) as [number, number][], namespace.value !== ""));
 /** What the slider covers: one object, a range, or all of it. */
 export const axis = computed(() => {
   if (subject.value) return makeAxis(subject.value.points, true);
-  return range.value && part.value ? makeAxis(part.value.points as [number, number][]) : whole.value;
+  return range.value && part.value ? makeAxis(part.value.points as [number, number][], namespace.value !== "") : whole.value;
 });
 export const head = computed(() => timeline.value?.head ?? 0);
 /** The position of the address; the end of the log where it is live. */

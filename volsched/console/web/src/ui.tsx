@@ -13,13 +13,14 @@ export interface Loaded<T> {
 /**
  * Asks again when `key` changes; what was shown stays until the next answer is there. What stands before the `@` of
  * a key is what is asked about: where only the rest changes, a question under way is let end, or a log that
- * grows faster than it is answered would never be shown.
+ * grows faster than it is answered would never be shown, and an answer that `isFresh` is not asked for again.
+ * A live answer that cannot be renewed stays beside the error: the page, and what was begun on it, must not vanish.
  */
-export function useAnswer<T>(key: string, ask: (signal: AbortSignal) => Promise<T>): Loaded<T> {
+export function useAnswer<T>(key: string, ask: (signal: AbortSignal) => Promise<T>, isFresh: (value: T) => boolean = () => false): Loaded<T> {
   const [loaded, setLoaded] = useState<Loaded<T> & { subject: string }>({ value: null, error: null, busy: true, subject: "" });
   const under = useRef<{ key: string; controller: AbortController } | null>(null);
-  const wanted = useRef({ key, ask });
-  wanted.current = { key, ask };
+  const wanted = useRef({ key, ask, isFresh });
+  wanted.current = { key, ask, isFresh };
   const begin = () => {
     const asked = wanted.current.key;
     const controller = new AbortController();
@@ -28,21 +29,29 @@ export function useAnswer<T>(key: string, ask: (signal: AbortSignal) => Promise<
     const end = (value: T | null, error: Error | null) => {
       if (controller.signal.aborted) return;
       under.current = null;
-      setLoaded({ value, error, busy: false, subject: subjectOf(asked) });
-      if (wanted.current.key !== asked) begin();
+      const subject = subjectOf(asked);
+      const isStale = error !== null && asked.includes("@live") && !isRefusal(error);
+      setLoaded((it) => ({ value: isStale && it.subject === subject ? it.value : value, error, busy: false, subject }));
+      if (wanted.current.key !== asked && !(value !== null && wanted.current.isFresh(value))) begin();
     };
     wanted.current.ask(controller.signal).then((value) => end(value, null), (error: Error) => end(null, error));
   };
   useEffect(() => {
     // Nothing to ask yet.
     if (key === "") return;
-    if (under.current && subjectOf(under.current.key) === subjectOf(key) && key.includes("@live")) return;
+    const isLive = key.includes("@live");
+    if (under.current && subjectOf(under.current.key) === subjectOf(key) && isLive) return;
+    if (isLive && loaded.value !== null && loaded.subject === subjectOf(key) && isFresh(loaded.value)) return;
     under.current?.controller.abort();
     begin();
   }, [key]);
   useEffect(() => () => under.current?.controller.abort(), []);
-  return loaded;
+  // What is shown is not yet the answer to what is asked, also before the question is on its way.
+  return { ...loaded, busy: loaded.busy || (key !== "" && loaded.subject !== subjectOf(key)) };
 }
+
+/** The server has answered: it is not there, or not for this reader. Anything else may pass. */
+const isRefusal = (error: Error) => error instanceof ApiError && error.code < 500 && error.code !== 429;
 
 const subjectOf = (key: string) => key.split("@")[0]!;
 
@@ -58,9 +67,12 @@ export function StateMark({ state }: { state: string }) {
   return <span class={`state state-${state.toLowerCase()}`}>{state}</span>;
 }
 
+/** Letters: names that are longer may be broken. */
+const LONG_NAME = 30;
+
 export function Ref({ kind, name }: { kind: string; name: string | null | undefined }) {
   if (!name) return <span class="quiet">–</span>;
-  return <a href={link(kind, name.split("/"))}>{name}</a>;
+  return <a class={name.length > LONG_NAME ? "long" : undefined} href={link(kind, name.split("/"))}>{name}</a>;
 }
 
 export function StreamRef({ stream }: { stream: string }) {
@@ -94,7 +106,7 @@ export function Table({ head, rows, label, empty = "nothing" }: {
 }) {
   if (rows.length === 0) return <p class="quiet">{empty}</p>;
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+    <div class="scroll" tabIndex={0} role="group" aria-label={label}>
       <table>
         <thead><tr>{head.map((it) => <th scope="col">{it}</th>)}</tr></thead>
         <tbody>{rows.map((cells) => <tr>{cells.map((it, i) => <td data-label={head[i]}>{it ?? "–"}</td>)}</tr>)}</tbody>

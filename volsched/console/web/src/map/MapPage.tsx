@@ -2,14 +2,17 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { get, own, type MapVolume, type VolumeMap } from "../api";
 import { bytes, count } from "../format";
-import { head, trouble } from "../live";
+import { head } from "../live";
 import { amend, at, link, namespace, place, versus } from "../route";
 import { Card, Ref, StateMark, Table, Trouble, useAnswer } from "../ui";
 import { changesBetween, type VolumeChange } from "./changes";
-import { byName, remember, sizeFor, STATES, type Known, type Size } from "./layout";
+import { byName, nothingKnown, remember, sizeFor, STATES, type Known, type Size } from "./layout";
 import { MapCanvas, type Marks } from "./MapCanvas";
 
 const LISTED = 300;
+/** Differences, and pods of one volume. */
+const TOLD = 100;
+const PODS = 4;
 /** As many labels as the server groups by. */
 const LEVELS = 4;
 const FILTERS = ["by", "in", "class", "state", "text"];
@@ -22,17 +25,17 @@ export function MapPage() {
   const { query } = place.value;
   const asked = mapQuery(query, at.value);
   const scope = JSON.stringify([namespace.value, ...FILTERS.map((it) => query[it])]);
-  // Live: asked once it is known where the log ends, and again when it has grown.
-  const key = at.value === null && head.value === 0 && trouble.value === null ? "" : `${scope}@${at.value ?? `live ${head.value}`}`;
   const path = own("/map", namespace.value);
-  const answer = useAnswer<VolumeMap>(key, (signal) => get(path, asked, signal));
+  // Live: asked at once, and again when the log has grown beyond the answer.
+  const answer = useAnswer<VolumeMap>(`${scope}@${at.value ?? `live ${head.value}`}`, (signal) => get(path, asked, signal),
+    (map) => at.value === null && map.head >= head.value);
   const other = useAnswer<VolumeMap | null>(`${scope}~${versus.value}`, (signal) =>
     versus.value === null ? Promise.resolve(null) : get(path, { ...asked, asOf: versus.value }, signal));
-  const known = useRef<{ scope: string; nodes: Known }>({ scope: "", nodes: new Map() });
+  const seen = useRef<{ scope: string; known: Known }>({ scope: "", known: nothingKnown() });
   const map = answer.value;
-  if (map && known.current.scope !== scope) known.current = { scope, nodes: new Map() };
-  if (map) remember(known.current.nodes, map);
-  if (other.value) remember(known.current.nodes, other.value);
+  if (map && seen.current.scope !== scope) seen.current = { scope, known: nothingKnown() };
+  if (map) remember(seen.current.known, map);
+  if (other.value) remember(seen.current.known, other.value);
   const changes = useMemo(
     () => (map && other.value && versus.value !== null ? changesBetween(other.value, map) : null),
     [map, other.value, versus.value],
@@ -50,11 +53,12 @@ export function MapPage() {
   return (
     <div class={`map-page ${answer.busy ? "busy" : ""}`} data-position={map.position}>
       <div class="map-main">
+        <h1 class="unseen">Map of volumes</h1>
         <Filters map={map} size={size} />
         <Crumbs within={query.in ?? ""} map={map} />
         {query.view === "list"
           ? <VolumeList map={map} />
-          : <MapCanvas map={map} known={known.current.nodes} size={size} marks={marks}
+          : <MapCanvas map={map} known={seen.current.known} size={size} marks={marks}
               open={(cell, segment) => {
                 if (segment?.volume) location.hash = link("volume", [segment.volume.name]);
                 else if (cell.node && cell.id.startsWith("node/")) location.hash = link("node", [cell.label]);
@@ -111,7 +115,7 @@ function Filters({ map, size }: { map: VolumeMap; size: Size }) {
         <input value={namespace.value} onChange={set("ns")} placeholder="all" size={8} />
       </label>
       <label>Search
-        <input type="search" value={query.text ?? ""} onChange={set("text")} placeholder="volume, claim, node" size={14} />
+        <input type="search" value={query.text ?? ""} onChange={set("text")} placeholder="volume, claim …" size={14} />
       </label>
       <span class="spacer" />
       <div class="buttons" role="group" aria-label="Size of nodes">
@@ -150,7 +154,7 @@ function Legend({ map }: { map: VolumeMap }) {
             <button type="button" class="linkish" onClick={() => amend({ state: place.value.query.state === it ? null : it })}>
               <span class={`swatch swatch-${it}`} aria-hidden="true" /> {it}
             </button>
-            <span>{all[it]?.volumes ?? 0}</span><span class="quiet">{bytes(all[it]?.bytes ?? 0)}</span>
+            <span>{(all[it]?.volumes ?? 0).toLocaleString("en")}</span><span class="quiet">{bytes(all[it]?.bytes ?? 0)}</span>
           </li>
         ))}
       </ul>
@@ -202,12 +206,13 @@ function Waiting({ map }: { map: VolumeMap }) {
 
 function Changes({ changes }: { changes: VolumeChange[] }) {
   return (
-    <Card title={changes.length ? `${count(changes.length, "difference")} between the two moments` : "Nothing differs between the two moments"}>
-      <ul class="plain" data-testid="changes">
-        {changes.slice(0, 40).map((it) => (
+    <Card title={changes.length ? `${count(changes.length, "difference")} of the two moments` : "The two moments do not differ"}>
+      <ul class="plain changes" data-testid="changes" tabIndex={0} aria-label="Differences">
+        {changes.slice(0, TOLD).map((it) => (
           <li><Ref kind={it.node === it.name ? "node" : "volume"} name={it.name} />
             <div class="small"><span class="quiet">{it.before}</span> → {it.after}</div></li>
         ))}
+        {changes.length > TOLD && <li class="quiet">and {changes.length - TOLD} more: choose a group or search to see them</li>}
       </ul>
     </Card>
   );
@@ -216,21 +221,28 @@ function Changes({ changes }: { changes: VolumeChange[] }) {
 function VolumeList({ map }: { map: VolumeMap }) {
   const volumes = map.volumes;
   if (volumes === null) {
-    return <Table label="Nodes" head={["node", "place", "pods", "volumes"]} rows={(map.nodes ?? []).slice(0, LISTED).map((it) => [
-      <Ref kind="node" name={it.name} />, it.path.join(" / "), it.pods,
-      Object.entries(it.states).map(([state, one]) => `${one!.volumes} ${state}`).join(", "),
-    ])} />;
+    const nodes = map.nodes ?? [];
+    return (
+      <>
+        <Table label="Nodes" head={["node", "place", "pods", "volumes"]} rows={nodes.slice(0, LISTED).map((it) => [
+          <Ref kind="node" name={it.name} />, it.path.join(" / "), it.pods,
+          Object.entries(it.states).map(([state, one]) => `${one!.volumes} ${state}`).join(", "),
+        ])} empty="There are too many nodes to list; choose a group on the map." />
+        <p class="note">{nodes.length > LISTED && <>The first {LISTED} of {nodes.length.toLocaleString("en")} nodes. </>}Search or choose a group: where there are few volumes they are listed one by one.</p>
+      </>
+    );
   }
   const row = (it: MapVolume) => [
     <Ref kind="volume" name={it.name} />, <StateMark state={it.state} />, bytes(it.bytes), it.storageClass,
-    it.node ? <Ref kind="node" name={it.node} /> : it.path.join(" / "),
-    <Ref kind="claim" name={it.claim} />, it.pods.map((pod) => <><Ref kind="pod" name={pod} /> </>),
+    it.node ? <Ref kind="node" name={it.node} /> : it.reached ? `any node${it.path.length ? ` of ${it.path.join(" / ")}` : ""}` : "out of reach",
+    <Ref kind="claim" name={it.claim} />, <>{it.pods.slice(0, PODS).map((pod) => <><Ref kind="pod" name={pod} /> </>)}
+      {it.pods.length > PODS && <a class="quiet" href={link("claim", it.claim!.split("/"))}>and {it.pods.length - PODS} more</a>}</>,
   ];
   return (
     <>
       <Table label="Volumes" head={["volume", "state", "size", "class", "place", "claim", "pods"]}
         rows={[...volumes].sort((a, b) => byName(a.name, b.name)).slice(0, LISTED).map(row)} empty="no volumes" />
-      {volumes.length > LISTED && <p class="note">The first {LISTED} of {volumes.length}; search or choose a group to see the others.</p>}
+      {volumes.length > LISTED && <p class="note">The first {LISTED} of {volumes.length.toLocaleString("en")}; search or choose a group to see the others.</p>}
     </>
   );
 }

@@ -19,8 +19,9 @@ export function changesBetween(before: VolumeMap, after: VolumeMap): VolumeChang
     });
   }
   const old = new Map((before.nodes ?? []).map((it) => [it.name, it]));
-  return (after.nodes ?? []).flatMap((it) => {
-    const change = { name: it.name, node: it.name, before: counted(old.get(it.name)?.states), after: counted(it.states) };
+  const young = new Map((after.nodes ?? []).map((it) => [it.name, it]));
+  return [...new Set([...old.keys(), ...young.keys()])].sort().flatMap((name) => {
+    const change = { name, node: name, before: counted(old.get(name)?.states), after: counted(young.get(name)?.states) };
     return change.before === change.after ? [] : [change];
   });
 }

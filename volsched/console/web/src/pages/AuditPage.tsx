@@ -1,38 +1,50 @@
 /** The log, searched: by a word, an actor, a kind, a type, a time; the latest first, and as a file. */
 import { useEffect, useState } from "preact/hooks";
 import { get, own } from "../api";
+import { clock, count, micros } from "../format";
 import type { LogEntry } from "../lanes";
 import { amend, at, place } from "../route";
-import { Card, Table, Trouble, useAnswer } from "../ui";
+import { Card, Ref, StreamRef, Table, Trouble, useAnswer } from "../ui";
 import { EventList, isFailure } from "./ObjectPage";
 
-interface Page { items: LogEntry[]; metadata?: { continue?: string } }
+interface Page<T> { items: T[]; metadata?: { continue?: string } }
 const FIELDS: [string, string, string][] = [
-  ["text", "Word", "disk-7, shop/data-0 …"], ["actor", "Actor", "scheduler, cli/…"], ["kind", "Kind", "pv, pvc, pod"],
+  ["text", "Word", "disk-7 …"], ["actor", "Actor", "scheduler, cli/…"], ["kind", "Kind", "pv, pvc, pod"],
   ["type", "Type", "BindingMoved …"], ["since", "Since", "2h, a time"], ["until", "Until", "now"],
 ];
 const QUESTIONS: [string, string][] = [
-  ["interventions", "By hand"], ["rollbacks", "Undone"], ["handovers", "Handed on"], ["orphans", "Left behind"], ["reads", "Who looked"],
+  ["interventions", "Interventions"], ["rollbacks", "Rollbacks"], ["handovers", "Handovers"], ["orphans", "Orphans"], ["reads", "Readers"],
 ];
+
+/** Pages that were asked for, the first at once; a search that changed begins again. */
+function usePages<T>(key: string, ask: (after?: string, signal?: AbortSignal) => Promise<Page<T>>) {
+  const [more, setMore] = useState<{ key: string; pages: Page<T>[] }>({ key: "", pages: [] });
+  const [waits, setWaits] = useState(false);
+  const found = useAnswer<Page<T>>(key, (signal) => ask(undefined, signal));
+  const pages = [...(found.value ? [found.value] : []), ...(more.key === key ? more.pages : [])];
+  const next = pages.at(-1)?.metadata?.continue;
+  const further = async () => {
+    setWaits(true);
+    try {
+      const page = await ask(next);
+      setMore((it) => ({ key, pages: [...(it.key === key ? it.pages : []), page] }));
+    } finally {
+      setWaits(false);
+    }
+  };
+  return { items: pages.flatMap((it) => it.items), pages: pages.length, error: found.error, busy: found.busy || waits, further: next ? further : null };
+}
 
 export function AuditPage() {
   const { query } = place.value;
-  const [more, setMore] = useState<{ key: string; pages: Page[] }>({ key: "", pages: [] });
   const asked = Object.fromEntries(FIELDS.map(([name]) => [name, query[name]]));
-  const key = JSON.stringify([asked, at.value, query.q]);
   useEffect(() => {
     document.title = "Audit · volsched";
   }, []);
-  const search = (after?: string) => get<Page>(own("/audit/events"), { ...asked, until: asked.until ?? at.value, limit: 100, continue: after });
-  const found = useAnswer<Page | null>(key, () => (query.q ? Promise.resolve(null) : search()));
-  const pages = [...(found.value ? [found.value] : []), ...(more.key === key ? more.pages : [])];
-  const failuresOnly = query.failures === "1";
-  const items = pages.flatMap((it) => it.items).filter((it) => !failuresOnly || isFailure(it));
-  const next = pages.at(-1)?.metadata?.continue;
   return (
     <article class="audit-page">
       <h1>Audit <span class="quiet small">every search is itself recorded</span></h1>
-      <form class="filters card" role="search" onSubmit={(event) => {
+      <form key={JSON.stringify(asked)} class="filters card" role="search" aria-label="The log" onSubmit={(event) => {
         event.preventDefault();
         const data = new FormData(event.currentTarget);
         amend({ q: null, ...Object.fromEntries(FIELDS.map(([name]) => [name, String(data.get(name) ?? "").trim() || null])) }, true);
@@ -44,35 +56,70 @@ export function AuditPage() {
           {QUESTIONS.map(([name, title]) => <button type="button" aria-pressed={query.q === name} onClick={() => amend({ q: query.q === name ? null : name }, true)}>{title}</button>)}
         </div>
       </form>
-      {query.q ? <QuestionRows name={query.q} /> : (
-        <Card title={`${items.length}${next ? "+" : ""} events`} aside={<>
-          <label><input type="checkbox" checked={failuresOnly} onChange={() => amend({ failures: failuresOnly ? null : "1" })} /> failures only</label>
-          <button type="button" disabled={items.length === 0} onClick={() => save("events.jsonl", items.map((it) => JSON.stringify(it)).join("\n"))}>Export</button>
-        </>}>
-          {found.error && <Trouble error={found.error} what="The search" />}
-          <EventList items={items} />
-          {next && <button type="button" onClick={async () => setMore({ key, pages: [...(more.key === key ? more.pages : []), await search(next)] })}>Earlier ones</button>}
-        </Card>
-      )}
+      {query.q ? <QuestionRows key={query.q} name={query.q} /> : <Found asked={asked} failuresOnly={query.failures === "1"} />}
     </article>
   );
 }
 
-function QuestionRows({ name }: { name: string }) {
-  const found = useAnswer<{ items: Record<string, unknown>[] }>(`audit ${name}`, (signal) => get(own(`/audit/${name}`), {}, signal));
-  if (found.error) return <Trouble error={found.error} what="The answer" />;
-  const items = found.value?.items ?? [];
-  const columns = Object.keys(items[0] ?? {}).filter((it) => it !== "data" || typeof items[0]![it] === "string").slice(0, 8);
+/** Failures are few: pages are looked through until so many are found. */
+const FAILURES = 20;
+const MOST_PAGES = 10;
+
+function Found({ asked, failuresOnly }: { asked: Record<string, string | undefined>; failuresOnly: boolean }) {
+  const found = usePages<LogEntry>(JSON.stringify([asked, at.value]), (after, signal) =>
+    get(own("/audit/events"), { ...asked, until: asked.until ?? at.value, limit: 100, continue: after }, signal));
+  const items = found.items.filter((it) => !failuresOnly || isFailure(it));
+  const isShort = failuresOnly && items.length < FAILURES && found.pages < MOST_PAGES && found.further !== null;
+  useEffect(() => {
+    if (isShort && !found.busy) void found.further!();
+  }, [isShort, found.busy]);
+  const title = failuresOnly ? `${count(items.length, "failure")} among ${count(found.items.length, "event")}` : `${items.length}${found.further ? "+" : ""} events`;
   return (
-    <Card title={`${items.length} rows`} aside={<button type="button" disabled={items.length === 0} onClick={() => save(`${name}.jsonl`, items.map((it) => JSON.stringify(it)).join("\n"))}>Export</button>}>
-      <Table label={name} head={columns} rows={items.map((it) => columns.map((column) => told(it[column])))} empty="nothing of that" />
+    <Card title={title} aside={<>
+      <label><input type="checkbox" checked={failuresOnly} onChange={() => amend({ failures: failuresOnly ? null : "1" })} /> failures only</label>
+      <button type="button" disabled={found.busy || items.length === 0} onClick={() => save("events.jsonl", items)}>Export</button>
+    </>}>
+      {found.error && <Trouble error={found.error} what="The search" />}
+      {items.length === 0 && !found.busy && !found.error && <p class="quiet">nothing was found</p>}
+      <EventList items={items} failuresOnly={failuresOnly} />
+      {found.further && <button type="button" disabled={found.busy} onClick={found.further}>Earlier ones</button>}
     </Card>
   );
 }
 
-const told = (value: unknown) => (value === null || value === undefined ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value));
+type Row = Record<string, unknown>;
 
-export function save(name: string, text: string): void {
+function QuestionRows({ name }: { name: string }) {
+  const found = usePages<Row>(`audit ${name} ${at.value}`, (after, signal) => get(own(`/audit/${name}`), { asOf: at.value, continue: after }, signal));
+  if (found.error) return <Trouble error={found.error} what="The answer" />;
+  const { items } = found;
+  const columns = Object.keys(items[0] ?? {}).filter((it) => items.some((row) => isTold(row[it]))).slice(0, 8);
+  const isEvents = name === "interventions";
+  return (
+    <Card title={`${count(items.length, "row")}${found.further ? " and more" : ""}`} aside={<button type="button" disabled={items.length === 0} onClick={() => save(`${name}.jsonl`, items)}>Export</button>}>
+      {name === "orphans" && at.value !== null && <p class="note">Orphans are told of now alone.</p>}
+      {isEvents ? <EventList items={items as unknown as LogEntry[]} />
+        : <Table label={name} head={columns.map(words)} rows={items.map((it) => columns.map((column) => <Value column={column} value={it[column]} />))} empty={found.busy ? "…" : "nothing of that"} />}
+      {found.further && <button type="button" disabled={found.busy} onClick={found.further}>Earlier ones</button>}
+    </Card>
+  );
+}
+
+const isTold = (value: unknown) => value !== null && value !== undefined && typeof value !== "object";
+const words = (column: string) => column.replace(/[A-Z]/g, (it) => ` ${it.toLowerCase()}`);
+const KINDS = ["binding", "pod", "node", "claim", "volume"];
+
+function Value({ column, value }: { column: string; value: unknown }) {
+  if (!isTold(value)) return <>–</>;
+  const text = String(value);
+  if (KINDS.includes(column)) return <Ref kind={column} name={text} />;
+  if (column === "object") return <StreamRef stream={text} />;
+  if (/^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(text)) return <span class="time">{clock(micros(text))}</span>;
+  return <>{value === true ? "yes" : value === false ? "no" : text}</>;
+}
+
+export function save(name: string, items: unknown[]): void {
+  const text = items.map((it) => JSON.stringify(it)).join("\n");
   const address = URL.createObjectURL(new Blob([`${text}\n`], { type: "application/x-ndjson" }));
   const anchor = document.createElement("a");
   anchor.href = address;

@@ -1,7 +1,7 @@
 /** A pod, claim, volume, node or binding: what it is at the moment, why, and all that happened to it. */
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, get, own, split } from "../api";
-import { clock, duration, micros } from "../format";
+import { ApiError, get, own, split, type VolumeMap } from "../api";
+import { bytes, clock, duration, micros } from "../format";
 import { lanesOf, type LogEntry } from "../lanes";
 import { goTo, head, position, subject } from "../live";
 import { amend, at, link, place } from "../route";
@@ -36,23 +36,30 @@ export function ObjectPage() {
     document.title = `${page} ${key} · volsched`;
   }, [page, key]);
   const doc = described.value;
+  // History is asked again when the object or a binding of it moved, and not whenever the log grew: each look is
+  // recorded in the log, which would grow by it for ever.
+  const stamp = at.value ?? `live ${doc ? stampOf(doc) : ""}`;
   return (
     <article class={`object-page ${described.busy ? "busy" : ""}`}>
       <h1><span class="quiet">{page}</span> {key}</h1>
       {described.error && <Trouble error={described.error} what={`This ${page}`} />}
       {doc && page === "volume" && at.value === null && ["Released", "Failed"].includes(doc.object.status?.phase) && <Release name={name} />}
       {doc && page !== "binding" && <Overview kind={page} name={key} doc={doc} />}
-      {page === "binding" && <BindingView id={key} />}
+      {page === "binding" && <BindingView id={key} stamp={stamp} />}
       {page === "pod" && namespace && <ExplainCard namespace={namespace} name={name} moment={moment} />}
       {doc?.bindings && doc.bindings.length > 0 && <Bindings bindings={doc.bindings} />}
       {doc?.attempts && doc.attempts.length > 0 && <Attempts attempts={doc.attempts} />}
-      {page === "volume" && <FormerOwners name={name} />}
-      {page !== "binding" && <Timeline kind={KINDS[page]!} namespace={namespace} name={name} />}
+      {page === "node" && <VolumesOn node={name} moment={moment} />}
+      {page === "volume" && (doc || described.error) && <FormerOwners name={name} stamp={stamp} />}
+      {page !== "binding" && (doc || described.error) && <Timeline kind={KINDS[page]!} namespace={namespace} name={name} stamp={stamp} />}
       {doc?.events && doc.events.length > 0 && <KubernetesEvents events={doc.events} />}
       {doc && <details class="card"><summary>Manifest</summary><pre>{JSON.stringify(doc.object, null, 2)}</pre></details>}
     </article>
   );
 }
+
+const stampOf = (doc: Description) =>
+  [doc.object.metadata?.resourceVersion, JSON.stringify(doc.object.status ?? {}), ...(doc.bindings ?? []).map((it) => `${it.id} ${it.state}`)].join(" ");
 
 /** Acts are for operators, on the present alone, folded until somebody wants one. */
 function Release({ name }: { name: string }) {
@@ -88,7 +95,7 @@ function Overview({ kind, name, doc }: { kind: string; name: string; doc: Descri
     claim: [
       ["state", <StateMark state={status.phase ?? "Pending"} />], ["asks for", spec.resources?.requests?.storage], ["class", spec.storageClassName],
       ["volume", spec.volumeName && <Ref kind="volume" name={spec.volumeName} />], ["contents", status.dataState ?? "unknown, counts as dirty"],
-      ["used by", doc.usedBy?.map((it) => <><Ref kind="pod" name={it} /> </>)],
+      ["used by", doc.usedBy?.length ? doc.usedBy.map((it) => <><Ref kind="pod" name={it} /> </>) : "no pod"],
     ],
     pod: [
       ["state", <StateMark state={status.phase ?? "Pending"} />], ["node", spec.nodeName && <Ref kind="node" name={spec.nodeName} />],
@@ -99,7 +106,7 @@ function Overview({ kind, name, doc }: { kind: string; name: string; doc: Descri
     node: [
       ["cordoned", spec.unschedulable ? "yes" : null],
       ["place", Object.entries(metadata.labels ?? {}).filter(([it]) => it.includes("topology")).map(([label, value]) => `${label.split("/").at(-1)} ${value}`).join(", ")],
-      ["pods", doc.pods?.map((it) => <><Ref kind="pod" name={it} /> </>)],
+      ["pods", doc.pods?.length ? doc.pods.map((it) => <><Ref kind="pod" name={it} /> </>) : "none"],
       ["volumes", <a href={link("map", [], { text: name, view: "list" })}>on this node</a>],
       ["what if", <a href={link("whatif", [], { drain: name })}>it is drained</a>],
     ],
@@ -109,7 +116,7 @@ function Overview({ kind, name, doc }: { kind: string; name: string; doc: Descri
 
 function placeOf(spec: Record<string, any>): string | null {
   const terms: any[] = spec.nodeAffinity?.required?.nodeSelectorTerms ?? [];
-  const told = terms.map((term) => (term.matchExpressions ?? []).map((it: any) => `${it.key.split("/").at(-1)} ${it.operator} ${(it.values ?? []).join(", ")}`).join(" and "));
+  const told = terms.map((term) => (term.matchExpressions ?? []).map((it: any) => `${it.key.split("/").at(-1)} ${it.operator === "In" ? "" : `${it.operator} `}${(it.values ?? []).join(", ")}`).join(" and "));
   return told.join(" or ") || null;
 }
 
@@ -147,8 +154,20 @@ function Attempts({ attempts }: { attempts: AttemptDoc[] }) {
   );
 }
 
-function FormerOwners({ name }: { name: string }) {
-  const found = useAnswer<Page<Record<string, string | null>>>(`owners ${name}@${at.value}`, (signal) =>
+function VolumesOn({ node, moment }: { node: string; moment: string }) {
+  const found = useAnswer<VolumeMap>(`on ${node}@${moment}`, (signal) => get(own("/map"), { node, asOf: at.value }, signal));
+  if (!found.value) return found.error && <Trouble error={found.error} what="Its volumes" />;
+  return (
+    <Card title="Volumes on it">
+      <Table label="Volumes of the node" empty="none" head={["volume", "state", "size", "class", "claim", "pods"]} rows={(found.value.volumes ?? []).map((it) => [
+        <Ref kind="volume" name={it.name} />, <StateMark state={it.state} />, bytes(it.bytes), it.storageClass,
+        <Ref kind="claim" name={it.claim} />, it.pods.length ? it.pods.map((pod) => <><Ref kind="pod" name={pod} /> </>) : "–"])} />
+    </Card>
+  );
+}
+
+function FormerOwners({ name, stamp }: { name: string; stamp: string }) {
+  const found = useAnswer<Page<Record<string, string | null>>>(`owners ${name}@${stamp}`, (signal) =>
     get(own(`/audit/claims-of/${encodeURIComponent(name)}`), { asOf: at.value }, signal));
   return (
     <Card title="Whom it served">
@@ -161,25 +180,33 @@ function FormerOwners({ name }: { name: string }) {
   );
 }
 
-function Timeline({ kind, namespace, name }: { kind: string; namespace: string | null; name: string }) {
-  const [failuresOnly, setFailuresOnly] = useState(false);
-  const [quiet, setQuiet] = useState(true);
-  const only = place.value.query.only === "1";
-  const found = useAnswer<Page<LogEntry>>(`history ${kind} ${namespace}/${name} ${at.value}`, (signal) =>
-    get(own(`/history/${kind}/${encodeURIComponent(name)}`, namespace), { limit: 500, until: at.value }, signal));
-  const items = (found.value?.items ?? []).filter((it) =>
-    (!failuresOnly || isFailure(it)) && (!quiet || !it.object.startsWith("notice/")));
+const PAGE = 500;
+
+function Timeline({ kind, namespace, name, stamp }: { kind: string; namespace: string | null; name: string; stamp: string }) {
+  const { failures, notices, only: narrowed } = place.value.query;
+  const [failuresOnly, noticesToo, only] = [failures === "1", notices === "1", narrowed === "1"];
+  const ask = (after?: string, signal?: AbortSignal) =>
+    get<Page<LogEntry>>(own(`/history/${kind}/${encodeURIComponent(name)}`, namespace), { limit: PAGE, until: at.value, continue: after }, signal);
+  const key = `history ${kind} ${namespace}/${name}@${stamp}`;
+  const found = useAnswer<Page<LogEntry>>(key, (signal) => ask(undefined, signal));
+  const [more, setMore] = useState<{ key: string; pages: Page<LogEntry>[] }>({ key: "", pages: [] });
+  const pages = [...(found.value ? [found.value] : []), ...(more.key === key ? more.pages : [])];
+  const next = pages.at(-1)?.metadata?.continue;
+  const items = pages.flatMap((it) => it.items).filter((it) =>
+    (!failuresOnly || isFailure(it)) && (noticesToo || !it.object.startsWith("notice/")));
   return (
     <Card title="What happened" aside={(
       <>
-        <label><input type="checkbox" checked={failuresOnly} onChange={() => setFailuresOnly(!failuresOnly)} /> failures only</label>
-        <label><input type="checkbox" checked={!quiet} onChange={() => setQuiet(!quiet)} /> notices too</label>
+        <label><input type="checkbox" checked={failuresOnly} onChange={() => amend({ failures: failuresOnly ? null : "1" })} /> failures only</label>
+        <label><input type="checkbox" checked={noticesToo} onChange={() => amend({ notices: noticesToo ? null : "1" })} /> notices too</label>
         <label><input type="checkbox" checked={only} onChange={() => amend({ only: only ? null : "1" })} /> slider over these alone</label>
       </>
     )}>
       {only && <SliderOver kind={kind} namespace={namespace} name={name} />}
       {found.error && <Trouble error={found.error} what="Its history" />}
-      {found.value && <EventList items={items} />}
+      {found.value && <EventList items={items} failuresOnly={failuresOnly} />}
+      {found.value && items.length === 0 && <p class="quiet">{failuresOnly ? "no failures" : "nothing"}</p>}
+      {next && <button type="button" onClick={async () => setMore({ key, pages: [...(more.key === key ? more.pages : []), await ask(next)] })}>More of them</button>}
     </Card>
   );
 }
@@ -199,18 +226,18 @@ function SliderOver({ kind, namespace, name }: { kind: string; namespace: string
 }
 
 export function isFailure(entry: LogEntry): boolean {
-  return /Failed|Freed/.test(entry.type) || /compensating|rolled-back|voided|failed|lost/i.test(entry.what);
+  return /Failed|Freed/.test(entry.type) || /compensating|rolled-back|voided|failed|lost|unschedulable/i.test(entry.what);
 }
 
 const IDLE_SECONDS = 600;
 const idle = (one: LogEntry, other: LogEntry) => Math.abs(micros(one.at) - micros(other.at)) / 1e6;
 
-export function EventList({ items }: { items: LogEntry[] }) {
+export function EventList({ items, failuresOnly = false }: { items: LogEntry[]; failuresOnly?: boolean }) {
   return (
     <ol class="events" data-testid="events">
       {items.map((it, i) => (
         <>
-        {i > 0 && idle(items[i - 1]!, it) >= IDLE_SECONDS && <li class="idle quiet small">{duration(idle(items[i - 1]!, it))} without an event</li>}
+        {i > 0 && idle(items[i - 1]!, it) >= IDLE_SECONDS && <li class="idle quiet small">{duration(idle(items[i - 1]!, it))} without {failuresOnly ? "a failure" : "an event"}</li>}
         <li class={`${isFailure(it) ? "wrong" : ""} ${it.position === position.value ? "here" : ""}`}>
           <button type="button" class="stamp" onClick={() => goTo(it.position, true)} title="Look at this moment">
             {clock(micros(it.at))} <span class="quiet">#{it.position}</span>
@@ -240,8 +267,8 @@ function KubernetesEvents({ events }: { events: NonNullable<Description["events"
 
 const ENDED = ["committed", "rolled-back"];
 
-function BindingView({ id }: { id: string }) {
-  const found = useAnswer(`lanes ${id}@${at.value ?? `live ${head.value}`}`, async (signal) => {
+function BindingView({ id, stamp }: { id: string; stamp: string }) {
+  const found = useAnswer(stamp === "live " ? "" : `lanes ${id}@${stamp}`, async (signal) => {
     const own_ = await get<Page<LogEntry>>(own(`/history/binding/${encodeURIComponent(id)}`), { limit: 500, until: at.value }, signal);
     return { events: own_.items, foreign: await foreignChanges(own_.items, signal) };
   });

@@ -3,9 +3,10 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, own, post, type VolumeMap } from "../api";
 import { count } from "../format";
 import { head } from "../live";
-import { remember, sizeFor, type Known } from "../map/layout";
+import { manifests } from "../manifests";
+import { nothingKnown, remember, sizeFor, type Known } from "../map/layout";
 import { MapCanvas, type Marks } from "../map/MapCanvas";
-import { link, place } from "../route";
+import { amend, at, link, place } from "../route";
 import { Card, Ref, Table, Trouble, useAnswer } from "../ui";
 
 interface Moved { pod: string; from: string | null; to: string; bindings: { claim: string; volume: string }[] }
@@ -21,15 +22,18 @@ export interface Simulation {
   gone: string[];
 }
 
+const KINDS = ["drain", "node", "zone"];
+
 export function WhatIfPage() {
   const { query } = place.value;
-  const map = useAnswer<VolumeMap>(`whatif ${head.value}`, (signal) => get(own("/map"), { by: query.by }, signal));
+  const then = at.value;
+  const map = useAnswer<VolumeMap>(`whatif ${query.by}@${then ?? `live ${head.value}`}`, (signal) => get(own("/map"), { by: query.by, asOf: then }, signal));
   const [outcome, setOutcome] = useState<{ value: Simulation | null; error: Error | null; busy: boolean }>({ value: null, error: null, busy: false });
   const [after, setAfter] = useState(true);
-  const [kind, setKind] = useState(query.zone ? "zone" : "drain");
-  const [name, setName] = useState(query.zone ?? query.drain ?? "");
+  const [kind, setKind] = useState(KINDS.find((it) => query[it]) ?? "drain");
+  const [name, setName] = useState(query[kind] ?? "");
   const [text, setText] = useState("");
-  const known = useRef<Known>(new Map());
+  const known = useRef<Known>(nothingKnown());
   useEffect(() => {
     document.title = "What if · volsched";
   }, []);
@@ -38,23 +42,39 @@ export function WhatIfPage() {
   const options = kind === "zone" ? zones : nodes;
   const chosen = kind === "add" ? "" : name || options[0] || "";
 
-  const run = async () => {
+  const run = async (what: string, which: string) => {
     setOutcome({ value: null, error: null, busy: true });
     try {
-      const body = kind === "drain" ? { drain: [chosen] } : kind === "node" ? { loseNodes: [chosen] }
-        : kind === "zone" ? { loseZones: [chosen] } : { add: manifests(text) };
-      setOutcome({ value: await post<Simulation>(own("/simulate"), body), error: null, busy: false });
+      const body = what === "drain" ? { drain: [which] } : what === "node" ? { loseNodes: [which] }
+        : what === "zone" ? { loseZones: [which] } : { add: await manifests(text) };
+      setOutcome({ value: await post<Simulation>(own("/simulate"), body, { asOf: then }), error: null, busy: false });
     } catch (error) {
       setOutcome({ value: null, error: error as Error, busy: false });
     }
   };
+  const submit = () => {
+    // What is tried is in the address; manifests are not, they may hold what is secret.
+    amend({ ...Object.fromEntries(KINDS.map((it) => [it, it === kind ? chosen : null])) }, true);
+    void run(kind, chosen);
+  };
+  const named = KINDS.find((it) => query[it]);
+  useEffect(() => {
+    // An address that a colleague sent, or that was gone back to, shows what was seen there.
+    if (named && (named !== kind || query[named] !== chosen)) {
+      setKind(named);
+      setName(query[named]!);
+      void run(named, query[named]!);
+    } else if (named || kind === "add") {
+      if (!outcome.busy && (named || outcome.value)) void run(kind, chosen);
+    } else setOutcome({ value: null, error: null, busy: false });
+  }, [then, named, named && query[named]]);
   const told = outcome.value;
   const marks = useMemo(() => (map.value && told && after ? marksOf(map.value, told, kind, chosen) : new Map()) as Marks, [map.value, told, after]);
   if (map.value) remember(known.current, map.value);
   return (
     <article class="whatif-page">
-      <h1>What if <span class="quiet small">tried in memory; nothing is changed</span></h1>
-      <form class="filters card" onSubmit={(event) => { event.preventDefault(); void run(); }}>
+      <h1>What if <span class="quiet small">tried in memory on what {then === null ? "is there now" : "was there then"}; nothing is changed</span></h1>
+      <form class="filters card" onSubmit={(event) => { event.preventDefault(); submit(); }}>
         <label>What
           <select value={kind} onChange={(event) => { setKind(event.currentTarget.value); setName(""); }}>
             <option value="drain">drain a node</option>
@@ -69,31 +89,40 @@ export function WhatIfPage() {
             <datalist id="names">{options.map((it) => <option value={it} />)}</datalist>
           </label>
         )}
-        {kind === "add" && <label class="grow">Manifests, as JSON<textarea value={text} rows={4} onInput={(event) => setText(event.currentTarget.value)} placeholder='{"apiVersion": "v1", "kind": "Pod", …}' /></label>}
+        {kind === "add" && <label class="grow">Manifests, as YAML or JSON<textarea value={text} rows={4} onInput={(event) => setText(event.currentTarget.value)} placeholder={"apiVersion: v1\nkind: Pod\n…"} /></label>}
         <button type="submit" class="primary" disabled={outcome.busy}>{outcome.busy ? "Trying …" : "Try it"}</button>
       </form>
       {outcome.error && <Trouble error={outcome.error} what="The attempt" />}
-      {told && <Outcome told={told} after={after} setAfter={setAfter} />}
+      {told && (
+        <div class="verdict-row">
+          <p class={told.stranded.length ? "verdict wrong" : "verdict good"} role="status">
+            If we {told.scenario.join(", ")}: {count(told.evicted.length, "pod")} must leave, {told.placed.length} {told.placed.length === 1 ? "finds" : "find"} {told.evicted.length ? "another" : "a"} node, <strong>{told.stranded.length} {told.stranded.length === 1 ? "is" : "are"} stranded</strong>.
+          </p>
+          <div class="buttons" role="group" aria-label="Map">
+            <button type="button" aria-pressed={!after} onClick={() => setAfter(false)}>Before</button>
+            <button type="button" aria-pressed={after} onClick={() => setAfter(true)}>After</button>
+          </div>
+          {after && <ul class="marks" aria-label="Marks on the map">
+            <li><span class="mark mark-lost" aria-hidden="true">✕</span> gone or drained</li>
+            <li><span class="mark mark-stranded" aria-hidden="true" /> volume that strands its pod</li>
+            <li><span class="mark mark-gains" aria-hidden="true" /> node that gets pods</li>
+          </ul>}
+        </div>
+      )}
       {map.value && (
         <MapCanvas map={map.value} known={known.current} size={sizeFor(map.value.nodes?.length ?? 0)} marks={marks}
           open={(cell, segment) => { location.hash = segment?.volume ? link("volume", [segment.volume.name]) : link("node", [cell.label]); }}
           enter={(box) => { setKind("zone"); setName(box.path[0] ?? ""); }} />
       )}
+      {told && <Outcome told={told} />}
       {map.error && <Trouble error={map.error} what="The map" />}
     </article>
   );
 }
 
-function Outcome({ told, after, setAfter }: { told: Simulation; after: boolean; setAfter: (it: boolean) => void }) {
+function Outcome({ told }: { told: Simulation }) {
   return (
     <div data-testid="outcome">
-      <p class={told.stranded.length ? "verdict wrong" : "verdict good"}>
-        If we {told.scenario.join(", ")}: {count(told.evicted.length, "pod")} must leave, {told.placed.length} find another node, <strong>{told.stranded.length} are stranded</strong>.
-      </p>
-      <div class="buttons" role="group" aria-label="Map">
-        <button type="button" aria-pressed={!after} onClick={() => setAfter(false)}>Before</button>
-        <button type="button" aria-pressed={after} onClick={() => setAfter(true)}>After</button>
-      </div>
       <div class="columns">
         <Card title={`Stranded (${told.stranded.length})`}>
           <ul class="plain" data-testid="stranded">
@@ -119,15 +148,6 @@ function Outcome({ told, after, setAfter }: { told: Simulation; after: boolean; 
       </div>
     </div>
   );
-}
-
-export function manifests(text: string): unknown[] {
-  try {
-    const parsed = JSON.parse(text);
-    return Array.isArray(parsed) ? parsed : parsed.kind === "List" ? parsed.items : [parsed];
-  } catch (error) {
-    throw new Error(`this is no JSON (${(error as Error).message}); kubectl get -o json prints it`);
-  }
 }
 
 export function marksOf(map: VolumeMap, told: Simulation, kind: string, name: string): Marks {
