@@ -34,6 +34,8 @@ def event(type_: str, data: dict[str, Any], *, version: int = 1, stream: str = "
         ({"spec": {}}, "spec={}"),
         ({"message": "x" * 80}, f"message={'x' * 59}…"),
         ({str(n): n for n in range(8)}, "0=0, 1=1, 2=2, 3=3, 4=4, 5=5 and 2 more"),
+        ({"metadata": {"labels": {"a": "b"}, "managedFields": [{"manager": "kubectl"}]}}, "label a=b"),
+        ({"metadata": {"managedFields": [{"manager": "kubectl"}]}}, "owners of fields"),
     ],
 )
 def test_a_patch_in_a_few_words(patch: dict[str, Any], words: str) -> None:

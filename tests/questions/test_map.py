@@ -7,7 +7,7 @@ import pytest
 from tests.support.clusters import LOCAL, START, Stepped, claim, node, pod, volume
 from tests.support.volume_theft import take
 from volsched import Engine
-from volsched.kube.meta import ZONE
+from volsched.kube.meta import LEGACY_ZONE, ZONE
 from volsched.log.database import Database
 from volsched.questions.refusals import QuestionError
 from volsched.runtime.clock import SECOND
@@ -70,6 +70,10 @@ def test_nodes_are_grouped_by_any_labels_and_every_level_is_counted(stepped: Ste
     assert set(answer["labels"]) >= {ZONE}
     with pytest.raises(QuestionError, match="grouped by 4 at most"):
         drawn(stepped, by="a,b,c,d,e")
+
+
+def test_a_node_with_the_legacy_zone_label_is_in_its_zone(database: Database) -> None:
+    assert group(drawn(Stepped(database, [node("old", **{LEGACY_ZONE: "z9"})])), "z9")["nodes"] == 1
 
 
 def test_a_group_a_class_a_state_and_a_word_narrow_the_picture(stepped: Stepped) -> None:

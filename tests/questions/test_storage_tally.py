@@ -96,6 +96,8 @@ def test_pods_that_wait_for_the_same_have_one_reason() -> None:
     )
     assert shortened(f"0/4 nodes are available: {many}. preemption: 0/4 nodes are available") == "Insufficient cpu"
     assert shortened('persistentvolumeclaim "data-7" not found') == "persistentvolumeclaim … not found"
+    tailed = "0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+    assert shortened(tailed) == "pod has unbound immediate PersistentVolumeClaims"
 
 
 def test_a_volume_is_in_the_zone_that_its_affinity_or_its_label_names() -> None:

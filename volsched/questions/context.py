@@ -74,7 +74,7 @@ class QuestionContext:
             )
 
     def refuse_unknown(self, connection: "Connection", named: "Named", key: str) -> None:
-        """UnknownError for an object that never was there, with the names that come near and may be told."""
+        """UnknownError for an object that never was there, with similar names that the caller may see."""
         from volsched.questions.get.near_names import never_was
 
         within = None if self.namespaces is None else key.rpartition("/")[0]

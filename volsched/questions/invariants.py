@@ -1,7 +1,7 @@
-"""What must hold whatever has crashed: the invariants of the design, looked for in a store.
+"""What must hold whatever has crashed: the invariants, looked for in a store.
 
 Some hold at every moment, some only once everything has come to rest; drills and tests ask for both. The store's
-own integrity (chain, density, views) is `store.verify`'s business.
+own integrity (chain, density, views) is checked by `log.integrity.verify`.
 """
 
 from collections import defaultdict
@@ -66,12 +66,14 @@ class Lookout:
             self.states, self.position = base.states, base.head.position
         states = self.states
         for events in tails(connection, after=self.position):
-            for it in events:
-                before = states.get(it.stream)
-                after = fold_event(before, it.position, it.version, it.type, it.schema, it.at, it.data)
-                states[it.stream] = after
-                found += _unbound_while_dirty(it.stream, before, after)
-                if it.type == PLANNED:
+            for event in events:
+                before = states.get(event.stream)
+                after = fold_event(
+                    before, event.position, event.version, event.type, event.schema, event.at, event.data
+                )
+                states[event.stream] = after
+                found += _unbound_while_dirty(event.stream, before, after)
+                if event.type == PLANNED:
                     found += _capacity(states, after)
                     found += _attached(states, after)
             self.position = events[-1].position

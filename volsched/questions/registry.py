@@ -84,7 +84,7 @@ class Question:
     columns_of_kind: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Others, for objects of a kind (as a noun of streams)."""
     empty: str = "nothing found"
-    """What people are told of an empty page; `{name}` is a parameter, `{subject}` the object asked about."""
+    """The message for an empty page; `{name}` is a parameter, `{subject}` the object asked about."""
     turn: Turn = "reader"
     of_views: bool = False
     """Of the present the views alone tell, and so a file's own driver will do: SQLAlchemy is not loaded for it."""

@@ -6,25 +6,32 @@ Whoever asks gets the same answer: the command line prints it, the API sends it.
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+from sqlalchemy import Connection
 
 from volsched.kube.manifest_reader import load_manifests
 from volsched.kube.meta import ZONE, zone_of
 from volsched.kube.object_values import Object
-from volsched.kube.workloads import Node, Pod
+from volsched.kube.quantity import INT64_MAX
+from volsched.kube.storage import Claim, Volume, VolumeAttachment
+from volsched.kube.workloads import Node, Pod, StatefulSet
 from volsched.log.database import Database
 from volsched.log.events.fold import ObjectState, State
-from volsched.log.events.streams import KIND_OF_NOUN, UnknownKindError, kind_called
-from volsched.log.reads.lookups import is_there, keys_of, namespace_names
+from volsched.log.events.streams import BINDING, KIND_OF_NOUN, UnknownKindError, kind_called
+from volsched.log.reads.free_volumes import free_count, free_volumes, load_but_free, load_volumes
+from volsched.log.reads.lookups import count_of, is_there, keys_of, namespace_names
 from volsched.log.reads.tail import event, read_head, state_as_of
 from volsched.questions.context import QuestionContext
-from volsched.questions.explain.explain import disclosed, explain_pod
+from volsched.questions.explain.explain import disclosed, explain_pod, waiting_in_vain
+from volsched.questions.explain.planned_pods import laid_set, planned_objects, planning_set, stored_set
 from volsched.questions.explain.remedies import failure_remedies
 from volsched.questions.explain.stored_decisions import attempts_at, failing, past_of
-from volsched.questions.history.moments import position_of
+from volsched.questions.explain.survey import NodeSurroundings, is_small
+from volsched.questions.explain.volume_sample import for_decision, for_remedies
+from volsched.questions.history.moments import look_in, position_of
 from volsched.questions.refusals import QuestionError, UnknownError
 from volsched.questions.simulate.changes import index_of, lay_over
 from volsched.questions.simulate.simulate import (
@@ -40,7 +47,7 @@ from volsched.runtime.world import World
 from volsched.scheduling.cluster_view import Picture
 from volsched.scheduling.index import Index
 from volsched.scheduling.rules.attempts import PLANNED
-from volsched.scheduling.rules.failure_memory import AVOID_SECONDS, NO_DEMERITS, nodes_to_avoid
+from volsched.scheduling.rules.failure_memory import AVOID_SECONDS, NO_DEMERITS, Demerits, nodes_to_avoid
 from volsched.scheduling.rules.profile import PROFILES, Profile
 from volsched.scheduling.rules.snapshot import FIELD_OF
 
@@ -55,21 +62,43 @@ class Sight:
     index: Index
     database: Database | None = None
     picture: Picture | None = None
+    objects: Sequence[Object] = ()
+    """What was laid over the store, or is all there is."""
+    left_out: int = 0
+    """Volumes of the store that were not read: those in the index stand for them."""
 
     @property
     def named(self) -> str:
         return "the manifests" if self.database is None else STORE
 
 
-def sight_of(database: Database | None, objects: Iterable[Object], *, profile: Profile) -> Sight:
-    """Without a store, the objects alone; else they are laid over what is there."""
+def sight_of(
+    database: Database | None,
+    objects: Sequence[Object],
+    *,
+    profile: Profile,
+    then: Mapping[str, State] | None = None,
+) -> Sight:
+    """Without a store, the objects alone; else they are laid over what is there, or was there `then`."""
     if database is None:
-        return Sight(index_of(objects, profile=profile))
+        return Sight(index_of(objects, profile=profile), objects=objects)
     world = World(database)
     picture = Picture(world, index=Index(profile=profile))
-    picture.update(world.catch_up())
+    if then is None:
+        picture.update(world.catch_up())
+    else:
+        world.begin(then)
+        picture.update(then)
     lay_over(picture.index, objects)
-    return Sight(picture.index, database, picture)
+    return Sight(picture.index, database, picture, objects)
+
+
+def states_as_of(database: Database, as_of: str, *, now: int) -> dict[str, State]:
+    """All objects that decide, and the bindings under way, as they were."""
+    nouns = [noun for noun, kind in KIND_OF_NOUN.items() if kind.value in FIELD_OF]
+    with database.read() as connection:
+        look, _ = look_in(connection, as_of, now=now)
+        return {f"{noun}/{key}": state for noun in (*nouns, BINDING) for key, state in look.every(noun)}
 
 
 def objects_of(manifests: Sequence[Mapping[str, Any]]) -> list[Object]:
@@ -94,7 +123,16 @@ def explained(
 
     `namespaces`: those of which whoever asks may know; None: all.
     """
+    workload = _plan(seen, key)
     told = _explained(seen, _pod(seen, key, namespaces), node=node, now=now)
+    return _named(seen, told, workload, namespaces)
+
+
+def _named(
+    seen: Sight, told: dict[str, Any], workload: StatefulSet | None, namespaces: frozenset[str] | None
+) -> dict[str, Any]:
+    if workload is not None:
+        told["plannedBy"] = f"statefulset {workload.meta.key}"
     if namespaces is None:
         return told
     snapshot = seen.index.snapshot
@@ -102,18 +140,33 @@ def explained(
     return disclosed(told, there - namespaces)
 
 
+def _plan(seen: Sight, key: str) -> StatefulSet | None:
+    """Adds a pod that is not there, where a workload would make it; returns that workload."""
+    if key in seen.index.snapshot.pods:
+        return None
+    states = {} if seen.picture is None else seen.picture.world.states
+    set_ = planning_set(
+        key, lambda name: laid_set(seen.objects, name) or stored_set(states.get(f"statefulset/{name}"))
+    )
+    if set_ is None:
+        return None
+    lay_over(seen.index, planned_objects(set_, key, seen.index.snapshot.stored_claims))
+    seen.index.settle()
+    return set_
+
+
 def _explained(seen: Sight, wanted: Pod, *, node: str | None, now: int) -> dict[str, Any]:
     states = {} if seen.picture is None else seen.picture.world.states
-    since = rfc3339(now - AVOID_SECONDS * SECOND)
-    rejecting = frozenset[str]() if seen.picture is None else seen.picture.rejecting_nodes(since)
     past, failures = _past(seen, wanted)
+    avoid, demerits = _memory(seen, wanted, now)
     told = explain_pod(
         seen.index,
         wanted,
         only=_node(seen, node),
-        avoid=nodes_to_avoid(wanted.key, states, since=since) | rejecting,
-        demerits=NO_DEMERITS if seen.picture is None else seen.picture.demerits(wanted, now),
+        avoid=avoid,
+        demerits=demerits,
         binding=None if seen.picture is None else seen.picture.planned.get(wanted.key),
+        left_out=seen.left_out,
     )
     # What is assumed of it counts in the decision; that it has a node, only the pod itself says.
     if failures is not None and not _placed(states, wanted.key):
@@ -121,6 +174,94 @@ def _explained(seen: Sight, wanted: Pod, *, node: str | None, now: int) -> dict[
     else:
         failures = None
     return {"past": past, "failing": failures} | told
+
+
+def _memory(seen: Sight, wanted: Pod, now: int) -> tuple[frozenset[str], Demerits]:
+    """The nodes that rejected the pod a short while ago, and those where its bindings failed."""
+    if seen.picture is None:
+        return frozenset(), NO_DEMERITS
+    since = rfc3339(now - AVOID_SECONDS * SECOND)
+    avoid = nodes_to_avoid(wanted.key, seen.picture.world.states, since=since)
+    return avoid | seen.picture.rejecting_nodes(since), seen.picture.demerits(wanted, now)
+
+
+# A pod of a large store is explained without reading every volume: free volumes that are alike stand for each
+# other. Where a decision finds a node, a few of the classes that the pod asks for are enough; where it finds
+# none, some of all.
+
+MANY_VOLUMES = 2_000
+"""Free volumes from which on it is worth looking which of them have to be read."""
+
+
+def explained_in_part(
+    database: Database,
+    objects: Sequence[Object],
+    key: str,
+    *,
+    profile: Profile,
+    now: int,
+    node: str | None = None,
+    namespaces: frozenset[str] | None = None,
+) -> dict[str, Any] | None:
+    """The same as `explained` of the whole store; None where that has to be read: it is small."""
+    with database.read() as connection:
+        free = free_count(connection)
+        if free < MANY_VOLUMES or is_small(nodes=count_of(connection, "node"), on_each=free):
+            return None
+        seen = _sight_without_free(connection, database, objects, profile)
+        workload = _plan(seen, key)
+        pod = _pod(seen, key, namespaces)
+        read = _read_for_decision(connection, seen, pod, node, now)
+        if read is None:
+            claims = len(_waiting(seen, pod))
+            read = _put_free(connection, seen, for_remedies(free_volumes(connection), claims=claims))
+    told = _explained(replace(seen, left_out=free - read), pod, node=node, now=now)
+    return _named(seen, told, workload, namespaces)
+
+
+def _sight_without_free(
+    connection: Connection, database: Database, objects: Sequence[Object], profile: Profile
+) -> Sight:
+    loaded = load_but_free(connection)
+    world = World(database, loaded.position, loaded.states)
+    for binding, state in loaded.failed:
+        world.failures.note(binding, state)
+    picture = Picture(world, index=Index(profile=profile))
+    picture.update(world.states)
+    lay_over(picture.index, objects)
+    seen = Sight(picture.index, database, picture, objects)
+    named = [it.volume_name for it in objects if isinstance(it, Claim)]
+    named += [it.volume_name for it in objects if isinstance(it, VolumeAttachment)]
+    _put_free(connection, seen, filter(None, named))
+    return seen
+
+
+def _read_for_decision(connection: Connection, seen: Sight, pod: Pod, node: str | None, now: int) -> int | None:
+    """The volumes read, where the pod then fits; None: that it fits is not known, or not all that is asked."""
+    if node is not None or waiting_in_vain(seen.index.snapshot, pod):
+        return None
+    claims = _waiting(seen, pod)
+    sizes = [min(claim.size.value(), INT64_MAX) for claim in claims]
+    outlines = free_volumes(connection, classes={it.class_name for it in claims}, least=min(sizes, default=0))
+    read = _put_free(connection, seen, for_decision(outlines, sizes=sizes)) if sizes else 0
+    avoid, demerits = _memory(seen, pod, now)
+    made = seen.index.decide(replace(pod, node_name=""), avoid=avoid, demerits=demerits)
+    return None if made.chosen is None else read
+
+
+def _waiting(seen: Sight, pod: Pod) -> list[Claim]:
+    return NodeSurroundings(seen.index.snapshot, pod, seen.index.profile).waiting()
+
+
+def _put_free(connection: Connection, seen: Sight, keys: Iterable[str]) -> int:
+    """Reads these volumes into the index, where nothing is laid over them; returns how many of them it has."""
+    assert seen.picture is not None
+    laid = {it.name for it in seen.objects if isinstance(it, Volume)}
+    states = load_volumes(connection, [it for it in keys if it not in laid])
+    seen.picture.world.begin(states)
+    seen.picture.update(states)
+    seen.index.settle()
+    return len(states)
 
 
 def explained_as_of(
@@ -207,12 +348,22 @@ def check_names(
     """UnknownError before a store is loaded, which may hold 100,000 volumes, for names that are not there."""
     laid = {(type(it), it.meta.key) for it in objects}
     with database.read() as connection:
-        if (Pod, pod) not in laid and not is_there(connection, "pod", pod):
+        if (
+            (Pod, pod) not in laid
+            and not is_there(connection, "pod", pod)
+            and planning_set(pod, lambda name: laid_set(objects, name) or _set_in_store(connection, name)) is None
+        ):
             known = [*keys_of(connection, "pod"), *(key for kind, key in laid if kind is Pod)]
             raise _unknown_pod(pod, known, STORE, namespaces)
         if node is not None and (Node, node) not in laid and not is_there(connection, "node", node):
             nodes = [*keys_of(connection, "node"), *(key for kind, key in laid if kind is Node)]
             raise _unknown_node(node, nodes, STORE)
+
+
+def _set_in_store(connection: Connection, key: str) -> StatefulSet | None:
+    if not is_there(connection, "statefulset", key):
+        return None
+    return stored_set(state_as_of(connection, f"statefulset/{key}", position=read_head(connection).position))
 
 
 def _unknown_pod(key: str, pods: Iterable[str], where: str, namespaces: frozenset[str] | None) -> UnknownError:

@@ -11,21 +11,21 @@ from volsched.questions.refusals import UnknownError
 POD = kind_called("pod")
 
 
-def attempts_of(context: QuestionContext, asked: PodWindow) -> Answer:
-    with context.window(asked) as (connection, within):
-        page = stored_decisions.attempts_of(connection, asked.key, within, **asked.rest)
+def attempts_of(context: QuestionContext, parameters: PodWindow) -> Answer:
+    with context.window(parameters) as (connection, within):
+        page = stored_decisions.attempts_of(connection, parameters.key, within, **parameters.rest)
         if not page.items:
-            context.refuse_unknown(connection, POD, asked.key)
+            context.refuse_unknown(connection, POD, parameters.key)
         return page
 
 
-def why(context: QuestionContext, asked: Why) -> Item:
+def why(context: QuestionContext, parameters: Why) -> Item:
     with context.database.read() as connection:
-        if asked.namespace is None and asked.as_of is None:
-            return stored_decisions.why_named(connection, asked.name, node=asked.node)
-        position = position_of(connection, asked.as_of, now=context.now)
-        item = stored_decisions.why_pod(connection, asked.key, position=position, node=asked.node)
+        if parameters.namespace is None and parameters.as_of is None:
+            return stored_decisions.why_named(connection, parameters.name, node=parameters.node)
+        position = position_of(connection, parameters.as_of, now=context.now)
+        item = stored_decisions.why_pod(connection, parameters.key, position=position, node=parameters.node)
         if item is None:
-            context.refuse_unknown(connection, POD, asked.key)
-            raise UnknownError(stored_decisions.NOTHING_TRIED.format(pod=asked.key))
+            context.refuse_unknown(connection, POD, parameters.key)
+            raise UnknownError(stored_decisions.NOTHING_TRIED.format(pod=parameters.key))
         return item

@@ -161,7 +161,7 @@ def _data(event: Event) -> dict[str, Any]:
 
 PERCENTILES = (50, 90, 99)
 LAST_BINDINGS = 1_000
-"""Of so many the percentiles are told, unless more are asked for: ten are slower than the 99th."""
+"""Percentiles are of so many bindings, unless more are asked for: ten are slower than the 99th."""
 ALL = "all"
 NONE = "-"
 

@@ -10,14 +10,14 @@ from volsched.questions.history.moments import window_of
 from volsched.questions.refusals import UnknownError
 
 
-def export_range(context: QuestionContext, asked: ExportParameters) -> dict[str, Any]:
+def export_range(context: QuestionContext, parameters: ExportParameters) -> dict[str, Any]:
     """As `volsched export` writes it."""
     out = io.StringIO()
     with context.database.read() as connection:
-        within = window_of(connection, since=asked.since, until=asked.until, now=context.now)
+        within = window_of(connection, since=parameters.since, until=parameters.until, now=context.now)
         if within.first > within.last:
             raise UnknownError("nothing was written in that time")
-        last = min(within.last, within.first + asked.limit - 1)
+        last = min(within.last, within.first + parameters.limit - 1)
         manifest = manifest_of(connection, first=within.first, last=last, now=context.now)
         write_jsonl(out, manifest, events_of(connection, manifest))
     return {"text": out.getvalue(), "first": manifest.first, "last": manifest.last}

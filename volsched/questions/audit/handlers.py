@@ -1,11 +1,13 @@
 """How the audit questions are asked of a store: from parameters to reads; leases and verifications as data."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from volsched.log.errors import StoreError
-from volsched.log.events.streams import BINDING, kind_called
+from volsched.log.events.streams import BINDING, ID, kind_called
 from volsched.log.integrity.anchors import parse_anchor
+from volsched.log.integrity.verification_notes import note_verification
 from volsched.log.integrity.verify import VerifyReport, verify
 from volsched.log.leases import LeaseStanding, standings
 from volsched.log.reads.as_of import look_at_head
@@ -59,6 +61,9 @@ def verify_store(context: QuestionContext, parameters: VerifyParameters) -> Date
     except StoreError as error:
         raise QuestionError(f"anchor: {error}") from None
     report = verify(context.database, anchors=anchors, archives=context.archives, progress=context.progress)
+    with suppress(StoreError):
+        # One that can only be read is verified all the same.
+        note_verification(context.database, report.head, now=context.now, ok=report.ok)
     return DatedDocument(verified(report), report.head.at)
 
 
@@ -105,20 +110,17 @@ def who(context: QuestionContext, parameters: ObjectWindow) -> Answer:
 
 
 def cause(context: QuestionContext, parameters: Cause) -> Answer:
-    if (parameters.position is None) == (parameters.binding is None):
+    position, binding = parameters.position, parameters.binding
+    if (position is None) == (binding is None):
         raise MomentError(ONE_OF_BOTH)
-    if parameters.position is not None and not is_position(parameters.position):
-        raise MomentError(
-            f'"{parameters.position[:80]}" is not the position of an event; give a number, such as 1234'
-        )
+    if position is not None and (ID.fullmatch(position) or not is_position(position)):
+        # The id of a binding or of an attempt: there are some of digits only, and no log is so long.
+        position, binding = None, position
     with context.database.read() as connection:
-        if parameters.position is not None:
-            return history.causation(connection, int(parameters.position), limit=parameters.limit)
-        return history.causes_of_binding(
-            connection,
-            full_id(look_at_head(connection), kind_called(BINDING), parameters.binding or ""),
-            limit=parameters.limit,
-        )
+        if position is not None:
+            return history.causation(connection, int(position), limit=parameters.limit)
+        whole = full_id(look_at_head(connection), kind_called(BINDING), binding or "")
+        return history.causes_of_binding(connection, whole, limit=parameters.limit)
 
 
 def on_node(context: QuestionContext, parameters: NodeWindow) -> Answer:

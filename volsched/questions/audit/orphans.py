@@ -58,8 +58,8 @@ class Orphan:
         return REMEDIES[self.kind]
 
 
-def orphans(context: QuestionContext, asked: Orphans) -> Answer:
-    age = duration_of(asked.older_than)
+def orphans(context: QuestionContext, parameters: Orphans) -> Answer:
+    age = duration_of(parameters.older_than)
     with context.database.read() as connection:
         found = orphans_of(connection, now=context.now, older_than=age)
     return Answer(items=[asdict(it) | {"since": time_text(it.since), "remedy": it.remedy} for it in found])

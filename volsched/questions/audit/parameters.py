@@ -69,7 +69,11 @@ class Why(PodParameters):
 
 
 class Cause(Parameters):
-    position: Annotated[str | None, argument("POSITION", optional=True), Field(description="Of the event.")] = None
+    position: Annotated[
+        str | None,
+        argument("POSITION|ID", optional=True),
+        Field(description="Of the event; or the id of a binding or attempt, as logs print it."),
+    ] = None
     binding: Annotated[
         str | None, Spelling("path", ("--binding",)), Field(description="Instead: everything of this binding.")
     ] = None

@@ -28,7 +28,7 @@ LATEST = 5 * SECOND
 """So long after its creation a claim may be heard of, and still be new."""
 
 
-def claim_data(context: QuestionContext, asked: ClaimDataParameters) -> Answer:
+def claim_data(context: QuestionContext, parameters: ClaimDataParameters) -> Answer:
     """Of every claim that there is, in the order of names."""
     with context.database.read() as connection:
         claims = {
@@ -36,7 +36,7 @@ def claim_data(context: QuestionContext, asked: ClaimDataParameters) -> Answer:
             for key, it in look_at_head(connection).every("claim")
             if isinstance(it, ObjectState)
             and it.manifest is not None
-            and asked.claims_in in (None, key.partition("/")[0])
+            and parameters.claims_in in (None, key.partition("/")[0])
         }
         known = data_of(connection, claims)
     return Answer(

@@ -42,8 +42,8 @@ class HalfBound:
     """Stream and field by which it is known since when it is so."""
 
 
-def in_flight(context: QuestionContext, asked: HalfBoundParameters) -> Answer:
-    oldest = context.now - duration_of(asked.older_than)
+def in_flight(context: QuestionContext, parameters: HalfBoundParameters) -> Answer:
+    oldest = context.now - duration_of(parameters.older_than)
     with context.database.read() as connection:
         look = look_at_head(connection)
         objects = {

@@ -16,15 +16,15 @@ from volsched.questions.refusals import UnknownError
 CLEAN = "clean"
 
 
-def handovers(context: QuestionContext, asked: WindowParameters) -> Answer:
+def handovers(context: QuestionContext, parameters: WindowParameters) -> Answer:
     """Volume by volume, in the order of their names; read on from the last volume of a page."""
     items: list[dict[str, Any]] = []
-    with context.window(asked) as (connection, within):
+    with context.window(parameters) as (connection, within):
         look = look_at_head(connection)
         for volume, state in look.every("volume"):
-            if asked.after is not None and volume <= asked.after:
+            if parameters.after is not None and volume <= parameters.after:
                 continue
-            if len(items) >= asked.limit:
+            if len(items) >= parameters.limit:
                 return Answer(items=items, after=items[-1]["volume"])
             try:
                 served = claims_of(connection, volume, within, after=None, limit=MOST).items

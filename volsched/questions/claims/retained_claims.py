@@ -18,18 +18,18 @@ from volsched.questions.context import QuestionContext
 from volsched.questions.parameters import PageParameters
 
 
-def retained(context: QuestionContext, asked: PageParameters) -> Answer:
+def retained(context: QuestionContext, parameters: PageParameters) -> Answer:
     """Leg by leg, in the order of bindings; a claim that is gone since is left out."""
     items: list[dict[str, Any]] = []
     with context.database.read() as connection:
         look = look_at_head(connection)
-        legs = retained_legs(connection, after=asked.after or "", limit=asked.limit)
+        legs = retained_legs(connection, after=parameters.after or "", limit=parameters.limit)
         for leg in legs:
             state = look.one("claim", leg.claim)
             claim = state.manifest if isinstance(state, ObjectState) else None
             if claim is not None and uid(claim) == leg.claim_uid:
                 items.append(_item(connection, leg, claim))
-    return Answer(items=items, after=legs[-1].key if len(legs) == asked.limit else None)
+    return Answer(items=items, after=legs[-1].key if len(legs) == parameters.limit else None)
 
 
 def _item(connection: Connection, leg: RetainedLeg, claim: Manifest) -> dict[str, Any]:

@@ -19,16 +19,18 @@ CLAIM, VOLUME = kind_called("pvc"), kind_called("pv")
 PROVEN = "nobody ever used it"
 
 
-def uses(context: QuestionContext, asked: ObjectParameters) -> dict[str, Any]:
-    if asked.noun not in (CLAIM.noun, VOLUME.noun):
-        raise QuestionError(f"a {asked.named.singular} is not used by pods; ask for a pvc or a pv")
+def uses(context: QuestionContext, parameters: ObjectParameters) -> dict[str, Any]:
+    if parameters.noun not in (CLAIM.noun, VOLUME.noun):
+        raise QuestionError(f"a {parameters.named.singular} is not used by pods; ask for a pvc or a pv")
     with context.database.read() as connection:
         look = look_at_head(connection)
-        with context.known(connection, asked.named, asked.key):
-            found = look.one(asked.noun, asked.key)
+        with context.known(connection, parameters.named, parameters.key):
+            found = look.one(parameters.noun, parameters.key)
             if not isinstance(found, ObjectState) or found.manifest is None:
-                raise UnknownError(f"there is no {asked.named.singular} {asked.key} now; see: volsched history")
-        key = asked.key if asked.noun == CLAIM.noun else _claim_key(found.manifest)
+                raise UnknownError(
+                    f"there is no {parameters.named.singular} {parameters.key} now; see: volsched history"
+                )
+        key = parameters.key if parameters.noun == CLAIM.noun else _claim_key(found.manifest)
         state = None if key is None else look.one(CLAIM.noun, key)
         claim = state.manifest if isinstance(state, ObjectState) else None
         pods = [
@@ -36,7 +38,7 @@ def uses(context: QuestionContext, asked: ObjectParameters) -> dict[str, Any]:
             for name, it in look.every("pod")
             if isinstance(it, ObjectState) and it.manifest is not None and key in set(claims_of_pod(it.manifest))
         ]
-        volume = asked.name if asked.noun == VOLUME.noun else spec(found.manifest).get("volumeName")
+        volume = parameters.name if parameters.noun == VOLUME.noun else spec(found.manifest).get("volumeName")
         unused = None if claim is None or pods or key is None else _never_used(connection, key, claim)
     return {"claim": key, "volume": volume, "pods": pods, "unusedSince": _unused_since(claim), "neverUsed": unused}
 

@@ -10,6 +10,8 @@ QUESTIONS = (
         text="""Nodes that refuse the pod for the same reasons stand together; of claims the nearest volumes are
 shown with the rule, what was wanted and what was found. Every change was tried: with it, the pod finds a node.
 
+A pod that is not there is explained as its StatefulSet would make it, from the manifests or the store.
+
 A pod whose bindings keep failing fits nowhere, whatever the rules say: the failures are told, and what helps.
 `--as-of` tells what was stored up to then, and decides nothing.
 

@@ -34,15 +34,16 @@ def explain_pod(
     avoid: frozenset[str] = frozenset(),
     demerits: Demerits = NO_DEMERITS,
     binding: str | None = None,
+    left_out: int = 0,
 ) -> dict[str, Any]:
     """The decision for the pod as it would be made now, and what would help where there is no node for it.
 
     A pod that has a node is looked at as if it had none. `only` asks about one node, whatever others would say;
     `avoid` are nodes that turned the pod away a short while ago, `demerits` count against those where its bindings
-    failed, `binding` is the one that is under way for it.
+    failed, `binding` is the one that is under way for it, `left_out` counts volumes that others stand for.
     """
     wanting = replace(pod, node_name="")
-    around = NodeSurroundings(index.snapshot, wanting, index.profile, avoid, demerits)
+    around = NodeSurroundings(index.snapshot, wanting, index.profile, avoid, demerits, left_out)
     found = survey(index, wanting, around, only=only)
     remedies = [] if found.fits else find_remedies(index, around, found, only=only)
     told = {

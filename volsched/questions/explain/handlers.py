@@ -9,6 +9,7 @@ from volsched.questions.source import (
     deciding_profile,
     explained,
     explained_as_of,
+    explained_in_part,
     objects_of,
     sight_of,
 )
@@ -24,5 +25,16 @@ def explain(context: QuestionContext, asked: ExplainParameters) -> dict[str, Any
     store = None if asked.alone else context.store
     if store is not None:
         check_names(store, over, pod=asked.key, node=asked.node, namespaces=context.namespaces)
+        told = explained_in_part(
+            store,
+            over,
+            asked.key,
+            profile=profile,
+            now=context.now,
+            node=asked.node,
+            namespaces=context.namespaces,
+        )
+        if told is not None:
+            return told
     seen = sight_of(store, over, profile=profile)
     return explained(seen, asked.key, node=asked.node, now=context.now, namespaces=context.namespaces)

@@ -1,4 +1,4 @@
-"""The smallest changes that would make a pod fit, each tried before it is told; what helps failing bindings."""
+"""The smallest changes that make a pod fit, each tried before it is proposed; what helps failing bindings."""
 
 import heapq
 from collections import Counter
@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from volsched.binding.rules.reasons import CHANGED, DEADLINE_EXCEEDED, PROVISIONING_FAILED
-from volsched.kube.meta import ZONE
+from volsched.kube.meta import ZONE, zone_key
 from volsched.kube.object_values import Object
 from volsched.kube.storage import Claim
 from volsched.kube.workloads import Pod
@@ -24,7 +24,7 @@ from volsched.scheduling.rules.snapshot import FIELD_OF, Snapshot
 
 # For some nodes, what keeps the pod away is answered by one change after another, the smallest first, until
 # the node would take it. Whatever comes out is then tried on the whole cluster by the same decision that
-# schedules pods: only what makes it find a node is told.
+# schedules pods: only what makes it find a node is proposed.
 
 MOST_NODES = 8
 MOST_CHANGES = 5
@@ -97,7 +97,9 @@ def tried(
         avoid = frozenset()
     with _laid(index, pod, changes):
         if only is not None:
-            return attempt(index.snapshot, after, profile=index.profile, avoid=avoid, only={only})
+            # Whether the node takes it is all that is asked; what comes near among all volumes takes long to say.
+            terse = replace(index.profile, explains=False)
+            return attempt(index.snapshot, after, profile=terse, avoid=avoid, only={only})
         return index.decide(after, avoid=avoid)
 
 
@@ -254,7 +256,11 @@ def _provisioning(snapshot: Snapshot, group: Mapping[str, Any], claim: Claim) ->
     maker, node = _provisioner(snapshot, claim), snapshot.nodes.get(group["node"])
     said = f"it says: {group['words']}" if group["words"] else f"what it says: volsched describe pvc {claim.key}"
     yield f'have provisioner "{maker}" serve class "{claim.class_name}", and {AGAIN}; {said}'
-    if node is not None and ZONE not in node.labels and any(ZONE in it.labels for it in snapshot.nodes.values()):
+    if (
+        node is not None
+        and not zone_key(node.labels)
+        and any(zone_key(it.labels) for it in snapshot.nodes.values())
+    ):
         yield f"label {node.name} with its zone, as other nodes are: kubectl label node {node.name} {ZONE}=ZONE"
     modes = ", ".join(claim.access_modes)
     yield (

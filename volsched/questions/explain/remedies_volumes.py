@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from volsched.binding.rules.failures import free, may_go_back, unbound
 from volsched.kube.manifest import reaches
-from volsched.kube.meta import HOSTNAME, ROLLBACK, SELECTED_NODE_KEYS, ZONE, Metadata
+from volsched.kube.meta import HOSTNAME, ROLLBACK, SELECTED_NODE_KEYS, Metadata, zone_key
 from volsched.kube.quantity import NANO, Quantity, SuffixFamily, parse_quantity
 from volsched.kube.selectors import LabelSelector, TopologyExpression, TopologyTerm, label_selector_problem
 from volsched.kube.storage import (
@@ -112,7 +112,7 @@ def _lowered(claim: Claim, capacity: StorageCapacity, promised: int) -> Iterator
 
 
 def _published(scene: RemedyScene, claim: Claim) -> ClusterChange:
-    key = next((it for it in (ZONE, HOSTNAME) if it in scene.node.labels), None)
+    key = zone_key(scene.node.labels) or (HOSTNAME if HOSTNAME in scene.node.labels else None)
     labels = {} if key is None else {key: scene.node.labels[key]}
     made = StorageCapacity(
         meta=Metadata(name=f"new-capacity-{scene.node.name}", namespace="default"),

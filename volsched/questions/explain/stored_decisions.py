@@ -20,7 +20,7 @@ from volsched.scheduling.rules.attempts import FAILED, PLANNED, RUNNERS_UP
 from volsched.scheduling.rules.cycle import EXAMPLES
 
 LOOKED_AT = 500
-"""Attempts of a pod, the latest: who fails more often than that is told by these."""
+"""Attempts of a pod, the latest: a pod that failed more often is described by these."""
 
 
 @dataclass(frozen=True, slots=True)

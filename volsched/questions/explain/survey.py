@@ -70,6 +70,8 @@ class NodeSurroundings:
     profile: Profile
     avoid: frozenset[str] = frozenset()
     demerits: Demerits = NO_DEMERITS
+    left_out: int = 0
+    """Volumes that were not read: others in the snapshot stand for them."""
     _groups: list[list[Volume]] | None = None
     """Volumes that are reached from the same nodes. Sorted when first asked for: a pod that fits needs none."""
     _anywhere: dict[str, list[Near]] = field(default_factory=dict)
@@ -210,14 +212,18 @@ class Survey:
         return sorted(found, key=lambda it: (-it.count, it.status.reasons))
 
 
+def is_small(*, nodes: int, on_each: int) -> bool:
+    return nodes * on_each <= SMALL
+
+
 def survey(index: Index, pod: Pod, around: NodeSurroundings, *, only: str | None = None) -> Survey:
     """`only` looks at one node."""
     whole, avoid = index.snapshot, around.avoid
     if only is not None:
         made = around.judged(only)
         return Survey(made=made, verdicts=made.verdicts)
-    on_each = len(whole.stored_volumes) + len(whole.capacities) + len(whole.pods)
-    if len(whole.nodes) * on_each <= SMALL:
+    volumes = len(whole.stored_volumes) + around.left_out
+    if is_small(nodes=len(whole.nodes), on_each=volumes + len(whole.capacities) + len(whole.pods)):
         profile = replace(index.profile, explains=True)
         made = attempt(whole, pod, profile=profile, avoid=avoid, demerits=around.demerits)
         return Survey(made=made, verdicts=made.verdicts)

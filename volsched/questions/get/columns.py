@@ -4,6 +4,7 @@ Pure: a column is a function of what is stored and of the time at which it is lo
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from volsched.kube.manifest import annotations, metadata, spec, status
@@ -329,22 +330,23 @@ WORKLOAD_COLUMNS: Mapping[str, tuple[Column, ...]] = {
         Column("IMAGES", _containers("image"), wide=True),
     ),
     "notice": (
-        Column("LAST SEEN", _since("lastTimestamp")),
+        Column("LAST SEEN", _since("lastTimestamp"), ages=True),
         Column("TYPE", field_at("type", missing="")),
         Column("REASON", field_at("reason", missing="")),
         Column("OBJECT", _about),
         Column("SOURCE", field_at("source", "component", missing=""), wide=True),
         Column("MESSAGE", field_at("message", missing="")),
-        Column("FIRST SEEN", _since("firstTimestamp"), wide=True),
+        Column("FIRST SEEN", _since("firstTimestamp"), wide=True, ages=True),
         Column("COUNT", field_at("count", missing="1"), wide=True),
         Column("NAME", lambda item: item.name, wide=True),
     ),
 }
 
 
-def columns_of(noun: str, *, wide: bool) -> list[Column]:
+@cache
+def columns_of(noun: str, *, wide: bool) -> tuple[Column, ...]:
     # What is served but never there has a name and an age, like everything.
-    return [column for column in COLUMNS.get(noun, (NAME, AGE)) if wide or not column.wide]
+    return tuple(column for column in COLUMNS.get(noun, (NAME, AGE)) if wide or not column.wide)
 
 
 def _of_binding(cell: Callable[[BindingState, int], str]) -> Callable[[Item], str]:
@@ -378,7 +380,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         Column("NODE", _of_binding(lambda it, _: str(it.plan["node"]))),
         Column("STATE", _of_binding(lambda it, _: it.state)),
         Column("LEGS", _of_binding(lambda it, _: str(len(it.legs)))),
-        Column("AGE", _of_binding(lambda it, now: age(it.planned_at, now))),
+        Column("AGE", _of_binding(lambda it, now: age(it.planned_at, now)), ages=True),
         Column("VOLUMES", _of_binding(lambda it, _: _legs(it)), wide=True),
         Column("DEADLINE", _of_binding(lambda it, _: _deadline(it)), wide=True),
         Column("REASON", _of_binding(lambda it, _: it.reason or NONE), wide=True),
@@ -389,7 +391,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         Column("OUTCOME", _of_attempt(lambda it, _: str(it.made["outcome"]))),
         Column("NODE", _of_attempt(lambda it, _: shown(it.made.get("node")))),
         Column("COUNT", _of_attempt(lambda it, _: str(it.times))),
-        Column("LAST SEEN", _of_attempt(lambda it, now: age(it.last_at, now))),
+        Column("LAST SEEN", _of_attempt(lambda it, now: age(it.last_at, now)), ages=True),
         Column("MESSAGE", _of_attempt(lambda it, _: shown(it.made["detail"].get("message")))),
         Column("DECIDED AT", _of_attempt(lambda it, _: str(it.decided_at)), wide=True),
         Column("DECIDER", _of_attempt(lambda it, _: str(it.made["decider"])), wide=True),

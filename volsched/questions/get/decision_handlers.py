@@ -28,50 +28,50 @@ class DecisionPage(NamedTuple, Generic[T]):
     after: str | None
 
 
-def bindings(context: QuestionContext, asked: BindingList) -> ObjectsAnswer:
-    page = binding_page(context, asked, pod=asked.pod_key, node=asked.node, state=asked.state)
+def bindings(context: QuestionContext, parameters: BindingList) -> ObjectsAnswer:
+    page = binding_page(context, parameters, pod=parameters.pod_key, node=parameters.node, state=parameters.state)
     return _answer(BINDING, page.rows, page.head, context.now, page.after)
 
 
-def attempts(context: QuestionContext, asked: AttemptList) -> ObjectsAnswer:
-    exact = {"pod": asked.pod_key, "node": asked.node, "outcome": asked.outcome}
-    page = _page(context, asked, attempts_page, lambda it: it.first_at, exact)
+def attempts(context: QuestionContext, parameters: AttemptList) -> ObjectsAnswer:
+    exact = {"pod": parameters.pod_key, "node": parameters.node, "outcome": parameters.outcome}
+    page = _page(context, parameters, attempts_page, lambda it: it.first_at, exact)
     return _answer(ATTEMPT, page.rows, page.head, context.now, page.after)
 
 
 def binding_page(
-    context: QuestionContext, asked: ReservationList, **exact: str | None
+    context: QuestionContext, parameters: ReservationList, **exact: str | None
 ) -> DecisionPage[BindingState]:
     """`exact`: values that columns must have; None is any."""
-    return _page(context, asked, bindings_page, lambda it: it.planned_at, exact)
+    return _page(context, parameters, bindings_page, lambda it: it.planned_at, exact)
 
 
-def binding(context: QuestionContext, asked: NamedParameters) -> ObjectsAnswer:
-    return _one(context, asked, BINDING)
+def binding(context: QuestionContext, parameters: NamedParameters) -> ObjectsAnswer:
+    return _one(context, parameters, BINDING)
 
 
-def attempt(context: QuestionContext, asked: NamedParameters) -> ObjectsAnswer:
-    return _one(context, asked, ATTEMPT)
+def attempt(context: QuestionContext, parameters: NamedParameters) -> ObjectsAnswer:
+    return _one(context, parameters, ATTEMPT)
 
 
-def steps(context: QuestionContext, asked: NamedParameters) -> Answer:
-    _one(context, asked, BINDING)
+def steps(context: QuestionContext, parameters: NamedParameters) -> Answer:
+    _one(context, parameters, BINDING)
     with context.database.read() as connection:
-        return Answer(items=steps_of(look_at_head(connection), asked.name))
+        return Answer(items=steps_of(look_at_head(connection), parameters.name))
 
 
-def _one(context: QuestionContext, asked: NamedParameters, noun: str) -> ObjectsAnswer:
+def _one(context: QuestionContext, parameters: NamedParameters, noun: str) -> ObjectsAnswer:
     with context.database.read() as connection:
         head = read_head(connection).position
-        state = look_at(connection, head).one(noun, asked.name)
-    if state is None or namespace_of(asked.name, state) != asked.namespace:
-        raise MissingError(f"{noun}s", asked.name)
-    return _answer(noun, [(asked.name, state)], head, context.now)
+        state = look_at(connection, head).one(noun, parameters.name)
+    if state is None or namespace_of(parameters.name, state) != parameters.namespace:
+        raise MissingError(f"{noun}s", parameters.name)
+    return _answer(noun, [(parameters.name, state)], head, context.now)
 
 
 def _page(
     context: QuestionContext,
-    asked: ReservationList,
+    parameters: ReservationList,
     read: Callable[..., list[tuple[str, T]]],
     time_of: Callable[[T], int],
     exact: Mapping[str, str | None],
@@ -81,14 +81,14 @@ def _page(
         head = read_head(connection).position
         found = read(
             connection,
-            namespace=asked.namespace,
-            after=place_in(asked.after),
-            limit=asked.limit + 1,
-            id=asked.name,
+            namespace=parameters.namespace,
+            after=place_in(parameters.after),
+            limit=parameters.limit + 1,
+            id=parameters.name,
             **exact,
         )
-    rows = found[: asked.limit]
-    after = place_token(time_of(rows[-1][1]), rows[-1][0]) if len(found) > asked.limit else None
+    rows = found[: parameters.limit]
+    after = place_token(time_of(rows[-1][1]), rows[-1][0]) if len(found) > parameters.limit else None
     return DecisionPage(rows, head, after)
 
 

@@ -39,10 +39,12 @@ Manifest = Mapping[str, Any]
 Described = dict[str, Any]
 
 
-def describe(context: QuestionContext, asked: OneParameters) -> DatedDocument:
-    with looked_at(context, asked.as_of) as (look, now):
-        state = state_of(context, asked, look)
-        return DatedDocument(described(look, asked.named, full_id(look, asked.named, asked.key), state), now)
+def describe(context: QuestionContext, parameters: OneParameters) -> DatedDocument:
+    with looked_at(context, parameters.as_of) as (look, now):
+        state = state_of(context, parameters, look)
+        return DatedDocument(
+            described(look, parameters.named, full_id(look, parameters.named, parameters.key), state), now
+        )
 
 
 def described(look: Look, named: Named, key: str, state: State) -> Described:
@@ -127,7 +129,7 @@ def _assumption(look: Look, state: ObjectState) -> dict[str, Any] | None:
     return {"binding": held.binding, "node": binding.plan["node"], "patch": dict(held.patch)}
 
 
-# --- what was decided, what was told --------------------------------------------------------------------
+# --- decisions and events ------------------------------------------------------------------------------
 
 
 def _is_about(notice: Manifest, own: str) -> bool:

@@ -123,6 +123,8 @@ class Column:
     header: str
     value: Callable[[Item], str]
     wide: bool = False
+    ages: bool = False
+    """It depends on the time at which it is shown."""
 
 
 def namespace_of(key: str, state: State) -> str:
@@ -199,4 +201,4 @@ def assumed_node(item: Item) -> str:
 
 
 NAME = Column("NAME", lambda item: item.name)
-AGE = Column("AGE", _age)
+AGE = Column("AGE", _age, ages=True)

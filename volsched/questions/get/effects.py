@@ -28,20 +28,26 @@ COLUMNS = (
 )
 
 
-def effects(context: QuestionContext, asked: EffectList) -> ObjectsAnswer:
-    if asked.name is None:
+def effects(context: QuestionContext, parameters: EffectList) -> ObjectsAnswer:
+    if parameters.name is None:
         found = list_effects(
-            context.database, state=asked.state, queue=asked.queue, limit=asked.limit + 1, after=asked.after
+            context.database,
+            state=parameters.state,
+            queue=parameters.queue,
+            limit=parameters.limit + 1,
+            after=parameters.after,
         )
     else:
-        named = called(context.database, asked.name)
-        found = [it for it in named if asked.state in (None, it.state) and asked.queue in (None, it.queue)]
-    after = found[asked.limit - 1].key if len(found) > asked.limit else None
-    return _answer(context, found[: asked.limit], after)
+        named = called(context.database, parameters.name)
+        found = [
+            it for it in named if parameters.state in (None, it.state) and parameters.queue in (None, it.queue)
+        ]
+    after = found[parameters.limit - 1].key if len(found) > parameters.limit else None
+    return _answer(context, found[: parameters.limit], after)
 
 
-def effect(context: QuestionContext, asked: EffectName) -> ObjectsAnswer:
-    return _answer(context, [one_called(context.database, asked.name)])
+def effect(context: QuestionContext, parameters: EffectName) -> ObjectsAnswer:
+    return _answer(context, [one_called(context.database, parameters.name)])
 
 
 def effect_name(key: str) -> str:

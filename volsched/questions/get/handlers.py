@@ -16,22 +16,22 @@ from volsched.questions.get.parameters import KindParameters, OneParameters
 from volsched.questions.refusals import UnknownError
 
 
-def every(context: QuestionContext, asked: KindParameters) -> ObjectsAnswer:
-    named = kind_called(asked.kind)
-    with looked_at(context, asked.as_of) as (look, now):
+def every(context: QuestionContext, parameters: KindParameters) -> ObjectsAnswer:
+    named = kind_called(parameters.kind)
+    with looked_at(context, parameters.as_of) as (look, now):
         found = [
             (key, state)
             for key, state in look.every(named.noun)
-            if asked.namespace is None or namespace_of(key, state) == asked.namespace
+            if parameters.namespace is None or namespace_of(key, state) == parameters.namespace
         ]
         answer = _answer(named.noun, found, look, now)
         return answer if look.position else replace(answer, begins=log_beginning(look))
 
 
-def one(context: QuestionContext, asked: OneParameters) -> ObjectsAnswer:
-    with looked_at(context, asked.as_of) as (look, now):
-        key = full_id(look, asked.named, asked.key)
-        return _answer(asked.noun, [(key, state_of(context, asked, look))], look, now)
+def one(context: QuestionContext, parameters: OneParameters) -> ObjectsAnswer:
+    with looked_at(context, parameters.as_of) as (look, now):
+        key = full_id(look, parameters.named, parameters.key)
+        return _answer(parameters.noun, [(key, state_of(context, parameters, look))], look, now)
 
 
 @contextmanager
@@ -49,11 +49,11 @@ def looked_at(context: QuestionContext, as_of: str | None) -> Iterator[tuple[Loo
         yield look_in(connection, as_of, now=context.now)
 
 
-def state_of(context: QuestionContext, asked: OneParameters, look: Look) -> State:
-    state = look.one(asked.noun, full_id(look, asked.named, asked.key))
+def state_of(context: QuestionContext, parameters: OneParameters, look: Look) -> State:
+    state = look.one(parameters.noun, full_id(look, parameters.named, parameters.key))
     if state is None or (isinstance(state, ObjectState) and state.manifest is None):
-        within = None if context.namespaces is None else asked.namespace
-        raise UnknownError(not_found(look, asked.named, asked.key, within=within))
+        within = None if context.namespaces is None else parameters.namespace
+        raise UnknownError(not_found(look, parameters.named, parameters.key, within=within))
     return state
 
 

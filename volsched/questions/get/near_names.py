@@ -20,7 +20,7 @@ SHORTEST_START = 4
 def not_found(look: Look, named: Named, key: str, *, within: str | None = None) -> str:
     """That there is none, and what comes near: other names, another namespace, an earlier time.
 
-    `within` is the one namespace of which names may be told.
+    `within` is the one namespace whose names may be shown.
     """
     message = f'{named.title} "{key}" not found'
     if look.position == 0 and (begins := log_beginning(look)) is not None:
@@ -36,6 +36,9 @@ def not_found(look: Look, named: Named, key: str, *, within: str | None = None) 
     near = [it for name in names for it in by_name[name]][:SUGGESTED]
     if near:
         return f"{message}; did you mean {' or '.join(near)}?"
+    namespace = key.rpartition("/")[2]
+    if named.namespaced and within in (None, namespace) and look.one("namespace", namespace) is not None:
+        return f"{message}; {namespace} is a namespace: volsched get {named.plural} -n {namespace}"
     everywhere = " -A" if named.namespaced else ""
     return f"{message}; see what there is: volsched get {named.plural}{everywhere}"
 

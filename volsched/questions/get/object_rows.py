@@ -32,6 +32,8 @@ class ObjectRow:
     cells: Callable[[], list[str]]
     """Of all columns, the wide ones too."""
     manifest: Callable[[], dict[str, Any]]
+    narrow: Callable[[], list[str]] | None = None
+    """Of the columns that are not wide, where these are made without the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ def state_row(noun: str, key: str, state: State, *, now: int, look: "Look | None
         item.namespace,
         lambda: [column.value(item) for column in columns_of(noun, wide=True)],
         lambda: as_manifest(noun, key, state),
+        lambda: [column.value(item) for column in columns_of(noun, wide=False)],
     )
 
 

@@ -37,21 +37,21 @@ COLUMNS = (
 )
 
 
-def reservations(context: QuestionContext, asked: ReservationList) -> ObjectsAnswer:
+def reservations(context: QuestionContext, parameters: ReservationList) -> ObjectsAnswer:
     """Those that are held now: a confirmed one is a binding, and one that has ended is history."""
-    page = binding_page(context, asked, state=Phase.RESERVED)
+    page = binding_page(context, parameters, state=Phase.RESERVED)
     return answer_of(page.rows, head=page.head, now=context.now, after=page.after)
 
 
-def one(context: QuestionContext, asked: NamedParameters) -> ObjectsAnswer:
+def one(context: QuestionContext, parameters: NamedParameters) -> ObjectsAnswer:
     with context.database.read() as connection:
         head = read_head(connection).position
-        state = reservation_in(connection, asked.name, asked.namespace)
+        state = reservation_in(connection, parameters.name, parameters.namespace)
     if state.state in ENDED:
         raise UnknownError(
-            f'reservation "{asked.name}" has ended: {state.reason}; its binding {asked.name} tells more'
+            f'reservation "{parameters.name}" has ended: {state.reason}; its binding {parameters.name} tells more'
         )
-    return answer_of([(asked.name, state)], head=head, now=context.now)
+    return answer_of([(parameters.name, state)], head=head, now=context.now)
 
 
 def reservation_in(connection: Connection, name: str, namespace: str | None) -> BindingState:

@@ -6,7 +6,7 @@ QUESTIONS = (
     Question(
         name="history",
         help="Tell all that happened to an object: who did what, when, why, and which event it followed from.",
-        text="It is told of deleted objects as well, and goes on if the name is used again.",
+        text="Deleted objects have one too; it continues if the name is used again.",
         examples="""**Examples**
 
 `volsched history pv disk-7` is all that ever happened to a volume, and what it followed from

@@ -17,11 +17,13 @@ LONGEST_VALUE = 60
 LONGEST_MESSAGE = 200
 REFERENCES = frozenset({"claimRef", "involvedObject"})
 """Parts of a manifest that name an object: told as its name."""
+OWNERS = "metadata.managedFields"
+"""Who owns which field: bookkeeping of server-side apply, which says nothing of what was changed."""
 SHORTER = {"metadata.annotations": "annotation ", "metadata.labels": "label "}
 
 
 def words_of(event: Event) -> str:
-    """What happened; a type that this program does not know is told by its name alone."""
+    """What happened; a type that this program does not know is shown by its name alone."""
     entry = CATALOGUE.get(event.type)
     data: Data = orjson.loads(event.data)
     if event.type in _CLUSTER_WORDS:
@@ -46,8 +48,10 @@ def subject_of(event: Event) -> str:
 
 
 def patch_words(patch: Data) -> str:
-    """`spec.claimRef=default/data, status.phase=Bound`; what is removed is told as such, much is cut short."""
-    parts = [_part(path, value) for path, value in _leaves(patch)]
+    """`spec.claimRef=default/data, status.phase=Bound`; removals are shown too, and long lists are cut."""
+    parts = [_part(path, value) for path, value in _leaves(patch) if path != OWNERS]
+    if not parts and OWNERS.split(".")[1] in patch.get("metadata", {}):
+        return "owners of fields"
     more = len(parts) - PARTS_SHOWN
     return ", ".join(parts[:PARTS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 

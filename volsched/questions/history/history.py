@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from volsched.kube.patches import difference
 from volsched.log.events.envelope import Event
 from volsched.log.events.fold import ObjectState, State
-from volsched.log.events.streams import BINDING, KIND_OF_NOUN, OBSERVED_CLUSTER, kind_called, noun_and_key
+from volsched.log.events.streams import ATTEMPT, BINDING, KIND_OF_NOUN, OBSERVED_CLUSTER, kind_called, noun_and_key
 from volsched.log.reads.as_of import look_at_head
 from volsched.log.reads.event_audit import (
     EVERYTHING,
@@ -65,8 +65,9 @@ def changes(connection: Connection, stream: str, within: Window, *, after: str |
 def of_binding(connection: Connection, binding: str, within: Window, *, after: str | None, limit: int) -> Answer:
     """Everything that was done for a binding, over all streams."""
     events = binding_page(connection, binding, within, after=number_in(after), limit=limit + 1)
-    if not events and after is None:
-        raise UnknownError(f'there is no binding "{binding}"; see volsched audit node NODE, or in-flight')
+    if not events and after is None and not binding_page(connection, binding, EVERYTHING, limit=1):
+        # Of an attempt that found no node there is nothing but itself.
+        events = [it for it in _attempt(connection, binding) if within.first <= it.position <= within.last]
     return told(connection, events, limit)
 
 
@@ -77,21 +78,21 @@ def interventions(connection: Connection, within: Window, *, after: str | None, 
     return Answer(items=[_with_command(item) for item in answer.items], after=answer.after)
 
 
-def events(connection: Connection, within: Window, asked: EventSearch) -> Answer:
+def events(connection: Connection, within: Window, parameters: EventSearch) -> Answer:
     """What the log says of a word, an actor, a kind or a type of event, the latest first. A page may be short, or
     even empty, and there is more all the same: it looks at so many events and no more."""
-    nouns = () if asked.kind is None else (kind_called(asked.kind).noun,)
+    nouns = () if parameters.kind is None else (kind_called(parameters.kind).noun,)
     found, looked = search_events(
         connection,
         within,
-        before=None if asked.after is None else number_in(asked.after),
+        before=None if parameters.after is None else number_in(parameters.after),
         nouns=nouns,
-        actor=asked.actor,
-        type_=asked.type,
-        words=asked.text,
-        limit=asked.limit,
+        actor=parameters.actor,
+        type_=parameters.type,
+        words=parameters.text,
+        limit=parameters.limit,
     )
-    page = told(connection, found, asked.limit)
+    page = told(connection, found, parameters.limit)
     return Answer(items=page.items, after=None if looked is None else str(looked))
 
 
@@ -211,9 +212,7 @@ def causation(connection: Connection, position: int, *, limit: int) -> Answer:
 def causes_of_binding(connection: Connection, binding: str, *, limit: int) -> Answer:
     """Everything that was done for a binding, each event below the one it followed from."""
     page = binding_page(connection, binding, EVERYTHING, limit=limit + 1)
-    events = page[:limit]
-    if not events:
-        raise UnknownError(f'there is no binding "{binding}"; see volsched audit node NODE, or in-flight')
+    events = page[:limit] or _attempt(connection, binding)
     known = {it.position for it in events}
     below: dict[int, list[Event]] = {}
     for it in events:
@@ -222,6 +221,14 @@ def causes_of_binding(connection: Connection, binding: str, *, limit: int) -> An
     roots = (it for it in events if it.cause not in known)
     items = [item for it in roots for item in _tree(it, below, 0, role="event")]
     return Answer(items=items, cut=len(page) > limit)
+
+
+def _attempt(connection: Connection, id_: str) -> list[Event]:
+    """Instead of a binding, which has the id of its attempt: the attempt from which none came."""
+    events = list(read_stream(connection, f"{ATTEMPT}/{id_}"))
+    if not events:
+        raise UnknownError(f'there is no binding "{id_}"; see volsched audit node NODE, or in-flight')
+    return events
 
 
 def _causes(connection: Connection, event: Event, limit: int) -> list[Event]:

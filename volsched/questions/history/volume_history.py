@@ -80,15 +80,15 @@ def claims_of(connection: Connection, volume: str, within: Window, *, after: str
     claims = {it.claim: f"claim/{it.claim}" for it in shown}
     events_of = streams_together(connection, claims.values())
     items = []
-    for it in shown:
-        stream = claims[it.claim]
+    for event in shown:
+        stream = claims[event.claim]
         known = events_of[stream]
         before = (
             None
             if not known or known[0].version == 1
             else state_as_of(connection, stream, position=known[0].position - 1)
         )
-        items.append(_told(it, data_state(volume, it, known, before)))
+        items.append(_told(event, data_state(volume, event, known, before)))
     return Answer(items=items, after=token)
 
 
@@ -104,7 +104,7 @@ def _tenure_at(connection: Connection, stream: str, state: State | None) -> Tenu
 def tenures(start: State | None, events: Iterable[Event], current: Tenure | None = None) -> Iterator[Tenure]:
     """Each claim that the volume was given to, once it was given on or the events end.
 
-    `current` is the claim that has it at the start, unless that is told already.
+    `current` is the claim that has it at the start, unless that is listed already.
     """
     state, holder = start, _holder(start)
     for event in events:
@@ -161,10 +161,10 @@ def data_state(volume: str, tenure: Tenure, events: Sequence[Event], start: Stat
     A claim is mostly gone before its volume is given back, and another may bear its name since.
     """
     state, known, said = start, False, None
-    for it in events:
-        if tenure.ended is not None and it.position > tenure.ended.position:
+    for event in events:
+        if tenure.ended is not None and event.position > tenure.ended.position:
             break
-        state = fold_event(state, it.position, it.version, it.type, it.schema, it.at, it.data)
+        state = fold_event(state, event.position, event.version, event.type, event.schema, event.at, event.data)
         manifest = state.manifest if isinstance(state, ObjectState) else None
         if manifest is not None and tenure.uid in ("", uid(manifest)):
             known = True

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from volsched.kube.manifest import volume_reaches
-from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS
+from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, ZONE, zone_of
 
 UNLABELLED = "-"
 """In place of a label that a node does not have."""
@@ -45,7 +45,9 @@ class MapPlaces:
     def put(self, name: str, labels_text: str | None) -> None:
         labels = _labels(labels_text)
         self._nodes[name] = labels
-        self.paths[name] = tuple(str(labels.get(key) or UNLABELLED) for key in self.keys)
+        self.paths[name] = tuple(
+            str(labels.get(key) or (zone_of(labels) if key == ZONE else None) or UNLABELLED) for key in self.keys
+        )
         self._label_keys.update(labels)
         for key, value in labels.items():
             self._by_label.setdefault((key, str(value)), set()).add(name)
@@ -53,16 +55,18 @@ class MapPlaces:
     def of(self, affinity: str | None, labels: str | None) -> MapPlace:
         """Of a volume with this required node affinity and these labels, both as JSON."""
         spelled = affinity, labels
-        if spelled not in self._spelled:
-            self._spelled[spelled] = self._of(
-                None if affinity is None else orjson.loads(affinity), _labels(labels)
-            )
-        return self._spelled[spelled]
+        place = self._spelled.get(spelled)
+        if place is None:
+            required = None if affinity is None else orjson.loads(affinity)
+            place = self._spelled[spelled] = self._of(required, _labels(labels))
+        return place
 
     def _of(self, required: Any, labels: Labels) -> MapPlace:
         zones = {key: value for key, value in labels.items() if key in TOPOLOGY_LABELS and key in self._label_keys}
         if required is None and not zones:
             return MapPlace(())
+        if not zones and (only := _only_label(required)) is not None:
+            return self._placed(self._by_label.get(only, set()))
         known = orjson.dumps([required, zones])
         if known not in self._known:
             self._known[known] = self._place(required, zones)
@@ -80,7 +84,9 @@ class MapPlaces:
         return topology[:MOST_KEYS]
 
     def _place(self, required: Any, zones: Mapping[str, Any]) -> MapPlace:
-        nodes = self._reaching(required, zones)
+        return self._placed(self._reaching(required, zones))
+
+    def _placed(self, nodes: set[str]) -> MapPlace:
         if len(nodes) == 1:
             (name,) = nodes
             return MapPlace(self.paths[name], name)
@@ -105,6 +111,18 @@ class MapPlaces:
             if all(name in them for them in within)
             and volume_reaches(volume, {"metadata": {"labels": labels_of_node}})
         }
+
+
+def _only_label(required: Any) -> tuple[str, str] | None:
+    """The one label, with its one value, that a local volume's affinity asks for."""
+    match required:
+        case {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]} as term
+            ]
+        }:
+            return None if "matchFields" in term else (key, value)
+    return None
 
 
 def _labels(text: str | None) -> Labels:

@@ -315,21 +315,25 @@ class MapSurvey:
 
         group(())
         for node in nodes:
-            for path in _above(node["path"]):
-                it = group(path)
-                it["nodes"] += 1
-                it["pods"] += node["pods"]
+            it = group(tuple(node["path"]))
+            it["nodes"] += 1
+            it["pods"] += node["pods"]
         for place, counts in self._counts.items():
-            paths = list(_above(place.path))
-            for path in paths:
-                _count_all(group(path)["states"], counts)
+            it = group(place.path)
+            _count_all(it["states"], counts)
             if place.node is None:
-                _count_all(group(paths[-1])["own"], counts)
+                _count_all(it["own"], counts)
+        # There are fewer groups than nodes: what is in a group is added up once for each that holds it.
+        for path in list(found):
+            for depth in range(len(path)):
+                group(path[:depth])
+        for path in sorted(found, key=len, reverse=True):
+            if path:
+                inner, outer = found[path], found[path[:-1]]
+                outer["nodes"] += inner["nodes"]
+                outer["pods"] += inner["pods"]
+                _count_all(outer["states"], inner["states"])
         return [found[path] for path in sorted(found)]
-
-
-def _above(path: list[str] | Path) -> Iterator[Path]:
-    return (tuple(path[:depth]) for depth in range(len(path) + 1))
 
 
 def _count(counts: Counts, state: str, volumes: int, size: int) -> None:

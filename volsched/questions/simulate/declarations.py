@@ -15,6 +15,8 @@ The store is only read. Exit 0 if every pod finds a place, 4 if some do not, 3 i
 
 `volsched simulate --lose-zone a --add spare-nodes.yaml -o json`
 
+`volsched simulate --lose-zone a --as-of "yesterday 14:00"` what it would have done then
+
 `volsched simulate --delete pv/disk-3 --delete pvc/shop/data-db-0`
 
 `kubectl get nodes,pv,pvc,sc,pods -A -o yaml | volsched simulate --lose-node node-7 -f -` on a dump

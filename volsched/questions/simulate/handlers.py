@@ -5,16 +5,28 @@ from typing import Any
 from volsched.questions.context import QuestionContext
 from volsched.questions.simulate.parameters import ScenarioParameters
 from volsched.questions.simulate.simulate import Scenario
-from volsched.questions.source import deciding_profile, named_object, objects_of, sight_of, simulated
+from volsched.questions.source import (
+    deciding_profile,
+    named_object,
+    objects_of,
+    sight_of,
+    simulated,
+    states_as_of,
+)
 
 
-def simulate(context: QuestionContext, asked: ScenarioParameters) -> dict[str, Any]:
+def simulate(context: QuestionContext, parameters: ScenarioParameters) -> dict[str, Any]:
     scenario = Scenario(
-        drain=tuple(asked.drain),
-        lose_nodes=tuple(asked.loseNodes),
-        lose_zones=tuple(asked.loseZones),
-        add=tuple(objects_of(asked.add)),
-        delete=tuple(named_object(it) for it in asked.delete),
+        drain=tuple(parameters.drain),
+        lose_nodes=tuple(parameters.loseNodes),
+        lose_zones=tuple(parameters.loseZones),
+        add=tuple(objects_of(parameters.add)),
+        delete=tuple(named_object(it) for it in parameters.delete),
     )
-    seen = sight_of(context.store, context.over, profile=deciding_profile(context, None))
+    profile = deciding_profile(context, None)
+    if parameters.as_of is None:
+        seen = sight_of(context.store, context.over, profile=profile)
+    else:
+        then = states_as_of(context.database, parameters.as_of, now=context.now)
+        seen = sight_of(context.database, context.over, profile=profile, then=then)
     return simulated(seen, scenario)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from volsched.questions.parameters import MOST_MANIFESTS, MOST_NAMES, Body, Parameters, Spelling
+from volsched.questions.parameters import MOST_MANIFESTS, MOST_NAMES, AsOf, Body, Parameters, Spelling
 
 Names = list[str]
 
@@ -35,6 +35,7 @@ class ScenarioParameters(Parameters):
         Spelling("body", ("--delete",), "KIND/NAME"),
         Field(default_factory=list, description="The object is gone; pvc/NAMESPACE/NAME if it has one."),
     ]
+    as_of: AsOf = None
 
 
 class Simulate(Body):

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from volsched.kube.display_text import counted
 from volsched.kube.meta import LEGACY_ZONE, ZONE
 from volsched.kube.object_values import Object
 from volsched.kube.storage import LOST, Claim, Volume
-from volsched.kube.workloads import Node, Pod
+from volsched.kube.workloads import Node, Pod, StatefulSet
 from volsched.questions.explain.explain import placement
+from volsched.questions.explain.planned_pods import planned_keys, planned_objects
 from volsched.questions.explain.remedies_scene import size_text
 from volsched.questions.simulate.changes import lay_over
 from volsched.questions.simulate.stuck_pods import Holding, Stranded, short_of, strand
@@ -27,6 +29,8 @@ from volsched.scheduling.scheduler import OURS
 
 DAEMON_SET = "DaemonSet"
 RETAIN = "Retain"
+MOST_REPLICAS = 1_000
+"""Of one set that is added: each of them is decided for itself."""
 
 
 class NotThereError(LookupError):
@@ -81,7 +85,10 @@ def simulate(index: Index, scenario: Scenario) -> SimulationOutcome:
     outcome.waiting = {pod.key for pod in _wanting(index.snapshot.pods.values())}
     if scenario.add:
         lay_over(index, scenario.add)
-        outcome.done.append(f"add {len(scenario.add)} objects")
+        outcome.done.append(f"add {counted(len(scenario.add), 'object')}")
+        for set_ in scenario.add:
+            if isinstance(set_, StatefulSet):
+                _scale_up(index, set_, outcome)
     for name in scenario.drain:
         _drain(index, name, outcome)
     for zone in scenario.lose_zones:
@@ -111,6 +118,16 @@ def _found(index: Index, kind: type[Object], key: str) -> Object:
     if key not in held:
         raise NotThereError(kind, key)
     return held[key]
+
+
+def _scale_up(index: Index, set_: StatefulSet, outcome: SimulationOutcome) -> None:
+    """The pods that the set would make, and their claims."""
+    missing = [it for it in planned_keys(set_, most=MOST_REPLICAS) if it not in index.snapshot.pods]
+    for key in missing:
+        lay_over(index, planned_objects(set_, key, index.snapshot.stored_claims))
+    more = f" (the first {MOST_REPLICAS} of {set_.replicas})" if set_.replicas > MOST_REPLICAS else ""
+    if missing:
+        outcome.done.append(f"make {len(missing)} pods of statefulset {set_.meta.key}{more}")
 
 
 def _drain(index: Index, name: str, outcome: SimulationOutcome) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from volsched.kube.display_text import affinity_text
 from volsched.kube.manifest import reaches
-from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, ZONE
+from volsched.kube.meta import HOSTNAME, TOPOLOGY_LABELS, zone_key
 from volsched.kube.storage import Claim, Volume
 from volsched.kube.workloads import Node, Pod
 from volsched.questions.explain.remedies import tried
@@ -160,7 +160,7 @@ def _missing(index: Index, pod: Pod) -> Iterator[Holding]:
     if least is None:
         return
     labels = index.snapshot.nodes[least[1]].labels
-    key = next((key for key in (ZONE, HOSTNAME) if key in labels), None)
+    key = zone_key(labels) or (HOSTNAME if HOSTNAME in labels else None)
     for claim in least[2]:
         yield Holding(
             claim=claim.key,

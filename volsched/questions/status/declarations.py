@@ -12,10 +12,13 @@ QUESTIONS = (
 
 `volsched status` is everything in one screen; `volsched top` keeps it up
 
+`volsched status --as-of 2h` what stood how two hours ago, as far as the log says so
+
 `volsched --server http://127.0.0.1:8700 status -o json`
 """,
         answer="document",
         schema="StoreStatus",
+        parameters="volsched.questions.status.parameters:StatusParameters",
         handler="volsched.questions.status.handlers:status",
         routes=(Route(path="/status"),),
         access="status/*",

@@ -1,46 +1,51 @@
 """How the glance is taken: a server counts from what it keeps up with the log, a command from the store itself.
 
-Moments are told and not ages, so that the same store gives the same answer whenever it is asked.
+It shows moments and not ages, so that the same store gives the same answer whenever it is asked.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
+from sqlalchemy import Connection
+
+from volsched.log.events.fold import BindingState, State
+from volsched.log.events.streams import BINDING
+from volsched.log.integrity.anchors import anchor_notes
+from volsched.log.integrity.verification_notes import verification_note
 from volsched.log.leases import standings
 from volsched.log.reads.lookups import Gauges, read_gauges
 from volsched.log.reads.startup import load_objects
+from volsched.log.reads.views import Look
 from volsched.questions.audit.answers import time_text
 from volsched.questions.context import QuestionContext
-from volsched.questions.parameters import Parameters
+from volsched.questions.history.moments import look_in
 from volsched.questions.registry import API_VERSION
+from volsched.questions.status.parameters import StatusParameters
 from volsched.questions.status.storage_tally import COUNTED, StorageTally
 
 
-def status(context: QuestionContext, _: Parameters) -> dict[str, Any]:
+def status(context: QuestionContext, asked: StatusParameters) -> dict[str, Any]:
     with context.database.read() as connection:
+        if asked.as_of is not None:
+            return _as_of(*look_in(connection, asked.as_of, now=context.now))
         gauges = read_gauges(connection)
         tally = context.tally
         if tally is None:
             tally = StorageTally()
             tally.begin(load_objects(connection, COUNTED))
+        integrity = _integrity(connection)
+    counted = _counted(tally)
     return {
         "apiVersion": API_VERSION,
         "kind": "StoreStatus",
         "position": gauges.position,
         "lastEventAt": time_text(gauges.at),
-        "pods": tally.pods(),
-        "pending": [{"reason": reason, "pods": count} for reason, count in tally.pending()],
-        "oldestPendingSince": time_text(tally.oldest_pending()),
+        **counted,
         "bindings": [
             {"state": it.state, "count": it.count, "oldestPlannedAt": time_text(it.oldest)}
             for it in sorted(gauges.in_flight, key=lambda it: it.state)
         ],
         "effects": _effects(gauges),
-        "storage": _storage(tally),
-        "claims": [
-            {"class": it.class_name, "zone": it.zone, "phase": it.kind, "count": it.count, "bytes": it.bytes}
-            for it in tally.claims()
-        ],
-        "conflicts": [{"class": name, "count": count} for name, count in sorted(tally.conflicts.items())],
         "roomReservedBytes": gauges.reserved_bytes,
         "leases": [
             {
@@ -51,6 +56,65 @@ def status(context: QuestionContext, _: Parameters) -> dict[str, Any]:
             }
             for it in standings(context.database, now=context.now)
         ],
+        "integrity": integrity,
+    }
+
+
+def _as_of(look: Look, moment: int) -> dict[str, Any]:
+    """What the log says of then. Queues, leases and verifications are beside the log: nobody knows their past."""
+    tally = StorageTally()
+    tally.begin(dict(_states(look)))
+    planned: dict[str, list[int]] = {}
+    for _, it in look.every(BINDING):
+        if isinstance(it, BindingState) and it.open:
+            planned.setdefault(it.state, []).append(it.planned_at)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "StoreStatus",
+        "position": look.position,
+        "lastEventAt": time_text(moment),
+        "asOf": time_text(moment),
+        **_counted(tally),
+        "bindings": [
+            {"state": state, "count": len(times), "oldestPlannedAt": time_text(min(times))}
+            for state, times in sorted(planned.items())
+        ],
+        "effects": [],
+        "leases": [],
+    }
+
+
+def _states(look: Look) -> Iterator[tuple[str, State]]:
+    for noun in COUNTED:
+        for key, state in look.every(noun):
+            yield f"{noun}/{key}", state
+
+
+def _counted(tally: StorageTally) -> dict[str, Any]:
+    return {
+        "pods": tally.pods(),
+        "pending": [{"reason": reason, "pods": count} for reason, count in tally.pending()],
+        "oldestPendingSince": time_text(tally.oldest_pending()),
+        "storage": _storage(tally),
+        "claims": [
+            {"class": it.class_name, "zone": it.zone, "phase": it.kind, "count": it.count, "bytes": it.bytes}
+            for it in tally.claims()
+        ],
+        "conflicts": [{"class": name, "count": count} for name, count in sorted(tally.conflicts.items())],
+    }
+
+
+def _integrity(connection: Connection) -> dict[str, Any]:
+    """When the log was last verified as a whole, and proven by an anchor outside; null: never."""
+    note, anchors = verification_note(connection), anchor_notes(connection)
+    return {
+        "verified": note and {"position": note.position, "at": time_text(note.at), "ok": note.ok},
+        "anchor": anchors
+        and {
+            "position": anchors.position,
+            "at": time_text(anchors.at) if anchors.at else None,
+            "failing": anchors.failing,
+        },
     }
 
 

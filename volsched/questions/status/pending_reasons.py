@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from volsched.kube.manifest import spec, status
-from volsched.scheduling.rules.attempts import POD_SCHEDULED
+from volsched.scheduling.rules.attempts import POD_SCHEDULED, PREFILTER_TAIL
 
 IN_FLIGHT = "its binding is in flight"
 NOT_TRIED = "not tried yet"
@@ -29,6 +29,6 @@ def pending_reason(pod: Mapping[str, Any], *, in_flight: bool) -> str:
 
 def shortened(message: str) -> str:
     """`0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had …` → `Insufficient cpu, node(s) had …`"""
-    said = _COUNTS.sub("", message.partition(" preemption: ")[0]).rstrip(". ")
+    said = _COUNTS.sub("", message.partition(" preemption: ")[0].removesuffix(f".{PREFILTER_TAIL}")).rstrip(". ")
     parts = {_ONE_COUNT.sub("", part) for part in _NAMES.sub("…", said).split(", ")}
     return ", ".join(sorted(parts))[:LONGEST]

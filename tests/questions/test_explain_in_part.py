@@ -1,0 +1,210 @@
+"""A pod of a large store is explained from a part of its volumes, with the answer that all of them give."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.support.fresh_stores import fresh_store
+from volsched.kube.meta import HOSTNAME, ZONE
+from volsched.log.commands import Command
+from volsched.log.database import Database
+from volsched.log.events.envelope import NewEvent
+from volsched.log.events.fold import NOTHING, Decision
+from volsched.log.reads.free_volumes import free_count, free_volumes
+from volsched.log.transaction import execute
+from volsched.questions import source
+from volsched.questions.explain import survey
+from volsched.questions.explain.volume_sample import for_decision, for_remedies
+from volsched.questions.source import explained, explained_in_part, objects_of, sight_of
+from volsched.scheduling.rules.profile import PARITY, VOLSCHED, Profile
+
+Manifest = dict[str, Any]
+NODES = ("n-0", "n-1", "n-2", "n-3")
+SIZES = ("8Gi", "10Gi", "10240Mi", "11Gi", "12Gi", "40Gi")
+STORES = 12
+NOUNS = {
+    "StorageClass": "class",
+    "Node": "node",
+    "PersistentVolume": "volume",
+    "PersistentVolumeClaim": "claim",
+    "Pod": "pod",
+}
+
+
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every store counts as large."""
+    monkeypatch.setattr(source, "MANY_VOLUMES", 0)
+    monkeypatch.setattr(survey, "SMALL", 0)
+
+
+def stored(database: Database, manifests: list[Manifest]) -> None:
+    events = [
+        NewEvent(stream=f"{noun}/{key}", type=f"{noun.capitalize()}Created", data={"patch": it})
+        for it in manifests
+        for noun, key in [(NOUNS[it["kind"]], _key(it))]
+    ]
+    command = Command(
+        actor="cli/apply/test",
+        streams=tuple(it.stream for it in events),
+        decide=lambda _: Decision(events=tuple(events)),
+    )
+    execute(database, [command], now=0, react=lambda _, __: NOTHING)
+
+
+def _key(manifest: Manifest) -> str:
+    meta = manifest["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else str(meta["name"])
+
+
+def store_of(random: Random) -> list[Manifest]:
+    """Stacks of volumes that are alike, single ones that are not, and pods that ask for some of them."""
+    objects: list[Manifest] = [_class("local"), _class("other"), _class("now", mode="Immediate")]
+    objects += [_node(name, f"z-{place % 2}", random.random() < 0.2) for place, name in enumerate(NODES)]
+    volumes: list[Manifest] = []
+    for _ in range(random.randint(1, 8)):
+        count = random.choice((1, 3, 30, 40))
+        spec = {
+            "accessModes": [random.choice(("ReadWriteOnce", "ReadOnlyMany"))],
+            "capacity": {"storage": random.choice(SIZES)},
+            "storageClassName": random.choice(("local", "local", "local", "other", "now", "gone")),
+            "persistentVolumeReclaimPolicy": "Retain",
+            "nodeAffinity": _affinity(*random.choice([(HOSTNAME, it) for it in NODES] + [(ZONE, "z-1")])),
+        }
+        labels = random.choice(({}, {"tier": "ssd"}, {"tier": "hdd"}))
+        phase = random.choice(("Available", "Available", "Released", "Pending", ""))
+        for _ in range(count):
+            name = f"pv-{random.randrange(10_000):04}-{len(volumes)}"
+            own = spec | {"local": {"path": f"/mnt/{name}"}}
+            volumes.append(_object("PersistentVolume", name, spec=own, labels=labels, status={"phase": phase}))
+    objects += volumes
+    for number in range(random.randint(1, 3)):
+        names = []
+        for place in range(random.randint(0, 3)):
+            names.append(f"data-{number}-{place}")
+            objects.append(_claim(random, names[-1], volumes))
+        mounts = [{"name": it, "persistentVolumeClaim": {"claimName": it}} for it in names]
+        spec = {"volumes": mounts, "containers": [{"name": "c"}]}
+        if random.random() < 0.2:
+            spec["nodeName"] = random.choice(NODES)
+        objects.append(_object("Pod", f"web-{number}", namespace="default", spec=spec))
+    return objects
+
+
+def _claim(random: Random, name: str, volumes: list[Manifest]) -> Manifest:
+    spec: Manifest = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": random.choice((*SIZES, "100Gi", "10737418240001m"))}},
+        "storageClassName": random.choice(("local", "local", "local", "other", "now")),
+    }
+    if random.random() < 0.3:
+        spec["selector"] = {"matchLabels": {"tier": "ssd"}}
+    claim = _object("PersistentVolumeClaim", name, namespace="default", spec=spec, status={"phase": "Pending"})
+    match random.randrange(8):
+        case 0:
+            # It names a volume that does not name it.
+            spec["volumeName"] = random.choice(volumes)["metadata"]["name"]
+        case 1:
+            volume = random.choice(volumes)
+            reference = {"namespace": "default", "name": name, "uid": claim["metadata"]["uid"]}
+            volume["spec"] = volume["spec"] | {"claimRef": reference}
+    return claim
+
+
+def _object(kind: str, name: str, *, namespace: str = "", labels: Manifest | None = None, **rest: Any) -> Manifest:
+    where = {"namespace": namespace} if namespace else {}
+    meta = {"name": name, "uid": f"uid-{name}", "labels": labels or {}} | where
+    return {"apiVersion": "v1", "kind": kind, "metadata": meta, **rest}
+
+
+def _class(name: str, mode: str = "WaitForFirstConsumer") -> Manifest:
+    maker = "kubernetes.io/no-provisioner"
+    return _object("StorageClass", name, provisioner=maker, volumeBindingMode=mode)
+
+
+def _node(name: str, zone: str, cordoned: bool) -> Manifest:
+    labels = {HOSTNAME: name, ZONE: zone}
+    return _object("Node", name, labels=labels, spec={"unschedulable": cordoned})
+
+
+def _affinity(key: str, value: str) -> Manifest:
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    return {"required": {"nodeSelectorTerms": [term]}}
+
+
+def questions(objects: list[Manifest]) -> Iterator[tuple[str, str | None, Profile]]:
+    for pod in [_key(it) for it in objects if it["kind"] == "Pod"]:
+        yield pod, None, VOLSCHED
+        yield pod, NODES[1], VOLSCHED
+        yield pod, None, PARITY
+
+
+@pytest.mark.usefixtures("sampled")
+@pytest.mark.parametrize("seed", range(0, STORES, 4))
+def test_a_part_of_the_volumes_gives_the_answer_of_all(seed: int) -> None:
+    for each in range(seed, seed + 4):
+        objects = store_of(Random(each))
+        with fresh_store() as database:
+            stored(database, objects)
+            for pod, node, profile in questions(objects):
+                whole = explained(sight_of(database, (), profile=profile), pod, node=node, now=0)
+                part = explained_in_part(database, (), pod, profile=profile, now=0, node=node)
+                assert part == whole, (each, pod, node, profile.name)
+
+
+@pytest.mark.usefixtures("sampled")
+def test_what_is_laid_over_the_store_is_read_too(sqlite: Database) -> None:
+    """A claim may name a volume that nothing in the store refers to, and a volume may be given another size."""
+    objects = store_of(Random(3))
+    stored(sqlite, objects)
+    volumes = sorted(_key(it) for it in objects if it["kind"] == "PersistentVolume")
+    named = _object(
+        "PersistentVolumeClaim",
+        "mine",
+        namespace="default",
+        spec={
+            "accessModes": ["ReadWriteOnce"],
+            "volumeName": volumes[-1],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    )
+    grown = next(it for it in objects if _key(it) == volumes[0])
+    grown = grown | {"spec": grown["spec"] | {"capacity": {"storage": "500Gi"}}}
+    mount = {"name": "data", "persistentVolumeClaim": {"claimName": "mine"}}
+    containers = [{"name": "c", "image": "i"}]
+    pod = _object("Pod", "laid", namespace="default", spec={"volumes": [mount], "containers": containers})
+    over = objects_of([named, grown, pod])
+    whole = explained(sight_of(sqlite, over, profile=VOLSCHED), "default/laid", node=None, now=0)
+    assert explained_in_part(sqlite, over, "default/laid", profile=VOLSCHED, now=0) == whole
+
+
+def test_of_volumes_that_are_alike_few_are_read(database: Database) -> None:
+    """Told apart by size and place, on either engine; no more than a decision takes, or an explanation names."""
+    alike = [
+        _object(
+            "PersistentVolume",
+            f"pv-{place:03}",
+            spec={
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": SIZES[place % 2]},
+                "storageClassName": "local",
+                "local": {"path": f"/mnt/{place}"},
+                "nodeAffinity": _affinity(HOSTNAME, NODES[place % 3]),
+            },
+            status={"phase": "Available"},
+        )
+        for place in range(300)
+    ]
+    stored(database, alike)
+    with database.read() as connection:
+        assert free_count(connection) == len(alike)
+        every = free_volumes(connection)
+        large = free_volumes(connection, classes={"local"}, least=10 * 2**30)
+        assert free_volumes(connection, classes={"other"}) == []
+    assert len(list(for_remedies(every, claims=2))) == 2 * 3 * (survey.NEAR_ON_NODE + 2)
+    assert {it.capacity.replace(" ", "") for it in large if it.capacity} == {'{"storage":"10Gi"}'}
+    assert sorted(for_decision(large, sizes=[9 * 2**30, 2**30])) == [
+        "pv-001", "pv-003", "pv-005", "pv-007", "pv-009", "pv-011"
+    ]  # fmt: skip

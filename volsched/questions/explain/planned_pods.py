@@ -1,0 +1,45 @@
+"""Pods that are not there yet, as their workload would make them: somebody asks before applying a StatefulSet."""
+
+from collections.abc import Callable, Container, Iterable
+
+from volsched.kube.kinds import KINDS
+from volsched.kube.manifest_reader import read_manifest
+from volsched.kube.object_values import Object
+from volsched.kube.workloads import Pod, StatefulSet
+from volsched.log.events.fold import ObjectState, State
+from volsched.workloads.rules.statefulsets import ordinals, planned_replica, pod_name, set_and_ordinal
+
+SetOf = Callable[[str], StatefulSet | None]
+"""The StatefulSet with that key."""
+
+
+def planning_set(key: str, set_of: SetOf) -> StatefulSet | None:
+    """The set that would make the pod; None: no set would, or it has fewer replicas."""
+    namespace, _, name = key.rpartition("/")
+    made = set_and_ordinal(name)
+    set_ = set_of(f"{namespace}/{made[0]}") if made is not None else None
+    return set_ if made is not None and set_ is not None and made[1] in ordinals(set_) else None
+
+
+def planned_keys(set_: StatefulSet, *, most: int) -> list[str]:
+    return [f"{set_.meta.namespace}/{pod_name(set_, ordinal)}" for ordinal in ordinals(set_)[:most]]
+
+
+def planned_objects(set_: StatefulSet, key: str, claims: Container[str]) -> list[Object]:
+    """The pod and those of its claims that are not there, with the defaults that they would get."""
+    made = set_and_ordinal(key.rpartition("/")[2])
+    assert made is not None
+    replica = planned_replica(set_, made[1])
+    values = [read_manifest(KINDS["PersistentVolumeClaim"], it)[1] for it in replica.claims]
+    values += [read_manifest(KINDS["Pod"], it)[1] for it in (replica.pod,) if it is not None]
+    return [it for it in values if it is not None and (isinstance(it, Pod) or it.meta.key not in claims)]
+
+
+def laid_set(objects: Iterable[Object], key: str) -> StatefulSet | None:
+    return next((it for it in objects if isinstance(it, StatefulSet) and it.meta.key == key), None)
+
+
+def stored_set(state: State | None) -> StatefulSet | None:
+    manifest = state.manifest if isinstance(state, ObjectState) else None
+    value = None if manifest is None else KINDS["StatefulSet"].read(manifest)
+    return value if isinstance(value, StatefulSet) else None
