@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.fresh_stores import unsynced
 from volsched.log.database import open_database
 from volsched.log.reads.tail import read_head
 

@@ -1,7 +1,7 @@
 """The verbs that act on a real cluster: what they refuse, and a gate that a person removes."""
 
-import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 
@@ -9,26 +9,22 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cluster.conftest import over_http
-from tests.conftest import unsynced
 from tests.support.attached_cluster import gated, kubeconfig_for
-from tests.support.serving import Served, served
+from tests.support.serving import Served, strict_cluster
 from volsched.cli.app import app
+from volsched.cli.attachment import AttachMode, attachment_to
 from volsched.cluster.installation_lock import InstallationLock
 from volsched.cluster.permissions import LOCKS, OWN
 from volsched.kube.meta import GATE, GAVE_UP
-from volsched.log.database import open_database
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import looping
 
 
 @pytest.fixture
-def strict(tmp_path: Path, migrated_file: Path) -> Iterator[Served]:
-    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
-    unsynced(theirs)
-    with served(theirs, strict=True) as running:
+def strict(tmp_path: Path) -> Iterator[Served]:
+    with strict_cluster() as running:
         kubeconfig_for(running.url, tmp_path / "config")
         yield running
-    theirs.close()
 
 
 def test_a_person_removes_our_gate_from_one_pod_or_from_all(strict: Served, tmp_path: Path) -> None:
@@ -67,6 +63,16 @@ def test_a_second_installation_refuses_to_act_on_the_same_cluster(
     assert done.exit_code == 7, done.output
     assert "held by another installation, the-other" in done.output.replace("\n", " ")
     assert rival.is_held()
+
+
+def test_pods_of_the_default_scheduler_are_taken_only_where_that_is_asked_for(
+    strict: Served, tmp_path: Path
+) -> None:
+    strict.namespace("kube-system")
+    for told, names in ((False, ("volsched",)), (True, ("volsched", "default-scheduler", ""))):
+        attachment = attachment_to(tmp_path / "config", None, AttachMode.own, takes_over_default=told)
+        with closing(attachment.cluster):
+            assert attachment.names == names
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`volsched audit`: each question of the design, asked as people do, in every form."""
+"""`volsched audit`: each question, asked as people do, in every form."""
 
 import csv
 import io
@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.fresh_stores import unsynced
 from tests.support.history_story import story
 from tests.support.parked_effects import parked_prebind
 from tests.support.serving import served

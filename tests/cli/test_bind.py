@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import select
 
 from tests.cli.conftest import Run
-from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
+from tests.support.fresh_stores import unsynced
 from tests.support.patience import HANG_SECONDS
 from volsched.cluster.port import whole
 from volsched.log import tables

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.conftest import unsynced
 from tests.support.clusters import Stepped
+from tests.support.fresh_stores import unsynced
 from volsched.log.database import open_database
 
 

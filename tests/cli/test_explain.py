@@ -288,12 +288,16 @@ def test_files_and_directories_are_read(run: Run, tmp_path: Path) -> None:
 
 
 def test_an_object_that_two_inputs_hold_is_named_with_both_places(run: Run, tmp_path: Path) -> None:
+    """Where they differ; what is the same to the last field was dumped twice, and only apply minds it."""
     (tmp_path / "again.yaml").write_bytes(EXAMPLE.read_bytes())
     (tmp_path / "folder.yaml").mkdir()
-    ran = run("validate", "-f", str(EXAMPLE), "-f", str(tmp_path))
-    assert ran.code == 1
-    assert "again.yaml: document 1: " in ran.err
-    assert "three-zones.yaml: document 1 as well" in ran.err
+    words = ("-f", str(EXAMPLE), "-f", str(tmp_path))
+    applied = run("apply", "--db", str(tmp_path / "new.db"), *words)
+    (tmp_path / "again.yaml").write_text(EXAMPLE.read_text().replace("metadata: {", "metadata: {uid: other, "))
+    for ran in (applied, run("validate", *words)):
+        assert ran.code == 1
+        assert "again.yaml: document 1: " in ran.err
+        assert "three-zones.yaml: document 1 as well" in ran.err
 
 
 def test_the_installed_command_runs() -> None:
@@ -324,3 +328,25 @@ def test_a_field_that_apply_would_refuse_is_refused(run: Run) -> None:
     ran = run("validate", "-f", "-", stdin=misspelt)
     assert (ran.code, ran.out) == (1, "")
     assert 'Node "n1": unknown field "spec.taintz" (did you mean spec.taints?)' in " ".join(ran.err.split())
+
+
+def test_a_pod_that_a_stateful_set_would_make_is_explained_before_it_is_there(run: Run, tmp_path: Path) -> None:
+    """From manifests alone, from a store whose controller has not come to it, and as what adding the set makes."""
+    example = EXAMPLE.with_name("zonal-statefulset.yaml")
+    ran = run("explain", "pod", "shop/db-2", "-f", str(example))
+    assert (ran.code, "pod shop/db-2, which statefulset shop/db would make" in ran.out) == (0, True)
+    assert "shop/data-db-2 gets a new volume of class zonal (10Gi)" in ran.out
+    beyond = run("explain", "pod", "shop/db-3", "-f", str(example))
+    assert (beyond.code, "is not in the manifests" in beyond.err) == (3, True)
+    db = str(tmp_path / "new.db")
+    assert run("apply", "-f", str(example), "--db", db).code == 0
+    assert "fits on" in run("explain", "pod", "shop/db-1", "--db", db).out
+    everything = list(yaml.safe_load_all(example.read_text()))
+    (tmp_path / "set.yaml").write_text(
+        yaml.safe_dump(next(it for it in everything if it["kind"] == "StatefulSet"))
+    )
+    others = yaml.safe_dump_all([it for it in everything if it["kind"] != "StatefulSet"]).encode()
+    told = run("simulate", "--add", str(tmp_path / "set.yaml"), "-f", "-", "-o", "json", stdin=others)
+    placed = json.loads(told.out)["placed"]
+    assert [it["pod"] for it in placed] == ["shop/db-0", "shop/db-1", "shop/db-2"]
+    assert len({it["to"] for it in placed}) == 3

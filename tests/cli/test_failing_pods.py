@@ -141,7 +141,7 @@ def test_a_refusal_of_the_past_is_told_claim_by_claim(run: Run, db: str) -> None
     [
         (("explain", "pod", "db", "--as-of", "1"), 3, 'pod "default/db" was not there at 1'),
         (("explain", "pod", "db", "--as-of", "99999"), 3, "position 99999 is not there yet"),
-        (("explain", "pod", "db", "--as-of", "2", "--node", "n1"), 2, "it goes with neither -f nor --node"),
+        (("explain", "pod", "db", "--as-of", "2", "--node", "n1"), 2, "it goes with none of -f, -k and --node"),
         (("explain", "pod", "db", "--as-of", "soon"), 2, '"soon" is neither a position nor a time'),
         (("audit", "why", "nobody"), 3, 'there is no attempt "nobody", and nothing was tried for pod "default/'),
         (("audit", "why", "shop/nobody"), 3, 'Pod "shop/nobody" not found'),

@@ -46,8 +46,11 @@ def test_apply_refuses_them_unless_told(run: Run, tmp_path: Path) -> None:
     db = str(tmp_path / "new.db")
     refused = run("apply", "-f", "-", "--db", db, stdin=listed(*FOREIGN, *CLUSTER))
     assert (refused.code, "--skip-foreign" in refused.err) == (1, True)
+    assert refused.err.count("known are Node, Namespace,") == 1
     ran = run("apply", "--skip-foreign", "-f", "-", "--db", db, stdin=listed(*FOREIGN, *CLUSTER))
     assert (ran.code, "pod/default/db created" in ran.out, SKIPPED in ran.err) == (0, True, True)
+    gone = run("delete", "--skip-foreign", "-f", "-", "--db", db, stdin=listed(*FOREIGN, *CLUSTER))
+    assert (gone.code, "pod/default/db deleted" in gone.out, SKIPPED in gone.err) == (0, True, True)
 
 
 def test_a_kind_that_is_nearly_ours_is_a_slip(run: Run) -> None:
@@ -81,6 +84,7 @@ def test_the_directory_of_a_support_dump_can_be_given_as_it_is(run: Run, tmp_pat
         "resources/persistentvolumes/v1-preferredversion/cluster/disk.json": disk,
         "namespaces/default/all.yaml": listed(LOCAL, *CLUSTER[3:], *FOREIGN).decode(),
         "logs/audit.json": '{"kind": "Event", ',
+        "namespaces/default/jobs.yaml": '{"apiVersion": "batch/v1", "kind": "JobList", "items": []}',
         "values.yaml": "replicas: 3\n",
         "version": "v1.30\n",
     }.items():
@@ -89,7 +93,8 @@ def test_the_directory_of_a_support_dump_can_be_given_as_it_is(run: Run, tmp_pat
     ran = run("import", "-f", str(dump), "--db", str(tmp_path / "new.db"))
     assert ran.code == 0, ran.err
     assert SKIPPED in ran.err
-    assert "1 that stand in the input twice and 2 files that hold no objects" in ran.err
+    assert "1 that stand in the input twice and 2 files without objects" in ran.err
+    assert "Job" not in ran.err
     assert "1 Node, 1 PersistentVolume, 1 PersistentVolumeClaim, 1 Pod, 1 StorageClass" in ran.out
 
 
@@ -116,6 +121,50 @@ def test_an_unknown_field_is_refused_with_the_one_that_was_meant(
     for words in (["explain", "pod", "db"], ["import", "--db", str(tmp_path / "dump.db")]):
         ran = run(*words, "-f", "-", stdin=listed(wrong, node("n1"), pod("db")))
         assert (ran.code, told in ran.err) == (0, True), ran.err
+
+
+HELM = """\
+Release "web" has been upgraded. Happy Helming!
+NAME: web
+LAST DEPLOYED: Wed Nov 18 10:00:00 2026
+NAMESPACE: shop
+HOOKS:
+---
+# Source: web/templates/test.yaml
+apiVersion: v1
+kind: Pod
+metadata: {name: web-test, annotations: {helm.sh/hook: test}}
+MANIFEST:
+---
+# Source: web/templates/claim.yaml
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+
+NOTES:
+1. Visit: http://web: use
+\techo {
+"""
+
+
+def test_what_helm_prints_of_a_release_is_its_manifest_in_its_namespace(run: Run, tmp_path: Path) -> None:
+    ran = run("import", "-f", "-", "--db", str(tmp_path / "new.db"), stdin=HELM.encode())
+    assert (ran.code, ran.out) == (0, "imported 1 Namespace, 1 PersistentVolumeClaim\n"), ran.err
+    assert "namespace shop was not there" in ran.err
+    assert "1 Deployment" in ran.err
+    wrong = run("validate", "-f", "-", stdin=HELM.replace("Modes: [", "Modes: ]").encode())
+    line = 1 + next(at for at, it in enumerate(HELM.splitlines()) if it.startswith("spec:"))
+    assert (wrong.code, f"line {line}" in wrong.err) == (2, True), wrong.err
+
+
+def test_other_schemes_than_http_are_told_so(run: Run) -> None:
+    ran = run("validate", "-f", "ftp://example.org/x.yaml")
+    assert (ran.code, "http:// and https:// work" in ran.err) == (2, True)
 
 
 @pytest.fixture
@@ -156,6 +205,16 @@ def test_kustomize_is_asked_where_there_is_one(run: Run, tmp_path: Path, monkeyp
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     assert run("validate", "-k", str(tmp_path)).out == "all valid: 1 Node\n"
     assert "is no directory" in run("validate", "-k", str(tmp_path / "none")).err
+    (tmp_path / "made.yaml").write_bytes(listed(*CLUSTER))
+    assert "fits on n1" in run("explain", "pod", "db", "-k", str(tmp_path)).out
+    drained = run("simulate", "--drain", "n1", "-k", str(tmp_path))
+    assert "if we drain node n1" in drained.out
+    said = r'E1118 11:14:08.325158   26669 run.go:72] "command failed" err="no file in \"a\""'
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'.'\n{said}\n.\nexit 1\n".replace("cat", "/bin/cat"))
+    failed = run("validate", "-k", str(tmp_path))
+    assert (failed.code, "run.go" in failed.err, ': no file in "a"' in failed.err) == (
+        2, False, True,
+    )  # fmt: skip
 
 
 def test_without_any_manifests_it_says_how(run: Run) -> None:

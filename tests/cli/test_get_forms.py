@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Ran, Run
-from tests.conftest import unsynced
+from tests.support.fresh_stores import unsynced
 from tests.support.serving import served
 from volsched.kube.json_path import JsonPathError, parse_path, parse_template, rendered, values_at
 from volsched.log.database import open_database

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.cli.conftest import Run
-from tests.conftest import unsynced
+from tests.support.fresh_stores import unsynced
 from tests.support.serving import Served, served
 from volsched.cli.app import Verbs, app, arranged
 from volsched.log.database import open_database

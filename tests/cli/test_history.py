@@ -68,6 +68,9 @@ def test_everything_of_a_binding(run: Run, story: str) -> None:
     assert {it["object"] for it in items} >= {"volume/n1-small", "claim/default/small", "pod/default/db"}
     assert {it["binding"] for it in items} == {undone["binding"]}
     assert items[-1]["what"] == "binding rolled-back"
+    # As a line of the log has it: the id alone.
+    caused = json.loads(run("audit", "cause", undone["binding"], "--db", story, "-o", "json").out)["items"]
+    assert {it["position"] for it in caused} == {it["position"] for it in items}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.conftest import unsynced
+from tests.support.fresh_stores import unsynced
 from tests.support.log_reads import log
 from tests.support.serving import served
 from volsched.log.database import Database, open_database

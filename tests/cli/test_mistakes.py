@@ -17,6 +17,18 @@ CLAIM: dict[str, Any] = {
 }
 TYPO = {**CLAIM, "spec": {**CLAIM["spec"], "storageClass": "fast"}}
 AMOUNT = {**CLAIM, "spec": {**CLAIM["spec"], "resources": {"requests": {"storage": "1GB"}}}}
+SET: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"name": "db"},
+    "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        },
+    },
+}
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}
 
 MISTAKES: list[tuple[str, str | None, int, str]] = [
@@ -28,7 +40,10 @@ MISTAKES: list[tuple[str, str | None, int, str]] = [
     ("get pods --namepsace shop", None, 2, "Possible options: --all-namespaces, --namespace"),
     ("get pods --db", None, 2, "requires an argument"),
     ("--log-level loud get pods", None, 2, "'debug', 'info', 'warning', 'error'"),
-    ("apply pod.yaml", None, 2, "Try 'volsched apply -h' for help"),
+    ("apply pod.yaml", None, 2, "manifests are given with -f: volsched apply -f pod.yaml"),
+    ("validate -", None, 2, "volsched validate -f -"),
+    ("bindings", None, 2, "volsched get bindings"),
+    ("cause 12", None, 2, "volsched audit cause"),
     ("diff -v", None, 2, "Missing option '--from'"),
     ("release disk-0", None, 2, "Missing option '--reason'"),
     ("history pod db --limit 0", None, 2, "greater than or equal to 1"),
@@ -36,7 +51,17 @@ MISTAKES: list[tuple[str, str | None, int, str]] = [
     ("effects list --state odd", None, 2, "'ready', 'leased', 'parked'"),
     ("token create ada --role king", None, 2, "'viewer', 'auditor', 'operator'"),
     ("up --port 99999", None, 2, "less than or equal to 65535"),
+    # Verbs that kubectl has.
+    ("scale sts db --replicas=3", None, 2, "kubectl -s http://127.0.0.1:8700 scale"),
+    ("rollout restart sts/db", None, 2, "is a verb of kubectl"),
+    ("cluster-info", None, 2, "volsched up, then kubectl"),
+    ("drain node-1", None, 2, "volsched simulate --drain NODE says what would happen"),
+    ("logs db -f", None, 2, "volsched runs none; see volsched describe pod NAME"),
+    ("diff -f pod.yaml", None, 2, "volsched apply --dry-run -f FILE"),
+    ("events", None, 2, "volsched get events"),
+    ("completion bash", None, 2, "volsched --install-completion"),
     # Kinds, names and namespaces.
+    ("get pods shop", None, 3, "shop is a namespace: volsched get pods -n shop"),
     ("get podz", None, 3, "did you mean pod or pods or po?"),
     ("get pod dbb", None, 3, "did you mean default/db"),
     ("get pod waiting", None, 3, "did you mean shop/waiting?"),
@@ -62,6 +87,11 @@ MISTAKES: list[tuple[str, str | None, int, str]] = [
     ("simulate --drain nope", None, 3, "there are: node-1"),
     ("uses pod db", None, 2, "ask for a pvc or a pv"),
     ("audit volume pod/db", None, 2, "a persistentvolume is asked for"),
+    ("audit volume pod db", None, 2, "a persistentvolume is asked for"),
+    ("audit why pod nope", None, 3, "nope"),
+    ("audit cause soon", None, 3, 'there is no binding "soon"'),
+    ("audit cause 0123456789ab", None, 3, 'there is no binding "0123456789ab"'),
+    ("history 0123456789ab", None, 3, 'there is no binding "0123456789ab"'),
     ("audit cause 99999", None, 3, "volsched history shows those there are"),
     ("release nope --reason x", None, 3, "see volsched orphans"),
     ("bind claim nope --node node-1", None, 3, "see volsched get pvc -A"),
@@ -94,9 +124,14 @@ MISTAKES: list[tuple[str, str | None, int, str]] = [
     ("apply -f -", "", 2, "give at least one manifest"),
     ("apply -f -", "- a\n", 1, "write a mapping with apiVersion, kind and metadata"),
     ("apply -f -", "metadata: {name: x}", 1, "kind: is required"),
-    ("apply -f -", json.dumps(SECRET), 1, "apply and create with --skip-foreign"),
+    ("apply -f -", json.dumps(SECRET), 1, "apply, create and delete with --skip-foreign"),
     ("apply -f -", json.dumps(TYPO), 1, "did you mean spec.storageClassName?"),
     ("apply -f -", json.dumps(AMOUNT), 1, "write for example 10Gi"),
+    ("apply -f ftp://example.org/x.yaml", None, 2, "http:// and https:// work"),
+    ("explain pod db --as-of 3 -k .", None, 2, "it goes with none of -f, -k and --node"),
+    ("delete -f -", json.dumps(SECRET), 1, "known are Node, Namespace"),
+    ("explain pod db-9 -f -", json.dumps(SET), 3, "is not in the manifests"),
+    ("explain pod db-0 -f -", json.dumps(SET), 2, "there is no Node in the manifests"),
     ("create -f -", json.dumps(NODE), 7, "use another name, or update it"),
     ("apply -f - --dry-run=maybe", json.dumps(NODE), 2, "'none', 'client', 'server'"),
     ("delete -v", None, 2, "KIND NAME, or -f FILE"),

@@ -1,6 +1,7 @@
 """Moments as people write them, in their own zone, and what is said of the time before everything."""
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -109,12 +110,18 @@ def db(told_store: tuple[str, int]) -> str:
     return told_store[0]
 
 
+MARKS = ("decided then: ", "Created:")
+
+
 @pytest.mark.usefixtures("berlin")
 def test_tables_show_the_zone(run: Run, db: str) -> None:
     shown = run("history", "pod", "db", "--db", db).out.splitlines()[1].split()[1]
     assert shown.endswith(("+01:00", "+02:00"))
     # What a table shows can be given as it stands.
     assert run("history", "pod", "db", "--since", shown, "--db", db).code == 0
+    for words in (("explain", "pod", "db"), ("describe", "pod", "db"), ("backup", f"{db}.vbk")):
+        (line,) = [it for it in run(*words, "--db", db).out.splitlines() if it.startswith(MARKS) or "taken" in it]
+        assert re.search(r"T\d\d:\d\d:\d\d\+0[12]:00", line), line
 
 
 def test_before_the_log_begins_it_says_from_when_on_it_knows(run: Run, db: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
+from volsched.runtime.extras import install_command
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "local-database.yaml"
@@ -52,12 +53,29 @@ def test_a_base_install_names_the_extra(tmp_path: Path, words: list[str], extra:
     assert f"pip install 'volsched[{extra}]'" in told.stderr
 
 
+def test_an_extra_is_installed_where_this_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell's first pip may be that of another environment; pipx's and uv's environments have none to call."""
+    package, python = "'volsched[server]'", tmp_path / "bin" / "python"
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert install_command("server") == f"{python} -m pip install {package}"
+    pip = tmp_path / "bin" / "pip"
+    pip.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(pip.parent))
+    assert install_command("server") == f"pip install {package}"
+    (tmp_path / "pipx_metadata.json").touch()
+    assert install_command("server") == f"pipx runpip volsched install {package}"
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_without_arrows_gets_what_looks_like_one(tmp_path: Path, encoding: str) -> None:
     script = WITHOUT.format(missing=(), words=["apply", "-f", str(EXAMPLE)])
     assert ran(script, tmp_path, PYTHONIOENCODING=encoding).returncode == 0
     told = ran(WITHOUT.format(missing=(), words=["schedule"]), tmp_path, PYTHONIOENCODING=encoding)
     assert (told.returncode, "journal-0 -> ssd-a" in told.stdout) == (0, True), told.stderr
+    header, first, *_ = told.stdout.splitlines()
+    assert header.index("state") == first.index("bound")
     helped = ran(WITHOUT.format(missing=(), words=["get", "--help"]), tmp_path, PYTHONIOENCODING=encoding)
     assert helped.returncode == 0
 

@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import unsynced
+from tests.support.fresh_stores import unsynced
 from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import Served, served
 from volsched.api.read_only import is_read
-from volsched.cli.kubectl_plugin import plugin_arguments
+from volsched.cli.kubectl_plugin import plugin_arguments, without_store
 from volsched.log.database import open_database
 
 CLASS = {
@@ -230,3 +230,19 @@ def test_an_observers_api_takes_reads_and_questions(method: str, path: str, read
 )
 def test_the_plugin_asks_live_in_the_namespace_of_the_context(given: list[str], meant: list[str]) -> None:
     assert plugin_arguments(given, lambda *_: "ctx") == meant
+
+
+@pytest.mark.parametrize(
+    "given", [["apply", "-f", "x.yaml"], ["-n", "shop", "history", "pvc", "data"], ["audit", "handovers"]]
+)
+def test_the_plugin_never_takes_a_store_of_this_user_for_the_cluster(given: list[str]) -> None:
+    told = without_store(given, {}) or ""
+    assert "not about the cluster" in told
+    assert "volsched observe" in told
+    assert without_store([*given, "--db", "obs.db"], {}) is None
+    assert without_store(given, {"VOLSCHED_SERVER": "http://observer"}) is None
+
+
+@pytest.mark.parametrize("given", [[], ["--version"], ["get", "pvc"], ["observe"], ["apply", "--help"]])
+def test_the_plugin_leaves_alone_what_needs_no_store(given: list[str]) -> None:
+    assert without_store(given, {}) is None

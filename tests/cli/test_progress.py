@@ -1,12 +1,15 @@
 """Long work says how much is done, of how much, and how long it will take; only to those who want to hear it."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run, run
+from tests.support.clusters import node
 from tests.support.histories import fill
-from volsched.cli import progress
+from volsched.cli import manifest_input, progress
+from volsched.kube import manifest_reader
 from volsched.log.database import Database
 
 __all__ = ["run"]
@@ -36,6 +39,22 @@ def test_counts_and_the_time_left_are_told_with_v_and_nothing_without(
     saved, restored = tmp_path / "saved.jsonl", tmp_path / "restored.db"
     assert run("backup", str(saved), "--db", url).code == 0
     assert "Restoring: 15 of 15" in run("-v", "restore", str(saved), "--db", str(restored)).err
+
+
+def test_reading_much_is_told_by_objects_and_several_inputs_by_inputs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest_input, "LARGE", 0)
+    monkeypatch.setattr(manifest_reader, "TOLD_EVERY", 1)
+    dump, more = tmp_path / "dump.json", tmp_path / "more.json"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("a"), node("b"), node("c")]}))
+    more.write_text(json.dumps(node("d")))
+    # The list itself is looked at too.
+    alone = run("-v", "validate", "-f", str(dump))
+    assert "Reading: 3 of 4, about " in alone.err
+    both = run("-v", "import", "-f", str(dump), "-f", str(more), "--db", str(tmp_path / "new.db"))
+    assert "Reading: 1 of 2, about " in both.err
+    assert "imported 4 Node" in both.out
 
 
 def test_what_is_left_follows_from_what_was_done(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

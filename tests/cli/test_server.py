@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Ran, Run
-from tests.conftest import unsynced
+from tests.support.fresh_stores import unsynced
 from tests.support.serving import Served, served
 from tests.support.settled_server import settled
 from volsched.log.database import open_database

@@ -14,9 +14,9 @@ import yaml
 from tests.api.access.secured import LONG, issue_token, secured, write_issued
 from tests.api.questions.conftest import furnished
 from tests.cli.conftest import Ran, Run
-from tests.conftest import unsynced
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.command_processes import line, started
+from tests.support.fresh_stores import unsynced
 from tests.support.half_done import half_done
 from tests.support.parked_effects import parked_prebind
 from tests.support.patience import HANG_SECONDS

@@ -8,7 +8,11 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
+from tests.support import clusters
+from tests.support.clusters import Stepped
 from volsched.kube.meta import ZONE
+from volsched.log.database import Database
+from volsched.log.reads.tail import read_head
 
 Manifest = dict[str, Any]
 
@@ -218,3 +222,34 @@ def test_what_is_not_there_is_named(run: Run, dump: str, words: list[str], code:
     ran = run("simulate", *words, "-f", dump)
     assert (ran.code, ran.out) == (code, "")
     assert message in ran.err
+
+
+def test_what_is_tried_on_a_past_moment_sees_what_was_there_and_what_was_assumed(
+    run: Run, sqlite: Database
+) -> None:
+    stepped = Stepped(
+        sqlite, [clusters.LOCAL, clusters.node("a", **{ZONE: "x"}), clusters.node("b", **{ZONE: "y"})]
+    )
+    stepped.create(*(clusters.volume(f"disk-{it}", "5Gi", it) for it in "ab"))
+    stepped.settle()
+    stepped.create(clusters.claim("data", "4Gi"), clusters.pod("db", "data"))
+    stepped.plan_and_write()
+    with sqlite.read() as connection:
+        midway = str(read_head(connection).position)
+    stepped.settle()
+    home = stepped.cluster.get("Pod", "default/db")["spec"]["nodeName"]
+    store = ("--db", str(sqlite.engine.url), "-o", "json")
+    # A second pod with such a claim found the volume taken, long before the first pod was there.
+    more = json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "List",
+            "items": [clusters.claim("more", "4Gi"), clusters.pod("late", "more")],
+        }
+    )
+    now = json.loads(run("simulate", "--drain", home, *store).out)
+    assert [it["pod"] for it in now["stranded"]] == ["default/db"]
+    then = json.loads(run("simulate", "--add", "-", "--as-of", midway, *store, stdin=more.encode()).out)
+    assert [it["to"] for it in then["placed"] if it["pod"] == "default/late"] == [{"a": "b", "b": "a"}[home]]
+    before = run("simulate", "--drain", home, "--as-of", "1", *store)
+    assert (before.code, f'node "{home}" is not in the store' in before.err) == (3, True)

@@ -1,16 +1,23 @@
 """`volsched status` and `volsched top`: one glance at a store, or at a server."""
 
 import json
+import os
+import pty
+import termios
+from typing import Any
 
+from sqlalchemy import text
 from typer.testing import CliRunner
 
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
-from tests.support.patience import wait_until
+from tests.support.patience import HANG_SECONDS, wait_until
 from tests.support.serving import served
 from volsched.cli.app import app
 from volsched.cli.status_output import age, size
+from volsched.cli.top import is_ended, single_keys
 from volsched.kube.meta import ZONE
 from volsched.log.database import Database
+from volsched.log.reads.tail import read_head
 from volsched.runtime.clock import SECOND
 
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
@@ -56,6 +63,47 @@ def test_a_server_says_the_same_from_what_it_keeps_up(sqlite: Database) -> None:
         wait_until(same)
 
 
+def test_a_past_moment_is_told_as_the_log_has_it_and_nothing_that_is_beside_the_log(sqlite: Database) -> None:
+    stepped = Stepped(sqlite, [LOCAL, node("node-0", **{ZONE: "a"}), volume("disk-0", "5Gi", "node-0")])
+    stepped.settle()
+    stepped.create(claim("data", "4Gi"), pod("db", "data"))
+    stepped.plan_and_write()
+    with sqlite.read() as connection:
+        midway = read_head(connection).position
+    store = ("--db", str(sqlite.engine.url), "-o", "json")
+    then = json.loads(ran("status", *store))
+    stepped.settle()
+    told = json.loads(ran("status", "--as-of", str(midway), *store))
+    same = ("position", "pods", "pending", "oldestPendingSince", "storage", "claims", "bindings")
+    assert {it: told[it] for it in same} == {it: then[it] for it in same}
+    assert [it["state"] for it in told["bindings"]] != []
+    assert json.loads(ran("status", *store))["bindings"] == []
+    assert (told["effects"], told["leases"], "integrity" in told) == ([], [], False)
+    lines = ran("status", "--as-of", str(midway), "--db", str(sqlite.engine.url)).splitlines()
+    assert any(it.startswith("bindings in flight: 1 ") for it in lines)
+    assert not any(it.startswith(("leases:", "work:")) for it in lines)
+
+
+def test_the_last_verification_is_noted_with_its_outcome(sqlite: Database) -> None:
+    scene(sqlite)
+    store = ("--db", str(sqlite.engine.url))
+
+    def integrity() -> dict[str, Any]:
+        told: dict[str, Any] = json.loads(ran("status", *store, "-o", "json"))["integrity"]
+        return told
+
+    assert integrity() == {"verified": None, "anchor": None}
+    ran("verify", *store)
+    sound = integrity()["verified"]
+    with sqlite.read() as connection:
+        assert (sound["position"], sound["ok"]) == (read_head(connection).position, True)
+    with sqlite.engine.begin() as connection:
+        connection.execute(text("UPDATE volumes SET phase = 'Lost' WHERE key = 'disk-0'"))
+    assert CliRunner().invoke(app, ["verify", *store]).exit_code == 5
+    assert integrity()["verified"]["ok"] is False
+    assert integrity()["verified"]["at"] > sound["at"]
+
+
 def test_top_without_a_terminal_says_what_to_use_instead(sqlite: Database) -> None:
     result = CliRunner().invoke(app, ["top", "--db", str(sqlite.engine.url)])
     assert result.exit_code == 2
@@ -70,3 +118,16 @@ def test_sizes_and_ages_are_as_people_say_them() -> None:
     assert [age(moment, it * SECOND) for it in (3, 59, 61, 7265, 3 * 86400)] == [
         "3.0 s", "59 s", "1 min 1 s", "2 h 1 min", "3 d",
     ]  # fmt: skip
+
+
+def test_top_ends_with_q_and_leaves_the_terminal_as_it_was() -> None:
+    outer, inner = pty.openpty()
+    before = termios.tcgetattr(inner)
+    with single_keys(inner) as keys:
+        os.write(outer, b"x")
+        assert not is_ended(keys, seconds=0.01)
+        os.write(outer, b"q")
+        assert is_ended(keys, seconds=HANG_SECONDS)
+    assert termios.tcgetattr(inner) == before
+    os.close(outer)
+    os.close(inner)

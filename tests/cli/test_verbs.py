@@ -104,6 +104,13 @@ def test_looking_at_objects_loads_neither_sqlalchemy_nor_rules_nor_migrations(
     assert not (NEVER_FOR_GET | DATABASE) & loaded
 
 
+def test_a_table_is_printed_without_rich(told_store: tuple[str, int]) -> None:
+    """It takes longer to load than most tables to print; messages are styled, and load it."""
+    loaded = modules_of("get", "nodes", "--db", told_store[0])
+    assert "volsched.questions.get.columns" in loaded
+    assert "rich.console" not in loaded
+
+
 @pytest.mark.parametrize(
     ("words", "setting"),
     [

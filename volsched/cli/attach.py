@@ -96,6 +96,7 @@ def attach(
                 looping(standing.step, clock=system_clock, name="volsched-system", failed=failed)
             )
             stack.enter_context(waking(database, loop.wake))
+            attachment.cluster.wake_on_news(loop.wake)
             return loop.wake
 
         ApiProcess(

@@ -18,8 +18,8 @@ import typer
 
 from volsched.binding.recovery import Sweep
 from volsched.cli.console import Exit, fail, stderr, table_of
-from volsched.cli.live import warn
-from volsched.cli.observe import silence_of
+from volsched.cli.live import introduce, warn
+from volsched.cli.observe import silence_of, trouble_of
 from volsched.cluster.installation_lock import DURATION_SECONDS, InstallationLock, holder_of
 from volsched.cluster.observer import ClusterObserver, WrongClusterError
 from volsched.cluster.permissions import ADVISE, GATE_MODE, LOCKS, MODES, OWN, WATCHED_KINDS
@@ -27,7 +27,9 @@ from volsched.cluster.port import ClusterIdentity, Permission
 from volsched.kube.meta import GATE
 from volsched.log.database import Database
 from volsched.runtime.clock import SECOND, system_clock
+from volsched.runtime.extras import missing
 from volsched.runtime.runner import calls_side_by_side, looping, repeat_until
+from volsched.runtime.settings import Settings
 from volsched.runtime.system import Adviser, Bell, ProcessRole, System, embedded
 from volsched.scheduling.rules.configuration import Configuration
 from volsched.scheduling.scheduler import ATTACHED, DEFAULT_SCHEDULER
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 16
 LEASE_SECONDS = 120
-"""Longer than a call may take: whoever takes an effect over sooner would only repeat it."""
+"""Where the setting says nothing. Longer than a call may take: whoever takes an effect over sooner would only
+repeat it."""
 _log = logging.getLogger("volsched.lock")
 
 
@@ -64,7 +67,7 @@ def acting_on(kubeconfig: Path | None, context: str | None, mode: AttachMode) ->
         from volsched.cluster.kubernetes.acting_cluster import acting_cluster
         from volsched.cluster.kubernetes.kubeconfig import KubeconfigError
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[cluster]'")
+        fail(Exit.USAGE, missing(error.name, "cluster"))
     try:
         return acting_cluster(mode.value, kubeconfig, context)
     except KubeconfigError as error:
@@ -147,7 +150,7 @@ class Attachment:
             side_by_side=side_by_side,
             bell=bell,
             may_act=may_act,
-            lease=LEASE_SECONDS * SECOND,
+            lease=_lease(),
         )
 
     def _observer(self, database: Database) -> ClusterObserver:
@@ -155,11 +158,18 @@ class Attachment:
             database,
             self.cluster,
             silence=lambda: silence_of(self.cluster),
+            trouble=lambda: trouble_of(self.cluster),
             only_observes=False,
         )
         observer.mirror.kinds = self.kinds
         observer.attach(self.identity, system_clock())
         return observer
+
+
+def _lease() -> int:
+    settings = Settings()
+    is_set = "lease_seconds" in settings.model_fields_set
+    return int((settings.lease_seconds if is_set else LEASE_SECONDS) * SECOND)
 
 
 def _take(lock: InstallationLock) -> None:
@@ -191,11 +201,7 @@ def attachment_to(
 
 def _permitted_kinds(identity: ClusterIdentity, mode: AttachMode) -> tuple[str, ...]:
     """Prints the verbs wanted and had; the end of the command where one is missing."""
-    if not identity.reachable or identity.trouble is not None:
-        fail(Exit.FAILURE, identity.trouble or f"{identity.url} does not answer")
-    for warning in identity.warnings:
-        warn(warning)
-    stderr.print(f"cluster {identity.uid or 'unknown'}, Kubernetes {identity.version}, {identity.url}")
+    introduce(identity)
     wanted: dict[str, list[Permission]] = {}
     for permission in MODES[mode]:
         below = f"/{permission.subresource}" if permission.subresource else ""

@@ -2,13 +2,14 @@
 
 import csv
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from volsched.cli.console import stderr, stdout
+from volsched.cli import console
 from volsched.cli.moment_option import local_time
 from volsched.cli.output import Form, Lines, print_documents, write
 from volsched.kube.display_text import plain_cell
@@ -49,11 +50,11 @@ def print_answer(
         rows = [[_cell(name, item.get(name)) for name in columns] for item in answer.items]
         Lines([_header(name) for name in columns]).write(rows)
     elif answer.after is None:
-        stderr.print(nothing)
+        console.stderr.print(nothing)
     if answer.after is not None:
-        stderr.print(f"there is more: --after {answer.after}", markup=False)
+        console.stderr.print(f"there is more: --after {answer.after}", markup=False)
     if answer.cut:
-        stderr.print("there is more: give a higher --limit")
+        console.stderr.print("there is more: give a higher --limit")
 
 
 def print_item(item: Item, form: AnswerForm) -> None:
@@ -69,12 +70,12 @@ def print_item(item: Item, form: AnswerForm) -> None:
 
 
 def _print_csv(items: Sequence[Item], columns: Sequence[str]) -> None:
-    writer = csv.writer(stdout.file, lineterminator="\n")
+    writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(
         ["" if item.get(it) is None else plain_cell(_text(item.get(it))) for it in columns] for item in items
     )
-    stdout.file.flush()
+    sys.stdout.flush()
 
 
 def _header(field: str) -> str:

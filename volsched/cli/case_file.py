@@ -18,6 +18,7 @@ from volsched.cli.store_option import explained
 from volsched.log.migrations import scratch_store
 from volsched.log.retention.backup import back_up, restore
 from volsched.runtime.clock import system_clock
+from volsched.runtime.extras import missing
 from volsched.runtime.settings import configuration
 
 RECORD_EXAMPLES = """**Examples**
@@ -62,7 +63,7 @@ def open_recording(
     try:
         from volsched.api.listener import ListenError, address, listen, serve
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
+        fail(Exit.USAGE, missing(error.name, "server"))
     with explained(file), scratch_store(in_memory=True) as database:
         restore(database, lines_of(file))
         try:

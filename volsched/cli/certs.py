@@ -13,6 +13,7 @@ from volsched.cli.console import Exit, duration, fail, stderr
 from volsched.cli.operator import user as this_user
 from volsched.cli.tokens import Namespaces, Roles, check_identity, save_secret
 from volsched.kube.manifest_reader import dump_manifests
+from volsched.runtime.extras import missing
 from volsched.runtime.user_files import data_directory
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def authority_in(directory: Path) -> "Authority":
     try:
         from volsched.api.access.tls import AuthorityError, load_authority
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
+        fail(Exit.USAGE, missing(error.name, "server"))
     try:
         return load_authority(directory)
     except AuthorityError as error:

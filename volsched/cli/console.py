@@ -1,18 +1,22 @@
 """Where output goes, what the exit codes mean, how a command ends with a message, and lengths of time."""
 
 import json
+import os
+import shutil
 import sys
 from enum import IntEnum, StrEnum
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.highlighter import JSONHighlighter
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 from volsched.kube.display_text import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    stdout: Console
+    stderr: Console
 
 
 class Exit(IntEnum):
@@ -36,19 +40,32 @@ WIDE = 400
 """A pipe or a file has no edge at which a table would have to be wrapped."""
 
 
-class VisibleConsole(Console):
-    """Styles what it prints, and sends nothing else that a terminal would obey."""
+def __getattr__(name: str) -> Any:
+    """`stdout` and `stderr`, which load rich: modules that `volsched get` loads name them where they print."""
+    if name not in ("stdout", "stderr"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from volsched.cli import visible_console
 
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(visible(text), **options)
-
-
-stdout = VisibleConsole(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
-stderr = VisibleConsole(stderr=True, highlight=False, soft_wrap=True)
+    return getattr(visible_console, name)
 
 
-def table_of(*headers: str, padding: tuple[int, int, int, int] = (0, 1, 0, 1)) -> Table:
+def on_terminal() -> bool:
+    """stdout is a terminal, by rich's rules; rich is loaded only where the environment has a word in it."""
+    if os.environ.keys() & {"FORCE_COLOR", "TTY_COMPATIBLE"}:
+        from volsched.cli.visible_console import stdout
+
+        return stdout.is_terminal
+    return sys.stdout.isatty()
+
+
+def output_width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
+
+
+def table_of(*headers: str, padding: tuple[int, int, int, int] = (0, 1, 0, 1)) -> "Table":
     """A table that a narrow terminal breaks within cells: names are never cut off."""
+    from rich.table import Table
+
     table = Table(box=None, header_style="bold", padding=padding)
     for header in headers:
         table.add_column(header, overflow="fold")
@@ -57,6 +74,10 @@ def table_of(*headers: str, padding: tuple[int, int, int, int] = (0, 1, 0, 1)) -
 
 def fail(code: Exit, *messages: str) -> NoReturn:
     """End the command: each message is one line that says what is wrong and what to do next."""
+    from rich.markup import escape
+
+    from volsched.cli.visible_console import stderr
+
     for message in messages:
         stderr.print(f"[bold red]error:[/] {escape(message)}")
     raise typer.Exit(code)
@@ -64,6 +85,10 @@ def fail(code: Exit, *messages: str) -> NoReturn:
 
 def print_json(told: Any) -> None:
     """In colours, where a terminal has them."""
+    from rich.highlighter import JSONHighlighter
+
+    from volsched.cli.visible_console import stdout
+
     stdout.print(JSONHighlighter()(visible(json.dumps(told, indent=2, ensure_ascii=False))), soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""`volsched describe`: one object with what was decided about it and what was told of it."""
+"""`volsched describe`: one object with the decisions and the events about it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -96,7 +96,7 @@ def _print_object(manifest: Mapping[str, Any]) -> None:
         _line(label, entries[0] if entries else "<none>")
         for entry in entries[1:]:
             _line("", entry)
-    _line("Created", str(head.get("creationTimestamp", "<unknown>")))
+    _line("Created", local_time(str(head.get("creationTimestamp", "<unknown>"))))
     if "deletionTimestamp" in head:
         _line("Terminating", f"since {head['deletionTimestamp']}")
     for label, field in (("Finalizers", "finalizers"), ("Uid", "uid"), ("Version", "resourceVersion")):

@@ -11,8 +11,8 @@ from rich.markup import escape
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stdout, table_of
 from volsched.cli.global_options import PODS
 from volsched.cli.kind_names import bare_name, key_of, kind_of
-from volsched.cli.manifest_input import load_inputs
-from volsched.cli.moment_option import check_as_of
+from volsched.cli.manifest_input import Kustomization, load_inputs
+from volsched.cli.moment_option import check_as_of, local_time
 from volsched.cli.question_command import Client, asked_of, client_of, declared
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db
@@ -57,7 +57,12 @@ def deciding_profile(name: str | None, config: Path | None) -> Profile:
 
 @contextmanager
 def deciding_client(
-    db: str | None, files: list[str] | None, *, profile: str | None, config: Path | None
+    db: str | None,
+    files: list[str] | None,
+    kustomize: str | None,
+    *,
+    profile: str | None,
+    config: Path | None,
 ) -> Iterator[tuple[Client, list[dict[str, Any]]]]:
     """Whom to ask about manifests laid over what is there, and those that a server has to be sent for it.
 
@@ -66,7 +71,7 @@ def deciding_client(
     served = chosen_server(db) is not None
     if served and config is not None:
         fail(Exit.USAGE, "a server decides under its own configuration; leave --config out, or give --profile")
-    loaded = load_inputs(files, dump=True) if files else []
+    loaded = load_inputs(files, kustomize, dump=True) if files or kustomize else []
     if served:
         with client_of(db) as client:
             yield client, [it.manifest for it in loaded]
@@ -93,6 +98,7 @@ def _group() -> None:
 @declared(QUESTION, without=("manifests", "alone"))
 def pod(
     filename: OptionalFiles = None,
+    kustomize: Kustomization = None,
     config: ConfigOption = None,
     db: Db = None,
     output: OutputOption = Output.table,
@@ -102,10 +108,10 @@ def pod(
     words["namespace"], _, words["name"] = key.rpartition("/")
     words["node"] = words["node"] and bare_name(kind_of("node"), words["node"])
     as_of = words["as_of"]
-    if as_of is not None and (filename or words["node"] is not None):
-        fail(Exit.USAGE, "--as-of tells what was stored; it goes with neither -f nor --node")
+    if as_of is not None and (filename or kustomize or words["node"] is not None):
+        fail(Exit.USAGE, "--as-of tells what was stored; it goes with none of -f, -k and --node")
     check_as_of(as_of)
-    with deciding_client(db, filename, profile=words["profile"], config=config) as (client, sent):
+    with deciding_client(db, filename, kustomize, profile=words["profile"], config=config) as (client, sent):
         told = asked_of(client, QUESTION.name, **words, manifests=sent)
     if output is Output.json:
         print_json(told)
@@ -126,7 +132,8 @@ for other in PODS:
 
 
 def _print_explanation(told: dict[str, Any]) -> None:
-    _line(0, f"pod {told['pod']}" + (f", on node {told['node']}" if told["node"] else ""))
+    planned = f", which {told['plannedBy']} would make" if "plannedBy" in told else ""
+    _line(0, f"pod {told['pod']}{planned}" + (f", on node {told['node']}" if told["node"] else ""))
     if told["past"] is not None:
         _print_past(told["past"])
     if told["binding"] is not None:
@@ -175,10 +182,10 @@ def _print_failing(failing: dict[str, Any]) -> None:
 
 
 def _print_past(past: dict[str, Any]) -> None:
-    when = f"attempt {past['attempt']} of {past['at']}, on the log up to position {past['decidedAt']}"
+    when = f"attempt {past['attempt']} of {local_time(past['at'])}, on the log up to position {past['decidedAt']}"
     _line(0, f"decided then: {when}, by {past['decider']}")
     if past["times"] > 1:
-        _line(1, f"the same answer {past['times']} times since {past['since']}")
+        _line(1, f"the same answer {past['times']} times since {local_time(past['since'])}")
     if past["outcome"] not in (PLANNED, FAILED):
         _line(1, past["message"])
         return
@@ -273,12 +280,13 @@ VOLUME_NODES_SHOWN = 3
 @declared(SIMULATION)
 def run_simulation(
     filename: OptionalFiles = None,
+    kustomize: Kustomization = None,
     config: ConfigOption = None,
     db: Db = None,
     output: OutputOption = Output.table,
     **words: Any,
 ) -> None:
-    add = words["add"]
+    add, as_of = words["add"], check_as_of(words.pop("as_of"))
     scenario = {name: it or [] for name, it in words.items()}
     for nodes in ("drain", "loseNodes"):
         scenario[nodes] = [bare_name(kind_of("node"), it) for it in scenario[nodes]]
@@ -287,12 +295,13 @@ def run_simulation(
         fail(Exit.USAGE, "nothing to try; give --drain, --lose-node, --lose-zone, --add or --delete")
     if add and filename and "-" in add and "-" in filename:
         fail(Exit.USAGE, "--add - and -f - both read standard input; put one of them into a file")
-    with deciding_client(db, filename, profile=None, config=config) as (client, sent):
+    with deciding_client(db, filename, kustomize, profile=None, config=config) as (client, sent):
         if sent:
             fail(
-                Exit.USAGE, "-f is looked at without a server; leave --server out, or give the objects with --add"
+                Exit.USAGE,
+                "-f and -k are looked at without a server; leave --server out, or give the objects with --add",
             )
-        answer = asked_of(client, SIMULATION.name, **scenario)
+        answer = asked_of(client, SIMULATION.name, as_of=as_of, **scenario)
     if output is Output.json:
         print_json(answer)
     else:

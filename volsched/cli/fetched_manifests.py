@@ -1,5 +1,7 @@
 """Manifests that are not in a file yet: what a URL answers, and what kustomize makes of a directory."""
 
+import json
+import re
 import shutil
 import subprocess
 from http.client import HTTPException
@@ -10,6 +12,8 @@ from urllib.request import Request, urlopen
 from volsched.cli.console import Exit, fail
 from volsched.kube.problems import BYTES_MAX
 
+_LOGGED = re.compile(r'^[EF]\d{4} .*? err=(".*")$')
+"""klog's form: severity with date, time, thread, file and line, then a message with its fields."""
 SECONDS = 30.0
 ACCEPT = "application/yaml, application/json, */*"
 BUILDERS = (("kustomize", "build"), ("kubectl", "kustomize"))
@@ -23,7 +27,8 @@ def downloaded(url: str) -> bytes:
     except HTTPError as error:
         fail(Exit.USAGE, f"{url} cannot be read: the answer is {error.code} {error.reason}; check the address")
     except (URLError, HTTPException, OSError, ValueError) as error:
-        why = error.reason if isinstance(error, URLError) else error
+        cause = error.reason if isinstance(error, URLError) else error
+        why = cause.strerror if isinstance(cause, OSError) and cause.strerror else cause
         fail(Exit.USAGE, f"{url} cannot be read: {why}; check the address, or download it and give the file")
     if len(data) > BYTES_MAX:
         fail(Exit.USAGE, f"{url} answers with more than {BYTES_MAX >> 20} MiB; no manifest is so long")
@@ -38,6 +43,18 @@ def kustomized(directory: str) -> bytes:
         fail(Exit.USAGE, f"{directory} is no directory; -k takes one with a kustomization.yaml")
     ran = subprocess.run([*builder, directory], capture_output=True, check=False)
     if ran.returncode:
-        why = ran.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]
-        fail(Exit.USAGE, f"{builder[0]} cannot build {directory}: {why[-1].removeprefix('error: ')}")
+        why = _told(ran.stderr.decode(errors="replace"))
+        fail(Exit.USAGE, f"{builder[0]} cannot build {directory}: {why}")
     return ran.stdout
+
+
+def _told(errors: str) -> str:
+    """The last thing that a builder says, without where kubectl logs it from."""
+    last = (errors.strip().splitlines() or ["it says nothing"])[-1].removeprefix("error: ").removeprefix("Error: ")
+    logged = _LOGGED.search(last)
+    if logged is None:
+        return last
+    try:
+        return str(json.loads(logged[1]))
+    except ValueError:
+        return logged[1]

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from volsched.cli import console
 from volsched.cli.completion import complete_name
-from volsched.cli.console import Exit, fail, stderr
+from volsched.cli.console import Exit, fail
 from volsched.cli.kind_names import (
     DEFAULT_NAMESPACE,
     AllOption,
@@ -23,6 +24,7 @@ from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.row_choice import FieldSelectorOption, SortOption, row_choice
 from volsched.cli.store_option import Db
 from volsched.kube.selectors import LabelSelector, SelectorTextError, parse_label_selector
+from volsched.log.garbage_pause import collector_resting
 from volsched.questions.get.documents import as_list
 from volsched.questions.get.object_rows import ObjectRow
 from volsched.questions.refusals import UnknownError
@@ -76,13 +78,15 @@ def get(
     as_of = check_as_of(as_of)
     with client_of(db) as client:
         source = _source(client, db, as_of, selector, labels)
-        answers = [_found(source, it) for it in asked]
-        found = [choice.chosen(rows) for rows, _ in answers]
-        missing = [message for _, messages in answers for message in messages]
-        for sheet, it, rows in zip(sheets, asked, found, strict=True):
-            if rows and it.named.noun == "claim" and shape.form is Form.wide and as_of is None and not watch:
-                sheet.data = _data_of_claims(client, it)
-        _print(asked, sheets, found, shape, watch=watch)
+        # Of 100,000 objects nothing is garbage until they are printed.
+        with collector_resting():
+            answers = [_found(source, it) for it in asked]
+            found = [choice.chosen(rows) for rows, _ in answers]
+            missing = [message for _, messages in answers for message in messages]
+            for sheet, it, rows in zip(sheets, asked, found, strict=True):
+                if rows and it.named.noun == "claim" and shape.form is Form.wide and as_of is None and not watch:
+                    sheet.data = _data_of_claims(client, it)
+            _print(asked, sheets, found, shape, watch=watch)
         if not any(found) and not any(it.keys for it in asked):
             _tell_nothing(source, asked, labels, fields)
         if missing:
@@ -182,7 +186,7 @@ def _tell_nothing(
     chosen += f" with {fields}" if fields is not None else ""
     where = f" in namespace {asked[0].namespace}" if asked[0].namespace is not None else ""
     hint = f";{_near_namespace(source, asked[0].namespace)} -A shows those of every namespace" if where else ""
-    stderr.print(f"there are no {', '.join(it.named.plural for it in asked)}{chosen}{where}{hint}")
+    console.stderr.print(f"there are no {', '.join(it.named.plural for it in asked)}{chosen}{where}{hint}")
 
 
 def _near_namespace(source: ObjectSource, namespace: str | None) -> str:

@@ -9,7 +9,9 @@ import typer
 from volsched.cli.completion import complete_kind, complete_namespace
 from volsched.cli.console import Exit, fail
 from volsched.log.events.streams import (
+    BINDING,
     CATEGORIES,
+    ID,
     KIND_OF_NOUN,
     NAMED,
     Named,
@@ -68,6 +70,8 @@ def wanted(kinds: str, names: Sequence[str], *, namespace: str | None, everywher
     # `pod shop/db`, as our own answers print it, may come as one word.
     kinds, *first = kinds.split(maxsplit=1)
     names = [*first, *names]
+    if ID.fullmatch(kinds) and not names:
+        return [NamedObject(kind_of(BINDING), (kinds,))]
     kind, slash, name = kinds.partition("/")
     if slash:
         return _of_each([f"{kind}/{name}", *names], kind, namespace, everywhere)

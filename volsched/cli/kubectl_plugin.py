@@ -5,13 +5,18 @@ kubectl runs `kubectl-volsched` with all that stands behind its name, its own fl
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from volsched.cli import INTERRUPTED
 
 LIVE_VERBS = frozenset({"get", "describe", "explain", "simulate", "orphans", "in-flight", "uses"})
 NAMESPACED_VERBS = frozenset({"get", "describe", "explain", "uses"})
+OWN_VERBS = frozenset(
+    {"attach", "help", "manifests", "observe", "open", "record", "ungate", "validate", "version"}
+)
+"""They go to the cluster by themselves, or need neither a cluster nor a store."""
+STORE_SETTINGS = ("VOLSCHED_DATABASE_URL", "VOLSCHED_SERVER")
 _OTHERWISE = frozenset({"--db", "--server", "--live", "--help", "-h"})
 VALUED = frozenset(
     {"--kubeconfig", "--context", "-f", "--filename", "-o", "--output", "-l", "--selector", "--config"}
@@ -23,10 +28,32 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         from volsched.cli.app import app
+        from volsched.cli.console import Exit, stderr
 
+        if (mistake := without_store(sys.argv[1:], os.environ)) is not None:
+            stderr.print(f"[bold red]error:[/] {mistake}")
+            sys.exit(Exit.USAGE)
         app(args=plugin_arguments(sys.argv[1:], _namespace), prog_name="kubectl volsched")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def without_store(arguments: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """What to tell whoever takes the store of this user for the cluster: `apply` would write into it."""
+    from volsched.cli.app import arranged
+
+    words = arranged(arguments)
+    verb = words[0] if words else "--help"
+    flags = {it.partition("=")[0] for it in words}
+    if verb.startswith("-") or verb in LIVE_VERBS | OWN_VERBS or flags & _OTHERWISE:
+        return None
+    if any(environment.get(name) for name in STORE_SETTINGS):
+        return None
+    return (
+        f"{verb} is about a store of volsched, not about the cluster, and none is named: give --db or --server of "
+        f"an observer (volsched observe). The cluster is asked with {', '.join(sorted(LIVE_VERBS))}; kubectl "
+        "changes it"
+    )
 
 
 def plugin_arguments(

@@ -5,10 +5,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-
-from volsched.cli.console import Exit, fail, stderr
+from volsched.cli import console
+from volsched.cli.console import Exit, fail
 from volsched.cli.remote.server_options import ServerChoice
+from volsched.runtime.extras import missing
 
 if TYPE_CHECKING:
     from volsched.cluster.kubernetes.adapter import KubernetesCluster
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 BURST = 80
 PER_SECOND = 10
+"""Requests of one command: a list of every kind, and what its start asks."""
 MOST_LISTS = 12
 """A list that expires is begun again; half an answer is none."""
-"""Requests of one command: a list of every kind, and what its start asks."""
 TELLS_EVENTS = frozenset({"describe"})
 """Verbs that show what the cluster's components said; no other lists its events, which may be very many."""
 
@@ -32,7 +32,7 @@ def connected(kubeconfig: Path | None, context: str | None, *, mode: str) -> "Ku
         from volsched.cluster.kubernetes.kubeconfig import KubeconfigError
         from volsched.cluster.projection import OBSERVED_KINDS, project
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[cluster]'")
+        fail(Exit.USAGE, missing(error.name, "cluster"))
     try:
         return connect(
             kubeconfig,
@@ -78,15 +78,26 @@ def live_store(choice: ServerChoice, *, keeps_all: bool = False) -> Iterator["Da
         yield database
 
 
+def require_answer(identity: "ClusterIdentity") -> None:
+    """Print the cluster's warnings; the end of the command where it is not reached, or is not one."""
+    if not identity.reachable or identity.trouble is not None:
+        fail(Exit.FAILURE, identity.trouble or f"{identity.url} does not answer")
+    for warning in identity.warnings:
+        warn(warning)
+
+
+def introduce(identity: "ClusterIdentity") -> None:
+    """As `require_answer`, and print which cluster it is."""
+    require_answer(identity)
+    console.stderr.print(f"cluster {identity.uid or 'unknown'}, Kubernetes {identity.version}, {identity.url}")
+
+
 def _listable(cluster: "KubernetesCluster", kinds: Sequence[str]) -> tuple[tuple[str, ...], "ClusterIdentity"]:
     """The kinds that the server has; the end of the command where it is not reached, or one may not be listed."""
     from volsched.cluster.port import Permission
 
     identity = cluster.describe([Permission("list", kind) for kind in kinds])
-    if not identity.reachable or identity.trouble is not None:
-        fail(Exit.FAILURE, identity.trouble or f"{identity.url} does not answer")
-    for warning in identity.warnings:
-        warn(warning)
+    require_answer(identity)
     if identity.unserved:
         warn(f"{identity.url} has no {', '.join(identity.unserved)}; answering without")
     missing = sorted(it.kind for it, may in identity.may.items() if not may and it.kind not in identity.unserved)
@@ -100,4 +111,6 @@ def _listable(cluster: "KubernetesCluster", kinds: Sequence[str]) -> tuple[tuple
 
 
 def warn(message: str) -> None:
-    stderr.print(f"[bold yellow]warning:[/] {escape(message)}")
+    from rich.markup import escape
+
+    console.stderr.print(f"[bold yellow]warning:[/] {escape(message)}")

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -14,11 +14,13 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, fail, stderr, stdout
 from volsched.kube.manifest_reader import Loaded, Skipped, load_manifests, newest
-from volsched.kube.problems import Defect, ManifestError, Problem
+from volsched.kube.problems import Defect, ManifestError, Problem, problem_lines
 from volsched.log.durable_files import ERRORS, PRIVATE, lines_of_file
 from volsched.objects.rules.field_check import field_faults
 
 SUFFIXES = (".yaml", ".yml", ".json")
+LARGE = 1 << 20
+"""Bytes of manifests whose reading takes so long that people want to see it."""
 
 Files = Annotated[
     list[str] | None,
@@ -73,24 +75,42 @@ def load_files(names: list[str]) -> list[Loaded]:
 def _loaded(inputs: list[tuple[str, bytes]], skipped: Skipped | None) -> list[Loaded]:
     loaded: list[Loaded] = []
     errors: list[ManifestError] = []
-    for source, data in inputs:
-        try:
-            loaded += load_manifests(data, source=source, skipped=skipped)
-        except ManifestError as error:
-            if skipped is not None and skipped.in_directory and error.unreadable:
-                skipped.strays.append(source)
-            else:
-                errors.append(error)
+    with _reading(inputs) as progress:
+        for number, (source, data) in enumerate(inputs):
+            if len(inputs) > 1:
+                progress(number, len(inputs))
+            try:
+                told = progress if len(inputs) == 1 else None
+                loaded += load_manifests(data, source=source, skipped=skipped, progress=told)
+            except ManifestError as error:
+                if skipped is not None and skipped.in_directory and error.unreadable:
+                    skipped.strays.append(source)
+                else:
+                    errors.append(error)
     if skipped is not None:
         loaded = newest(loaded, skipped)
     errors += _repeated(loaded)
     if errors:
         unreadable = any(error.unreadable for error in errors)
-        messages = [str(problem) for error in errors for problem in error.problems]
-        if any(problem.defect.path == ("kind",) for error in errors for problem in error.problems):
-            messages.append("what reads passes foreign kinds over, and so do apply and create with --skip-foreign")
+        messages = problem_lines(problem for error in errors for problem in error.problems)
+        if any(problem.defect.field == "kind" for error in errors for problem in error.problems):
+            messages.append(
+                "what reads passes foreign kinds over, and so do apply, create and delete with --skip-foreign"
+            )
         fail(Exit.USAGE if unreadable else Exit.FAILURE, *messages)
     return loaded
+
+
+@contextmanager
+def _reading(inputs: list[tuple[str, bytes]]) -> Iterator[Callable[[int, int], None]]:
+    """Hears how many objects of the one input, or how many inputs of several, were read; little is not shown."""
+    if sum(len(data) for _, data in inputs) < LARGE:
+        yield lambda _, __: None
+        return
+    from volsched.cli.progress import progress_bar
+
+    with progress_bar("Reading", None) as update:
+        yield update
 
 
 def field_problems(loaded: list[Loaded]) -> list[str]:
@@ -130,6 +150,8 @@ def _read(name: str) -> list[tuple[str, bytes]]:
 
         return [(name, downloaded(name))]
     path = Path(name)
+    if "://" in name and not path.exists():
+        fail(Exit.USAGE, f"{name} cannot be read: of addresses, http:// and https:// work; or download it")
     files = (
         sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
         if path.is_dir()
@@ -151,7 +173,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def lines_of(name: str) -> Iterator[str]:
-    """The lines of a file, compressed or not; one that cannot be read is told before anything else is done."""
+    """The lines of a file, compressed or not; one that cannot be read is reported before anything else is done."""
     if name == "-":
         return iter(TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors=ERRORS))
     try:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from volsched.cli.console import stderr
+from volsched.cli import console
 from volsched.cli.kind_names import NamedObject, words_of
 from volsched.cli.moment_option import local_time
 from volsched.cli.output import Sheet
@@ -40,7 +40,9 @@ class AskedObjects:
         answer = self.client.objects(question("get"), wanted)
         self._position = answer.position
         if answer.begins is not None:
-            stderr.print(f"the log begins at {local_time(answer.begins)}, and knows nothing of the time before")
+            console.stderr.print(
+                f"the log begins at {local_time(answer.begins)}, and knows nothing of the time before"
+            )
         return answer.rows if self.labels is None else [it for it in answer.rows if has_labels(it, self.labels)]
 
     def one(self, named: Named, key: str) -> Sequence[ObjectRow]:

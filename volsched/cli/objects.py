@@ -147,6 +147,7 @@ def delete(
     ] = None,
     files: MaybeFiles = None,
     kustomize: Kustomization = None,
+    skip_foreign: SkipForeign = False,
     namespace: NamespaceOption = None,
     dry_run: DryRunOption = DryRun.none,
     reason: Reason = None,
@@ -163,7 +164,7 @@ def delete(
         fail(Exit.USAGE, "-n goes with KIND NAME; manifests name their own namespaces")
     because = checked_reason(reason)
     if described:
-        targets = [Target(entry.kind, entry.key) for entry in load_inputs(files, kustomize)]
+        targets = [Target(entry.kind, entry.key) for entry in load_inputs(files, kustomize, dump=skip_foreign)]
     else:
         targets = named_targets(names or [], namespace)
     refused: list[tuple[Target, Exception]] = []
@@ -198,12 +199,11 @@ def import_dump(
     refused: here it would look as if its claim had been deleted. Exit 1 if the store is not empty.
     """
     because = checked_reason(reason)
-    with progress_bar("Reading", None):
-        loaded = load_inputs(files, kustomize, dump=not strict)
-        if strict and (problems := field_problems(loaded)):
-            fail(Exit.FAILURE, *problems)
-        missing = named_namespaces(loaded)
-        loaded = [*load_manifests(_namespaces(missing), source="the namespaces of the input"), *loaded]
+    loaded = load_inputs(files, kustomize, dump=not strict)
+    if strict and (problems := field_problems(loaded)):
+        fail(Exit.FAILURE, *problems)
+    missing = named_namespaces(loaded)
+    loaded = [*load_manifests(_namespaces(missing), source="the namespaces of the input"), *loaded]
     with opened(db, makes=True) as database:
         submitter = _submitter(database, "import", because)
         try:

@@ -11,7 +11,7 @@ import typer
 
 from volsched.cli.api_process import ApiProcess, ClientCa, Host, Port, ServedAddress, TlsCert, TlsKey
 from volsched.cli.console import Exit, fail, stderr, table_of
-from volsched.cli.live import connected, warn
+from volsched.cli.live import connected, introduce
 from volsched.cli.store_option import Db, explained
 from volsched.cluster.observer import ClusterObserver, WrongClusterError
 from volsched.cluster.permissions import MODES, OBSERVE, READS, excess_of_observer
@@ -72,7 +72,11 @@ def observe(
         database = open_store(url, name="volsched observe")
         with closing(database):
             observer = ClusterObserver(
-                database, cluster, silence=lambda: silence_of(cluster), list_versions=cluster.versions
+                database,
+                cluster,
+                silence=lambda: silence_of(cluster),
+                trouble=lambda: trouble_of(cluster),
+                list_versions=cluster.versions,
             )
             observer.mirror.kinds = kinds
             try:
@@ -88,11 +92,7 @@ _HELD = {True: "yes", False: "NO", None: "-"}
 
 def permitted_kinds(identity: ClusterIdentity, *, allow_excess: bool) -> tuple[str, ...]:
     """Prints the verbs wanted and had; the end of the command where one is missing, or one is too much."""
-    if not identity.reachable or identity.trouble is not None:
-        fail(Exit.FAILURE, identity.trouble or f"{identity.url} does not answer")
-    for warning in identity.warnings:
-        warn(warning)
-    stderr.print(f"cluster {identity.uid or 'unknown'}, Kubernetes {identity.version}, {identity.url}")
+    introduce(identity)
     table = table_of("kind", *READS, "may write")
     missing: list[str] = []
     excess: list[str] = []
@@ -127,6 +127,10 @@ def silence_of(cluster: "KubernetesCluster") -> Mapping[str, float]:
     return {
         kind: now - health.last_heard for kind, health in cluster.health().items() if health.last_heard is not None
     }
+
+
+def trouble_of(cluster: "KubernetesCluster") -> str | None:
+    return next((health.trouble for health in cluster.health().values() if health.trouble is not None), None)
 
 
 def own_directory() -> Path:

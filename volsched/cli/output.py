@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.cells import cell_len
 
-from volsched.cli.console import Exit, fail, print_json, stdout
+from volsched.cli import plain_text
+from volsched.cli.console import Exit, fail, on_terminal, output_width, print_json
 from volsched.cli.row_choice import EVERY_ROW, RowChoice
 from volsched.kube.display_text import plain_cell, visible
 from volsched.kube.manifest import metadata
 from volsched.log.events.streams import Named
 from volsched.questions.get.columns import columns_of
+from volsched.questions.get.documents import Column
 from volsched.questions.get.object_rows import ObjectRow
 
 if TYPE_CHECKING:
@@ -95,7 +98,7 @@ def _column(text: str) -> tuple[str, str]:
 
 def write(text: str) -> None:
     """As it is: nothing is wrapped, coloured or held back. What is not printable is shown, not sent."""
-    print(visible(text), file=stdout.file, flush=True)
+    print(visible(text), file=sys.stdout, flush=True)
 
 
 def print_documents(form: Form, document: Any, before: int = 0) -> None:
@@ -107,7 +110,7 @@ def print_documents(form: Form, document: Any, before: int = 0) -> None:
         if before:
             write("---")
         write(dump_manifests([document]).removeprefix("---\n").rstrip("\n"))
-    elif stdout.is_terminal:
+    elif on_terminal():
         print_json(document)
     else:
         write(json.dumps(document, indent=2, ensure_ascii=False))
@@ -125,14 +128,15 @@ class Lines:
 
     def write(self, rows: Sequence[Sequence[str]]) -> None:
         fits = True
+        rows = [[plain_text(cell, sys.stdout.encoding or "utf-8") for cell in row] for row in rows]
         if self._widths is None:
             head = [self.headers] if self.with_headers or not rows else []
             shown: Sequence[Sequence[str]] = [*head, *rows]
-            if stdout.is_terminal:
+            if on_terminal():
                 from volsched.cli.table_fit import fitted
 
-                shown, fits = fitted(shown, stdout.width, GAP)
-            self._widths = [max(map(cell_len, column)) + GAP for column in zip(*shown, strict=True)]
+                shown, fits = fitted(shown, output_width(), GAP)
+            self._widths = [max(map(_width, column)) + GAP for column in zip(*shown, strict=True)]
             rows = shown if self.with_headers else shown[len(head) :]
         lines = [self._line(row) for row in rows]
         if not fits and self.pages:
@@ -140,13 +144,21 @@ class Lines:
 
             if page(visible("\n".join(lines)) + "\n"):
                 return
-        for line in lines:
-            write(line)
+        if lines:
+            # At once: of 100,000 lines, each by itself takes a second.
+            write("\n".join(lines))
 
     def _line(self, row: Sequence[str]) -> str:
         assert self._widths is not None
-        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, self._widths, strict=True))
-        return "".join(padded).rstrip()
+        widths = self._widths
+        return "".join(
+            [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        ).rstrip()
+
+
+def _width(text: str) -> int:
+    """Cells of a terminal. Nearly all text is ASCII, of which nothing has to be looked up."""
+    return len(text) if text.isascii() and text.isprintable() else cell_len(text)
 
 
 @dataclass(slots=True)
@@ -195,43 +207,48 @@ class Sheet:
                 self._lines.write([[*row[:-1], f"{row[-1]} (deleted)"] for row in rows] if gone else rows)
 
     def _print_csv(self, items: Iterable[ObjectRow]) -> None:
-        writer = csv.writer(stdout.file, lineterminator="\n")
+        writer = csv.writer(sys.stdout, lineterminator="\n")
         if self._lines is None:
             self._lines = Lines(self._headers())
             if self.with_headers:
                 writer.writerow(self._lines.headers)
         writer.writerows(map(plain_cell, self._row(item)) for item in items)
-        stdout.file.flush()
+        sys.stdout.flush()
 
     def _headers(self) -> list[str]:
         if self.form is Form.columns:
             return [*self.shape.headers]
-        columns = columns_of(self.named.noun, wide=self.form is not Form.table)
-        headers = [*(("NAMESPACE",) if self.with_namespace else ()), *(it.header for it in columns)]
+        headers = [*(("NAMESPACE",) if self.with_namespace else ()), *(it.header for it in self._shown_columns())]
         headers += ["DATA"] if self.data is not None else []
         return [*headers, "LABELS"] if self.with_labels else headers
 
     def _row(self, item: ObjectRow) -> list[str]:
         if self.form is Form.columns:
             return [" ".join(it.split()) for it in self.shape.row_of(item.manifest())]
+        cells = self._cells(item)
+        shown = [*cells] if self.form is Form.csv else [" ".join(cell.split()) for cell in cells]
+        if self.with_kind:
+            names = [at for at, it in enumerate(self._shown_columns()) if it.header == "NAME"]
+            shown = [f"{self.named.singular}/{it}" if at in names else it for at, it in enumerate(shown)]
+        shown = [item.namespace, *shown] if self.with_namespace else shown
+        shown += [self.data.get(item.key, "unknown")] if self.data is not None else []
+        return [*shown, _labels(item)] if self.with_labels else shown
+
+    def _cells(self, item: ObjectRow) -> list[str]:
+        if self.form is Form.table and item.narrow is not None:
+            return item.narrow()
         columns, cells = columns_of(self.named.noun, wide=True), item.cells()
         if len(cells) != len(columns):
             fail(
                 Exit.FAILURE,
                 f"the server shows other columns of {self.named.plural} than we do; use its own version",
             )
-        shown = [
-            self._cell(column.header, cell)
-            for column, cell in zip(columns, cells, strict=True)
-            if self.form is not Form.table or not column.wide
-        ]
-        shown = [item.namespace, *shown] if self.with_namespace else shown
-        shown += [self.data.get(item.key, "unknown")] if self.data is not None else []
-        return [*shown, _labels(item)] if self.with_labels else shown
+        if self.form is not Form.table:
+            return cells
+        return [cell for column, cell in zip(columns, cells, strict=True) if not column.wide]
 
-    def _cell(self, header: str, cell: str) -> str:
-        text = " ".join(cell.split()) if self.form is not Form.csv else cell
-        return f"{self.named.singular}/{text}" if self.with_kind and header == "NAME" else text
+    def _shown_columns(self) -> Sequence[Column]:
+        return columns_of(self.named.noun, wide=self.form is not Form.table)
 
 
 def _labels(item: ObjectRow) -> str:

@@ -5,9 +5,10 @@ A bar on a terminal; elsewhere, with -v, a line every two seconds, which a log o
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
+from typing import Protocol
 
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
@@ -18,22 +19,26 @@ from volsched.cli.log_options import is_verbose
 EVERY_SECONDS = 2.0
 
 
+class ProgressUpdate(Protocol):
+    def __call__(self, done: int, of: int | None = None, /) -> None: ...
+
+
 def is_shown() -> bool:
     """Whether anybody wants to hear of progress."""
     return stderr.is_terminal or is_verbose()
 
 
 @contextmanager
-def progress_bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Told how much is done; None: nobody knows how far it goes."""
+def progress_bar(label: str, total: int | None) -> Iterator[ProgressUpdate]:
+    """Told how much is done; None: nobody knows how far it goes, until it is told that too."""
     if stderr.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), _Counts(), TimeRemainingColumn())
         with Progress(*columns, console=stderr, transient=True) as progress:
             task = progress.add_task(label, total=total)
-            yield lambda done: progress.update(task, completed=done)
+            yield lambda done, of=None: progress.update(task, completed=done, total=of or total)
         return
     lines = _Lines(label, total)
-    yield lines.update if is_verbose() else lambda _: None
+    yield lines.update if is_verbose() else lambda _, __=None: None
     lines.end()
 
 
@@ -61,8 +66,9 @@ class _Lines:
         self._first: int | None = None
         self._said = 0
 
-    def update(self, done: int) -> None:
+    def update(self, done: int, of: int | None = None) -> None:
         now = time.monotonic()
+        self._total = of or self._total
         if self._first is None:
             # Positions need not begin at 0: a log whose beginning is archived is that much shorter.
             self._first = done

@@ -9,16 +9,17 @@ import typer
 from annotated_types import Ge, Le
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
 
 from volsched.cli import completion
 from volsched.cli.app import modules_loaded
 from volsched.cli.audit_output import AnswerForm, FormOption, answer_of, print_answer, print_item
 from volsched.cli.console import Exit, fail
-from volsched.cli.kind_names import KindArgument, bare_name, key_of, kind_of, one_of
+from volsched.cli.kind_names import KindArgument, bare_name, key_of, kind_of, one_of, words_of
 from volsched.cli.moment_option import with_absolute_times
 from volsched.cli.remote.server_choice import chosen_server
 from volsched.cli.store_option import Db
-from volsched.log.events.streams import UnknownKindError
+from volsched.log.events.streams import UnknownKindError, kind_called
 from volsched.questions.parameters import (
     NodeParameters,
     ObjectParameters,
@@ -134,7 +135,24 @@ def add_question(app: typer.Typer, asked: Question, name: str) -> None:
         info.is_required() or (spelling.place == "path" and not spelling.flags)
         for info, spelling in model.spellings().values()
     )
-    app.command(name, epilog=asked.examples, no_args_is_help=needs_words)(command_of(asked))
+    cls = NamedCommand if issubclass(model, (PodParameters, VolumeParameters, NodeParameters)) else TyperCommand
+    app.command(name, cls=cls, epilog=asked.examples, no_args_is_help=needs_words)(command_of(asked))
+
+
+class NamedCommand(TyperCommand):
+    """`audit why pod shop/db`: where only one kind is asked for, it may be named all the same."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if len(args) > 1 and not args[1].startswith("-") and _is_kind(args[0]):
+            args = [" ".join(args[:2]), *args[2:]]
+        return super().parse_args(ctx, args)
+
+
+def _is_kind(word: str) -> bool:
+    try:
+        return kind_called(word) is not None
+    except UnknownKindError:
+        return False
 
 
 def command_of(asked: Question) -> Command:
@@ -178,8 +196,7 @@ def parameters_of(model: type[Parameters], words: dict[str, Any]) -> Parameters:
     """What people wrote, checked; objects that they name in several ways are named in one."""
     if issubclass(model, ObjectParameters):
         named, key = one_of(words["kind"], words["name"], words["namespace"])
-        namespace, _, name = key.rpartition("/") if named.is_object and named.namespaced else ("", "", key)
-        words |= {"kind": named.plural, "name": name, "namespace": namespace or None}
+        words |= words_of(named, key)
     elif issubclass(model, PodParameters):
         named = words["name"].removeprefix("attempt/") if model.bare_name else words["name"]
         words["name"] = bare_name(kind_of("pod"), named)

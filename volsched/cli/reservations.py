@@ -76,7 +76,8 @@ def create(
     node: Annotated[str | None, typer.Option("--node", help="Only this node; else the best.")] = None,
     seconds: For = DEFAULT_SECONDS,
     key: Annotated[
-        str | None, typer.Option("--key", help="ReservationRequest again with it, the first answer is given.")
+        str | None,
+        typer.Option("--key", help="A repeated request with this key gets the first answer."),
     ] = None,
     namespace: NamespaceOption = None,
     output: FormOption = AnswerForm.table,

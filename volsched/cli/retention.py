@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, duration, fail, print_json, stdout
+from volsched.cli.moment_option import local_time
 from volsched.cli.operator import Reason, actor, checked_reason
 from volsched.cli.progress import progress_bar
 from volsched.cli.store_option import Db, now_us, opened
@@ -114,7 +115,7 @@ def show(db: Db = None, output: OutputOption = Output.table) -> None:
     for column in ("oldest", "kept"):
         table.add_column(column)
     for it in found:
-        table.add_row(it.name, str(it.rows), "-" if it.oldest is None else rfc3339(it.oldest), it.kept)
+        table.add_row(it.name, str(it.rows), "-" if it.oldest is None else local_time(rfc3339(it.oldest)), it.kept)
     stdout.print(table)
 
 

@@ -33,8 +33,8 @@ def schedule(
         Path | None,
         typer.Option(help="The scheduler's configuration; else VOLSCHED_CONFIG, else profile volsched as it is."),
     ] = None,
-    until_idle: Annotated[  # noqa: ARG001 (said by those who read the design; there is no other way to end)
-        bool, typer.Option("--until-idle", help="Until nothing is left to do now: so it always is.")
+    until_idle: Annotated[  # noqa: ARG001 (for scripts that name it; there is no other way to end)
+        bool, typer.Option("--until-idle", help="Until nothing is left to do now. It always ends so.")
     ] = True,
     timeout: Annotated[
         float, typer.Option(min=0, help="Stop after so many seconds, whatever still waits.")

@@ -39,6 +39,7 @@ from volsched.objects.rules.admission import SYSTEM_NAMESPACES
 from volsched.objects.submission import ensure_namespaces
 from volsched.runtime.anchors import anchor_plan, anchoring
 from volsched.runtime.clock import skew_from, system_clock
+from volsched.runtime.extras import missing
 from volsched.runtime.fault_points import ArmingError, arm_from
 from volsched.runtime.health_check import Heartbeat
 from volsched.runtime.runner import Failed, RestartingSystem, looping, waking
@@ -177,7 +178,12 @@ def scheduler(
     )
     with closing(attachment.cluster):
         decides = configured(config)
-        _work(db, ProcessRole.SCHEDULER, lambda database, bell: attachment.systems(database, decides, bell))
+        _work(
+            db,
+            ProcessRole.SCHEDULER,
+            lambda database, bell: attachment.systems(database, decides, bell),
+            attachment.cluster.wake_on_news,
+        )
 
 
 @app.command("controller", epilog=CONTROLLER_EXAMPLES)
@@ -236,8 +242,16 @@ Systems = Callable[[Database, Bell | None], AbstractContextManager[Callable[[], 
 """Makes systems on a store while the context lasts."""
 
 
-def _work(db: str | None, role: ProcessRole, systems: Systems) -> None:
-    """One role of the system, repeated until it is told to end; SIGTERM ends it as Ctrl-C does."""
+def _work(
+    db: str | None,
+    role: ProcessRole,
+    systems: Systems,
+    wake_on_news: Callable[[Callable[[], None]], None] = lambda _: None,
+) -> None:
+    """One role of the system, repeated until it is stopped; SIGTERM ends it as Ctrl-C does.
+
+    `wake_on_news`: is given what wakes it for news that are no commit.
+    """
     arm_process()
     start_logging(serves=True)
     ended = threading.Event()
@@ -269,6 +283,7 @@ def _work(db: str | None, role: ProcessRole, systems: Systems) -> None:
             waking(database, loop.wake),
             anchoring(database, plan, system_clock),
         ):
+            wake_on_news(loop.wake)
             stderr.print("at work until Ctrl-C")
             while not ended.wait(SIGNAL_SECONDS):
                 pass
@@ -284,7 +299,7 @@ def _serve_metrics(database: Database) -> None:
     try:
         from volsched.api.health import serve_process_metrics
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
+        fail(Exit.USAGE, missing(error.name, "server"))
     try:
         serve_process_metrics(database, port)
     except OSError as error:
@@ -301,7 +316,7 @@ def arm_process() -> None:
 
 
 def _chosen(without: Collection[Optional]) -> dict[str, Any]:
-    """What `whole_system` is told of what is left out."""
+    """What is left out, as arguments of `whole_system`."""
     return {
         "node_agent": Optional.NODE_AGENT not in without,
         "other_agents": Optional.NODE_AGENT in without,
@@ -318,7 +333,7 @@ def bell_of_settings(database: Database) -> Bell | None:
     try:
         from volsched.binding.wakeup import RedisBell
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[stack]'")
+        fail(Exit.USAGE, missing(error.name, "stack"))
     return RedisBell(redis, database, system_clock)
 
 

@@ -25,7 +25,8 @@ def print_status(document: Document, output: AnswerForm) -> None:
     elif output is AnswerForm.csv:
         print_item({name: it for name, it in document.items() if not isinstance(it, list | dict)}, output)
     else:
-        stdout.print(screen(document, now=system_clock()))
+        then = document.get("asOf")
+        stdout.print(screen(document, now=(then and parse_rfc3339(then)) or system_clock()))
 
 
 def screen(document: Document, *, now: int) -> RenderableType:
@@ -58,23 +59,30 @@ def age(moment: str | None, now: int) -> str:
 
 
 def _blocks(document: Document, now: int) -> Iterator[RenderableType]:
-    yield Text(f"log at {document['position']}, last event {age(document['lastEventAt'], now)} ago")
+    yield _line(f"log at {document['position']}, last event {age(document['lastEventAt'], now)} ago")
     pods = ", ".join(f"{count} {phase}" for phase, count in document["pods"].items()) or "none"
     waiting = sum(it["pods"] for it in document["pending"])
-    yield Text(f"pods: {pods}; {waiting} without a node" + _oldest(document["oldestPendingSince"], now))
+    yield _line(f"pods: {pods}; {waiting} without a node" + _oldest(document["oldestPendingSince"], now))
     if document["pending"]:
         table = table_of("PODS", "WAIT FOR")
         for it in document["pending"]:
             table.add_row(str(it["pods"]), escape(it["reason"]))
         yield table
-    yield Text(_bindings(document, now))
-    yield from _work(document["effects"], now)
+    yield _line(_bindings(document, now))
+    if "asOf" not in document:
+        yield from _work(document["effects"], now)
     if document["storage"]:
         yield _storage(document)
     if conflicts := document.get("conflicts"):
         told = ", ".join(f"{it['count']} {it['class']}" for it in conflicts)
-        yield Text(f"lost to other writers, by class: {told}; see: volsched audit rollbacks")
-    yield Text(_leases(document["leases"], now))
+        yield _line(f"lost to other writers, by class: {told}; see: volsched audit rollbacks")
+    if "asOf" not in document:
+        yield _line(_leases(document["leases"], now))
+
+
+def _line(words: str, *, style: str = "") -> Text:
+    """Folded by a narrow terminal: what is drawn live would be cut off there."""
+    return Text(words, style=style, no_wrap=False, overflow="fold")
 
 
 def _oldest(since: str | None, now: int) -> str:
@@ -93,14 +101,14 @@ def _bindings(document: Document, now: int) -> str:
 def _work(effects: list[Document], now: int) -> Iterator[RenderableType]:
     queued = [it for it in effects if it["state"] != "parked"]
     if not queued:
-        yield Text("work: nothing waits")
+        yield _line("work: nothing waits")
     else:
         late = min(it["firstDueAt"] for it in queued)
         told = ", ".join(f"{it['count']} {it['queue']} {it['state']}" for it in queued)
-        yield Text(f"work: {told}; the oldest is due since {age(late, now)}")
+        yield _line(f"work: {told}; the oldest is due since {age(late, now)}")
     parked = sum(it["count"] for it in effects if it["state"] == "parked")
     if parked:
-        yield Text(f"given up: {parked}; see: volsched effects list --state parked", style="bold red")
+        yield _line(f"given up: {parked}; see: volsched effects list --state parked", style="bold red")
 
 
 def _storage(document: Document) -> RenderableType:

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
+from volsched.cli import console
 from volsched.cli.app import modules_loaded
-from volsched.cli.console import Exit, fail, stderr
+from volsched.cli.console import Exit, fail
 from volsched.cli.live import live_store
 from volsched.cli.log_options import log_work_on
 from volsched.cli.moment_option import absolute
@@ -117,7 +117,7 @@ def _made(url: str, name: str) -> "Database":
     except NoStoreError:
         migrate_store(url, make_directory=url == default_url())
         database = open_store(url, name=name)
-        stderr.print(escape(f"made a new store in {database.place}"))
+        console.stderr.print(f"made a new store in {database.place}", markup=False)
         return database
 
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 from volsched.api.access.callers import NAMESPACED, Role, new_token
 from volsched.api.access.kubeconfig import write_secret
 from volsched.cli.console import Exit, Output, OutputOption, duration, fail, print_json, stderr
+from volsched.cli.moment_option import local_time
 from volsched.cli.operator import Reason, actor, checked_reason
 from volsched.cli.output import Lines
 from volsched.cli.store_option import Db, opened
@@ -94,7 +95,7 @@ def create(
         typer.echo(made.text)
     else:
         save_secret(out, f"{made.text}\n".encode())
-    ends = "" if until is None else f" until {rfc3339(until)}"
+    ends = "" if until is None else f" until {local_time(rfc3339(until))}"
     stderr.print(escape(f'token "{name}" is valid{ends}; it is not shown again'))
 
 
@@ -159,9 +160,9 @@ def _cells(token: StoredToken, now: int) -> list[str]:
         ",".join(token.roles),
         "-" if token.namespaces is None else ",".join(token.namespaces),
         _state(token, now),
-        rfc3339(token.issued_at),
+        local_time(rfc3339(token.issued_at)),
         token.issued_by,
-        "-" if token.expires_at is None else rfc3339(token.expires_at),
+        "-" if token.expires_at is None else local_time(rfc3339(token.expires_at)),
     ]
 
 

@@ -1,6 +1,13 @@
-"""`volsched top`: the glance of `volsched status`, kept up until Ctrl-C."""
+"""`volsched top`: the glance of `volsched status`, kept up until q or Ctrl-C."""
 
+import os
+import select
+import sys
+import termios
 import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -27,7 +34,7 @@ REST = 4
 def top(
     db: Db = None,
     interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 2.0,
-    times: Annotated[int, typer.Option("--times", min=0, help="End after so many looks; 0: at Ctrl-C.")] = 0,
+    times: Annotated[int, typer.Option("--times", min=0, help="End after so many looks; 0: at q or Ctrl-C.")] = 0,
 ) -> None:
     """Show how the store stands, again and again: in flight, pending by reason, storage, work, leases."""
     if not stdout.is_terminal and times == 0:
@@ -35,6 +42,7 @@ def top(
     looks = 0
     with (
         client_of(db) as client,
+        single_keys(sys.stdin.fileno() if sys.stdin.isatty() else None) as keys,
         Live(console=stdout, auto_refresh=False, screen=False, transient=times == 0) as live,
     ):
         while True:
@@ -44,4 +52,30 @@ def top(
             looks += 1
             if looks == times:
                 return
-            time.sleep(max(interval, REST * (time.monotonic() - began)))
+            if is_ended(keys, seconds=max(interval, REST * (time.monotonic() - began))):
+                return
+
+
+@contextmanager
+def single_keys(terminal: int | None) -> Iterator[int | None]:
+    """The terminal, which gives each key at once and shows none of them, until the end."""
+    if terminal is None:
+        yield None
+        return
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal, termios.TCSANOW)
+    try:
+        yield terminal
+    finally:
+        termios.tcsetattr(terminal, termios.TCSANOW, before)
+
+
+def is_ended(terminal: int | None, *, seconds: float) -> bool:
+    """Rests for so long; True at once where somebody presses q, as in top and less, or hangs up."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if terminal is None:
+            time.sleep(left)
+        elif select.select([terminal], [], [], left)[0] and os.read(terminal, 1) in (b"q", b"Q", b""):
+            return True
+    return False

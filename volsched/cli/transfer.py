@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout
 from volsched.cli.manifest_input import lines_of, written
+from volsched.cli.moment_option import local_time
 from volsched.cli.progress import announced, progress_bar
 from volsched.cli.question_command import asked_of, client_of
 from volsched.cli.remote.server_choice import chosen_server
@@ -231,5 +232,5 @@ def _tell(file: Path, made: Backup, done: str, output: Output) -> None:
     events = made.rows.get("events", 0)
     stdout.print(
         f"{escape(str(file))} {done}: {events} events up to position {made.head.position}, "
-        f"taken {rfc3339(made.taken_at)}; last hash {made.head.hash.hex()}"
+        f"taken {local_time(rfc3339(made.taken_at))}; last hash {made.head.hash.hex()}"
     )

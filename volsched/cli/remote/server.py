@@ -110,8 +110,7 @@ class RemoteServer:
                 break
             time.sleep(float(response.headers.get("retry-after") or 1))
         if response.status >= 300:
-            self._refuse_stranger(response.status, read)
-            raise ServerRefusedError(response.status, read if isinstance(read, dict) else {})
+            raise self._refusal(response.status, read)
         return ServerAnswer(read, {name.lower(): value for name, value in response.headers.items()})
 
     def answer(self, method: str, path: str, *, body: Any = None, content: str = JSON) -> tuple[int, Any]:
@@ -125,9 +124,7 @@ class RemoteServer:
         """Of a watch, for as long as the server goes on; each is a JSON document."""
         response = self._sent("GET", path, query, None, {"Accept": accept})
         if response.status >= 300:
-            read = self._read(response)
-            self._refuse_stranger(response.status, read)
-            raise ServerRefusedError(response.status, read if isinstance(read, dict) else {})
+            raise self._refusal(response.status, self._read(response))
         if self._connection is not None and self._connection.sock is not None:
             # Nothing may change for hours.
             self._connection.sock.settimeout(None)
@@ -223,7 +220,8 @@ class RemoteServer:
                 Exit.FAILURE, f"{self.url} answers {response.status}, and not as volsched does; check the address"
             )
 
-    def _refuse_stranger(self, code: int, status: Any) -> None:
+    def _refusal(self, code: int, status: Any) -> ServerRefusedError:
+        """Who does not know us, or lets us do nothing, ends the command."""
         message = status.get("message", "") if isinstance(status, dict) else ""
         if code == 401:
             fail(
@@ -237,6 +235,7 @@ class RemoteServer:
                 Exit.FAILURE,
                 f"{message or 'forbidden'}; ask for a role that may: volsched token create NAME --role ROLE",
             )
+        return ServerRefusedError(code, status if isinstance(status, dict) else {})
 
 
 def _why(error: Exception) -> str:
