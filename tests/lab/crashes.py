@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from tests.support.clusters import LOCAL, START, claim, node, pod, volume
+from tests.support.clusters import LOCAL, MADE, START, claim, node, pod, volume
 from volsched.binding.rules.phases import Phase
 from volsched.cluster.local import LocalCluster
 from volsched.cluster.port import CallRefusedError, Refusal, whole
@@ -35,13 +35,6 @@ from volsched.scheduling.pod_reservations import (
     UnknownPodError,
 )
 
-MADE = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {"name": "made"},
-    "provisioner": "disks.example.com",
-    "volumeBindingMode": "WaitForFirstConsumer",
-}
 NODES = ("node-0", "node-1", "node-2")
 ROUNDS = 100
 CRASH_CHANCE = 0.25
@@ -68,7 +61,11 @@ class Run:
         """A new process: nothing is left of the one before but the store."""
         owner = f"run-{next(self.ids)}"
         self.system = embedded(
-            self.database, owner=owner, clock=lambda: self.now, new_id=lambda: f"id-{next(self.ids):05}"
+            self.database,
+            owner=owner,
+            clock=lambda: self.now,
+            new_id=lambda: f"id-{next(self.ids):05}",
+            stepwise=self.seed % 2 == 0,
         )
 
     @property

@@ -30,8 +30,13 @@ ONCE = frozenset({"recovery.begun", "recovery.done"})
 """Places that are reached once in the life of a process."""
 
 
-@pytest.mark.parametrize("point", sorted(POINTS))
-def test_killed_at_this_point_every_binding_still_ends_whole(database: Database, url: str, point: str) -> None:
+@pytest.mark.parametrize(
+    ("point", "stepwise"),
+    [*((it, True) for it in sorted(POINTS)), ("commit.before", False), ("commit.after", False)],
+)
+def test_killed_at_this_point_every_binding_still_ends_whole(
+    database: Database, url: str, point: str, stepwise: bool
+) -> None:
     calls = point in CALLS
     create_classes(database)
     passes = PASSES[database.engine.dialect.name]
@@ -39,9 +44,9 @@ def test_killed_at_this_point_every_binding_still_ends_whole(database: Database,
         create_pods(database, f"run-{times}")
         fault = f"{point}*{1 if point in ONCE else times}:kill"
         armed = {DRILL_FLAG: "1", FAULT: fault}
-        assert exit_code_of(be_killed, url, f"victim-{times}", armed, calls) == -signal.SIGKILL
+        assert exit_code_of(be_killed, url, f"victim-{times}", armed, calls, stepwise) == -signal.SIGKILL
         nothing_is_violated(database)
-    last = Run(database, "last", calls=calls)
+    last = Run(database, "last", calls=calls, stepwise=stepwise)
     assert last.until(lambda: has_ended(database, len(passes))), summary(database)
     everything_is_whole(database, len(passes))
 

@@ -104,7 +104,7 @@ def test_seeds_are_read(text: str, seeds: tuple[int, int]) -> None:
     assert read_seeds(text) == seeds
 
 
-def test_a_report_fails_by_any_figure_that_must_be_nought() -> None:
+def test_a_report_fails_by_any_figure_that_must_be_zero() -> None:
     assert DrillReport(drill="x", rolled_back=3, retained={"holds data": 1}).passed
     for wrong in ({"double_binds": 1}, {"leaked": 1}, {"lost_pods": 1}, {"violations": ("3: it moves",)}):
         assert not DrillReport(drill="x", **wrong).passed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.extent import FULL
+from tests.support.extent import FULL, extent
 from volsched.binding.rules.phases import Guards
 from volsched.lab.drills.scenario import SCENARIOS
 from volsched.lab.simulation.invariants import shape
@@ -16,7 +16,7 @@ from volsched.lab.simulation.seeds import FAULTS, cut_down, generate, report_of,
 from volsched.lab.simulation.simulation import play
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.yaml"))
-SEEDS = int(os.environ.get("VOLSCHED_SIM_SEEDS", "40"))
+SEEDS = int(os.environ.get("VOLSCHED_SIM_SEEDS", extent(24, 40)))
 MOST = 300
 """Seeds within which the absence of a guard is found."""
 Counted = Callable[[str, object], None]
@@ -64,10 +64,10 @@ def test_a_schedule_without_its_objects_does_nothing_and_breaks_nothing(slate: S
 @pytest.mark.parametrize(
     ("guard", "scenario", "begin"),
     [
-        ("lanes", "sim-crowd", 6),
+        ("lanes", "sim-crowd", 61),
         ("precondition", "sim-crowd", 6),
-        ("dirty", "sim-slow", 28),
-        ("stamp", "sim-crowd", 19),
+        ("dirty", "sim-slow", 34),
+        ("stamp", "sim-crowd", 32),
         ("memory", "sim-refusals", 25),
         ("in_flight", "sim-attached", 3),
     ],

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import unsynced
 from tests.lab.crashes import Run
 from tests.support.extent import extent
+from tests.support.fresh_stores import unsynced
 from volsched.log.database import Database, open_database
 
 SEEDS = os.environ.get("VOLSCHED_DRILL_SEEDS", "1..10")

@@ -47,13 +47,17 @@ class Calls:
 class Run:
     """One life of the system on a store."""
 
-    def __init__(self, database: Database, name: str, *, calls: bool = False) -> None:
+    def __init__(self, database: Database, name: str, *, calls: bool = False, stepwise: bool = True) -> None:
         self.database = database
         with database.read() as connection:
             self.now = max(START, read_head(connection).at)
         ids = itertools.count(1)
         self.system: System = embedded(
-            database, owner=name, clock=lambda: self.now, new_id=lambda: f"{name}-{next(ids):04}"
+            database,
+            owner=name,
+            clock=lambda: self.now,
+            new_id=lambda: f"{name}-{next(ids):04}",
+            stepwise=stepwise,
         )
         # Small batches: many commits, and so many places to be killed at.
         self.system.scheduler.batch = 1
@@ -91,7 +95,7 @@ def create_pods(database: Database, name: str) -> None:
     create(database, objects)
 
 
-def be_killed(url: str, name: str, fault: Mapping[str, str], calls: bool) -> None:
+def be_killed(url: str, name: str, fault: Mapping[str, str], calls: bool, stepwise: bool) -> None:
     """The life of the process: `fault` ends it, told as an environment tells it."""
     arm_from(fault)
-    Run(open_database(url), name, calls=calls).until(lambda: False)
+    Run(open_database(url), name, calls=calls, stepwise=stepwise).until(lambda: False)

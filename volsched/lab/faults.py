@@ -161,6 +161,8 @@ FAULTS: tuple[DrillFault, ...] = (
               "written, or is bound already", "written", "bound"),
     _attached("restore", "early|late", "the store is replaced by a backup of before or after volumes are written, "
               "a pod and its claim are gone since, and the process of before wakes up later", "early", "late"),
+    _attached("sleep", "POINT[*N]", "the attached process stands still at this fault point until another one of "
+              "its store has done its work, and then goes on"),
     *(
         DrillFault(name=name, way=FaultWay.POINT, about=about, on=ENGINES, injector="runtime/fault_points.py")
         for name, about in POINTS.items()

@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from volsched.lab.bench.log import bench_append, must
 from volsched.lab.bench.statement_count import counted
 from volsched.log.commands import Command
+from volsched.log.commit_listeners import Commit, LeaseChange
 from volsched.log.commit_signal import Commits, commits
 from volsched.log.database import Database
 from volsched.log.garbage_pause import collect_seldom
@@ -20,6 +21,7 @@ from volsched.log.transaction import execute
 from volsched.objects import door
 from volsched.objects.object_write import Author
 from volsched.runtime.clock import SECOND
+from volsched.runtime.settings import read_settings
 from volsched.runtime.system import Bell, System, embedded
 
 # The cluster for binding benchmarks: nodes with local volumes, and pods with claims for them.
@@ -148,6 +150,9 @@ class BindRow:
     single_transactions: float | None = None
     single_write_transactions: float | None = None
     """For a single pod, its creation included; SQLite only."""
+    lock_ms_p50: float | None = None
+    lock_ms_p99: float | None = None
+    """From the lock on the log's head to the commit, of all transactions of this process."""
 
     @property
     def ratio(self) -> float:
@@ -157,11 +162,36 @@ class BindRow:
         return {**asdict(self), "ratio": self.ratio}
 
 
+@dataclass(slots=True)
+class LockTimes:
+    """Listens to commits for how long each kept other writers waiting."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    def committed(self, commit: Commit) -> None:
+        self.seconds.append(commit.seconds)
+
+    def lease_changed(self, change: LeaseChange) -> None:
+        """Leases are not written under the head lock."""
+
+    def quantile_ms(self, part: float) -> float:
+        return sorted(self.seconds)[int((len(self.seconds) - 1) * part)] * 1_000
+
+
 def bench_bind(database: Database, load: BindLoad, *, clock: Clock, bell: Bell | None = None) -> BindRow:
     """With a bell, running workers carry the effects out; this process only decides and reconciles."""
     base = append_rate(database, clock)
     ids = new_ids()
-    system = embedded(database, owner="bench", clock=lambda: micros(clock()), new_id=lambda: next(ids), bell=bell)
+    system = embedded(
+        database,
+        owner="bench",
+        clock=lambda: micros(clock()),
+        new_id=lambda: next(ids),
+        bell=bell,
+        stepwise=read_settings().stepwise_binding,
+    )
+    held = LockTimes()
+    database.listeners.append(held)
     with nullcontext() if bell is None else closing(commits(database)) as others:
         row = measure_binding(
             database,
@@ -175,6 +205,7 @@ def bench_bind(database: Database, load: BindLoad, *, clock: Clock, bell: Bell |
         )
     if database.engine.dialect.name == "sqlite":
         row.longest_wait_ms = database.waits.longest * 1_000
+    row.lock_ms_p50, row.lock_ms_p99 = held.quantile_ms(0.5), held.quantile_ms(0.99)
     if bell is None:
         _count_singles(database, system, load, row, ids=ids, clock=clock)
     return row

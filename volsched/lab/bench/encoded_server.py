@@ -221,6 +221,11 @@ class EncodedServer(ThreadingHTTPServer):
         self.watches: dict[str, object] = {}
         """Kind → its last watch: one that was given up must not take what is for the next."""
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A follower that ends cuts its connections: that is no fault, and nobody reads of it here."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
     def load(self, rate: int, seconds: int, first: int) -> float:
         """So many changes a second from now on; answers when it began, by the clock of this machine."""
         start = time.monotonic()

@@ -2,7 +2,8 @@
 
 The server and the PV controller are processes of their own, as a cluster has them; the adapter, the mirror and the
 system are those of `volsched attach`, without its API. Every call takes at least `CALL_SECONDS`, as it does where
-the server is another machine. What is slower than that is shown: on a small machine the server is the limit.
+the server is another machine; how long they took is shown, because on a small machine the server is the limit. Its
+store is in memory: the speed of its disk is not ours. The processor time of each process is shown apart.
 """
 
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -33,8 +34,9 @@ from volsched.cluster.observer import ClusterObserver
 from volsched.cluster.permissions import WATCHED_KINDS
 from volsched.cluster.projection import project
 from volsched.lab.bench.bind import BindLoad, bench_bind, cluster, new_ids, pods_with_claims
+from volsched.lab.bench.idle import cpu_seconds
 from volsched.log.database import Database
-from volsched.log.migrations import scratch_store
+from volsched.log.migrations import MEMORY, scratch_store
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import calls_side_by_side, looping, waking
 from volsched.runtime.system import ProcessRole, embedded
@@ -61,7 +63,13 @@ class ForeignBindRow:
     """In bulk: the pods are there, and we begin."""
     calls_per_pod: float
     """Of the bulk; lists and watches are not counted."""
+    call_ms_mean: float
     call_ms_p50: float
+    cpu_ms_per_pod: float
+    """Of our process in bulk: deciding, calling, and following the cluster."""
+    server_cpu_ms_per_pod: float
+    controller_cpu_ms_per_pod: float
+    """Of the cluster's processes in the same time."""
     single_ms_p50: float
     """From the answer to a pod's creation to the answer to its binding."""
     controller_ms_p50: float
@@ -108,7 +116,7 @@ class SlowTransport(Transport):
 def bench_foreign_bind(load: BindLoad) -> ForeignBindRow:
     with scratch_store() as database:
         inside = bench_bind(database, load, clock=time.time)
-    with strict_cluster() as http, scratch_store() as database:
+    with strict_cluster() as (http, pids), scratch_store() as database:
         for manifest in cluster(load.nodes, load.volumes):
             _create(http, manifest)
         for manifest in pods_with_claims("bulk", load.pods, load.claims):
@@ -117,10 +125,11 @@ def bench_foreign_bind(load: BindLoad) -> ForeignBindRow:
         controller = _controller_ms(http)
         meter, go = CallMeter(), Event()
         with _attached(database, str(http.base_url), meter, go):
-            began = time.perf_counter()
+            began, used = time.perf_counter(), _processor_ms(pids)
             go.set()
             _bound(meter, load.pods)
             seconds = time.perf_counter() - began
+            costs = [(now - then) / load.pods for now, then in zip(_processor_ms(pids), used, strict=True)]
             calls, times = len(meter.milliseconds), sorted(meter.milliseconds)
             singles = sorted(_single_ms(http, meter, load, number) for number in range(load.singles))
     return ForeignBindRow(
@@ -129,7 +138,11 @@ def bench_foreign_bind(load: BindLoad) -> ForeignBindRow:
         pods=load.pods,
         pods_per_second=load.pods / seconds,
         calls_per_pod=calls / load.pods,
+        call_ms_mean=sum(times) / calls,
         call_ms_p50=times[len(times) // 2],
+        cpu_ms_per_pod=costs[0],
+        server_cpu_ms_per_pod=costs[1],
+        controller_cpu_ms_per_pod=costs[2],
         single_ms_p50=singles[len(singles) // 2],
         controller_ms_p50=controller,
         embedded_pods_per_second=inside.pods_per_second,
@@ -171,10 +184,16 @@ def _attached(database: Database, url: str, meter: CallMeter, go: Event) -> Iter
             looping(system.step, clock=system_clock, name="volsched-bench", failed=deaths.append)
         )
         stack.enter_context(waking(database, loop.wake))
+        adapter.wake_on_news(loop.wake)
         _wait(lambda: observer.mirror.is_listed or bool(deaths), "the cluster is not listed")
         yield
     if deaths:
         raise ForeignBenchError(str(deaths[0])) from deaths[0]
+
+
+def _processor_ms(pids: Sequence[int]) -> list[float]:
+    """Of this process and of those."""
+    return [1_000 * it for it in (time.process_time(), *map(cpu_seconds, pids))]
 
 
 def _single_ms(http: httpx2.Client, meter: CallMeter, load: BindLoad, number: int) -> float:
@@ -247,14 +266,16 @@ def _wait(condition: Callable[[], object], trouble: str, *, progress: Callable[[
 
 
 @contextmanager
-def strict_cluster() -> Iterator[httpx2.Client]:
-    """A strict API server and a PV controller on a store of their own, in processes of their own."""
+def strict_cluster() -> Iterator[tuple[httpx2.Client, Sequence[int]]]:
+    """A strict API server and a PV controller on a store of their own, in processes of their own, by id."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VOLSCHED_")}
     without = [word for part in LEFT_OUT for word in ("--without", part)]
-    with tempfile.TemporaryDirectory(prefix="volsched-") as directory, ExitStack() as stack:
+    place = MEMORY if MEMORY.is_dir() else None
+    pids: list[int] = []
+    with tempfile.TemporaryDirectory(prefix="volsched-", dir=place) as directory, ExitStack() as stack:
         store = ["--db", str(Path(directory) / "cluster.db")]
         for words in (["api", "--strict", "--port", str(port), *store], ["controller", *without, *store]):
             process = subprocess.Popen(
@@ -263,11 +284,12 @@ def strict_cluster() -> Iterator[httpx2.Client]:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
+            pids.append(process.pid)
             stack.callback(process.wait)
             stack.callback(process.terminate)
             http = stack.enter_context(httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60))
             _wait(partial(_answers, http), "the strict server does not start")
-        yield http
+        yield http, pids
 
 
 def _has_volume(http: httpx2.Client, path: str) -> bool:

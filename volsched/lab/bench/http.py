@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from volsched.lab.bench.bare_route import ITEMS
+from volsched.runtime.extras import install_command
 
 # A client of negligible cost: bare sockets and one loop, so that the server is measured.
 #
@@ -365,7 +366,7 @@ def _create(name: str, path: str = NODES) -> Request:
 
 
 def _check_installed() -> None:
-    wanted = {"fastapi": "pip install 'volsched[server]' fastapi", "uvicorn": "pip install 'volsched[server]'"}
+    wanted = {"fastapi": f"{install_command('server')} fastapi", "uvicorn": install_command("server")}
     for name, remedy in wanted.items():
         if find_spec(name) is None:
             raise BenchMissingError(f"{name} is not installed; run: {remedy}")

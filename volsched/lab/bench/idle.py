@@ -44,10 +44,10 @@ def bench_idle(url: str, engine: str, *, seconds: float) -> IdleRow:
     served = [sys.executable, "-m", "volsched", "up", "--db", url, "--port", "0"]
     with _started(served) as up, _started([sys.executable, "-u", "-c", POLLER]) as poller:
         time.sleep(SETTLE_SECONDS)
-        before, began = (_cpu_seconds(up), _cpu_seconds(poller)), time.monotonic()
+        before, began = (cpu_seconds(up), cpu_seconds(poller)), time.monotonic()
         time.sleep(seconds)
         took = time.monotonic() - began
-        used = _cpu_seconds(up) - before[0], _cpu_seconds(poller) - before[1]
+        used = cpu_seconds(up) - before[0], cpu_seconds(poller) - before[1]
     return IdleRow(
         engine=engine,
         seconds=took,
@@ -74,6 +74,7 @@ def _started(command: Sequence[str]) -> Iterator[int]:
             process.terminate()
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """Processor time of another process until now."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")

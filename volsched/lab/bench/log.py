@@ -9,10 +9,11 @@ from sqlalchemy import Connection, update
 from volsched.binding.rules.plan import Plan, PlannedLeg, plan
 from volsched.log import tables
 from volsched.log.batch import lock_head, place
-from volsched.log.commands import Command, Done
+from volsched.log.commands import Command, Done, EffectDone, Precondition
 from volsched.log.database import Database
+from volsched.log.effects import claim
 from volsched.log.events.envelope import Event, NewEvent
-from volsched.log.events.fold import BindingState, Decision, ObjectState, States, version
+from volsched.log.events.fold import BindingState, Decision, NewEffect, ObjectState, States, version
 from volsched.log.integrity.replay import fold_log
 from volsched.log.reads.startup import load_world
 from volsched.log.reads.tail import state_as_of
@@ -25,6 +26,7 @@ Clock = Callable[[], float]
 MICROSECONDS = 1_000_000
 PLANS_PER_COMMIT = 32
 NODE = "node-1"
+WORK = "work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +49,41 @@ def bench_append(database: Database, *, batches: int, size: int, clock: Clock) -
     """Events placed, hashed and committed in batches, beside the bare driver's insert of such rows."""
     ours, bare = [], []
     for batch in range(batches):
-        events = [_patch_event(batch * size + index) for index in range(size)]
+        events = [patch_event(f"{size}-{batch * size + index}") for index in range(size)]
         started = clock()
-        _append(database, events, started)
+        append_events(database, events, started)
         ours.append(clock() - started)
-        rows = _encoded(database, size)
+        rows = encoded_rows(database, size)
         started = clock()
-        _insert_bare(database, rows)
+        insert_bare(database, rows)
         bare.append(clock() - started)
     name = database.engine.dialect.name
-    return StoreRow(f"append, {size} events a commit", name, size / _median(ours), size / _median(bare))
+    return StoreRow(
+        f"append, {size} {'event' if size == 1 else 'events'} a commit",
+        name,
+        size / _median(ours),
+        size / _median(bare),
+    )
+
+
+def bench_work(database: Database, *, items: int, clock: Clock) -> StoreRow:
+    """Durable work items: each is claimed in one transaction, and its outcome recorded in another."""
+    queued = tuple(NewEffect(key=f"item-{it}", lane=f"lane-{it}", queue=WORK, kind=WORK) for it in range(items))
+    adding = Command(actor="bench", streams=(), decide=lambda _: Decision(effects=queued))
+    must(execute(database, [adding], now=_micros(clock())))
+    times = []
+    for _ in range(items):
+        started = clock()
+        now = _micros(started)
+        (taken,) = claim(database, queue=WORK, owner="bench", limit=1, now=now, lease_for=MICROSECONDS)
+        done = Precondition(effect=EffectDone(key=taken.key, fence=taken.fence, outcome="done"))
+        must(
+            execute(database, [Command(actor="bench", streams=(), decide=_always(()), precondition=done)], now=now)
+        )
+        times.append(clock() - started)
+    return StoreRow(
+        "claim + record, one work item a commit", database.engine.dialect.name, 1 / _median(times), None
+    )
 
 
 def bench_plan(database: Database, *, batches: int, clock: Clock) -> StoreRow:
@@ -73,7 +100,7 @@ def bench_plan(database: Database, *, batches: int, clock: Clock) -> StoreRow:
     return StoreRow(what, database.engine.dialect.name, PLANS_PER_COMMIT / _median(times), None)
 
 
-def _append(database: Database, new: Sequence[NewEvent], at: float) -> None:
+def append_events(database: Database, new: Sequence[NewEvent], at: float) -> None:
     """The log's own part of a transaction: what every event costs, without its views."""
     with database.write() as connection:
         head = lock_head(database, connection)
@@ -83,32 +110,30 @@ def _append(database: Database, new: Sequence[NewEvent], at: float) -> None:
         for position, event in enumerate(new, start=head.position + 1):
             events.append(place(event, "bench", now, position, 1, previous))
             previous = events[-1].hash
-        database.dialect.insert(connection, tables.events, events)
-        database.dialect.move_head(connection, events[-1].position, previous, now)
+        with database.dialect.together(connection, len(events)):
+            database.dialect.insert(connection, tables.events, events)
+            database.dialect.move_head(connection, events[-1].position, previous, now)
 
 
-def _encoded(database: Database, size: int) -> list[tuple[Any, ...]]:
+def encoded_rows(database: Database, size: int) -> list[tuple[Any, ...]]:
     """Rows as the bare driver gets them, at positions that the log continues from."""
     with database.write() as connection:
         head = lock_head(database, connection)
         first = head.position + 1
         connection.execute(update(tables.log_head).values(position=head.position + size))
-    event = place(_patch_event(0), "bench", head.at, 1, 1, head.hash)
+    event = place(patch_event("0"), "bench", head.at, 1, 1, head.hash)
     return [
         event._replace(position=position, stream=f"volume/bare-{position}")
         for position in range(first, first + size)
     ]
 
 
-def _insert_bare(database: Database, rows: Sequence[tuple[Any, ...]]) -> None:
-    with database.engine.connect() as connection:
-        connection = connection.execution_options(volsched_write=True)
-        with connection.begin():
-            database.dialect.begin_without_head_lock(connection)
-            database.dialect.insert(connection, tables.events, rows)
+def insert_bare(database: Database, rows: Sequence[tuple[Any, ...]]) -> None:
+    with database.write_beside_log() as connection:
+        database.dialect.insert(connection, tables.events, rows)
 
 
-def _patch_event(index: int) -> NewEvent:
+def patch_event(index: str) -> NewEvent:
     patch = {
         "spec": {"claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "bench",
                               "name": f"claim-{index}", "uid": f"uid-{index}", "resourceVersion": "17"}},

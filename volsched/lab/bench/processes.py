@@ -24,6 +24,7 @@ from volsched.log.migrations import scratch_store
 from volsched.log.reads.tail import read_head
 from volsched.runtime.clock import Patience, system_clock
 from volsched.runtime.runner import looping, waking
+from volsched.runtime.settings import read_settings
 from volsched.runtime.system import embedded
 from volsched.scheduling.queue.entry import Share, read_share
 
@@ -122,7 +123,12 @@ def _main(url: str, share: Share) -> None:
     """Work until a line arrives on stdin; then print the longest wait for a write turn, in seconds."""
     database = open_database(url)
     system = embedded(
-        database, owner=f"bench-{share.number}", clock=system_clock, new_id=lambda: uuid4().hex, share=share
+        database,
+        owner=f"bench-{share.number}",
+        clock=system_clock,
+        new_id=lambda: uuid4().hex,
+        share=share,
+        stepwise=read_settings().stepwise_binding,
     )
 
     def failed(_error: Exception) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import event
 
 from volsched.log.database import Database
+from volsched.log.kept_connections import give_back
 
 BEGIN, BEGIN_WRITE = "BEGIN", "BEGIN IMMEDIATE"
 
@@ -49,10 +50,12 @@ def traced(database: Database, note: Callable[[str], None]) -> Iterator[None]:
         raw.set_trace_callback(None)
 
     hooks = (("checkout", taken), ("checkin", returned))
+    give_back(database.engine)
     for name, hook in hooks:
         event.listen(database.engine, name, hook)
     try:
         yield
     finally:
+        give_back(database.engine)
         for name, hook in hooks:
             event.remove(database.engine, name, hook)

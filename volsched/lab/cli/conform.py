@@ -31,6 +31,7 @@ from volsched.lab.conformance.live_scenario import (
 )
 from volsched.lab.conformance.vectors import VectorError, VectorOutcome, read_vectors, run_vector
 from volsched.runtime.clock import Patience
+from volsched.runtime.extras import missing
 
 EXAMPLES = """
 Examples:
@@ -208,7 +209,7 @@ def _play(scenario: LiveScenario, server: RemoteServer | None, patience: float |
         # Only this needs what the extra brings.
         from volsched.lab.conformance.live_system import played_system
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[server]'")
+        fail(Exit.USAGE, missing(error.name, "server"))
     with ExitStack() as stack:
         system = stack.enter_context(played_system())
         return Player(RemoteServer(url=system.url), system, scenario).play()

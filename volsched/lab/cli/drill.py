@@ -32,8 +32,9 @@ from volsched.lab.drills.timeline import DrillTimeline
 from volsched.lab.faults import ENGINES, FAULTS
 from volsched.lab.simulation.schedule import Schedule, ScheduleError, dump_schedule, read_schedule
 from volsched.lab.simulation.seeds import SeedFailure, Tally, cut_down, generate, report_of, run_seeds
-from volsched.lab.stack.programs import INSTALL, WheelMissingError
+from volsched.lab.stack.programs import WheelMissingError
 from volsched.runtime.clock import rfc3339, system_clock
+from volsched.runtime.extras import missing
 
 # A drill's report on the terminal.
 
@@ -97,7 +98,7 @@ def run_processes(
         from volsched.lab.drills.process_work import ENDING
         from volsched.lab.stack.handle import StackError
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: {INSTALL}")
+        fail(Exit.USAGE, missing(error.name, "local-stack"))
 
     def end(*_: object) -> None:
         # Once: whoever presses Ctrl-C again would leave processes behind that are just being ended.
@@ -135,7 +136,7 @@ def run_attached(scenario: DrillScenario, html: Path | None, output: Output) -> 
         from volsched.lab.drills.attached_drill import play_attached
         from volsched.lab.drills.process_drill import DrillError
     except ModuleNotFoundError as error:
-        fail(Exit.USAGE, f"{error.name} is not installed; run: pip install 'volsched[local-stack,cluster]'")
+        fail(Exit.USAGE, missing(error.name, "local-stack,cluster"))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         played = play_attached(play, told=lambda it: stderr.print(escape(it)))

@@ -12,9 +12,10 @@ from rich.table import Table
 
 from volsched.cli.console import Exit, Output, OutputOption, fail, print_json, stderr, stdout
 from volsched.cli.progress import is_shown
-from volsched.lab.stack.programs import INSTALL, WheelMissingError
+from volsched.lab.stack.programs import WheelMissingError
 from volsched.questions.get.documents import age
 from volsched.runtime.clock import SECOND
+from volsched.runtime.extras import missing
 
 try:
     from volsched.lab.stack.handle import NotReadyError, Stack, StackError
@@ -33,7 +34,7 @@ try:
     )
     from volsched.lab.stack.supervisor import Supervisor, leftovers
 except ModuleNotFoundError as error:
-    fail(Exit.USAGE, f"{error.name} is not installed; run: {INSTALL}")
+    fail(Exit.USAGE, missing(error.name, "local-stack"))
 
 UP_EXAMPLES = """**Examples**
 

@@ -70,6 +70,7 @@ def played_system(database: Database | None = None) -> Iterator[PlayedSystem]:
             other_agents=True,
             clock=lambda: played.now,
             new_id=lambda: f"{next(numbers):08x}-0000-4000-8000-000000000000",
+            stepwise=False,
         )
         stack.callback(system.close)
         played = PlayedSystem(address(listening), system)

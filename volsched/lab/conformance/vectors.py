@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from volsched.kube.documents import drop_nulls
 from volsched.kube.kinds import KINDS
 from volsched.kube.object_values import Object
 from volsched.kube.workloads import Pod
@@ -251,17 +252,10 @@ def run_vector(vector: Vector) -> VectorOutcome:
 
 def _judged(vector: Vector) -> tuple[Json, Json]:
     """The expectation and the answer, each reduced to what must be equal."""
-    case = _without_nulls(vector.input)
+    case = drop_nulls(vector.input)
     if vector.of_binder:
         return vector.expected, binder_answer(case)
     return controller_expectation(vector.expected), controller_answer(case)
-
-
-def _without_nulls(value: Any) -> Any:
-    """An explicit null in an object is an absent field, as for any Kubernetes client."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _differences(expected: Any, got: Any, path: str = "") -> Iterator[Difference]:

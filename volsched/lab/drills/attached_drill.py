@@ -233,6 +233,22 @@ class _AttachedRun:
         finally:
             zombie.kill()
 
+    def sleep(self, step: AttachedStep, batch: str) -> None:
+        """A zombie: it sleeps past its lease, and wakes when its work is done."""
+        self._attached.kill()
+        self._attached.start(f"{step.target}:stop")
+        self._bring_pods(batch)
+        self._until(lambda: self._attached.is_stopped, f"the process comes to {step.target}")
+        self._note_hit()
+        zombie = self.processes.on_same_store()
+        try:
+            self._attached.start()
+            self._until(self._is_settled, "another process has done its work")
+            zombie.go_on()
+            self._pass(2)
+        finally:
+            zombie.kill()
+
     def _left_by(self, pod: str) -> list[str]:
         """Volumes that are kept for its claims."""
         return [name for name, claim in self._look.half_bound().items() if claim.startswith(f"{pod}-")]
@@ -347,4 +363,5 @@ CARRIED_OUT_ATTACHED: Mapping[str, Callable[[_AttachedRun, AttachedStep, str], N
     "rival": _AttachedRun.rival,
     "steal": _AttachedRun.steal,
     "restore": _AttachedRun.restore,
+    "sleep": _AttachedRun.sleep,
 }

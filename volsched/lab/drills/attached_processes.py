@@ -18,6 +18,8 @@ from volsched.runtime.fault_points import DRILL_FLAG, FAULT
 
 CHUNK = 2**16
 LOG_LINES = 5
+LEASE_SECONDS = 5
+"""A process that stands still is not dead: its work is another's when its lease runs out."""
 KUBECONFIG = """apiVersion: v1
 kind: Config
 current-context: drill
@@ -42,6 +44,7 @@ class DrillProcess:
         environment = {name: it for name, it in os.environ.items() if name not in (FAULT, DRILL_FLAG)}
         if fault is not None:
             environment |= {FAULT: fault, DRILL_FLAG: "1"}
+        environment["VOLSCHED_LEASE_SECONDS"] = str(LEASE_SECONDS)
         command = [str(commands_directory() / "volsched"), *self.words]
         with self.log.open("ab") as log:
             # A group of its own: Ctrl-C is for the drill, which ends it.
@@ -177,7 +180,12 @@ class AttachedProcesses:
 
     def on_new_store(self) -> DrillProcess:
         """Another store from here on, and a process for it; the one before is returned as it is."""
-        before, self._stores = self.attached, self._stores + 1
+        self._stores += 1
+        return self.on_same_store()
+
+    def on_same_store(self) -> DrillProcess:
+        """Another process for the store; the one before is returned as it is."""
+        before = self.attached
         self.attached = self._attachment()
         self.attached.lives = before.lives
         return before

@@ -83,7 +83,7 @@ def read_attached_step(text: str) -> AttachedStep:
     where = f'with.faults: "{text}"'
     if len(words) != len(fault.arguments.split()):
         raise ScenarioError(f"{where}: write {fault.usage}")
-    if verb in ("kill", "undo"):
+    if verb in ("kill", "undo", "sleep"):
         return AttachedStep(verb, _point(where, words[0]))
     if not fault.targets:
         return AttachedStep(verb, number=_whole(where, words[0], MOST_NUMBER))

@@ -123,7 +123,8 @@ ASKED = (1, 2, 3, 4, 5, 6, 8, 14)
 LOOK_SECONDS = 0.005
 MOMENT_SECONDS = 120.0
 NOTHING_IN_FLIGHT = (
-    "no binding was in flight at the fault, so this shows nothing of recovery; choose another moment"
+    "no binding was in flight at the fault, so this shows nothing of recovery; choose another moment, or give the "
+    "load pods whose storage takes seconds (with.load.slow)"
 )
 Told = Callable[[str], None]
 

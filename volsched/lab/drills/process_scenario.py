@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from volsched.lab.drills.scenario import DrillScenario, ScenarioError
+from volsched.lab.drills.scenario import DrillScenario, ScenarioError, some_of
 from volsched.lab.faults import ENGINES, SERVICES, STEPS
 from volsched.runtime.fault_points import POINTS
 
@@ -118,10 +118,7 @@ def play_of(scenario: DrillScenario) -> Play:
     known = ("engines", "scale", "load", "moment", "faults", "patience", "lease")
     if unknown := sorted(str(it) for it in given.keys() - set(known)):
         raise ScenarioError(f"with.{unknown[0]} is unknown; there are {', '.join(known)}")
-    engines = given.get("engines", list(ENGINES))
-    engines = [engines] if isinstance(engines, str) else engines
-    if not isinstance(engines, list) or not engines or not set(engines) <= set(ENGINES):
-        raise ScenarioError(f"with.engines: it must be one or both of {' and '.join(ENGINES)}")
+    engines = some_of(ENGINES, given.get("engines", list(ENGINES)), "with.engines")
     faults = given.get("faults")
     if not isinstance(faults, list) or not faults:
         raise ScenarioError("with.faults: it must be a list of steps, such as [kill worker]")
@@ -139,7 +136,7 @@ def play_of(scenario: DrillScenario) -> Play:
         work=_work(given.get("load", {})),
         moment=read_moment(str(given.get("moment", "random"))),
         faults=steps,
-        engines=tuple(engines),
+        engines=engines,
         scale=scale,
         patience=_number("with.patience", given.get("patience", 180), least=1, most=3_600),
         lease=_number("with.lease", given.get("lease", 2), least=1, most=3_600),

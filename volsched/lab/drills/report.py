@@ -57,7 +57,7 @@ class DrillReport:
     inconclusive: str = ""
     """Why it proves nothing; empty if it is conclusive."""
     delays_ms: Sequence[float] = ()
-    """By how much pods waited longer than usual because of the fault (`drills.delays`)."""
+    """By how much pods waited longer than usual because of the fault (`lab.drills.delays`)."""
     played_at: str = ""
     """RFC 3339; empty in reports of earlier versions, as the next two."""
     version: str = ""

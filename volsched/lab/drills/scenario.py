@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -25,6 +25,7 @@ from volsched.lab.simulation.seeds import Temper
 SIM, STACK, ATTACHED = KINDS = ("sim", "stack", "attached")
 """Stepped in one thread; real processes that are killed; such a process on a foreign cluster."""
 KIND_NAMES = {SIM: "simulation", STACK: "processes", ATTACHED: "foreign cluster"}
+Word = TypeVar("Word", bound=str)
 KNOWN = ("name", "kind", "about", "seeds", "where", "chances", "length", "with")
 
 
@@ -74,6 +75,14 @@ def read_scenario(path: Path) -> DrillScenario:
         raise ScenarioError(f"{path}: {error}") from None
 
 
+def some_of(known: tuple[Word, ...], given: object, name: str) -> tuple[Word, ...]:
+    """One of the known words, or a list of them."""
+    words = [given] if isinstance(given, str) else given
+    if not isinstance(words, list) or not words or not all(word in known for word in words):
+        raise ScenarioError(f"{name}: it must be one or both of {' and '.join(known)}")
+    return tuple(words)
+
+
 def _scenario(given: object, name: str) -> DrillScenario:
     if not isinstance(given, dict):
         raise ScenarioError("a scenario is a mapping of name, kind, about, seeds, where, chances, length")
@@ -83,10 +92,7 @@ def _scenario(given: object, name: str) -> DrillScenario:
     kind = given.get("kind", SIM)
     if kind not in KINDS:
         raise ScenarioError(f'kind: "{kind}" is unknown; there are {", ".join(KINDS)}')
-    where = given.get("where", list(PLACES))
-    where = [where] if isinstance(where, str) else where
-    if not isinstance(where, list) or not where or not set(where) <= set(PLACES):
-        raise ScenarioError(f"where: it must be one or both of {' and '.join(PLACES)}")
+    where = some_of(PLACES, given.get("where", list(PLACES)), "where")
     length = given.get("length")
     if length is not None and (not isinstance(length, int) or not 1 <= length <= 10_000):
         raise ScenarioError("length: it must be a number of choices, from 1 to 10000")
@@ -102,7 +108,7 @@ def _scenario(given: object, name: str) -> DrillScenario:
         kind=kind,
         about=str(given.get("about", "")),
         seeds=read_seeds(str(given.get("seeds", "1..100"))),
-        where=tuple(where),
+        where=where,
         chances=_chances(given.get("chances", {})),
         length=length,
         settings=settings,

@@ -176,14 +176,8 @@ def lanes_picture(timeline: DrillTimeline) -> str:
     end = _end(timeline)
     height = LANES_TOP + LANE * len(timeline.lanes) + BOTTOM
 
-    def x(at: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * min(at, end) / end, 1)
-
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="processes over time" '
-        f'xmlns="http://www.w3.org/2000/svg">'
-    ]
-    parts += _axis(end, x=x, top=LANES_TOP, bottom=height - BOTTOM)
+    x = _scale(end)
+    parts = [_opening(height, "processes over time"), *_axis(end, x=x, top=LANES_TOP, bottom=height - BOTTOM)]
     for number, lane in enumerate(timeline.lanes):
         y = LANES_TOP + LANE * number
         name = escape(lane.name)
@@ -205,6 +199,15 @@ def _end(timeline: DrillTimeline) -> float:
     return max([timeline.settled, *(it.ended or 0 for it in timeline.bars), 1.0])
 
 
+def _scale(end: float) -> Scale:
+    return lambda at: round(LEFT + (WIDTH - LEFT - RIGHT) * min(at, end) / end, 1)
+
+
+def _opening(height: int, label: str) -> str:
+    size = f'viewBox="0 0 {WIDTH} {height}"'
+    return f'<svg {size} role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg">'
+
+
 def picture(timeline: DrillTimeline) -> str:
     """Times are milliseconds since the load began."""
     bars = sorted(timeline.bars, key=lambda it: (it.planned, it.created, len(it.pod), it.pod))
@@ -215,14 +218,8 @@ def picture(timeline: DrillTimeline) -> str:
     top = TOP + MARK_LINE * max(levels, default=0)
     height = top + row * len(bars) + BOTTOM
 
-    def x(at: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * min(at, end) / end, 1)
-
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="bindings over time" '
-        f'xmlns="http://www.w3.org/2000/svg">'
-    ]
-    parts += _axis(end, x=x, top=top, bottom=height - BOTTOM)
+    x = _scale(end)
+    parts = [_opening(height, "bindings over time"), *_axis(end, x=x, top=top, bottom=height - BOTTOM)]
     for number, bar in enumerate(bars):
         parts += _drawn_bar(bar, y=top + row * number, row=row, end=end, x=x, labelled=len(bars) <= MOST_LABELLED)
     for mark, level in zip(marks, levels, strict=True):

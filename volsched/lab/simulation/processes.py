@@ -29,6 +29,7 @@ from volsched.log.reactions import Reaction
 from volsched.log.sessions import Observer, monotonic_clock
 from volsched.provisioning.external import External
 from volsched.provisioning.simulated import Array, Simulated
+from volsched.pv_controller.completion import LegCompletion
 from volsched.runtime.clock import SECOND, Clock, rfc3339
 from volsched.runtime.settings import EFFECT_LEASE_SECONDS
 from volsched.runtime.system import ProcessRole, System, embedded, local_cluster
@@ -153,6 +154,7 @@ class RunSurroundings:
     bell: Bell = field(default_factory=Bell)
     line: Cluster | None = None
     """To a foreign cluster; None if objects live in our own log."""
+    stepwise: bool = True
     inside: Array = field(default_factory=Array)
     outside: Array = field(default_factory=Array)
     """Storage, which survives all processes."""
@@ -197,6 +199,7 @@ class RunSurroundings:
             guards=self.guards,
             react=self.react,
             max_attempts=MAX_ATTEMPTS,
+            completion=None if self.stepwise else LegCompletion(f"controller/{owner}"),
         )
         return Working(executor, self.bell)
 

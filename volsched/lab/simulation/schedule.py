@@ -5,7 +5,7 @@ gone) does nothing, so any part of a schedule is a schedule: shrinking leaves ch
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,15 +54,18 @@ class Schedule:
     choices: tuple[ScheduleChoice, ...]
     seed: int | None = None
     """The seed that it was generated from; a shrunk schedule no longer matches it."""
+    stepwise: bool = True
+    """Whether workers commit each step of a binding by itself."""
 
     def of(self, choices: Iterable[ScheduleChoice]) -> "Schedule":
-        return Schedule(self.where, tuple(choices), self.seed)
+        return replace(self, choices=tuple(choices))
 
 
 def dump_schedule(schedule: Schedule, *, found: Sequence[str] = (), guards_off: Sequence[str] = ()) -> str:
     """As a file for `--schedule` and the regression tests; `found`: what it showed when it was saved."""
     head: dict[str, Any] = {"drill": "sim", "where": schedule.where}
     head |= {} if schedule.seed is None else {"seed": schedule.seed}
+    head |= {} if schedule.stepwise else {"stepwise": False}
     head |= {"guards-off": list(guards_off)} if guards_off else {}
     head |= {"found": list(found)} if found else {}
     head["schedule"] = [str(choice) for choice in schedule.choices]
@@ -86,4 +89,4 @@ def read_schedule(path: Path) -> Schedule:
         choices = tuple(read_choice(str(line)) for line in given["schedule"])
     except ScheduleError as error:
         raise ScheduleError(f"{path}: {error}") from None
-    return Schedule(given["where"], choices, given.get("seed"))
+    return Schedule(given["where"], choices, given.get("seed"), given.get("stepwise", True))

@@ -64,6 +64,8 @@ class Temper:
         return self.chances.get(fault, CHANCES[fault].usual)
 
 
+STEPWISE = 0.5
+"""How often bindings on our own log are carried out step by step."""
 TEMPERS = (
     Temper(),
     Temper(chances={"crash": 0.25, "others": 0.05}),
@@ -86,7 +88,9 @@ def generate(seed: int, *, temper: Temper | None = None) -> Schedule:
         *_misfit(seed, where, own),
         *_course(rng, where, own),
     ]
-    return Schedule(where, tuple(choices), seed)
+    # Drawn separately: the rest is the same both ways.
+    stepwise = where == "foreign" or Random(f"volsched/{seed}/stepwise").random() < STEPWISE
+    return Schedule(where, tuple(choices), seed, stepwise)
 
 
 def _misfit(seed: int, where: Where, temper: Temper) -> Iterator[ScheduleChoice]:

