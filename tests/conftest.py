@@ -19,8 +19,9 @@ from uuid import uuid4
 
 import pytest
 from hypothesis import settings
-from sqlalchemy import event, make_url
+from sqlalchemy import make_url
 
+from tests.support.fresh_stores import migrated_bytes, unsynced
 from volsched.log.database import Database, open_database
 from volsched.log.migrations import administer, migrate
 
@@ -115,11 +116,7 @@ def own_postgres() -> Iterator[Any]:
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated SQLite file to copy."""
     path = tmp_path_factory.mktemp("sqlite") / "migrated.db"
-    database = open_database(f"sqlite:///{path}")
-    migrate(database)
-    with database.read() as connection:
-        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-    database.close()
+    path.write_bytes(migrated_bytes())
     return path
 
 
@@ -165,15 +162,6 @@ def sqlite(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
     unsynced(opened)
     yield opened
     opened.close()
-
-
-def unsynced(database: Database) -> None:
-    """A test that kills processes, or none at all, never loses the disk: to wait for it would only take longer."""
-    if database.engine.dialect.name == "sqlite":
-
-        @event.listens_for(database.engine, "connect")
-        def _connected(raw: Any, _record: object) -> None:
-            raw.execute("PRAGMA synchronous = OFF")
 
 
 def _named(server: str, name: str) -> str:

@@ -13,14 +13,17 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from tests.support.clusters import LOCAL, claim, node, pod, volume
 from tests.support.patience import HANG_SECONDS
 from volsched import Engine
+from volsched.cli.app import app
+from volsched.core import VOLSCHED, attempt, snapshot_of
 from volsched.library import Change, RefusedError
 from volsched.log.errors import NotMigratedError
 from volsched.log.events.streams import UnknownKindError
-from volsched.model import ManifestError
+from volsched.model import ManifestError, load_manifests
 from volsched.objects.rules.object_events import NotFoundError
 
 ROOT = Path(__file__).parents[1]
@@ -180,6 +183,16 @@ def test_the_custom_scheduler_says_of_manifests_what_the_system_makes_of_them() 
     ran = subprocess.run(script, capture_output=True, text=True, check=True, cwd=ROOT)
     placed = [line for line in ran.stdout.splitlines() if not line.startswith(" ")]
     assert placed == ["shop/db-0 → node-a", "shop/db-1 → nowhere"]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda it: it.stem)
+def test_the_rules_as_a_library_answer_as_explain_does(path: Path) -> None:
+    snapshot = snapshot_of(it.value for it in load_manifests(path.read_bytes(), source=path.name))
+    for key, asked_about in snapshot.pods.items():
+        decision = attempt(snapshot, asked_about, profile=VOLSCHED)
+        words = ["explain", "pod", key, "-f", str(path), "-o", "json"]
+        chosen = json.loads(CliRunner().invoke(app, words).stdout)["chosen"]
+        assert (decision.chosen and decision.chosen.node) == (chosen and chosen["node"]), key
 
 
 def test_the_custom_scheduler_gives_no_volume_twice(tmp_path: Path) -> None:

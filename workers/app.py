@@ -26,6 +26,7 @@ from volsched.cluster.port import Cluster
 from volsched.log.database import Database
 from volsched.log.reads.tail import read_head
 from volsched.log.store import open_store
+from volsched.pv_controller.completion import LegCompletion
 from volsched.runtime.clock import SECOND, skew_from, system_clock
 from volsched.runtime.fault_points import ArmingError, arm_from
 from volsched.runtime.health_check import Heartbeat
@@ -50,7 +51,7 @@ class ForgettingQoS(redis.QoS):
         try:
             super().ack(delivery_tag)
         except Exception:
-            # Redis cannot be told any more: the next caller has another connection, and messages may be lost.
+            # Redis is out of reach: the next caller has another connection, and messages may be lost.
             virtual.QoS.ack(self, delivery_tag)
             raise
 
@@ -167,6 +168,7 @@ def _made() -> Hands:
             began_at=0 if settings.attached_mode is None else began_at,
             clock=None if settings.attached_mode is None else system_clock,
             may_act=may_act,
+            completion=None if settings.stepwise_binding else LegCompletion(f"controller/{owner}"),
         ),
         sweep=Sweep(database, f"sweep/{owner}"),
         bell=RedisBell(settings.redis_url or "", database, system_clock),

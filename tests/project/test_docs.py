@@ -7,10 +7,10 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from tests.conftest import unsynced
 from tests.support import audit_story
 from tests.support.clusters import LOCAL, Stepped, claim, node, pod, volume
 from tests.support.documents import Session, agrees, blocks, files
+from tests.support.fresh_stores import unsynced
 from volsched.cli.app import app
 from volsched.log.database import Database, open_database
 from volsched.log.migrations import migrate

@@ -1,30 +1,53 @@
 """Own mode as a stack: `serve scheduler --cluster own` decides, Celery workers write into a strict API server."""
 
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from sqlalchemy import select
 
-from tests.conftest import unsynced
 from tests.stack.processes import Redis, scheduler, worker
+from tests.stack.work import head
 from tests.support.attached_cluster import NETWORK, kubeconfig_for, ours
 from tests.support.clusters import LOCAL, claim, node, volume
-from tests.support.extent import extended, extent
+from tests.support.extent import FULL, extended, extent
 from tests.support.patience import HANG_SECONDS, wait_until
-from tests.support.serving import Served, served
+from tests.support.serving import Served, strict_cluster
 from volsched.kube.meta import SELECTED_NODE
+from volsched.lab.drills.cluster_oracle import at_rest
+from volsched.lab.drills.foreign_cluster import ForeignCluster
 from volsched.lab.storage_players import ProvisionerPlayer, PvController
 from volsched.log import tables
-from volsched.log.database import Database, open_database
+from volsched.log.database import Database
 from volsched.log.integrity.verify import verify
+from volsched.runtime.fault_points import POINTS
 
-pytestmark = [pytest.mark.parametrize("url", ["postgres"], indirect=True), extended]
+on_postgres = pytest.mark.parametrize("url", ["postgres"], indirect=True)
 PODS = 6
+WORKER_POINTS = (
+    "recovery.begun",
+    "recovery.done",
+    "executor.claimed",
+    "executor.calling",
+    "executor.calling*3",
+    "executor.called",
+    "executor.called*3",
+    "executor.recorded",
+    "commit.before*3",
+    "commit.after*3",
+)
+NOT_OF_WORKERS = {
+    "scheduler.decided",
+    "scheduler.planned",
+    "controller.decided",
+    "controller.written",
+    "sweep.found",
+}
+"""Of other processes; and the sweep finds only what nothing else has moved."""
 
 
 @dataclass
@@ -59,16 +82,13 @@ class PlayedCluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, migrated_file: Path) -> Iterator[PlayedCluster]:
-    theirs = open_database(f"sqlite:///{shutil.copyfile(migrated_file, tmp_path / 'theirs.db')}")
-    unsynced(theirs)
-    with served(theirs, strict=True) as running:
+def cluster(tmp_path: Path) -> Iterator[PlayedCluster]:
+    with strict_cluster() as running:
         running.namespace("kube-system")
         running.create(LOCAL, NETWORK, node("n1"), claim("huge", "50Gi"), claim("scratch", "1Gi", "network"))
         for number in range(PODS):
             running.create(volume(f"pv-{number}", "1Gi", "n1"), claim(f"data-{number}", "1Gi"))
         yield PlayedCluster(running, kubeconfig_for(running.url, tmp_path / "kubeconfig"))
-    theirs.close()
 
 
 def recorders(database: Database) -> Counter[str]:
@@ -78,14 +98,20 @@ def recorders(database: Database) -> Counter[str]:
         return Counter(actor.partition("/")[0] for actor in connection.execute(asked).scalars())
 
 
-def test_a_scheduler_and_celery_workers_place_the_pods_of_a_cluster(
+@extended
+@on_postgres
+def test_two_schedulers_and_celery_workers_place_the_pods_of_a_cluster(
     database: Database, url: str, broker: Redis, cluster: PlayedCluster
 ) -> None:
-    """The extended version kills a worker that has sent writes and recorded none of them."""
+    """The extended version kills a worker that has sent writes and recorded none of them.
+
+    Both schedulers follow the cluster and hold its lock; what one of them has planned, the other leaves alone.
+    """
     acts = {"ATTACHED_MODE": "own", "CLUSTER_KUBECONFIG": str(cluster.config)}
     cluster.controller.offer()
     create = cluster.served.create
-    with scheduler(url, broker, "--cluster", "own", "--kubeconfig", str(cluster.config)) as decides:
+    words = ("--cluster", "own", "--kubeconfig", str(cluster.config))
+    with scheduler(url, broker, *words) as decides, scheduler(url, broker, *words) as decides_too:
         create(*(ours(f"db-{it}", f"data-{it}") for it in range(PODS - 1)))
         for number in range(extent(0, 1)):
             with worker(
@@ -98,8 +124,9 @@ def test_a_scheduler_and_celery_workers_place_the_pods_of_a_cluster(
             wait_until(lambda: cluster.play() == PODS, progress=cluster.placed)
             wait_until(lambda: cluster.objects("pods")["stuck"].get("status", {}).get("conditions"))
             assert heir.end() == 0
-        decides.process.terminate()
-        assert decides.process.wait(HANG_SECONDS) == 0
+        for it in (decides, decides_too):
+            it.process.terminate()
+            assert it.process.wait(HANG_SECONDS) == 0
     claims = cluster.objects("persistentvolumeclaims")
     assert len({claims[f"data-{it}"]["spec"]["volumeName"] for it in range(PODS)}) == PODS
     (condition,) = cluster.objects("pods")["stuck"]["status"]["conditions"]
@@ -107,4 +134,41 @@ def test_a_scheduler_and_celery_workers_place_the_pods_of_a_cluster(
     recorded = recorders(database)
     assert recorded["worker"] > 0
     assert recorded["scheduler"] >= PODS
+    assert verify(database).ok
+
+
+def test_the_points_at_which_workers_are_killed_are_all_that_they_come_to() -> None:
+    assert POINTS.keys() - {it.partition("*")[0] for it in WORKER_POINTS} == NOT_OF_WORKERS
+
+
+@extended
+@on_postgres
+@pytest.mark.skipif(not FULL, reason="a Celery worker is started for every fault point; make drills runs it")
+def test_workers_killed_at_every_point_leave_a_cluster_without_harm(
+    database: Database,
+    url: str,
+    broker: Redis,
+    tmp_path: Path,
+) -> None:
+    """Each dies with all its processes at the point, and another inherits its work. The cluster alone is asked."""
+    with strict_cluster() as running, httpx2.Client(base_url=running.url, timeout=HANG_SECONDS) as http:
+        running.namespace("kube-system")
+        foreign = ForeignCluster(http, nodes=2)
+        foreign.begin()
+        config = str(kubeconfig_for(running.url, tmp_path / "kubeconfig"))
+        acts = {"ATTACHED_MODE": "own", "CLUSTER_KUBECONFIG": config}
+        with scheduler(url, broker, "--cluster", "own", "--kubeconfig", config):
+            for number, point in enumerate(WORKER_POINTS):
+                pods = foreign.bring_pods(f"s{number}", [1, 2])
+                armed = {"DRILL": "1", "FAULT": f"{point}:stop"}
+                with worker(url, broker, name=f"victim-{number}", **armed, **acts) as victim:
+                    wait_until(lambda: foreign.step() and victim.stopped, progress=lambda: head(database))
+                    assert set(pods) & set(foreign.look().waiting()), point
+                    victim.kill()
+            with worker(url, broker, name="heir", **acts):
+                wait_until(
+                    lambda: not foreign.step().waiting() and not foreign.look().half_bound(),
+                    progress=lambda: len(foreign.look().waiting()),
+                )
+        assert at_rest(foreign.look(), foreign.history, foreign.events()) == []
     assert verify(database).ok

@@ -34,6 +34,9 @@ BY = re.compile(r"by \(([^)]*)\)")
 OF_PROMETHEUS = {"job", "instance"}
 """Labels that the scrape adds."""
 
+NOT_DRAWN = {"volsched_http_refused_total"}
+"""Counted for whoever looks for a reason, not for a panel."""
+
 
 def rules() -> list[dict[str, Any]]:
     return [
@@ -101,6 +104,12 @@ def test_every_metric_and_label_that_is_asked_for_is_served(scraped: dict[str, s
             assert name in scraped, f"{where} asks for {name}, which is not served"
             labels = grouped | set(re.findall(r"([a-z_]+)\s*[=!]", selector))
             assert labels <= scraped[name] | OF_PROMETHEUS | {"le"}, f"{where}: {name} has not all of {labels}"
+
+
+def test_what_is_served_of_our_own_is_drawn_or_watched(scraped: dict[str, set[str]]) -> None:
+    asked = {name for _, expression in expressions() for name, _ in METRIC.findall(expression)}
+    served_names = {it for it in scraped if it.startswith("volsched_") and not it.endswith(("_created", "_sum"))}
+    assert {it for it in served_names if not it.endswith("_count")} - asked <= NOT_DRAWN
 
 
 def test_every_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do() -> None:

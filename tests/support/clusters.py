@@ -22,6 +22,8 @@ LOCAL: Manifest = {
     "provisioner": "kubernetes.io/no-provisioner",
     "volumeBindingMode": "WaitForFirstConsumer",
 }
+MADE: Manifest = LOCAL | {"metadata": {"name": "made"}, "provisioner": "disks.example.com"}
+"""A class whose volumes are made by somebody else."""
 
 
 def node(name: str, **labels: str) -> Manifest:

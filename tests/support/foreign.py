@@ -12,6 +12,7 @@ from volsched.cluster.simulated import ABLE, ClusterFaults, ForeignApi, Simulate
 from volsched.kube.patches import merged
 from volsched.log.database import Database
 from volsched.log.events.streams import NOUN_OF_KIND
+from volsched.log.reads.tail import tail
 from volsched.log.row_states import object_state
 from volsched.log.rows import VIEWS
 from volsched.objects.observations import without_null_fields
@@ -60,3 +61,8 @@ def follow(mirror: Mirror, cluster: SimulatedCluster, *, now: int, at_most: int 
         if not mirror.step(now):
             return
     raise AssertionError(f"the mirror still has something to do after {at_most} steps")
+
+
+def types_of(database: Database, stream: str) -> list[str]:
+    with database.read() as connection:
+        return [it.type for it in tail(connection, after=0, limit=1_000) if it.stream == stream]

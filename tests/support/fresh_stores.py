@@ -5,14 +5,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from tests.conftest import unsynced
+from sqlalchemy import event
+
 from volsched.log.database import Database, open_database
 from volsched.log.migrations import migrate
 
 
+def unsynced(database: Database) -> None:
+    """A test that kills processes, or none at all, never loses the disk: to wait for it would only take longer."""
+    if database.engine.dialect.name == "sqlite":
+
+        @event.listens_for(database.engine, "connect")
+        def _connected(raw: Any, _record: object) -> None:
+            raw.execute("PRAGMA synchronous = OFF")
+
+
 @cache
-def _template() -> bytes:
+def migrated_bytes() -> bytes:
     """A migrated file, which is copied instead of migrating every store."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "template.db"
@@ -28,7 +39,7 @@ def _template() -> bytes:
 def fresh_store() -> Iterator[Database]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.db"
-        path.write_bytes(_template())
+        path.write_bytes(migrated_bytes())
         database = open_database(f"sqlite:///{path}")
         unsynced(database)
         yield database

@@ -31,6 +31,8 @@ class GivenCluster:
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     told: list[PortChange] = field(default_factory=list)
     expired: set[str] = field(default_factory=set)
+    reachable: bool = True
+    """Whether it says who it is."""
     decoded: int = 0
     """Objects of lists that were told whole."""
 
@@ -57,7 +59,8 @@ class GivenCluster:
         self.expired = set(KINDS)
 
     def describe(self, permissions: Sequence[Permission] = ()) -> ClusterIdentity:
-        return ClusterIdentity(uid=self.uid, version="1.37", url="given", may=dict.fromkeys(permissions, True))
+        may = dict.fromkeys(permissions, True)
+        return ClusterIdentity(uid=self.uid, version="1.37", url="given", reachable=self.reachable, may=may)
 
     def get(self, kind: str, key: str) -> Manifest | None:
         return self.objects.get((kind, key))

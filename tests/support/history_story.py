@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import unsynced
 from tests.support.audit_story import tell
+from tests.support.fresh_stores import unsynced
 from volsched.log.database import open_database
 
 

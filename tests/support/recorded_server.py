@@ -4,6 +4,7 @@ import gzip
 import json
 import ssl
 import threading
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -77,9 +78,11 @@ def replaying(*answers: str | Mapping[str, Any], tls: ssl.SSLContext | None = No
 
         def _answer(self, exchange: Mapping[str, Any]) -> None:
             response, content = exchange["response"], raw_body(exchange)
+            if "body_gzip_base64" in response:
+                content = b64decode(response["body_gzip_base64"])
             self.send_response_only(response["status"])
             for name, value in response.get("headers", {}).items():
-                if name not in ("transfer-encoding", "content-encoding"):
+                if name != "transfer-encoding":
                     self.send_header(name, value)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

@@ -1,6 +1,7 @@
 """A real server on a free loopback port, in a thread; with a whole system beside it where a test wants one."""
 
 import itertools
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,16 +12,29 @@ from typing import Any
 import httpx
 from kubernetes import client
 
+from tests.support.fresh_stores import fresh_store
 from tests.support.patience import HANG_SECONDS
 from volsched.api.limits import DEFAULT_LIMITS, Limits
 from volsched.api.listener import Server, address, listen, serve
 from volsched.api.watch_cache import RING
+from volsched.cluster.port import PLURALS
 from volsched.log.database import Database
 from volsched.runtime.clock import system_clock
 from volsched.runtime.runner import looping
 from volsched.runtime.system import embedded
 
 MANIFESTS = Path(__file__).parents[2] / "docs" / "examples"
+
+
+def said_url(process: subprocess.Popen[str], begins: str) -> str:
+    """Where a process says on stderr that it serves; its roles may have logged before."""
+    assert process.stderr is not None
+    said = list[str]()
+    for line in process.stderr:
+        if line.startswith(f"serving on {begins}"):
+            return line.split()[2]
+        said.append(line)
+    raise AssertionError(f"it ended: {''.join(said)}")
 
 
 @dataclass
@@ -55,18 +69,6 @@ class Served:
         """There, whoever made it."""
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         assert self.http.post("/api/v1/namespaces", json=body).status_code in (201, 409)
-
-
-PLURALS = {
-    "Node": "nodes",
-    "Pod": "pods",
-    "PersistentVolume": "persistentvolumes",
-    "PersistentVolumeClaim": "persistentvolumeclaims",
-    "StorageClass": "storageclasses",
-    "Namespace": "namespaces",
-    "CSINode": "csinodes",
-    "StatefulSet": "statefulsets",
-}
 
 
 def collection(manifest: dict[str, Any]) -> str:
@@ -149,3 +151,10 @@ def served(
             listening.close()
             assert not thread.is_alive(), "the server does not end"
     assert ended == [None]
+
+
+@contextmanager
+def strict_cluster() -> Iterator[Served]:
+    """A cluster as strict as a real one, on a store of its own."""
+    with fresh_store() as theirs, served(theirs, strict=True) as running:
+        yield running
