@@ -9,7 +9,9 @@ score    `node_score` says how well a node's volumes fit; what you make of that 
 assume   `assume_pod_volumes` answers a new snapshot in which the volumes are taken, for the pods that follow
 bind     what was assumed is what must be written: volumes with a claimRef, claims with a selected node
 
-The rules about volumes alone are applied here; `volsched.core.attempt` judges taints, affinity and resources too.
+The rules of volume binding alone are applied here; `volsched.core.attempt` judges taints, affinity, resources and
+zone labels too, and answers as `volsched explain pod NAME -f` does. What controllers do before (claims that name
+their volume) and what a log remembers (room that was promised to another pod) is in the system only.
 """
 
 import sys
