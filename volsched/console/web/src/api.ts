@@ -57,11 +57,13 @@ export async function post<T>(path: string, body: unknown, query: Query = {}): P
 async function request<T>(path: string, options: RequestInit): Promise<T> {
   const headers = new Headers(options.headers);
   headers.set("accept", "application/json");
-  if (token.value) headers.set("authorization", `Bearer ${token.value}`);
+  const sent = token.value;
+  if (sent) headers.set("authorization", `Bearer ${sent}`);
   const answer = await fetch(path, { ...options, headers, credentials: "omit", redirect: "error" });
   const body = (await answer.json().catch(() => ({}))) as { message?: string };
   if (answer.ok) return body as T;
-  if (answer.status === 401) unauthorized.value = true;
+  // A question of before the sign-in may be refused after it, and says nothing about the token of now.
+  if (answer.status === 401 && sent === token.value) unauthorized.value = true;
   throw new ApiError(answer.status, body.message ?? `the server answered ${answer.status}`);
 }
 

@@ -37,15 +37,20 @@ async function read(points: number): Promise<LogTimeline> {
 }
 
 export async function poll(): Promise<void> {
+  const reader = token.value;
   try {
     const glance = timeline.value === null ? null : await read(2);
+    if (token.value !== reader) return;
     // The curve is asked for only where it has grown.
     if (glance === null || glance.head !== timeline.value?.head || glance.first !== timeline.value.first) {
-      timeline.value = await read(600);
+      const curve = await read(600);
+      // What another reader may see is not shown to whoever has signed in since.
+      if (token.value === reader) timeline.value = curve;
     } else if (glance.heardAt !== timeline.value.heardAt) {
       timeline.value = { ...timeline.value, heardAt: glance.heardAt };
     }
   } catch (error) {
+    if (token.value !== reader) return;
     forbidden.value = error instanceof ApiError && error.code === 403;
     trouble.value = error instanceof Error ? error.message : String(error);
   }
