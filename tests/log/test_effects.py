@@ -30,6 +30,7 @@ from volsched.log.effects import (
 )
 from volsched.log.events.envelope import NewEvent
 from volsched.log.events.fold import Decision, NewEffect, States
+from volsched.log.reads.lookups import read_gauges
 
 LEASE = 10_000_000
 AFTER_LEASE = NOW + LEASE + 1
@@ -101,6 +102,15 @@ def test_an_effect_is_not_claimed_before_it_is_due(database: Database) -> None:
     must(database, queue_up(effect("a", due=NOW + 5)))
     assert take(database, now=NOW + 4) == []
     assert keys(take(database, now=NOW + 5)) == ["a"]
+
+
+def test_a_new_effect_is_late_since_its_event_and_not_since_1970(database: Database) -> None:
+    must(database, create_volume("v"), queue_up(effect("a")))
+    must(database, create_volume("w"), queue_up(effect("b")), now=NOW + 5)
+    must(database, queue_up(effect("c", queue="release", due=NOW + 9)), now=NOW + 6)
+    with database.read() as connection:
+        gauges = read_gauges(connection)
+    assert {it.queue: it.first_due for it in gauges.effects} == {"prebind": NOW, "release": NOW + 9}
 
 
 def test_what_is_leased_is_not_claimed_by_a_peer(database: Database) -> None:

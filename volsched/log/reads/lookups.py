@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 from pydantic_core import from_json
-from sqlalchemy import Column, ColumnElement, Connection, Select, func, select, text
+from sqlalchemy import Column, ColumnElement, Connection, Select, case, func, select, text
 
 from volsched.log import tables
 from volsched.log.base import archived, read_base
@@ -149,9 +149,15 @@ def read_gauges(connection: Connection) -> Gauges:
         .where(text("bindings.open"))
         .group_by(bindings.c.state)
     )
-    queued = select(effects.c.queue, effects.c.state, func.count(), func.min(effects.c.due)).group_by(
-        effects.c.queue, effects.c.state
-    )
+    # A new effect has no due time: it is due since the event that it was queued with.
+    at_once = effects.c.due == 0
+    queued = select(
+        effects.c.queue,
+        effects.c.state,
+        func.count(),
+        func.min(case((at_once, None), else_=effects.c.due)),
+        func.min(case((at_once, effects.c.position))),
+    ).group_by(effects.c.queue, effects.c.state)
     legs = tables.binding_legs
     # Of open bindings alone, by an index: the table keeps the legs of all bindings that ever existed.
     reserved = select(func.coalesce(func.sum(legs.c.bytes), 0)).where(
@@ -159,20 +165,36 @@ def read_gauges(connection: Connection) -> Gauges:
     )
     outcomes = select(attempts.c.outcome, func.sum(attempts.c.count)).group_by(attempts.c.outcome)
     head = read_head(connection)
+    queues = connection.execute(queued).all()
+    times = _times_of(connection, {position for *_, position in queues if position is not None})
     return Gauges(
         position=head.position,
         in_flight=tuple(
             InFlight(state=state, count=count, oldest=oldest) for state, count, oldest in connection.execute(open_)
         ),
         effects=tuple(
-            QueueGauge(queue=queue, state=state, count=count, first_due=due)
-            for queue, state, count, due in connection.execute(queued)
+            QueueGauge(queue=queue, state=state, count=count, first_due=_first_due(due, position, times, head.at))
+            for queue, state, count, due, position in queues
         ),
-        attempts={outcome: int(times) for outcome, times in connection.execute(outcomes)},
+        attempts={outcome: int(count) for outcome, count in connection.execute(outcomes)},
         at=head.at,
         reserved_bytes=int(connection.execute(reserved).scalar_one()),
         leases=tuple(connection.execute(select(leases.c.name)).scalars()),
     )
+
+
+def _times_of(connection: Connection, positions: set[int]) -> dict[int, int]:
+    """Position → when its event was written; not those that are archived."""
+    events = tables.events
+    rows = connection.execute(
+        select(events.c.position, events.c.at).where(events.c.position.in_(sorted(positions)))
+    )
+    return {row.position: row.at for row in rows}
+
+
+def _first_due(due: int | None, position: int | None, times: Mapping[int, int], head_at: int) -> int:
+    queued_at = None if position is None else times.get(position, head_at)
+    return min(it for it in (due, queued_at) if it is not None)
 
 
 # Objects of one kind, a page at a time: now, or at the recent position at which the first page was read.
