@@ -8,7 +8,7 @@ from tests.support.log_reads import log, rows
 from tests.support.store_samples import NOW, append, change_volume, create_volume, delete_volume, must, plan, run
 from volsched.log import tables
 from volsched.log.batch import load_states
-from volsched.log.commands import ConflictError, DeposedError, Done, LeaseProof
+from volsched.log.commands import ConflictError, DeposedError, Done, LeaseProof, Scan
 from volsched.log.database import Database
 from volsched.log.events.catalogue import CatalogueError
 from volsched.log.events.envelope import GENESIS, NewEvent, links_to
@@ -156,6 +156,32 @@ def test_an_object_is_the_same_when_a_binding_assumes_it_and_its_stream_is_not(d
     )
     assert isinstance(same, Done)
     assert isinstance(moved, ConflictError)
+
+
+def test_a_decision_is_refused_for_what_others_wrote_since_also_earlier_in_the_batch(database: Database) -> None:
+    """Its own events do not refuse it, unless it asks for them: each decision of a batch looks at what is new."""
+
+    def after(position: int, **kw: Any) -> Scan:
+        return Scan(position, lambda event: f"{event.stream} came", **kw)
+
+    must(database, create_volume("before", actor="b"), create_volume("own", actor="a"))
+    outcomes = run(
+        database,
+        create_volume("a1", actor="a", scan=after(1)),
+        create_volume("a2", actor="a", scan=after(0)),
+        create_volume("a3", actor="a", scan=after(3)),
+        create_volume("b1", actor="b", scan=after(4)),
+        create_volume("b2", actor="b", scan=after(2)),
+        create_volume("a4", actor="a", scan=after(4)),
+        create_volume("a5", actor="a", scan=after(5)),
+        create_volume("a6", actor="a", scan=after(5, knows_own=False)),
+    )
+    told = [str(it) if isinstance(it, Exception) else it.position for it in outcomes]
+    assert told == [
+        3, "decided at 0, but at 1 volume/before came", 4,
+        5, "decided at 2, but at 3 volume/a1 came",
+        "decided at 4, but at 5 volume/b1 came", 6, "decided at 5, but at 6 volume/a5 came",
+    ]  # fmt: skip
 
 
 def test_a_repeated_key_gets_the_first_result_and_does_nothing(database: Database) -> None:

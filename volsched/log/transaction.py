@@ -10,7 +10,7 @@ Lock order: the head row first, always. It is held to commit, which makes positi
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -349,6 +349,8 @@ class _Guards:
     fences: dict[str, int]
     recent: list[Event]
     """Events appended since the oldest decision of the batch was made."""
+    others: dict[str, "_Others"] = field(default_factory=dict)
+    """Actor → the events of others: a batch of decisions would walk over its own events once for each."""
 
     @classmethod
     def load(cls, database: Database, connection: Connection, commands: Sequence[Command]) -> "_Guards":
@@ -394,13 +396,28 @@ class _Guards:
         """Raises if another writer invalidated the decision, before this transaction or earlier in it."""
         if self.recent and self.recent[0].position > scan.position + 1:
             raise ConflictError(f"decided at {scan.position}, and what came next is archived already")
-        for event in chain(self.recent, events):
-            known = scan.knows_own and event.actor == actor
-            if event.position > scan.position and not known:
+        for event in self._by_others(actor, events) if scan.knows_own else chain(self.recent, events):
+            if event.position > scan.position:
                 why = scan.outdated(event)
                 if why is not None:
                     message = f"decided at {scan.position}, but at {event.position} {why}"
                     raise _conflict(message, event.stream, "position", scan.position, event.position)
+
+    def _by_others(self, actor: str, events: Sequence[Event]) -> list[Event]:
+        """What others than the actor have appended, of `recent` and of the batch so far."""
+        known = self.others.get(actor)
+        if known is None:
+            known = self.others[actor] = _Others([it for it in self.recent if it.actor != actor])
+        known.events += [it for it in events[known.seen :] if it.actor != actor]
+        known.seen = len(events)
+        return known.events
+
+
+@dataclass(slots=True)
+class _Others:
+    events: list[Event]
+    seen: int = 0
+    """How many events of the batch were looked at."""
 
 
 def _conflict(message: str, stream: str, field: str, wanted: int, have: int) -> ConflictError:
