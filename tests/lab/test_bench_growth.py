@@ -26,16 +26,17 @@ def test_work_in_proportion_has_the_exponent_1() -> None:
     assert [row.exponent for row in with_exponents(rows)] == [None, None, 1.0, 0.0]
 
 
-def test_peers_are_measured_or_named_as_missing(sqlite: Database, tmp_path: Path) -> None:
+def test_peers_are_measured_or_named_as_missing(database: Database, tmp_path: Path) -> None:
     clocks = Clocks(wall=time.perf_counter, cpu=time.process_time)
-    rows = list(bench_peers(sqlite, tmp_path, items=3, clocks=clocks))
+    rows = list(bench_peers(database, tmp_path, items=3, clocks=clocks))
     assert {(row.work, row.batch) for row in rows if row.who == "volsched"} == {
         (EVENTS, 1),
         (EVENTS, 100),
         (WORK, 1),
         (WORK, 100),
     }
-    assert {row.who for row in rows} == {"volsched", "bare driver", "eventsourcing", "huey"}
+    other = "huey" if database.engine.dialect.name == "sqlite" else "procrastinate"
+    assert {row.who for row in rows} == {"volsched", "bare driver", "eventsourcing", "dbos", other}
     assert all((row.per_second is None) == (row.note == NOT_INSTALLED) for row in rows)
 
 

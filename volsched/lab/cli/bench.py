@@ -22,7 +22,7 @@ from volsched.lab.bench.decide import CLAIM_COUNTS, ROWS, bench_decide
 from volsched.lab.bench.http import BenchMissingError, HttpLoadError, bench_http
 from volsched.lab.bench.idle import IdleBenchError, bench_idle
 from volsched.lab.bench.log import bench_append, bench_plan, bench_replay, bench_restart, bench_work, fill
-from volsched.lab.bench.peers import NOT_INSTALLED, Clocks, bench_peers
+from volsched.lab.bench.peers import NOT_INSTALLED, Clocks, PeerRow, bench_peers
 from volsched.lab.bench.plot import append_history, svg
 from volsched.lab.bench.processes import bench_bind_of_processes
 from volsched.lab.bench.reads import bench_reads, fill_volumes, with_exponents
@@ -114,7 +114,7 @@ volsched bench --history figures.jsonl reads -o svg > reads.svg
 PEERS_EXAMPLES = """
 Examples:
 
-pip install eventsourcing huey && volsched bench peers
+pip install eventsourcing huey dbos procrastinate && volsched bench peers
 """
 EVENTS_PER_COMMIT = 100
 
@@ -390,12 +390,15 @@ def reads(
 @app.command(epilog=PEERS_EXAMPLES)
 def peers(
     items: Annotated[int, typer.Option(help="Events, and work items, of each row.", min=3)] = 1_000,
+    postgres: Server = None,
     output: OutputOption = BenchOutput.table,
 ) -> None:
-    """The store beside libraries that do a part of its work, one item a commit and a hundred, on SQLite."""
+    """The store beside libraries that do a part of its work, one item a commit and a hundred."""
     clocks = Clocks(wall=time.perf_counter, cpu=time.process_time)
-    with scratch_store() as database, tempfile.TemporaryDirectory(prefix="volsched-") as folder:
-        rows = list(bench_peers(database, Path(folder), items=items, clocks=clocks))
+    rows: list[PeerRow] = []
+    for server in _servers(postgres):
+        with scratch_store(server) as database, tempfile.TemporaryDirectory(prefix="volsched-") as folder:
+            rows += bench_peers(database, Path(folder), items=items, clocks=clocks)
     missing = dict.fromkeys(row.who for row in rows if row.note == NOT_INSTALLED)
     if missing:
         stderr.print(f"not measured, because not installed: {', '.join(missing)}; pip install {' '.join(missing)}")
